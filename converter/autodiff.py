@@ -1,0 +1,60 @@
+"""Reverse-mode differentiation of a Graph, pruned by construction.
+
+A cotangent is built only for values that lie on a path from a wanted value to the loss, so nothing below the earliest
+trained layer is differentiated and no residual is kept for it (sparse backpropagation, PockEngine, arXiv 2310.17752).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from converter.errors import UnsupportedError
+from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
+
+
+def differentiate(graph: Graph, loss: Value, wanted: Iterable[Value]) -> tuple[Graph, dict[Value, Value]]:
+    """Appends the backward pass of a scalar to a graph.
+
+    Args:
+        graph: forward graph; it is not changed.
+        loss: the scalar to differentiate.
+        wanted: values whose gradient is asked for, usually the trained parameters.
+
+    Returns:
+        The graph with backward nodes behind the forward ones, and the gradient of each wanted value. A wanted value
+        that the loss does not depend on is absent.
+
+    Raises:
+        UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
+    """
+    wanted = list(wanted)
+    active = dependents(graph, wanted) & reachable(graph, [loss])
+    b = Builder(graph.copy())
+    cotangents: dict[Value, Value] = {loss: b.constant(1.0)} if loss in active else {}
+    for node in reversed(graph.nodes):
+        if not any(v in cotangents for v in node.outputs) or not any(v in active for v in node.inputs):
+            continue
+        with b.at(node.origin.in_phase("backward")):
+            for value, cotangent in _pull_back(b, node, cotangents, active):
+                known = cotangents.get(value)
+                cotangents[value] = cotangent if known is None else b(ops.Add(), known, cotangent)
+    return b.graph, {value: cotangents[value] for value in wanted if value in cotangents}
+
+
+def _pull_back(
+    b: Builder, node: Node, cotangents: dict[Value, Value], active: set[Value]
+) -> Iterable[tuple[Value, Value]]:
+    """The cotangents of a node's active operands."""
+    single = len(node.outputs) == 1
+    y = node.output if single else node.outputs
+    dy = cotangents[node.output] if single else tuple(cotangents.get(v) for v in node.outputs)
+    try:
+        thunks = node.op.vjp(b, *node.inputs, y=y, dy=dy)
+    except NotImplementedError:
+        raise UnsupportedError(
+            f"{node.op.name} has no derivative, and a trained weight's gradient flows through it: {node.origin}. "
+            f"Freeze what lies before it, or write the layer with another operation."
+        ) from None
+    for value, thunk in zip(node.inputs, thunks, strict=True):
+        if value in active and thunk is not None:
+            yield value, thunk()

@@ -1,0 +1,163 @@
+"""Graph, Node, Value and Parameter: one IR for both levels, in static single assignment form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from converter.ir.types import NOWHERE, Origin, TensorType
+from converter.ir.view import View
+
+
+class Value:
+    """A tensor of the program: the output of one node, an input, a constant or a parameter. Compared by identity."""
+
+    __slots__ = ("name", "type")
+
+    def __init__(self, type: TensorType, name: str = "") -> None:
+        self.type = type
+        self.name = name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The static shape."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.name or 'value'}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One application of an op. Immutable, so graphs share the nodes a pass leaves as they are."""
+
+    op: Any  # an Op; passes read the attributes of the class that they have matched
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    origin: Origin = NOWHERE
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (value,) = self.outputs
+        return value
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.outputs))} = {self.op}({', '.join(map(repr, self.inputs))})  # {self.origin}"
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A tensor that outlives a step: a weight of the model, or a slot of the optimizer.
+
+    Attributes:
+        name: the model's own name (Keras `variable.path`, JAX pytree path), or `optimizer/...` for a slot.
+        model_value: initial value in the model's own layout and full shape.
+        view: how the stored tensor is cut out of the model's tensor (transposed, reshaped, sliced).
+        trainable: False where the model itself says that this weight is not trained.
+        is_slot: True for optimizer state.
+    """
+
+    name: str
+    model_value: np.ndarray
+    view: View = field(default_factory=View)
+    trainable: bool = True
+    is_slot: bool = False
+
+    @property
+    def value(self) -> np.ndarray:
+        """Initial value as stored in the program."""
+        return self.view.apply(self.model_value)
+
+    def viewed(self, step: tuple) -> Parameter:
+        """The same weight behind one more view step."""
+        return replace(self, view=self.view.then(step))
+
+
+@dataclass(eq=False)
+class Graph:
+    """A program: nodes in topological order.
+
+    Attributes:
+        inputs: values fed by the caller, in order; their names are the signature's.
+        constants: values known at compile time.
+        parameters: values that live across steps.
+        nodes: in topological order.
+        outputs: named results.
+        updates: for each parameter that the step changes, the value it has afterwards.
+    """
+
+    inputs: list[Value] = field(default_factory=list)
+    constants: dict[Value, np.ndarray] = field(default_factory=dict)
+    parameters: dict[Value, Parameter] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: dict[str, Value] = field(default_factory=dict)
+    updates: dict[Value, Value] = field(default_factory=dict)
+
+    def producers(self) -> dict[Value, Node]:
+        """The node that makes each value (none for inputs, constants and parameters)."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    def consumers(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, in order, one entry a node; values nobody reads are absent."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                readers.setdefault(value, []).append(node)
+        return readers
+
+    def results(self) -> Iterator[Value]:
+        """All values that must be computed: outputs and updates."""
+        yield from self.outputs.values()
+        yield from self.updates.values()
+
+    def copy(self) -> Graph:
+        """A graph with containers of its own that shares values and nodes."""
+        return Graph(
+            list(self.inputs),
+            dict(self.constants),
+            dict(self.parameters),
+            list(self.nodes),
+            dict(self.outputs),
+            dict(self.updates),
+        )
+
+    def parameter_names(self) -> dict[str, Value]:
+        """Parameters by name. Raises ValueError when two share one."""
+        names: dict[str, Value] = {}
+        for value, parameter in self.parameters.items():
+            if parameter.name in names:
+                raise ValueError(f"two parameters are named {parameter.name!r}")
+            names[parameter.name] = value
+        return names
+
+    def __str__(self) -> str:
+        from converter.ir.printer import to_text
+
+        return to_text(self)
+
+
+def reachable(graph: Graph, results: Iterable[Value]) -> set[Value]:
+    """All values that `results` depend on, themselves included."""
+    needed = set(results)
+    for node in reversed(graph.nodes):
+        if any(value in needed for value in node.outputs):
+            needed.update(node.inputs)
+    return needed
+
+
+def dependents(graph: Graph, sources: Iterable[Value]) -> set[Value]:
+    """All values that depend on `sources`, themselves included."""
+    reached = set(sources)
+    for node in graph.nodes:
+        if any(value in reached for value in node.inputs):
+            reached.update(node.outputs)
+    return reached

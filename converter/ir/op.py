@@ -1,0 +1,77 @@
+"""The base class of all operators, of both levels (semantic and `tflite.*`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from converter.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from converter.ir.graph import Value
+
+#: A cotangent that is built only if something wants it; None where nothing flows (integers, comparisons).
+Cotangent = Callable[[], "Value"] | None
+
+
+class ShapeError(ValueError):
+    """The operands of an op do not fit each other. The message names the op, the operands and the rule."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one execution costs: floating point operations, and bytes read and written."""
+
+    flops: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator: a frozen dataclass whose fields are its attributes. All that is known of it is in its class."""
+
+    @property
+    def name(self) -> str:
+        """Name in printed graphs and in tensor names."""
+        return type(self).__name__
+
+    def infer(self, *args: Any, **kwargs: Any) -> TensorType | tuple[TensorType, ...]:
+        """Type of the output (a tuple of types for several outputs). Raises ShapeError when operands do not fit."""
+        raise NotImplementedError(self.name)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """NumPy reference, the meaning of the op: used to fold constants and to test. Keeps the operands' precision."""
+        raise NotImplementedError(self.name)
+
+    def vjp(self, *args: Any, **kwargs: Any) -> tuple[Cotangent, ...]:
+        """The cotangents of the inputs: called as `vjp(builder, *inputs, y=output, dy=cotangent of the output)`.
+
+        One thunk per input that emits its cotangent, or None where nothing flows.
+        Only the thunks of wanted inputs are called, so a pruned backward pass asks for no residual it does not need.
+        For an op of several outputs `y` and `dy` are tuples, and a cotangent in `dy` may be None.
+        """
+        raise NotImplementedError(f"{self.name} has no derivative")
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        """FLOPs and bytes of one execution; one FLOP an output element unless the op says otherwise."""
+        return Cost(sum(t.size for t in outputs), sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def scratch(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> tuple[int, ...]:
+        """Bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""
+        return ()
+
+    def in_place(self) -> tuple[int, ...]:
+        """Operands whose buffer the output may take over in the runtime, in the order in which it tries them."""
+        return ()
+
+    def keeps_data(self) -> bool:
+        """Whether an output that takes over its operand's buffer leaves the data as it is (a reshape)."""
+        return False
+
+    def __str__(self) -> str:
+        attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.repr)
+        return f"{self.name}({attributes})" if attributes else self.name

@@ -1,0 +1,360 @@
+"""Elementwise ops: arithmetic with NumPy broadcasting, comparisons, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from converter.ir.op import Cotangent, Op, ShapeError
+from converter.ir.types import BOOL, TensorType
+
+if TYPE_CHECKING:
+    from converter.ir.builder import Builder
+    from converter.ir.graph import Value
+
+
+def broadcast(name: str, *types: TensorType) -> tuple[int, ...]:
+    """The common shape of the operands by NumPy's rule. Raises ShapeError."""
+    try:
+        return np.broadcast_shapes(*(t.shape for t in types))
+    except ValueError:
+        raise ShapeError(f"{name}: shapes {' and '.join(str(list(t.shape)) for t in types)} do not broadcast") from None
+
+
+@dataclass(frozen=True)
+class Unary(Op):
+    """One operand, same type out."""
+
+    function: ClassVar[Callable]
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return type(self).function(x)
+
+
+@dataclass(frozen=True)
+class Binary(Op):
+    """Two operands of one dtype, broadcast against each other."""
+
+    function: ClassVar[Callable]
+
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        if x.dtype != y.dtype:
+            raise ShapeError(f"{self.name}: operands are {x.dtype} and {y.dtype}")
+        return TensorType(broadcast(self.name, x, y), x.dtype)
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return type(self).function(x, y)
+
+
+class Neg(Unary):
+    """-x."""
+
+    function = np.negative
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Neg(), dy),)
+
+
+class Exp(Unary):
+    """e^x."""
+
+    function = np.exp
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, y),)
+
+
+class Log(Unary):
+    """Natural logarithm."""
+
+    function = np.log
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Div(), dy, x),)
+
+
+class Sqrt(Unary):
+    """Square root."""
+
+    function = np.sqrt
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Div(), b(Mul(), dy, 0.5), y),)
+
+
+class Rsqrt(Unary):
+    """1/sqrt(x)."""
+
+    function = staticmethod(lambda x: 1 / np.sqrt(x))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), b(Mul(), dy, -0.5), b(Div(), y, x)),)
+
+
+class Sin(Unary):
+    """Sine."""
+
+    function = np.sin
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Cos(), x)),)
+
+
+class Cos(Unary):
+    """Cosine."""
+
+    function = np.cos
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Neg(), b(Mul(), dy, b(Sin(), x))),)
+
+
+class Abs(Unary):
+    """Absolute value; derivative 0 at 0."""
+
+    function = np.abs
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Sign(), x)),)
+
+
+class Sign(Unary):
+    """-1, 0 or 1."""
+
+    function = np.sign
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+class Floor(Unary):
+    """Largest integer not above x."""
+
+    function = np.floor
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+class LogicalNot(Unary):
+    """not x, on bools."""
+
+    function = np.logical_not
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+class Add(Binary):
+    """x + y."""
+
+    function = np.add
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b.sum_to_shape(dy, z.shape))
+
+
+class Sub(Binary):
+    """x - y."""
+
+    function = np.subtract
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b(Neg(), b.sum_to_shape(dy, z.shape)))
+
+
+class Mul(Binary):
+    """x * y."""
+
+    function = np.multiply
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (
+            lambda: b.sum_to_shape(b(Mul(), dy, z), x.shape),
+            lambda: b.sum_to_shape(b(Mul(), dy, x), z.shape),
+        )
+
+
+class Div(Binary):
+    """x / y (integers: truncated toward zero)."""
+
+    @staticmethod
+    def function(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        quotient = np.true_divide(x, y)
+        return np.trunc(quotient).astype(x.dtype) if x.dtype.kind == "i" else quotient
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (
+            lambda: b.sum_to_shape(b(Div(), dy, z), x.shape),
+            lambda: b.sum_to_shape(b(Neg(), b(Mul(), dy, b(Div(), y, z))), z.shape),
+        )
+
+
+class Pow(Binary):
+    """x ** y for x > 0 (any x when y is a whole number); with a cotangent for the base and the exponent."""
+
+    function = np.power
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (
+            lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), z, b(Pow(), x, b(Sub(), z, 1.0)))), x.shape),
+            lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), y, b(Log(), x))), z.shape),
+        )
+
+
+class Maximum(Binary):
+    """Elementwise maximum; where both are equal each gets half the cotangent, as in JAX."""
+
+    function = np.maximum
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return _extremum_vjp(b, x, z, dy, Greater())
+
+
+class Minimum(Binary):
+    """Elementwise minimum; where both are equal each gets half the cotangent, as in JAX."""
+
+    function = np.minimum
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return _extremum_vjp(b, x, z, dy, Less())
+
+
+def _extremum_vjp(b: Builder, x: Value, z: Value, dy: Value, wins: Op) -> tuple[Cotangent, ...]:
+    def toward(this: Value, other: Value) -> Value:
+        even = b(Select(), b(Equal(), this, other), b.constant(0.5), b.constant(0.0))
+        share = b(Select(), b(wins, this, other), b.constant(1.0), even)
+        return b.sum_to_shape(b(Mul(), dy, share), this.shape)
+
+    return (lambda: toward(x, z)), (lambda: toward(z, x))
+
+
+class SquaredDifference(Binary):
+    """(x - y)^2."""
+
+    function = staticmethod(lambda x, y: np.square(x - y))
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def half() -> Value:
+            return b(Mul(), dy, b(Mul(), b(Sub(), x, z), 2.0))
+
+        return (lambda: b.sum_to_shape(half(), x.shape)), (lambda: b(Neg(), b.sum_to_shape(half(), z.shape)))
+
+
+class FloorMod(Binary):
+    """Remainder with the sign of the divisor; no derivative flows."""
+
+    function = np.mod
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class LogicalAnd(Binary):
+    """x and y, on bools."""
+
+    function = np.logical_and
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class LogicalOr(Binary):
+    """x or y, on bools."""
+
+    function = np.logical_or
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class Comparison(Binary):
+    """Two operands, bool out; nothing flows back."""
+
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        return TensorType(super().infer(x, y).shape, BOOL)
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class Equal(Comparison):
+    """x == y."""
+
+    function = np.equal
+
+
+class NotEqual(Comparison):
+    """x != y."""
+
+    function = np.not_equal
+
+
+class Less(Comparison):
+    """x < y."""
+
+    function = np.less
+
+
+class LessEqual(Comparison):
+    """x <= y."""
+
+    function = np.less_equal
+
+
+class Greater(Comparison):
+    """x > y."""
+
+    function = np.greater
+
+
+class GreaterEqual(Comparison):
+    """x >= y."""
+
+    function = np.greater_equal
+
+
+@dataclass(frozen=True)
+class Select(Op):
+    """Where the condition holds x, else y; all three broadcast."""
+
+    def infer(self, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
+        if condition.dtype != BOOL or x.dtype != y.dtype:
+            raise ShapeError(f"Select: wants bool, T, T; got {condition.dtype}, {x.dtype}, {y.dtype}")
+        return TensorType(broadcast(self.name, condition, x, y), x.dtype)
+
+    def evaluate(self, condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.where(condition, x, y)
+
+    def vjp(self, b: Builder, condition: Value, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (
+            None,
+            lambda: b.sum_to_shape(b(Select(), condition, dy, b.constant(0.0)), x.shape),
+            lambda: b.sum_to_shape(b(Select(), condition, b.constant(0.0), dy), z.shape),
+        )
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """Another element type; float to int truncates."""
+
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    def infer(self, x: TensorType) -> TensorType:
+        return TensorType(x.shape, self.dtype)
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return x.astype(self.dtype) if self.dtype.kind != "f" or x.dtype.kind != "f" else x
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        both_float = x.dtype.kind == "f" and self.dtype.kind == "f"
+        return ((lambda: b(Cast(x.dtype), dy)) if both_float else None,)

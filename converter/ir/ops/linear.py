@@ -1,0 +1,91 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converter.ir.op import Cost, Cotangent, Op, ShapeError
+from converter.ir.ops.elementwise import Add
+from converter.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from converter.ir.builder import Builder
+    from converter.ir.graph import Value
+
+
+def _swap(shape: tuple[int, ...], adjoint: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if adjoint else shape
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """Batched matrix product [..., M, K] x [..., K, N] -> [..., M, N]; `adj_x`, `adj_y` transpose the last two axes.
+
+    Leading axes broadcast; a weight matrix [K, N] may stand against any number of them.
+    """
+
+    adj_x: bool = False
+    adj_y: bool = False
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if x.rank < 2 or w.rank < 2 or x.dtype != w.dtype:
+            raise ShapeError(f"MatMul: operands {x} and {w}")
+        (*left, m, k), (*right, k2, n) = _swap(x.shape, self.adj_x), _swap(w.shape, self.adj_y)
+        try:
+            batch = np.broadcast_shapes(tuple(left), tuple(right))
+        except ValueError:
+            batch = None
+        if k != k2 or batch is None:
+            raise ShapeError(f"{self}: {list(x.shape)} and {list(w.shape)} do not fit")
+        return x.with_shape((*batch, m, n))
+
+    def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.matmul(x.swapaxes(-1, -2) if self.adj_x else x, w.swapaxes(-1, -2) if self.adj_y else w)
+
+    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            if self.adj_x:
+                return b.sum_to_shape(b(MatMul(self.adj_y, True), w, dy), x.shape)
+            return b.sum_to_shape(b(MatMul(False, not self.adj_y), dy, w), x.shape)
+
+        def to_w() -> Value:
+            left, right = x, dy
+            if len(w.shape) == 2 and len(x.shape) > 2 and not self.adj_x:
+                # A weight shared by all leading axes: one long product instead of a sum of many.
+                left = b.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+                right = b.reshape(dy, (prod(dy.shape[:-1]), dy.shape[-1]))
+            if self.adj_y:
+                return b.sum_to_shape(b(MatMul(True, self.adj_x), right, left), w.shape)
+            return b.sum_to_shape(b(MatMul(not self.adj_x, False), left, right), w.shape)
+
+        return to_x, to_w
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        k = inputs[0].shape[-2 if self.adj_x else -1]
+        return Cost(2 * k * outputs[0].size, sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+        """The same product with the weight cut along its contracted axis: narrow trained part plus frozen part."""
+        k = trained.shape[-1 if self.adj_y else -2]
+        axis = len(x.shape) - (2 if self.adj_x else 1)
+        first, rest = split_axis(b, x, axis, k)
+        return b(Add(), b(self, first, trained), b(self, rest, frozen))
+
+    def channel_axis(self, w: TensorType) -> int:
+        """The axis of the weight along which a fraction of it can train: its input channels."""
+        return w.rank - (1 if self.adj_y else 2)
+
+
+def split_axis(b: Builder, x: Value, axis: int, k: int) -> tuple[Value, Value]:
+    """The first k elements of `x` along an axis, and the others."""
+    from converter.ir.ops.shape import Slice
+
+    def part(start: int, size: int) -> Value:
+        begin = tuple(start if i == axis else 0 for i in range(len(x.shape)))
+        return b(Slice(begin, (*x.shape[:axis], size, *x.shape[axis + 1 :])), x)
+
+    return part(0, k), part(k, x.shape[axis] - k)

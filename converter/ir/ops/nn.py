@@ -1,0 +1,311 @@
+"""Activations, normalisations and softmaxes: one semantic op each, so that each gets one good gradient and kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erf, pi, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converter.ir.op import Cost, Cotangent, Op, ShapeError
+from converter.ir.ops.elementwise import (
+    Add,
+    Binary,
+    Div,
+    Exp,
+    GreaterEqual,
+    Maximum,
+    Minimum,
+    Mul,
+    Rsqrt,
+    Select,
+    Sub,
+    Unary,
+)
+from converter.ir.ops.reduce import Mean, Sum
+from converter.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from converter.ir.builder import Builder
+    from converter.ir.graph import Value
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+class Tanh(Unary):
+    """Hyperbolic tangent."""
+
+    function = np.tanh
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Sub(), dy, b(Mul(), dy, b(Mul(), y, y))),)
+
+
+class Logistic(Unary):
+    """1 / (1 + e^-x)."""
+
+    function = staticmethod(lambda x: np.where(x >= 0, 1, np.exp(-np.abs(x))) / (1 + np.exp(-np.abs(x))))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Sub(), y, b(Mul(), y, y))),)
+
+
+class Erf(Unary):
+    """Gauss error function."""
+
+    function = staticmethod(_erf)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), 2 / sqrt(pi))),)
+
+
+@dataclass(frozen=True)
+class Relu(Unary):
+    """max(x, 0). The derivative at 0 is `at_kink`: 0 for jax.nn.relu, 0.5 for jnp.maximum(x, 0), as in JAX."""
+
+    function = staticmethod(lambda x: np.maximum(x, 0))
+    at_kink: float = 0.0
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        if self.at_kink:
+            return (lambda: b(Mul(), dy, _step(b, x, self.at_kink)),)
+        return (lambda: b(ReluGrad(), y, dy),)
+
+
+@dataclass(frozen=True)
+class Relu6(Unary):
+    """min(max(x, 0), 6). The derivative at 0 and at 6 is `at_kink`: 0 for jax.nn.relu6, 0.5 for jnp.clip(x, 0, 6)."""
+
+    function = staticmethod(lambda x: np.clip(x, 0, 6))
+    at_kink: float = 0.0
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        if self.at_kink:
+            return (lambda: b(Mul(), dy, _step(b, b(Minimum(), x, b(Sub(), 6.0, x)), self.at_kink)),)
+        return (lambda: b(Relu6Grad(), y, dy),)
+
+
+def _step(b: Builder, x: Value, at_zero: float) -> Value:
+    """0 for negative x, 1 for positive x, `at_zero` at 0; by arithmetic, which stays in fast kernels."""
+    return b(Minimum(), b(Maximum(), b(Add(), b(Mul(), x, 1e30), at_zero), 0.0), 1.0)
+
+
+class ReluGrad(Binary):
+    """dy where the output y of a Relu is positive, else 0."""
+
+    function = staticmethod(lambda y, dy: np.where(y > 0, dy, 0))
+
+
+class Relu6Grad(Binary):
+    """dy where the output y of a Relu6 is strictly between 0 and 6, else 0."""
+
+    function = staticmethod(lambda y, dy: np.where((y > 0) & (y < 6), dy, 0))
+
+
+class HardSwish(Unary):
+    """x * relu6(x + 3) / 6."""
+
+    function = staticmethod(lambda x: x * np.clip(x + 3, 0, 6) / 6)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def cotangent() -> Value:
+            gate = b(Relu6(), b(Add(), x, 3.0))
+            return b(Mul(), b(Add(), b(Mul(), dy, gate), b(Relu6Grad(), gate, b(Mul(), dy, x))), 1 / 6)
+
+        return (cotangent,)
+
+
+class Silu(Unary):
+    """x * logistic(x)."""
+
+    function = staticmethod(lambda x: x * Logistic.function(x))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def cotangent() -> Value:
+            gate = b(Logistic(), x)  # s + y(1 - s), with the forward value y
+            return b(Mul(), dy, b(Add(), gate, b(Sub(), y, b(Mul(), y, gate))))
+
+        return (cotangent,)
+
+
+@dataclass(frozen=True)
+class Gelu(Unary):
+    """x * Phi(x): exact, or with the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
+
+    approximate: bool = False
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        if self.approximate:
+            return 0.5 * x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
+        return 0.5 * x * (1 + _erf(x / sqrt(2)))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def exact() -> Value:
+            # Phi(x) + x pdf(x). Phi(x) is y / x; the offsets make it 1/2 at 0 and vanish beside any ordinary number.
+            density = b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -0.5)), 1 / sqrt(2 * pi))
+            cdf = b(Div(), b(Add(), y, 0.5e-20), b(Add(), x, 1e-20))
+            return b(Mul(), dy, b(Add(), cdf, b(Mul(), x, density)))
+
+        def tanh() -> Value:
+            c = sqrt(2 / pi)
+            square = b(Mul(), x, x)
+            t = b(Tanh(), b(Mul(), x, b(Add(), b(Mul(), square, c * 0.044715), c)))
+            slope = b(Add(), b(Mul(), square, 3 * c * 0.044715), c)
+            half = b(Mul(), x, 0.5)  # 0.5 (1 + t) + 0.5 x (1 - t^2) slope
+            rise = b(Mul(), b(Mul(), half, slope), b(Sub(), 1.0, b(Mul(), t, t)))
+            return b(Mul(), dy, b(Add(), b(Add(), b(Mul(), t, 0.5), 0.5), rise))
+
+        return (tanh if self.approximate else exact,)
+
+
+class Elu(Unary):
+    """x where positive, else e^x - 1."""
+
+    function = staticmethod(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Add(), b(Minimum(), y, 0.0), 1.0)),)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Unary):
+    """x where positive, else alpha * x (alpha > 0); derivative 1 at 0, as in jax.nn.leaky_relu."""
+
+    alpha: float = 0.2
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, x, self.alpha * x)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Select(), b(GreaterEqual(), y, 0.0), dy, b(Mul(), dy, self.alpha)),)
+
+
+@dataclass(frozen=True)
+class OverLastAxis(Op):
+    """Works on each row of the last axis on its own."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return Cost(5 * inputs[0].size, inputs[0].nbytes + outputs[0].nbytes)
+
+
+class Softmax(OverLastAxis):
+    """e^x / sum(e^x) over the last axis, shifted by the maximum."""
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def cotangent() -> Value:
+            weighted = b(Mul(), dy, y)
+            return b(Sub(), weighted, b(Mul(), y, b(Sum((-1,), keepdims=True), weighted)))
+
+        return (cotangent,)
+
+
+class LogSoftmax(OverLastAxis):
+    """x - logsumexp(x) over the last axis."""
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        shifted = x - x.max(-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Sub(), dy, b(Mul(), b(Softmax(), x), b(Sum((-1,), keepdims=True), dy))),)
+
+
+class LogSumExp(OverLastAxis):
+    """log(sum(e^x)) over the last axis, which stays with size 1; shifted by the maximum."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.with_shape((*x.shape[:-1], 1))
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        top = x.max(-1, keepdims=True)
+        return top + np.log(np.exp(x - top).sum(-1, keepdims=True))
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), b(Softmax(), x), dy),)
+
+
+@dataclass(frozen=True)
+class LayerNorm(OverLastAxis):
+    """(x - mean) / sqrt(variance + epsilon) over the last axis (Ba et al., arXiv 1607.06450); scale and shift apart."""
+
+    epsilon: float = 1e-6
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + self.epsilon)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def cotangent() -> Value:
+            # (dy - mean(dy) - y mean(dy y)) / sigma
+            along = b(Mul(), y, b(Mean((-1,), keepdims=True), b(Mul(), dy, y)))
+            flat = b(Sub(), dy, b(Mean((-1,), keepdims=True), dy))
+            return b(Mul(), b(Sub(), flat, along), b(InverseDeviation(self.epsilon), x))
+
+        return (cotangent,)
+
+
+@dataclass(frozen=True)
+class InverseDeviation(OverLastAxis):
+    """1 / sqrt(variance + epsilon) over the last axis, which stays with size 1; backward helper of LayerNorm."""
+
+    epsilon: float = 1e-6
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.with_shape((*x.shape[:-1], 1))
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return 1 / np.sqrt(x.var(-1, keepdims=True) + self.epsilon)
+
+
+@dataclass(frozen=True)
+class RMSNorm(OverLastAxis):
+    """x / sqrt(mean(x^2) + epsilon) over the last axis (Zhang and Sennrich, arXiv 1910.07467); scale apart."""
+
+    epsilon: float = 1e-6
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + self.epsilon)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def cotangent() -> Value:
+            mean_square = b(Mean((-1,), keepdims=True), b(Mul(), x, x))
+            inverse = b(Rsqrt(), b(Add(), mean_square, self.epsilon))
+            along = b(Mul(), y, b(Mean((-1,), keepdims=True), b(Mul(), dy, y)))
+            return b(Mul(), b(Sub(), dy, along), inverse)
+
+        return (cotangent,)
+
+
+class SoftmaxCrossEntropy(OverLastAxis):
+    """Per-example loss logsumexp(z) - sum(z * target) from logits and (one-hot) targets, both [..., C] -> [...].
+
+    The cotangent of the logits is softmax(z) * sum(target) - target: for targets that sum to 1, softmax minus target.
+    """
+
+    def infer(self, logits: TensorType, targets: TensorType) -> TensorType:  # type: ignore[override]
+        if logits.shape != targets.shape:
+            raise ShapeError(f"SoftmaxCrossEntropy: logits {list(logits.shape)}, targets {list(targets.shape)}")
+        return logits.with_shape(logits.shape[:-1])
+
+    def evaluate(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        shifted = logits - logits.max(-1, keepdims=True)
+        log_total = np.log(np.exp(shifted).sum(-1, keepdims=True))
+        return ((log_total - shifted) * targets).sum(-1)
+
+    def vjp(self, b: Builder, logits: Value, targets: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_logits() -> Value:
+            mass = b(Sum((-1,), keepdims=True), targets)
+            return b(Mul(), b(Sub(), b(Mul(), b(Softmax(), logits), mass), targets), b.reshape(dy, (*dy.shape, 1)))
+
+        def to_targets() -> Value:
+            return b(Mul(), b(Mul(), b(LogSoftmax(), logits), -1.0), b.reshape(dy, (*dy.shape, 1)))
+
+        return to_logits, to_targets

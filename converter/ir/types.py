@@ -1,0 +1,77 @@
+"""Static types of values, and where a value comes from in the person's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+FLOAT32 = np.dtype(np.float32)
+INT32 = np.dtype(np.int32)
+BOOL = np.dtype(np.bool_)
+#: A handle of a runtime variable: no data of its own.
+RESOURCE = np.dtype(object)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and element type of a value. Shapes are static: a program is compiled for one batch size."""
+
+    shape: Shape
+    dtype: np.dtype = FLOAT32
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense buffer of this type."""
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        """The same element type in another shape."""
+        return TensorType(shape, self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: carried unchanged from tracing to the last flatbuffer tensor.
+
+    Attributes:
+        layer: path of the layer in the person's model, e.g. `block_3_expand` or `encoder/layers/0/attention`.
+        source: `file:line` of the person's code, empty for what the compiler adds.
+        phase: `forward`, `backward` or `update`.
+    """
+
+    layer: str = ""
+    source: str = ""
+    phase: str = "forward"
+
+    def in_phase(self, phase: str) -> Origin:
+        """The same place, in another phase of the training step."""
+        return replace(self, phase=phase)
+
+    def __str__(self) -> str:
+        where = " at ".join(part for part in (self.layer, self.source) if part) or "(compiler)"
+        return where if self.phase == "forward" else f"{where} [{self.phase}]"
+
+
+#: What the compiler adds on its own.
+NOWHERE = Origin()

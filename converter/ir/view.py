@@ -1,0 +1,54 @@
+"""Views: how a stored tensor is cut out of the tensor that the person knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: ("transpose", perm) | ("reshape", shape) | ("slice", axis, start, stop)
+Step = tuple
+
+
+@dataclass(frozen=True)
+class View:
+    """A chain of transposes, reshapes and slices from the model's tensor to the stored one.
+
+    The compiler stores a weight as its kernel reads it (OHWI filters, a trained slice); the person always sees the
+    model's own layout and full shape.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def then(self, step: Step) -> View:
+        """This view followed by one more step."""
+        return View((*self.steps, step))
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """Model layout -> stored layout."""
+        for kind, *arguments in self.steps:
+            if kind == "transpose":
+                array = np.transpose(array, arguments[0])
+            elif kind == "reshape":
+                array = np.reshape(array, arguments[0])
+            elif kind == "slice":
+                axis, start, stop = arguments
+                array = array[(slice(None),) * axis + (slice(start, stop),)]
+            else:
+                raise ValueError(f"unknown view step {kind!r}")
+        return np.ascontiguousarray(array)
+
+    def scatter(self, into: np.ndarray, stored: np.ndarray) -> None:
+        """Writes the stored tensor to its place in a contiguous tensor of the model's layout, in place."""
+        places = self.apply(np.arange(into.size).reshape(into.shape))
+        into.reshape(-1)[places.reshape(-1)] = stored.reshape(-1)
+
+    def to_json(self) -> list[list[Any]]:
+        """For the manifest."""
+        return [[list(part) if isinstance(part, tuple) else part for part in step] for step in self.steps]
+
+    @staticmethod
+    def from_json(steps: list[list[Any]]) -> View:
+        """Inverse of `to_json`."""
+        return View(tuple(tuple(tuple(p) if isinstance(p, list) else p for p in step) for step in steps))

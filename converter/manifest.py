@@ -1,0 +1,285 @@
+"""The manifest: what a training program says about itself, as JSON in the `.tflite`'s metadata.
+
+The compiler writes it; the runtimes on the host and the phone read it and believe nothing they have not checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.records import decode
+
+FORMAT = "pocketune/1"
+#: Names of the metadata entries of a program.
+MANIFEST, INITIAL, BASE = "pocketune.manifest", "pocketune.initial/", "pocketune.base/"
+#: No manifest is larger; a limit for readers of files that they do not trust.
+MAX_BYTES = 16 << 20
+#: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
+MAX_ELEMENTS = 1 << 31
+
+Dtype = Literal["float32", "int32", "bool"]
+Role = Literal["input", "target", "weight", "learning_rate", "state", "tick", "loss", "correct", "output", "done"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a signature. `role` says who feeds or reads it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    role: Role
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What one entry point of the program takes and gives, in order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def taking(self, role: Role) -> tuple[TensorSpec, ...]:
+        """The inputs of a role."""
+        return tuple(spec for spec in self.inputs if spec.role == role)
+
+    def giving(self, role: Role) -> tuple[TensorSpec, ...]:
+        """The outputs of a role."""
+        return tuple(spec for spec in self.outputs if spec.role == role)
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """A tensor that outlives a step, as stored: a trained one, or a slot of the optimizer."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    slot: bool
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a state tensor lies in the parameter that the person knows; see `converter.ir.view`."""
+
+    tensor: str
+    view: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A trained weight by the model's own name, in the model's own layout.
+
+    Attributes:
+        base: metadata entry with the whole initial value; None when the pieces cover all of it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    pieces: tuple[Piece, ...]
+    base: str | None
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """One line of the resolved update scheme."""
+
+    parameter: str
+    fraction: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Update:
+    """The resolved update scheme."""
+
+    scheme: str
+    table: tuple[UpdateRow, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a program says about itself.
+
+    Attributes:
+        graph_hash: sha256 of what the program computes; a saved state carries it and is refused by another program.
+        state: `variables` (the runtime keeps the state) or `stateless` (it is passed in and out).
+        batch: rows of one step.
+        costs: predicted; see `converter.costs`.
+        labels: names of the classes, in order.
+        preprocessing: how the app makes an input, in terms of its own.
+    """
+
+    format: Literal["pocketune/1"]
+    name: str
+    graph_hash: str
+    target: str
+    state: Literal["variables", "stateless"]
+    batch: int
+    loss: str
+    optimizer: str
+    update: Update
+    signatures: dict[str, Signature]
+    state_tensors: tuple[StateTensor, ...]
+    parameters: tuple[ParameterSpec, ...]
+    costs: dict[str, float | None]
+    labels: tuple[str, ...] | None = None
+    preprocessing: dict[str, Any] | None = None
+
+    @staticmethod
+    def from_json(data: Any) -> Manifest:
+        """A checked manifest from parsed JSON.
+
+        Raises:
+            UsageError: a field is missing, unknown or ill-typed, or two of them contradict each other.
+        """
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise UsageError(f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune")
+        manifest = decode(Manifest, data, "manifest")
+        _Checker(manifest).check()
+        return manifest
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Manifest:
+        """A checked manifest from the metadata entry `pocketune.manifest`. Raises UsageError."""
+        if len(data) > MAX_BYTES:
+            raise UsageError(f"manifest: {len(data)} bytes, more than {MAX_BYTES}")
+        try:
+            parsed = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"manifest: not JSON ({error})") from None
+        return Manifest.from_json(parsed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; the order of keys is the order of the fields."""
+        return json.loads(json.dumps(asdict(self)))
+
+    def to_bytes(self) -> bytes:
+        """The metadata entry."""
+        return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all state tensors."""
+        return sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in self.state_tensors)
+
+
+class _Checker:
+    """The rules between the fields."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.state = {t.tensor: t for t in manifest.state_tensors}
+
+    def check(self) -> None:
+        m = self.manifest
+        if not re.fullmatch("[0-9a-f]{64}", m.graph_hash):
+            _fail(f"graph_hash: expected 64 hexadecimal digits, got {m.graph_hash!r}")
+        if m.batch < 1:
+            _fail(f"batch: must be at least 1, got {m.batch}")
+        _unique("state_tensors", (t.tensor for t in m.state_tensors))
+        _unique("parameters", (p.name for p in m.parameters))
+        for tensor in m.state_tensors:
+            _check_shape(f"state_tensors.{tensor.tensor}", tensor.shape)
+        self.signatures()
+        for parameter in m.parameters:
+            self.parameter(parameter)
+
+    def signatures(self) -> None:
+        m = self.manifest
+        wanted = ["train", "evaluate", "infer"]
+        wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
+        for name in wanted:
+            if name not in m.signatures:
+                _fail(f"signatures: {name!r} is missing")
+        for name, signature in m.signatures.items():
+            self.signature(f"signatures.{name}", signature)
+        for name in ("train", "evaluate"):
+            for role in ("input", "target", "weight"):
+                if not (specs := m.signatures[name].taking(role)) or (role != "input" and len(specs) > 1):
+                    _fail(f"signatures.{name}: {len(specs)} inputs of role {role!r}")
+                for spec in specs:
+                    if spec.shape[0] != m.batch:
+                        _fail(f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and the batch is {m.batch}")
+            if [spec.shape for spec in m.signatures[name].giving("loss")] != [(1,)]:
+                _fail(f"signatures.{name}: needs one output of role 'loss' and shape [1]")
+        names = set(self.state)
+        moves = (
+            {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
+            if m.state == "variables"
+            else {"train": m.signatures["train"].taking("state")}
+        )
+        for name, specs in moves.items():
+            if {spec.name for spec in specs} != names:
+                _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
+
+    def signature(self, where: str, signature: Signature) -> None:
+        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs)):
+            if not specs:
+                _fail(f"{where}: no {side}")
+            _unique(f"{where}.{side}", (spec.name for spec in specs))
+            for spec in specs:
+                _check_shape(f"{where}.{spec.name}", spec.shape)
+                if spec.role == "state":
+                    stored = self.state.get(spec.name)
+                    if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
+                        _fail(f"{where}.{spec.name}: does not agree with state_tensors")
+
+    def parameter(self, parameter: ParameterSpec) -> None:
+        where = f"parameters.{parameter.name}"
+        _check_shape(where, parameter.shape, least_rank=0)
+        if not parameter.pieces:
+            _fail(f"{where}: no pieces")
+        for piece in parameter.pieces:
+            stored = self.state.get(piece.tensor)
+            if stored is None:
+                _fail(f"{where}: {piece.tensor!r} is not in state_tensors")
+            shape = parameter.shape
+            for step in piece.view:
+                shape = _viewed(f"{where}: view step {step!r}", step, shape)
+            if prod(shape) != prod(stored.shape):
+                _fail(f"{where}: its view gives {list(shape)}, and {piece.tensor} is {list(stored.shape)}")
+        if parameter.base is not None and not parameter.base.startswith(BASE):
+            _fail(f"{where}: base must be a metadata entry {BASE}..., got {parameter.base!r}")
+
+
+def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape behind one step of a view, without touching a tensor: the manifest may be anybody's."""
+    match step:
+        case ["transpose", [*axes]] if all(type(a) is int for a in axes) and sorted(axes) == list(range(len(shape))):
+            return tuple(shape[a] for a in axes)
+        case ["reshape", [*to]] if all(type(d) is int and d > 0 for d in to) and prod(to) == prod(shape):
+            return tuple(to)
+        case ["slice", int(axis), int(start), int(stop)] if (
+            0 <= axis < len(shape) and 0 <= start < stop <= shape[axis]
+        ):
+            return (*shape[:axis], stop - start, *shape[axis + 1 :])
+    return _fail(f"{where} does not fit {list(shape)}")
+
+
+def _fail(problem: str) -> Any:
+    raise UsageError(f"manifest: {problem}")
+
+
+def _unique(where: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            _fail(f"{where}: {name!r} stands there twice")
+        seen.add(name)
+
+
+def _check_shape(where: str, shape: tuple[int, ...], least_rank: int = 1) -> None:
+    if len(shape) < least_rank or any(d < 1 for d in shape) or prod(shape) > MAX_ELEMENTS:
+        _fail(f"{where}: bad shape {list(shape)}")

@@ -1,0 +1,67 @@
+"""What the person may pass as a model or a loss, and the forward graph it becomes. The frontends load on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from converter.errors import UsageError
+from converter.ir import Graph
+from converter.losses import Loss, named_loss, traced_loss
+
+
+@dataclass(frozen=True)
+class Source:
+    """An imported model: its forward graph, its name, and the blocks it names itself (None: read from the names)."""
+
+    graph: Graph
+    name: str
+    blocks: Sequence[str] | None = None
+
+
+def import_model(model: Any, batch: int) -> Source:
+    """The forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
+
+    Raises:
+        UsageError: it is none of these, or the file is not usable.
+        UnsupportedError: the model holds what cannot be compiled.
+    """
+    if isinstance(model, str | Path):
+        import keras_frontend
+
+        return Source(keras_frontend.trace(model, batch), Path(model).stem)
+    module = type(model).__module__.partition(".")[0]
+    if any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__):
+        import keras_frontend
+
+        return Source(keras_frontend.trace(model, batch), str(model.name))
+    if module == "jax_frontend":
+        import jax_frontend
+
+        return Source(jax_frontend.trace(model, batch), getattr(model.apply, "__name__", "model"), model.layers)
+    raise UsageError(
+        f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
+        "pass a keras.Model, the path of a .keras file, or a jax_frontend.Model"
+    )
+
+
+def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:
+    """A loss by name, or the person's JAX function traced on the model's outputs.
+
+    Raises:
+        UsageError: unknown name, or a function that does not return one number per example.
+    """
+    if isinstance(loss, str):
+        return named_loss(loss)
+    if isinstance(loss, Loss):
+        return loss
+    if not callable(loss):
+        raise UsageError(f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}")
+    import jax_frontend
+
+    outputs = tuple(v.type for v in forward.outputs.values())
+    argument = outputs[0] if len(outputs) == 1 else outputs
+    graph = jax_frontend.trace_function(loss, [argument, outputs[0] if targets is None else targets], ["outputs", "y"])
+    return traced_loss(graph, getattr(loss, "__name__", "custom"))

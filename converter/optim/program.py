@@ -1,0 +1,59 @@
+"""An optimizer as a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.ir import Graph, Value, ops
+
+#: Names of the graph's inputs and outputs are a prefix and the parameter's name; slots have names of their own.
+GRADIENT, PARAMETER, UPDATE = "gradient/", "parameter/", "update/"
+
+_DATA_MOVEMENT = (ops.Transpose, ops.Slice, ops.Concat, ops.Gather, ops.ScatterAdd, ops.Reverse, ops.Pad, ops.Dilate)
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizerProgram:
+    """One update of an optimizer for a set of parameters.
+
+    Attributes:
+        slots: initial optimizer state by name `optimizer/<path in the optax state>/<parameter>`; float32, rank >= 1
+            (a scalar is stored as [1]).
+        graph: inputs `gradient/<parameter>` and `parameter/<parameter>` for each parameter, and every slot by name;
+            outputs `update/<parameter>` (what optax.apply_updates would add) and every slot's next value by name.
+        parameters: names of the parameters, in order.
+        description: the optimizer in words.
+    """
+
+    slots: dict[str, np.ndarray]
+    graph: Graph
+    parameters: tuple[str, ...]
+    description: str
+
+    @property
+    def layout_invariant(self) -> bool:
+        """Whether the update does the same to a transposed, reshaped or permuted parameter.
+
+        True where nothing but elementwise arithmetic and sums over whole tensors is done; False for optimizers that
+        look at rows and columns (adafactor). Note that a sum over the whole of a tensor (clipping, lamb) counts only
+        the part of it that trains.
+        """
+        big = {v for v in self.graph.inputs if v.shape != ()}
+        for node in self.graph.nodes:
+            reads = [v for v in node.inputs if v in big]
+            if not reads:
+                continue
+            if node.output.shape == () or (node.output.type.size == 1 and isinstance(node.op, ops.Reshape)):
+                continue
+            if isinstance(node.op, ops.Reduction | ops.Reshape | ops.BroadcastTo | ops.MatMul | ops.CumSum):
+                return False
+            if isinstance(node.op, _DATA_MOVEMENT) or len({v.shape for v in reads}) > 1:
+                return False
+            big.update(node.outputs)
+        return True
+
+    def gradient(self, parameter: str) -> Value:
+        """The input that takes the gradient of a parameter."""
+        return next(v for v in self.graph.inputs if v.name == GRADIENT + parameter)

@@ -1,0 +1,89 @@
+"""A small rewriting helper: a pass is a rule applied to every node once, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from converter.ir import Builder, Graph, Node, Op, Value
+from converter.ir.graph import reachable
+
+OpType = TypeVar("OpType", bound=Op)
+
+
+class Rewriter(Builder):
+    """Builds the rewritten graph and lets a rule look at what stands before a value."""
+
+    def __init__(self, before: Graph) -> None:
+        super().__init__(Graph(list(before.inputs), dict(before.constants), dict(before.parameters)))
+        self._made_by: dict[Value, Node] = {}
+        self._uses = Counter(value for node in before.nodes for value in node.inputs)
+        self._uses.update(before.results())
+
+    def append(self, node: Node) -> Node:
+        """Adds a node that exists already."""
+        super().append(node)
+        self._made_by |= dict.fromkeys(node.outputs, node)
+        return node
+
+    def producer(self, value: Value, kind: type[OpType]) -> Node | None:
+        """The node that makes `value` if its op is of this class."""
+        node = self._made_by.get(value)
+        return node if node is not None and isinstance(node.op, kind) else None
+
+    def used_once(self, value: Value) -> bool:
+        """Whether the graph before reads `value` at most once (values a rule made are new and count as unread)."""
+        return self._uses[value] <= 1
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """The array of a constant, else None."""
+        return self.graph.constants.get(value)
+
+    def scalar(self, value: Value) -> float | None:
+        """The number that a constant holds in all its elements, else None."""
+        array = self.graph.constants.get(value)
+        if array is None or array.size == 0 or (array != array.flat[0]).any():
+            return None
+        return float(array.flat[0])
+
+
+#: Returns the replacement of the node's outputs (one Value, or a tuple), or None to keep the node.
+Rule = Callable[[Rewriter, Node], Value | tuple[Value, ...] | None]
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """Applies a rule to every node in order; the rule sees operands that are already rewritten."""
+    b = Rewriter(graph)
+    replaced: dict[Value, Value] = {}
+    for node in graph.nodes:
+        inputs = tuple(replaced.get(v, v) for v in node.inputs)
+        if inputs != node.inputs:
+            node = replace(node, inputs=inputs)
+        with b.at(node.origin):
+            result = rule(b, node)
+        if result is None:
+            b.append(node)
+        else:
+            results = result if isinstance(result, tuple) else (result,)
+            replaced |= zip(node.outputs, results, strict=True)
+    b.graph.outputs = {name: replaced.get(v, v) for name, v in graph.outputs.items()}
+    b.graph.updates = {p: replaced.get(v, v) for p, v in graph.updates.items()}
+    return eliminate_dead_code(b.graph)
+
+
+def eliminate_dead_code(graph: Graph) -> Graph:
+    """Keeps what the outputs and updates depend on, and all inputs."""
+    needed = reachable(graph, graph.results())
+    needed.update(graph.updates)
+    return Graph(
+        list(graph.inputs),
+        {v: a for v, a in graph.constants.items() if v in needed},
+        {v: p for v, p in graph.parameters.items() if v in needed},
+        [n for n in graph.nodes if not n.outputs or any(v in needed for v in n.outputs)],
+        dict(graph.outputs),
+        dict(graph.updates),
+    )

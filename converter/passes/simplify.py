@@ -1,0 +1,101 @@
+"""Algebra that removes ops: neutral elements, chained movements, repeated scalars."""
+
+from __future__ import annotations
+
+from converter.ir import Graph, Node, Value, ops
+from converter.passes.rewrite import Rewriter, rewrite
+
+
+def simplify(graph: Graph) -> Graph:
+    """Applies the local rules below until the graph stops shrinking."""
+    while True:
+        smaller = rewrite(graph, _simplify)
+        if len(smaller.nodes) >= len(graph.nodes):
+            return smaller
+        graph = smaller
+
+
+def _simplify(b: Rewriter, node: Node) -> Value | None:
+    match node.op:
+        case ops.Add() | ops.Sub() | ops.Mul() | ops.Div():
+            return _arithmetic(b, node)
+        case ops.Neg():
+            inner = b.producer(node.inputs[0], ops.Neg)
+            return inner.inputs[0] if inner else None
+        case ops.Reshape(shape=shape):
+            inner = b.producer(node.inputs[0], ops.Reshape)
+            return b.reshape(inner.inputs[0] if inner else node.inputs[0], shape) if inner or _same(node) else None
+        case ops.Transpose(perm=perm):
+            inner = b.producer(node.inputs[0], ops.Transpose)
+            if inner:
+                return b.transpose(inner.inputs[0], tuple(inner.op.perm[p] for p in perm))
+            return node.inputs[0] if perm == tuple(range(len(perm))) else None
+        case ops.BroadcastTo() | ops.Slice() | ops.Pad() | ops.Cast() if _same(node):
+            return node.inputs[0]
+        case ops.Sum(axes=axes) | ops.Mean(axes=axes):
+            if all(node.inputs[0].shape[a] == 1 for a in axes):
+                return b.reshape(node.inputs[0], node.output.shape)
+    return None
+
+
+def _same(node: Node) -> bool:
+    return node.inputs[0].type == node.output.type
+
+
+def _arithmetic(b: Rewriter, node: Node) -> Value | None:
+    x, y = node.inputs
+    commutes = isinstance(node.op, ops.Add | ops.Mul)
+    if commutes and b.array(x) is not None:
+        x, y = y, x
+    neutral = 0.0 if isinstance(node.op, ops.Add | ops.Sub) else 1.0
+    if b.scalar(y) == neutral and x.type == node.output.type:
+        return x
+    if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y)):
+        return joined
+    if isinstance(node.op, ops.Mul) and (joined := _one_scalar(b, x, y)):
+        return joined
+    stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
+    if stripped[0] is not x:
+        return b(node.op, stripped[0], y)
+    return b(node.op, x, stripped[1]) if stripped[1] is not y else None
+
+
+def _one_scalar(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """(x * a) * b with scalars a, b: x * (a * b)."""
+    inner = b.producer(x, ops.Mul)
+    if inner is None or b.scalar(y) is None or not b.used_once(x) or y.type.size != 1:
+        return None
+    for source, factor in (inner.inputs, inner.inputs[::-1]):
+        if (first := b.scalar(factor)) is not None and factor.type.size == 1:
+            return b(ops.Mul(), source, first * float(b.scalar(y) or 0.0))
+    return None
+
+
+def _without_broadcast(b: Rewriter, value: Value, other: Value, output: Value) -> Value:
+    """The operand before a BroadcastTo that elementwise broadcasting makes unnecessary."""
+    spread = b.producer(value, ops.BroadcastTo)
+    if spread is None:
+        return value
+    source = spread.inputs[0]
+    rank = len(value.shape)
+    source_shape = (1,) * (rank - len(source.shape)) + source.shape
+    padded_other = (1,) * (rank - len(other.shape)) + other.shape
+    if len(other.shape) > rank:
+        return value
+    kept = tuple(max(a, c) for a, c in zip(source_shape, padded_other, strict=True))
+    return source if kept == output.shape else value
+
+
+def _concatenation(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """Pad(a, zeros behind) + Pad(b, zeros before), side by side along one axis: Concat(a, b)."""
+    first, second = b.producer(x, ops.Pad), b.producer(y, ops.Pad)
+    if not first or not second or first.op.value or second.op.value:
+        return None
+    padded = [i for i, p in enumerate(first.op.paddings) if any(p)]
+    if padded != [i for i, p in enumerate(second.op.paddings) if any(p)] or len(padded) != 1:
+        return None
+    (axis,) = padded
+    for a, c in ((first, second), (second, first)):
+        if a.op.paddings[axis] == (0, c.inputs[0].shape[axis]) and c.op.paddings[axis] == (a.inputs[0].shape[axis], 0):
+            return b(ops.Concat(axis), a.inputs[0], c.inputs[0])
+    return None

@@ -1,0 +1,183 @@
+"""Memory planning: the arena that the runtime will allocate for a graph in a given order.
+
+This follows TFLite's ArenaPlanner (tensorflow/lite/arena_planner.cc, simple_memory_arena.cc): largest tensors first,
+each into the smallest gap among tensors alive at the same time, 64-byte aligned.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from converter.ir import Graph, Node, Value
+from converter.ir.types import RESOURCE
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A piece of the arena: bytes [offset, offset + size) while nodes first..last run."""
+
+    offset: int
+    size: int
+    first: int
+    last: int
+    name: str = ""
+
+    def overlaps(self, other: Allocation) -> bool:
+        """Whether both are alive at once and share a byte."""
+        together = self.first <= other.last and other.first <= self.last
+        return together and self.offset < other.offset + other.size and other.offset < self.offset + self.size
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """Where each tensor of a subgraph lies, and the size of the arena in bytes."""
+
+    allocations: dict[Value, Allocation]
+    scratch: tuple[Allocation, ...]
+    size: int
+
+    def alive_at_peak(self) -> list[Allocation]:
+        """The tensors alive when most bytes are, largest first."""
+        pieces = [*self.allocations.values(), *self.scratch]
+        if not pieces:
+            return []
+        steps = range(max(p.last for p in pieces) + 1)
+        peak = max(steps, key=lambda i: sum(p.size for p in pieces if p.first <= i <= p.last))
+        return sorted((p for p in pieces if p.first <= peak <= p.last), key=lambda p: -p.size)
+
+
+def lifetimes(graph: Graph, order: Sequence[Node]) -> dict[Value, tuple[int, int]]:
+    """First and last node (by position) at which each arena tensor is alive.
+
+    Inputs live through the whole run, outputs from where they are made to the end, as the runtime has it. Constants and
+    parameters are not in the arena.
+    """
+    end = len(order)
+    spans = dict.fromkeys(graph.inputs, (0, end))
+    for i, node in enumerate(order):
+        for value in node.outputs:
+            spans[value] = (i, i)
+        for value in node.inputs:
+            if value in spans:
+                spans[value] = (spans[value][0], max(i, spans[value][1]))
+    for value in graph.outputs.values():
+        if value in spans:
+            spans[value] = (spans[value][0], end)
+    return spans
+
+
+def peak_of_order(graph: Graph, order: Sequence[Node]) -> int:
+    """Largest number of bytes alive at once: a lower bound of the arena, quick enough to compare orders with."""
+    change = [0] * (len(order) + 2)
+    for value, (first, last) in lifetimes(graph, order).items():
+        change[first] += value.type.nbytes
+        change[last + 1] -= value.type.nbytes
+    for i, node in enumerate(order):
+        scratch = sum(node.op.scratch(*_types(node)))
+        change[i] += scratch
+        change[i + 1] -= scratch
+    alive = peak = 0
+    for step in change:
+        alive += step
+        peak = max(peak, alive)
+    return peak
+
+
+def plan(graph: Graph) -> ArenaPlan:
+    """The arena of a graph in the order in which its nodes stand."""
+    spans = lifetimes(graph, graph.nodes)
+    owner = _shared_buffers(graph)
+    for output, source in owner.items():
+        first, last = spans[source]
+        spans[source] = (first, max(last, spans[output][1]))
+    end = len(graph.nodes)
+    requests: list[tuple[int, int, int, Value | None, str]] = [
+        (value.type.nbytes, first, last, value, value.name)
+        for value, (first, last) in spans.items()
+        if value not in owner and value.dtype != RESOURCE
+    ]
+    for i, node in enumerate(graph.nodes):
+        requests += [(size, i, i, None, f"{node.op.name} scratch") for size in node.op.scratch(*_types(node))]
+    # The runtime places what lives through the whole run first, then the largest, the earliest among equals.
+    requests.sort(key=lambda r: (0, 0, 0) if (r[1], r[2]) == (0, end) else (1, -r[0], r[1]))
+    placed: dict[Value, Allocation] = {}
+    scratch: list[Allocation] = []
+    by_offset: list[Allocation] = []
+    for size, first, last, value, name in requests:
+        piece = Allocation(_best_fit(by_offset, size, first, last), size, first, last, name)
+        if size:
+            insort(by_offset, piece, key=lambda p: p.offset)
+        if value is None:
+            scratch.append(piece)
+        else:
+            placed[value] = piece
+    for output, source in owner.items():
+        placed[output] = placed[source]
+    size = max((p.offset + p.size for p in by_offset), default=0)
+    return ArenaPlan(placed, tuple(scratch), size)
+
+
+def check_no_overlap(arena: ArenaPlan) -> None:
+    """Raises AssertionError when two tensors that are alive at once share a byte."""
+    pieces = sorted({*arena.allocations.values(), *arena.scratch}, key=lambda p: p.offset)
+    for i, piece in enumerate(pieces):
+        for other in pieces[i + 1 :]:
+            if other.offset >= piece.offset + piece.size:
+                break
+            assert not piece.overlaps(other), f"{piece} and {other} overlap"
+
+
+def _best_fit(by_offset: Sequence[Allocation], size: int, first: int, last: int) -> int:
+    best, best_gap, current = None, None, 0
+    for piece in by_offset:
+        if piece.last < first or piece.first > last:
+            continue
+        aligned = -(-current // ALIGNMENT) * ALIGNMENT
+        if aligned + size <= piece.offset and (best_gap is None or piece.offset - aligned < best_gap):
+            best, best_gap = aligned, piece.offset - current
+        current = max(current, piece.offset + piece.size)
+        if best_gap == 0:
+            break
+    return -(-current // ALIGNMENT) * ALIGNMENT if best is None else best
+
+
+def _shared_buffers(graph: Graph) -> dict[Value, Value]:
+    """Outputs that the runtime lets take over an operand's buffer: output -> the tensor that owns the buffer."""
+    uses: dict[Value, int] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            uses[value] = uses.get(value, 0) + 1
+    fixed = {*graph.inputs, *graph.constants, *graph.parameters, *graph.outputs.values()}
+    owner: dict[Value, Value] = {}
+    for node in graph.nodes:
+        sharing = node.op.in_place()
+        if not sharing or not node.outputs or node.outputs[0] in fixed:
+            continue
+        output = node.outputs[0]
+        for index in sharing:
+            source = node.inputs[index] if index < len(node.inputs) else None
+            if source is None or source in fixed:
+                continue
+            root = owner.get(source, source)
+            untouched = node.op.keeps_data()
+            if untouched or (
+                source.type.nbytes == output.type.nbytes
+                and source.type.nbytes > 8
+                and uses[source] == 1
+                and uses[root] == 1
+            ):
+                owner[output] = root
+                if untouched:  # readers of the alias read the same buffer
+                    uses[root] += uses.get(output, 0) - 1
+                else:
+                    uses[root] = uses.get(output, 0)
+                break
+    return owner
+
+
+def _types(node: Node) -> tuple:
+    return tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)

@@ -1,0 +1,6 @@
+"""Sparse backpropagation: which parameters train, and the graph in which only they do."""
+
+from converter.sparse.scheme import Row, UpdateScheme, update_scheme
+from converter.sparse.select import select
+
+__all__ = ["Row", "UpdateScheme", "select", "update_scheme"]

@@ -1,0 +1,153 @@
+"""Update schemes: which parameters train, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from converter.errors import UsageError, nearest
+from converter.ir import Graph
+from converter.sparse.structure import Member, members
+
+#: What a rule grants: the fraction of the input channels that trains, or only the biases among the matched parameters.
+Grant = float | Literal["bias"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a resolved scheme: a parameter, the fraction of it that trains, and why."""
+
+    parameter: str
+    fraction: float
+    why: str
+
+
+@dataclass(frozen=True)
+class UpdateScheme:
+    """A named choice of what trains.
+
+    Attributes:
+        name: for reports.
+        rules: glob over parameter names -> fraction of the input channels in 0..1, or "bias". Of several matching
+            rules the last one holds; a parameter that none matches is frozen. Empty when `choose` is given.
+        choose: picks the grants from the model's structure instead.
+    """
+
+    name: str
+    rules: Mapping[str, Grant] = field(default_factory=dict)
+    choose: Callable[[list[Member]], dict[str, tuple[float, str]]] | None = None
+
+    def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[Row]:
+        """The table of the scheme for a model, in order of use.
+
+        Raises:
+            UsageError: a pattern matches no parameter, a fraction is out of range, or nothing is left to train.
+        """
+        everything = members(graph, blocks)
+        granted = self.choose(everything) if self.choose else self._by_rules(everything)
+        rows = []
+        for member in everything:
+            fraction, why = granted.get(member.name, (0.0, "not chosen"))
+            if not member.parameter.trainable:
+                fraction, why = 0.0, "not trainable in the model"
+            elif 0 < fraction < 1 and member.role != "kernel":
+                fraction, why = 1.0, f"{why}; whole, a {member.role} has no input channels"
+            rows.append(Row(member.name, fraction, why))
+        if not any(row.fraction for row in rows):
+            raise UsageError(
+                f"update scheme {self.name!r} trains nothing in this model: no trainable parameter is chosen"
+            )
+        return rows
+
+    def _by_rules(self, everything: list[Member]) -> dict[str, tuple[float, str]]:
+        names = [m.name for m in everything]
+        granted: dict[str, tuple[float, str]] = {}
+        for pattern, grant in self.rules.items():
+            matched = [m for m in everything if fnmatchcase(m.name, pattern)]
+            if not matched:
+                raise UsageError(f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}")
+            if grant != "bias" and (not isinstance(grant, int | float) or not 0 <= grant <= 1):
+                raise UsageError(f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias"')
+            for member in matched:
+                if grant == "bias":
+                    granted[member.name] = (float(member.role == "bias"), f"rule {pattern} = bias")
+                else:
+                    granted[member.name] = (float(grant), f"rule {pattern} = {grant:g}")
+        return granted
+
+
+def _full(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    return {m.name: (1.0, "everything trains") for m in everything}
+
+
+def _head_block(everything: list[Member]) -> str:
+    kernels = [m for m in everything if m.role == "kernel"]
+    return (kernels or everything)[-1].layer
+
+
+def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    head = _head_block(everything)
+    return {m.name: (1.0, f"in the head, {head}") for m in everything if m.layer == head}
+
+
+def _bias_only(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    return {m.name: (1.0, "a bias") for m in everything if m.role == "bias"} | _head(everything)
+
+
+def _blocks(everything: list[Member]) -> list[str]:
+    """Blocks that train anything, in order of first use."""
+    return list(dict.fromkeys(m.block for m in everything if m.parameter.trainable))
+
+
+def _last(count: int) -> Callable[[list[Member]], dict[str, tuple[float, str]]]:
+    def choose(everything: list[Member]) -> dict[str, tuple[float, str]]:
+        chosen = _blocks(everything)[-count:]
+        return {m.name: (1.0, f"in {m.block}, one of the last {count} blocks") for m in everything if m.block in chosen}
+
+    return choose
+
+
+def _sparse(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    """PockEngine's rule of thumb (arXiv 2310.17752, section 4): the first kernel and the biases of the later half."""
+    head = _head(everything)
+    blocks = _blocks([m for m in everything if m.name not in head])
+    granted: dict[str, tuple[float, str]] = {}
+    for block in blocks[len(blocks) // 2 :]:
+        inside = [m for m in everything if m.block == block and m.parameter.trainable]
+        first = next((m for m in inside if m.role == "kernel"), None)
+        granted |= {m.name: (1.0, f"a bias of {block}, in the later half") for m in inside if m.role == "bias"}
+        if first is not None:
+            granted[first.name] = (1.0, f"first kernel of {block}, in the later half")
+    return granted | head
+
+
+NAMED = {
+    "full": UpdateScheme("full", choose=_full),
+    "head": UpdateScheme("head", choose=_head),
+    "bias-only": UpdateScheme("bias-only", choose=_bias_only),
+    "sparse": UpdateScheme("sparse", choose=_sparse),
+}
+
+
+def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateScheme:
+    """A scheme from its name (`full`, `head`, `bias-only`, `sparse`, `last-3`), from glob rules, or as it is.
+
+    Raises:
+        UsageError: unknown name; the nearest ones are suggested.
+    """
+    if isinstance(update, UpdateScheme):
+        return update
+    if isinstance(update, Mapping):
+        return UpdateScheme("rules", dict(update))
+    kind, _, count = update.partition("-")
+    if kind == "last" and count.isdecimal() and int(count) > 0:
+        return UpdateScheme(update, choose=_last(int(count)))
+    if update not in NAMED:
+        known = [*NAMED, "last-1", "last-3"]
+        raise UsageError(
+            f"unknown update scheme {update!r}.{nearest(update, known)} "
+            f"Known: {', '.join(NAMED)}, last-K, or glob rules."
+        )
+    return NAMED[update]

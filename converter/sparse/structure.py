@@ -1,0 +1,82 @@
+"""What the parameters of a model are to each other: roles, blocks, order of use, as the graph shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from converter.ir import Graph, Node, Op, Parameter, Value, ops
+
+CONTRACTIONS = (ops.MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad)
+_PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
+_THROUGH = (ops.Reshape, ops.BroadcastTo, ops.Transpose)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A parameter and its place in the model.
+
+    Attributes:
+        role: `kernel` (weight of a product or convolution), `embedding`, `bias` (added, one number a channel),
+            `scale` (multiplied, one number a channel) or `other`.
+        layer: name of the layer that owns it: the parameter's name without its last part.
+        block: the group of layers that it belongs to (see `block_of`).
+    """
+
+    value: Value
+    parameter: Parameter
+    role: str
+    layer: str
+    block: str
+
+    @property
+    def name(self) -> str:
+        """The parameter's name."""
+        return self.parameter.name
+
+
+def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
+    """All parameters in the order in which the model first uses them."""
+    readers = graph.consumers()
+    first_use: dict[Value, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in node.inputs:
+            first_use.setdefault(value, index)
+    ordered = sorted(graph.parameters, key=lambda v: first_use.get(v, len(graph.nodes)))
+    return [
+        Member(v, p, role_of(v, readers), p.name.rpartition("/")[0] or p.name, block_of(p.name, blocks))
+        for v, p in ((v, graph.parameters[v]) for v in ordered)
+    ]
+
+
+def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:
+    """How the graph uses a parameter."""
+    roles: set[str] = set()
+    for node in readers.get(value, []):
+        if isinstance(node.op, _THROUGH):
+            roles.add(role_of(node.output, readers))
+        elif isinstance(node.op, CONTRACTIONS):
+            roles.add("kernel" if value is node.inputs[1] or isinstance(node.op, ops.MatMul) else "other")
+        elif isinstance(node.op, ops.Gather):
+            roles.add("embedding")
+        elif max(value.shape, default=1) == value.type.size:
+            roles.add(_PER_CHANNEL.get(type(node.op), "other"))
+        else:
+            roles.add("other")
+    if "kernel" in roles:
+        return "kernel"
+    return roles.pop() if len(roles) == 1 else "other"
+
+
+def block_of(name: str, blocks: Sequence[str] | None = None) -> str:
+    """The block of a parameter: one of the given prefixes, else its name up to the first number, else its layer.
+
+    `block_13_expand/kernel` is in `block_13`, `encoder/layers/3/attention/query` in `encoder/layers/3`,
+    `predictions/kernel` in `predictions`.
+    """
+    for prefix in blocks or ():
+        if name == prefix or name.startswith(f"{prefix.rstrip('/')}/"):
+            return prefix
+    numbered = re.match(r"(.*?\d+)(?=[_/.]|$)", name)
+    return numbered.group(1) if numbered else name.rpartition("/")[0] or name

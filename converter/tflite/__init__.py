@@ -1,0 +1,1 @@
+"""The TFLite level: lowering, fusion, export of the state, and the flatbuffer."""

@@ -1,0 +1,384 @@
+"""Elementwise builtins: arithmetic, functions, activations, comparisons, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar
+
+import numpy as np
+
+from converter.ir import ops
+from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.types import INT32, TensorType
+from converter.tflite.builtins.base import Builtin, Fused, Types, broadcasts_wide
+
+
+class Add(Fused):
+    """x + y, then the activation."""
+
+    code, table, means = "ADD", "AddOptions", ops.Add
+    kinds = "fi"
+
+
+class Sub(Fused):
+    """x - y, then the activation."""
+
+    code, table, means = "SUB", "SubOptions", ops.Sub
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 3 if broadcasts_wide(inputs) else 1
+
+
+class Mul(Fused):
+    """x * y, then the activation."""
+
+    code, table, means = "MUL", "MulOptions", ops.Mul
+    kinds = "fi"
+
+
+class Div(Fused):
+    """x / y, then the activation; integers truncate toward zero."""
+
+    code, table, means = "DIV", "DivOptions", ops.Div
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 2 if broadcasts_wide(inputs) else 1
+
+
+class Maximum(Builtin):
+    """Elementwise maximum."""
+
+    code, table, means = "MAXIMUM", "MaximumMinimumOptions", ops.Maximum
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 3 if broadcasts_wide(inputs) else 1
+
+
+class Minimum(Builtin):
+    """Elementwise minimum."""
+
+    code, table, means = "MINIMUM", "MaximumMinimumOptions", ops.Minimum
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 3 if broadcasts_wide(inputs) else 1
+
+
+class SquaredDifference(Builtin):
+    """(x - y)^2."""
+
+    code, table, means = "SQUARED_DIFFERENCE", "SquaredDifferenceOptions", ops.SquaredDifference
+    kinds = "fi"
+
+
+class Pow(Builtin):
+    """x ** y."""
+
+    code, table, means = "POW", "PowOptions", ops.Pow
+    kinds = "fi"
+
+
+class FloorMod(Builtin):
+    """Remainder with the sign of the divisor."""
+
+    code, table, means = "FLOOR_MOD", "FloorModOptions", ops.FloorMod
+    kinds = "fi"
+
+
+class _FloorDiv(ops.Binary):
+    function = np.floor_divide
+
+
+class FloorDiv(Builtin):
+    """Quotient rounded down."""
+
+    code, table, means = "FLOOR_DIV", "FloorDivOptions", _FloorDiv
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 2 if inputs[0].dtype.kind == "f" else 1
+
+
+class AddN(Builtin):
+    """Sum of any number of operands of one type."""
+
+    code, table = "ADD_N", "AddNOptions"
+    kinds = "fi"
+
+    def result(self, *xs: TensorType) -> TensorType:
+        if not xs or len(set(xs)) != 1:
+            raise ShapeError(f"AddN: operands differ: {', '.join(map(str, xs))}")
+        return xs[0]
+
+    def evaluate(self, *xs: np.ndarray) -> np.ndarray:
+        return reduce(np.add, xs)
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return Cost((len(inputs) - 1) * outputs[0].size, sum(t.nbytes for t in (*inputs, *outputs)))
+
+
+class Neg(Builtin):
+    """-x."""
+
+    code, table, means = "NEG", "NegOptions", ops.Neg
+    kinds = "fi"
+
+
+class Exp(Builtin):
+    """e^x."""
+
+    code, table, means = "EXP", "ExpOptions", ops.Exp
+
+
+class Log(Builtin):
+    """Natural logarithm."""
+
+    code, means = "LOG", ops.Log
+
+
+class Sqrt(Builtin):
+    """Square root."""
+
+    code, means = "SQRT", ops.Sqrt
+
+
+class Rsqrt(Builtin):
+    """1 / sqrt(x)."""
+
+    code, means = "RSQRT", ops.Rsqrt
+
+
+class Sin(Builtin):
+    """Sine."""
+
+    code, means = "SIN", ops.Sin
+
+
+class Cos(Builtin):
+    """Cosine."""
+
+    code, table, means = "COS", "CosOptions", ops.Cos
+
+
+class Abs(Builtin):
+    """Absolute value."""
+
+    code, table, means = "ABS", "AbsOptions", ops.Abs
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 5 if inputs[0].dtype == INT32 else 1
+
+
+class Sign(Builtin):
+    """-1, 0 or 1."""
+
+    code, table, means = "SIGN", "SignOptions", ops.Sign
+    kinds = "fi"
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 2 if inputs[0].dtype == INT32 else 1
+
+
+class Floor(Builtin):
+    """Rounds down."""
+
+    code, means = "FLOOR", ops.Floor
+
+
+class _Function(Builtin):
+    """An elementwise function without a semantic twin."""
+
+    function: ClassVar[Callable]
+
+    def meaning(self, *types: TensorType) -> Op:
+        return _Applied(type(self).function)
+
+
+@dataclass(frozen=True)
+class _Applied(ops.Unary):
+    apply: Callable
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return self.apply(x)
+
+
+class Ceil(_Function):
+    """Rounds up."""
+
+    code, function = "CEIL", np.ceil
+
+
+class Round(_Function):
+    """Rounds to the nearest integer, halves to the even one."""
+
+    code, function = "ROUND", np.round
+
+
+class Square(_Function):
+    """x * x."""
+
+    code, table, function = "SQUARE", "SquareOptions", np.square
+
+
+class ReluN1To1(_Function):
+    """min(max(x, -1), 1)."""
+
+    code, function = "RELU_N1_TO_1", staticmethod(lambda x: np.clip(x, -1, 1))
+
+
+class Relu(Builtin):
+    """max(x, 0)."""
+
+    code, means = "RELU", ops.Relu
+
+
+class Relu6(Builtin):
+    """min(max(x, 0), 6)."""
+
+    code, means = "RELU6", ops.Relu6
+
+
+class Tanh(Builtin):
+    """Hyperbolic tangent."""
+
+    code, means = "TANH", ops.Tanh
+
+
+class Logistic(Builtin):
+    """1 / (1 + e^-x)."""
+
+    code, means = "LOGISTIC", ops.Logistic
+
+
+class HardSwish(Builtin):
+    """x * relu6(x + 3) / 6."""
+
+    code, table, means = "HARD_SWISH", "HardSwishOptions", ops.HardSwish
+
+
+class Elu(Builtin):
+    """x where positive, else e^x - 1."""
+
+    code, means = "ELU", ops.Elu
+
+
+@dataclass(frozen=True)
+class Gelu(Builtin):
+    """x * Phi(x), exact or by tanh."""
+
+    code, table = "GELU", "GeluOptions"
+    approximate: bool = False
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Gelu(self.approximate)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"Approximate": self.approximate}
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Builtin):
+    """x where positive, else alpha * x."""
+
+    code, table = "LEAKY_RELU", "LeakyReluOptions"
+    alpha: float = 0.2
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.LeakyRelu(self.alpha)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"Alpha": self.alpha}
+
+
+class Equal(Builtin):
+    """x == y."""
+
+    code, table, means = "EQUAL", "EqualOptions", ops.Equal
+    kinds = "fib"
+
+
+class NotEqual(Builtin):
+    """x != y."""
+
+    code, table, means = "NOT_EQUAL", "NotEqualOptions", ops.NotEqual
+    kinds = "fib"
+
+
+class Less(Builtin):
+    """x < y."""
+
+    code, table, means = "LESS", "LessOptions", ops.Less
+    kinds = "fi"
+
+
+class LessEqual(Builtin):
+    """x <= y."""
+
+    code, table, means = "LESS_EQUAL", "LessEqualOptions", ops.LessEqual
+    kinds = "fi"
+
+
+class Greater(Builtin):
+    """x > y."""
+
+    code, table, means = "GREATER", "GreaterOptions", ops.Greater
+    kinds = "fi"
+
+
+class GreaterEqual(Builtin):
+    """x >= y."""
+
+    code, table, means = "GREATER_EQUAL", "GreaterEqualOptions", ops.GreaterEqual
+    kinds = "fi"
+
+
+class LogicalAnd(Builtin):
+    """x and y, on bools."""
+
+    code, table, means = "LOGICAL_AND", "LogicalAndOptions", ops.LogicalAnd
+    kinds = "b"
+
+
+class LogicalOr(Builtin):
+    """x or y, on bools."""
+
+    code, table, means = "LOGICAL_OR", "LogicalOrOptions", ops.LogicalOr
+    kinds = "b"
+
+
+class LogicalNot(Builtin):
+    """not x, on bools."""
+
+    code, table, means = "LOGICAL_NOT", "LogicalNotOptions", ops.LogicalNot
+    kinds = "b"
+
+
+class SelectV2(Builtin):
+    """Where the condition holds x, else y; all three broadcast."""
+
+    code, table, means = "SELECT_V2", "SelectV2Options", ops.Select
+    kinds = "fib"
+
+
+@dataclass(frozen=True)
+class Cast(Builtin):
+    """Another element type; float to int truncates."""
+
+    code, table = "CAST", "CastOptions"
+    kinds = "fib"
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Cast(self.dtype)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"InDataType": inputs[0].dtype, "OutDataType": self.dtype}

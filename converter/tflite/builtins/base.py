@@ -1,0 +1,119 @@
+"""What all TFLite builtins share: a meaning, constant operands, an options table and an operator version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.types import INT32, TensorType
+
+#: The activation that a kernel applies to its result before writing it: costs nothing.
+Activation = Literal["NONE", "RELU", "RELU_N1_TO_1", "RELU6"]
+_RANGES: dict[str, tuple[float | None, float | None]] = {
+    "NONE": (None, None),
+    "RELU": (0, None),
+    "RELU_N1_TO_1": (-1, 1),
+    "RELU6": (0, 6),
+}
+
+Types = tuple[TensorType, ...]
+
+
+def activate(activation: Activation, x: np.ndarray) -> np.ndarray:
+    """Applies a fused activation."""
+    return x if activation == "NONE" else np.clip(x, *_RANGES[activation])
+
+
+def int32(*numbers: int) -> np.ndarray:
+    """A constant operand [n]."""
+    return np.array(numbers, INT32)
+
+
+@dataclass(frozen=True)
+class Builtin(Op):
+    """One TFLite builtin operator.
+
+    A subclass names its code and says what it computes: `means` is its semantic twin (or `meaning` makes it, where
+    attributes or operand types decide), from which shapes, reference values and cost are taken.
+    """
+
+    #: Name in the schema's enum BuiltinOperator.
+    code: ClassVar[str]
+    #: Name of the options table in the schema, empty for none.
+    table: ClassVar[str] = ""
+    means: ClassVar[type[Op]]
+    #: Element types that the kernels take for all operands: f float32, i int32, b bool.
+    kinds: ClassVar[str] = "f"
+
+    def meaning(self, *types: TensorType) -> Op:
+        """The semantic op for operands of these types."""
+        return self.means()
+
+    def infer(self, *types: TensorType) -> TensorType | Types:
+        if any(t.dtype.kind not in self.kinds for t in types):
+            raise ShapeError(f"{self.name}: no kernel takes {', '.join(map(str, types))}")
+        try:
+            result = self.result(*types)
+        except ShapeError as error:  # named after its semantic twin
+            raise ShapeError(f"{self.name}: {error}") from None
+        if isinstance(result, TensorType) and result.rank == 0:
+            raise ShapeError(f"{self}: the result has rank 0, which lowered graphs do not hold; keep a dimension")
+        return result
+
+    def result(self, *types: TensorType) -> TensorType | Types:
+        """What `infer` gives for operands of element types that the kernels take."""
+        return self.meaning(*types).infer(*types)
+
+    def evaluate(self, *arrays: np.ndarray) -> Any:
+        return self.meaning(*(TensorType(a.shape, a.dtype) for a in arrays)).evaluate(*arrays)
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return self.meaning(*inputs).cost(inputs, outputs)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        """Attributes that TFLite wants as constant tensors (axes, shapes, paddings, ...), none of rank 0."""
+        return ()
+
+    def assemble(self, inputs: tuple[Any, ...], constants: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operator's inputs in TFLite's order, from the node's inputs and the tensors of `operands()`."""
+        return (*inputs, *constants)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        """Fields of the options table: numbers, lists of ints, enum names, strings, dtypes or a SubgraphName."""
+        return {}
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        """The lowest version that says what is meant (TensorFlow's `op_version.cc`); old runtimes refuse more."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Fused(Builtin):
+    """A builtin that applies an activation to its result."""
+
+    activation: Activation = "NONE"
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        return activate(self.activation, super().evaluate(*arrays))
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"FusedActivationFunction": self.activation}
+
+
+class SubgraphName(str):
+    """An option that names a subgraph; emission puts its index."""
+
+
+def broadcasts_wide(inputs: Types) -> bool:
+    """Whether operands of different shapes, one of rank above 4, are broadcast: newer versions of some kernels."""
+    return len({t.shape for t in inputs}) > 1 and max(t.rank for t in inputs) > 4
+
+
+def needs_rank_4(op: Op, *types: TensorType) -> None:
+    """Raises ShapeError unless all have four axes."""
+    if any(t.rank != 4 for t in types):
+        raise ShapeError(f"{op.name}: wants rank 4, got {', '.join(str(list(t.shape)) for t in types)}")

@@ -1,0 +1,198 @@
+"""Convolutions and pools, NHWC. Padding is TFLite's: SAME (output = ceil(input / stride)) or VALID."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from converter.ir import ops
+from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.types import Shape, TensorType
+from converter.tflite.builtins.base import Activation, Builtin, Types, activate, int32, needs_rank_4
+
+Padding = Literal["SAME", "VALID"]
+Pair = tuple[int, int]
+
+
+def explicit(padding: Padding, size: Shape, window: Shape, strides: Pair, dilation: Pair = (1, 1)) -> ops.Padding:
+    """((top, bottom), (left, right)) that TFLite means for an input of `size`; of an odd sum the end gets more."""
+
+    def along(n: int, k: int, s: int, d: int) -> Pair:
+        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0) if padding == "SAME" else 0
+        return total // 2, total - total // 2
+
+    rows, columns = (along(*axis) for axis in zip(size, window, strides, dilation, strict=True))
+    return rows, columns
+
+
+def _check_bias(op: Op, result: TensorType, bias: list[TensorType]) -> TensorType:
+    if any(b.shape != result.shape[3:] for b in bias) or min(result.shape[1:3]) < 1:
+        raise ShapeError(f"{op}: bias {', '.join(map(str, bias))} or window does not fit result {result}")
+    return result
+
+
+@dataclass(frozen=True)
+class Conv2D(Builtin):
+    """x [N,H,W,I], w [O,kh,kw,I], bias [O] (the kernel wants one) -> [N,Ho,Wo,O], then the activation."""
+
+    code, table = "CONV_2D", "Conv2DOptions"
+    strides: Pair = (1, 1)
+    padding: Padding = "SAME"
+    dilation: Pair = (1, 1)
+    activation: Activation = "NONE"
+
+    def meaning(self, *types: TensorType) -> ops.Windowed:
+        x, w = types[:2]
+        needs_rank_4(self, x, w)
+        around = explicit(self.padding, x.shape[1:3], w.shape[1:3], self.strides, self.dilation)
+        return ops.Conv2D(self.strides, around, self.dilation)
+
+    def result(self, *types: TensorType) -> TensorType:
+        x, w, bias = types
+        if x.rank == w.rank == 4 and x.shape[3] != w.shape[3]:
+            raise ShapeError(f"{self.name}: input {list(x.shape)} does not fit filter {list(w.shape)} (OHWI)")
+        return _check_bias(self, self.meaning(x, w).infer(x, w), [bias])
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        x, w, bias = arrays
+        y = self.meaning(*(TensorType(a.shape, a.dtype) for a in (x, w))).evaluate(x, w)
+        return activate(self.activation, y + bias)
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return self.meaning(*inputs).cost(inputs[:2], outputs) + Cost(0, inputs[2].nbytes)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {
+            "Padding": self.padding,
+            "StrideH": self.strides[0],
+            "StrideW": self.strides[1],
+            "DilationHFactor": self.dilation[0],
+            "DilationWFactor": self.dilation[1],
+            "FusedActivationFunction": self.activation,
+        }
+
+
+class DepthwiseConv2D(Conv2D):
+    """x [N,H,W,C], w [1,kh,kw,C m], bias [C m] -> [N,Ho,Wo,C m], then the activation."""
+
+    code, table = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"
+
+    def meaning(self, *types: TensorType) -> ops.Windowed:
+        x, w = types[:2]
+        needs_rank_4(self, x, w)
+        around = explicit(self.padding, x.shape[1:3], w.shape[1:3], self.strides, self.dilation)
+        return ops.DepthwiseConv2D(self.strides, around, self.dilation)
+
+    def result(self, *types: TensorType) -> TensorType:
+        x, w, bias = types
+        return _check_bias(self, self.meaning(x, w).infer(x, w), [bias])
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        x, w = inputs[:2]
+        return {**super().options(inputs, outputs), "DepthMultiplier": w.shape[3] // x.shape[3]}
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 1 if self.dilation == (1, 1) else 2
+
+
+@dataclass(frozen=True)
+class TransposeConv(Builtin):
+    """The input cotangent of a convolution, as an op: w [O,kh,kw,I], x [N,h,w,I] (bias [O]) -> output_shape [N,H,W,O].
+
+    `padding` is that of the convolution from output_shape down to x.
+    """
+
+    code, table = "TRANSPOSE_CONV", "TransposeConvOptions"
+    output_shape: Shape
+    strides: Pair = (1, 1)
+    padding: Padding = "SAME"
+
+    def meaning(self, *types: TensorType) -> ops.Windowed:
+        w, x = types[:2]
+        needs_rank_4(self, x, w)
+        size = self.output_shape[1:3]
+        around = explicit(self.padding, size, w.shape[1:3], self.strides)
+        return ops.Conv2DInputGrad(self.strides, around, size=size)
+
+    def result(self, *types: TensorType) -> TensorType:
+        w, x, *bias = types
+        turned = w.with_shape(tuple(w.shape[i] for i in (3, 1, 2, 0))) if w.rank == 4 else w
+        result = self.meaning(w, x).infer(x, turned)
+        if result.shape != self.output_shape:
+            raise ShapeError(f"{self}: operands {w} and {x} give {result}")
+        return _check_bias(self, result, bias)
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        w, x, *bias = arrays
+        op = self.meaning(*(TensorType(a.shape, a.dtype) for a in (w, x)))
+        return sum(bias, start=op.evaluate(x, w.transpose(3, 1, 2, 0)))
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        w, x = inputs[:2]
+        return Cost(2 * x.size * w.size // w.shape[3], sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(*self.output_shape),)
+
+    def assemble(self, inputs: tuple[Any, ...], constants: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*constants, *inputs)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"Padding": self.padding, "StrideH": self.strides[0], "StrideW": self.strides[1]}
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 3 if len(inputs) == 3 else 1
+
+
+@dataclass(frozen=True)
+class _Pool(Builtin):
+    """Window and strides are (height, width)."""
+
+    table = "Pool2DOptions"
+    window: Pair
+    strides: Pair = (1, 1)
+    padding: Padding = "VALID"
+    activation: Activation = "NONE"
+
+    def explicit_padding(self, x: TensorType) -> ops.Padding:
+        """What SAME or VALID means for this input."""
+        needs_rank_4(self, x)
+        return explicit(self.padding, x.shape[1:3], self.window, self.strides)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {
+            "Padding": self.padding,
+            "StrideH": self.strides[0],
+            "StrideW": self.strides[1],
+            "FilterHeight": self.window[0],
+            "FilterWidth": self.window[1],
+            "FusedActivationFunction": self.activation,
+        }
+
+
+class MaxPool2D(_Pool):
+    """Largest element of each window, then the activation; padding never wins."""
+
+    code = "MAX_POOL_2D"
+
+    def meaning(self, *types: TensorType) -> ops.MaxPool2D:
+        return ops.MaxPool2D(self.window, self.strides, self.explicit_padding(types[0]))
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        return activate(self.activation, super().evaluate(*arrays))
+
+
+class AveragePool2D(_Pool):
+    """Mean of each window's elements that are not padding, then the activation."""
+
+    code = "AVERAGE_POOL_2D"
+
+    def meaning(self, *types: TensorType) -> ops.SumPool2D:
+        return ops.SumPool2D(self.window, self.strides, self.explicit_padding(types[0]))
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        (x,) = arrays
+        return activate(self.activation, super().evaluate(x) / super().evaluate(np.ones_like(x)))

@@ -1,0 +1,65 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from converter.ir import ops
+from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.types import TensorType
+from converter.tflite.builtins.base import Builtin, Fused, Types, activate
+
+
+@dataclass(frozen=True)
+class FullyConnected(Fused):
+    """x [..., I] times w [O, I] transposed, plus a bias [O] if there is a third operand, then the activation.
+
+    The result is [rows, O], or [..., O] with `keep_num_dims`.
+    """
+
+    code, table = "FULLY_CONNECTED", "FullyConnectedOptions"
+    keep_num_dims: bool = False
+
+    def result(self, *types: TensorType) -> TensorType:
+        x, w, *bias = types
+        if w.rank != 2 or x.shape[-1:] != w.shape[1:] or any(b.shape != w.shape[:1] for b in bias):
+            raise ShapeError(f"FullyConnected: operands {', '.join(map(str, types))}")
+        rows = x.shape[:-1] if self.keep_num_dims else (prod(x.shape[:-1]),)
+        return x.with_shape((*rows, w.shape[0]))
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        x, w, *bias = arrays
+        rows = x if self.keep_num_dims else x.reshape(-1, x.shape[-1])
+        return activate(self.activation, sum(bias, start=rows @ w.T))
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return Cost(2 * outputs[0].size * inputs[1].shape[1], sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        # False is the default, and a version 1 table does not have the field.
+        return {**super().options(inputs, outputs), **({"KeepNumDims": True} if self.keep_num_dims else {})}
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 6 if len(inputs) == 2 else 5 if self.keep_num_dims else 1
+
+
+@dataclass(frozen=True)
+class BatchMatmul(Builtin):
+    """[..., M, K] x [..., K, N] -> [..., M, N], leading axes broadcast; `adj_x`, `adj_y` transpose the last two."""
+
+    code, table = "BATCH_MATMUL", "BatchMatMulOptions"
+    adj_x: bool = False
+    adj_y: bool = False
+
+    def meaning(self, *types: TensorType) -> Op:
+        if max(t.rank for t in types) > 5:
+            raise ShapeError(f"BatchMatmul: wants rank 5 or less, got {' and '.join(map(str, types))}")
+        return ops.MatMul(self.adj_x, self.adj_y)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"AdjX": self.adj_x, "AdjY": self.adj_y}

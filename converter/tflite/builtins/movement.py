@@ -1,0 +1,240 @@
+"""Builtins that move data without arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.ir import ops
+from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.types import BOOL, Shape, TensorType
+from converter.tflite.builtins.base import Builtin, Types, int32, needs_rank_4
+
+
+class Movement(Builtin):
+    """Moves data: no FLOPs, every element read and written once."""
+
+    kinds = "fib"
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return Cost(0, 2 * sum(t.nbytes for t in outputs))
+
+
+@dataclass(frozen=True)
+class Reshape(Movement):
+    """Row-major reinterpretation of the same elements."""
+
+    code, table = "RESHAPE", "ReshapeOptions"
+    shape: Shape
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Reshape(self.shape)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(*self.shape),)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"NewShape": self.shape}
+
+
+@dataclass(frozen=True)
+class Transpose(Movement):
+    """Axes reordered: output axis i is input axis perm[i]."""
+
+    code, table = "TRANSPOSE", "TransposeOptions"
+    perm: tuple[int, ...]
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Transpose(self.perm)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(*self.perm),)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        by_rank = {5: 4, 6: 6}
+        return by_rank.get(inputs[0].rank, 3 if inputs[0].dtype == BOOL else 1) if inputs[0].rank < 7 else 8
+
+
+@dataclass(frozen=True)
+class BroadcastTo(Movement):
+    """NumPy broadcasting to a larger shape."""
+
+    code, table = "BROADCAST_TO", "BroadcastToOptions"
+    shape: Shape
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.BroadcastTo(self.shape)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(*self.shape),)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 2  # version 1 had another code and was withdrawn
+
+
+@dataclass(frozen=True)
+class Slice(Movement):
+    """`size` elements from `begin` on each axis."""
+
+    code, table = "SLICE", "SliceOptions"
+    begin: tuple[int, ...]
+    size: tuple[int, ...]
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Slice(self.begin, self.size)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return int32(*self.begin), int32(*self.size)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 5 if inputs[0].rank > 4 else 1
+
+
+@dataclass(frozen=True)
+class StridedSlice(Movement):
+    """Every strides[i]-th element from begin[i] up to, not including, end[i] (at most the axis) on each axis i."""
+
+    code, table = "STRIDED_SLICE", "StridedSliceOptions"
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def meaning(self, *types: TensorType) -> Op:
+        x = types[0]
+        if not len(self.begin) == len(self.end) == len(self.strides) == x.rank or min(self.strides, default=1) < 1:
+            raise ShapeError(f"{self}: does not fit {list(x.shape)}")
+        axes = zip(self.begin, self.end, self.strides, x.shape, strict=True)
+        return ops.Slice(self.begin, tuple(-((b - min(e, d)) // s) for b, e, s, d in axes), self.strides)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return int32(*self.begin), int32(*self.end), int32(*self.strides)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 4 if inputs[0].rank > 4 else 3 if inputs[0].dtype == BOOL else 1
+
+
+def _check_pad_rank(op: Op, x: TensorType) -> None:
+    if x.rank > 5:
+        raise ShapeError(f"{op.name}: {x} has rank above 5")
+
+
+@dataclass(frozen=True)
+class Pad(Movement):
+    """Zeros around: paddings[i] = (before, after) on axis i; rank 5 or less."""
+
+    code, table = "PAD", "PadOptions"
+    paddings: tuple[tuple[int, int], ...]
+
+    def meaning(self, *types: TensorType) -> Op:
+        _check_pad_rank(self, types[0])
+        return ops.Pad(self.paddings)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (np.array(self.paddings, np.int32),)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 5 if inputs[0].dtype == BOOL else 4 if inputs[0].rank > 4 else 1
+
+
+@dataclass(frozen=True)
+class PadV2(Pad):
+    """`value` around (float32 operand)."""
+
+    code, table = "PADV2", "PadV2Options"
+    kinds = "f"
+    value: float = 0.0
+
+    def meaning(self, *types: TensorType) -> Op:
+        _check_pad_rank(self, types[0])
+        return ops.Pad(self.paddings, self.value)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return *super().operands(), np.array([self.value], np.float32)
+
+
+@dataclass(frozen=True)
+class Concatenation(Movement):
+    """Operands one after the other along one axis."""
+
+    code, table = "CONCATENATION", "ConcatenationOptions"
+    axis: int
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Concat(self.axis)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"Axis": self.axis}
+
+
+@dataclass(frozen=True)
+class ReverseV2(Movement):
+    """Order reversed along axes, which are neighbours."""
+
+    code, table = "REVERSE_V2", "ReverseV2Options"
+    axes: tuple[int, ...]
+
+    def meaning(self, *types: TensorType) -> Op:
+        if sorted(self.axes) != list(range(min(self.axes), min(self.axes) + len(self.axes))):
+            raise ShapeError(f"{self}: the kernel takes neighbouring axes only")
+        return ops.Reverse(self.axes)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(*self.axes),)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 2 if inputs[0].dtype == BOOL else 1
+
+
+@dataclass(frozen=True)
+class SpaceToDepth(Movement):
+    """[N, H b, W b, C] -> [N, H, W, b b C]: channel (i b + j) C + c is row i, column j of the block."""
+
+    code, table = "SPACE_TO_DEPTH", "SpaceToDepthOptions"
+    kinds = "fi"
+    block: int
+
+    def result(self, *types: TensorType) -> TensorType:
+        (x,) = types
+        needs_rank_4(self, x)
+        n, h, w, c = x.shape
+        if h % self.block or w % self.block:
+            raise ShapeError(f"{self}: blocks do not fill {list(x.shape)}")
+        return x.with_shape((n, h // self.block, w // self.block, c * self.block**2))
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        (x,), b = arrays, self.block
+        n, h, w, c = x.shape
+        split = x.reshape(n, h // b, b, w // b, b, c).transpose(0, 1, 3, 2, 4, 5)
+        return split.reshape(n, h // b, w // b, b * b * c)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"BlockSize": self.block}
+
+
+@dataclass(frozen=True)
+class DepthToSpace(Movement):
+    """Inverse of SpaceToDepth."""
+
+    code, table = "DEPTH_TO_SPACE", "DepthToSpaceOptions"
+    kinds = "fi"
+    block: int
+
+    def result(self, *types: TensorType) -> TensorType:
+        (x,) = types
+        needs_rank_4(self, x)
+        n, h, w, c = x.shape
+        if c % self.block**2:
+            raise ShapeError(f"{self}: {c} channels make no blocks")
+        return x.with_shape((n, h * self.block, w * self.block, c // self.block**2))
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        (x,), b = arrays, self.block
+        n, h, w, c = x.shape
+        joined = x.reshape(n, h, w, b, b, c // b**2).transpose(0, 1, 3, 2, 4, 5)
+        return joined.reshape(n, h * b, w * b, c // b**2)
+
+    def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
+        return {"BlockSize": self.block}

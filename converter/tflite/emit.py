@@ -1,0 +1,76 @@
+"""Emission: lowered graphs become one flatbuffer, mechanically and deterministically."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import flatbuffers
+
+from converter.errors import UnsupportedError
+from converter.ir import Graph
+from converter.tflite import schema
+from converter.tflite.emit_buffers import Buffers
+from converter.tflite.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
+
+#: Offsets in a flatbuffer are signed 32-bit numbers.
+LARGEST_FILE = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A lowered graph under a name; with `signature`, callers find it by that name."""
+
+    name: str
+    graph: Graph
+    signature: bool = True
+
+
+def emit(subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str) -> bytes:
+    """The bytes of a `.tflite` file; equal input gives equal bytes.
+
+    Args:
+        subgraphs: the first is the one that a caller without signatures runs.
+        metadata: entries that travel in the file, each at a 16-byte boundary.
+        description: free text for people.
+
+    Raises:
+        EmitError: a graph breaks the grammar of lowered graphs.
+        UnsupportedError: the file would be larger than 2 GB.
+    """
+    indices = {subgraph.name: i for i, subgraph in enumerate(subgraphs)}
+    if len(indices) != len(subgraphs):
+        raise EmitError(f"two subgraphs share a name: {[s.name for s in subgraphs]}")
+    buffers, codes = Buffers(), OperatorCodes()
+    entries = {name: buffers.add(data) for name, data in metadata.items()}
+    writers = [SubgraphWriter(subgraph.graph, buffers) for subgraph in subgraphs]
+    if buffers.nbytes > LARGEST_FILE:
+        raise UnsupportedError(
+            f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
+            "Freeze nothing twice, use a smaller model, or drop signatures."
+        )
+    builder = flatbuffers.Builder(min(buffers.nbytes + 65536, LARGEST_FILE))
+    buffer_offsets = buffers.write(builder)
+    graph_offsets = [
+        writer.write(builder, subgraph.name, codes, indices)
+        for writer, subgraph in zip(writers, subgraphs, strict=True)
+    ]
+    signature_offsets = [
+        writer.write_signature(builder, subgraph.name, i)
+        for i, (writer, subgraph) in enumerate(zip(writers, subgraphs, strict=True))
+        if subgraph.signature
+    ]
+    metadata_offsets = [schema.table(builder, "Metadata", Name=name, Buffer=buffer) for name, buffer in entries.items()]
+    model = schema.table(
+        builder,
+        "Model",
+        Version=schema.VERSION,
+        Description=description,
+        OperatorCodes=schema.offset_vector(builder, codes.write(builder)),
+        Subgraphs=schema.offset_vector(builder, graph_offsets),
+        Buffers=schema.offset_vector(builder, buffer_offsets),
+        Metadata=schema.offset_vector(builder, metadata_offsets),
+        SignatureDefs=schema.offset_vector(builder, signature_offsets),
+    )
+    builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
+    return bytes(builder.Output())

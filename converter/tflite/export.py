@@ -1,0 +1,150 @@
+"""State: how the parameters of a lowered, scheduled graph become part of a TFLite program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.ir import Graph, Node, Origin, TensorType, Value
+from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
+from converter.tflite import builtins as tfl
+
+#: Name of the subgraph that gives the variables their built values.
+INITIAL = "initial_state"
+
+
+def with_variables(graph: Graph) -> Graph:
+    """Parameters as resource variables, shared by name among the signatures of a program.
+
+    One VAR_HANDLE a variable and one READ_VARIABLE a use (a read with two consumers is copied inside XNNPACK); a new
+    value is assigned right after it is made and read again by whoever needs it after that. An uninitialised variable
+    reads as garbage, so every subgraph first calls the initial state once.
+    """
+    export = _Export(graph)
+    for node in graph.nodes:
+        export.add(node)
+    return export.finish()
+
+
+class _Export:
+    def __init__(self, graph: Graph) -> None:
+        self.before = graph
+        self.after = Graph(list(graph.inputs), dict(graph.constants), {}, [], dict(graph.outputs), {})
+        touched = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs.values()) | set(graph.updates)
+        used = [v for v in graph.parameters if v in touched]
+        if used:
+            self.after.nodes.append(Node(tfl.CallOnce(INITIAL), (), ()))
+        self.handles = {v: self._handle(v) for v in used}
+        self.readers_left = {v: len(nodes) for v, nodes in graph.consumers().items()}
+        self.targets: dict[Value, list[Value]] = {}
+        for parameter, new in graph.updates.items():
+            self.targets.setdefault(new, []).append(parameter)
+        self.pending: dict[Value, Value] = {}  # parameter -> new value that waits for readers of the old one
+        self.assigned: dict[Value, Value] = {}  # new value -> the parameter that holds it
+
+    def _handle(self, parameter: Value) -> Value:
+        handle = Value(TensorType((1,), RESOURCE), f"{parameter.name}/handle")
+        name = self.before.parameters[parameter].name
+        self.after.nodes.append(Node(tfl.VarHandle(name), (), (handle,)))
+        return handle
+
+    def read(self, parameter: Value, origin: Origin) -> Value:
+        value = Value(parameter.type, f"{parameter.name}/read")
+        self.after.nodes.append(Node(tfl.ReadVariable(parameter.type), (self.handles[parameter],), (value,), origin))
+        return value
+
+    def add(self, node: Node) -> None:
+        inputs = []
+        for value in node.inputs:
+            parameter = self.assigned.get(value, value)
+            inputs.append(self.read(parameter, node.origin) if parameter in self.handles else value)
+        self.after.nodes.append(replace(node, inputs=tuple(inputs)))
+        for value in dict.fromkeys(node.inputs):
+            self.readers_left[value] -= 1
+        for value in node.outputs:
+            for parameter in self.targets.get(value, ()):
+                self.pending[parameter] = value
+        for parameter, value in list(self.pending.items()):
+            if not self.readers_left.get(parameter, 0):
+                self.assign(parameter, value, node.origin)
+
+    def assign(self, parameter: Value, value: Value, origin: Origin) -> None:
+        del self.pending[parameter]
+        self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], value), (), origin))
+        self.assigned.setdefault(value, parameter)
+
+    def finish(self) -> Graph:
+        for parameter, value in self.before.updates.items():
+            if value in self.handles or value in self.before.constants or value in self.before.inputs:
+                source = self.read(value, NOWHERE) if value in self.handles else value
+                self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], source), ()))
+        for name, value in self.after.outputs.items():
+            if value in self.handles:
+                self.after.outputs[name] = self.read(value, NOWHERE)
+        return self.after
+
+
+def with_state_as_arguments(graph: Graph) -> Graph:
+    """Parameters as inputs of the signature, their new values as outputs under the same name: for GPUs and NPUs."""
+    after = graph.copy()
+    names = {v: p.name for v, p in graph.parameters.items()}
+    after.parameters = {}
+    renamed = {v: Value(v.type, name) for v, name in names.items()}
+    after.inputs = [*graph.inputs, *renamed.values()]
+    after.nodes = [replace(n, inputs=tuple(renamed.get(v, v) for v in n.inputs)) for n in graph.nodes]
+    after.outputs = {k: renamed.get(v, v) for k, v in graph.outputs.items()}
+    after.outputs |= {names[p]: renamed.get(v, v) for p, v in graph.updates.items()}
+    after.updates = {}
+    return after
+
+
+def initial_state(graph: Graph) -> Graph:
+    """A graph without inputs and outputs that assigns every parameter its built value."""
+    return _assigning(graph, Graph())
+
+
+def initialize(graph: Graph) -> Graph:
+    """The signature `initialize(tick) -> done`: every parameter back to what was built."""
+    after = Graph()
+    tick = Value(TensorType((1,), FLOAT32), "tick")
+    after.inputs.append(tick)
+    return _done(_assigning(graph, after), tick)
+
+
+def save(graph: Graph) -> Graph:
+    """The signature `save(tick) -> every state tensor`. Java refuses to call a signature without inputs."""
+    reading = Graph([Value(TensorType((1,), FLOAT32), "tick")], {}, dict(graph.parameters))
+    reading.outputs = {p.name: v for v, p in graph.parameters.items()}
+    return _Export(reading).finish()
+
+
+def restore(graph: Graph) -> Graph:
+    """The signature `restore(every state tensor) -> done`."""
+    given = {v: Value(v.type, p.name) for v, p in graph.parameters.items()}
+    writing = Graph(list(given.values()), {}, dict(graph.parameters), [], {}, dict(given))
+    after = _Export(writing).finish()
+    smallest = min(given.values(), key=lambda v: v.type.size)
+    return _done(after, smallest)
+
+
+def _assigning(graph: Graph, after: Graph) -> Graph:
+    for value, parameter in graph.parameters.items():
+        handle = Value(TensorType((1,), RESOURCE), f"{value.name}/handle")
+        initial = Value(value.type, f"{value.name}/initial")
+        after.constants[initial] = parameter.value.reshape(value.shape)
+        after.nodes.append(Node(tfl.VarHandle(parameter.name), (), (handle,)))
+        after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), ()))
+    return after
+
+
+def _done(after: Graph, value: Value) -> Graph:
+    """Adds an output `done` [1], zero, made from some value: a signature must return something."""
+    first = Value(TensorType((1,), FLOAT32), "first")
+    done = Value(TensorType((1,), FLOAT32), "done")
+    flat = Value(TensorType((value.type.size,), FLOAT32), "flat")
+    zero = Value(TensorType((1,), FLOAT32), "zero")
+    after.constants[zero] = FLOAT32.type(0).reshape(1)
+    after.nodes.append(Node(tfl.Reshape(flat.shape), (value,), (flat,)))
+    after.nodes.append(Node(tfl.Slice((0,), (1,)), (flat,), (first,)))
+    after.nodes.append(Node(tfl.Mul(), (first, zero), (done,)))
+    after.outputs["done"] = done
+    return after

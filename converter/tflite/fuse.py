@@ -1,0 +1,61 @@
+"""Fuses biases and activations into the builtin before them, where that kernel has them for free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from converter.ir import Graph, Node, Value
+from converter.passes.rewrite import Rewriter, rewrite
+from converter.tflite import builtins as tfl
+
+ACTIVATIONS = {tfl.Relu: "RELU", tfl.Relu6: "RELU6"}
+WITH_BIAS = (tfl.Conv2D, tfl.DepthwiseConv2D, tfl.FullyConnected)
+WITH_ACTIVATION = (*WITH_BIAS, tfl.Add, tfl.Sub, tfl.Mul, tfl.Div)
+
+
+def fuse(graph: Graph) -> Graph:
+    """Before: RELU6(ADD(CONV_2D(x, W, 0), bias)).   After: CONV_2D[RELU6](x, W, bias)."""
+    return rewrite(rewrite(graph, _fuse_bias), _fuse_activation)
+
+
+def _fuse_bias(b: Rewriter, node: Node) -> Value | None:
+    """A constant bias goes into any of these kernels; a trained one only where the weight is trained too.
+
+    It would throw an op with constant weights out of XNNPACK.
+    """
+    if not isinstance(node.op, tfl.Add) or node.op.activation != "NONE":
+        return None
+    for product, bias in (node.inputs, node.inputs[::-1]):
+        before = _producer(b, product, WITH_BIAS)
+        if before is None or before.op.activation != "NONE" or not b.used_once(product):
+            continue
+        x, weight, *old = before.inputs
+        channels = product.shape[-1]
+        per_channel = bias.shape[-1:] == (channels,) and bias.type.size == channels
+        same_kind = b.array(bias) is not None or b.array(weight) is None
+        no_bias_yet = not old or b.scalar(old[0]) == 0
+        if per_channel and same_kind and no_bias_yet and bias is not product:
+            array = b.array(bias)
+            row = _flat(b, bias, channels) if array is None else b.constant(np.reshape(array, channels), name=bias.name)
+            return b(before.op, x, weight, row)
+    return None
+
+
+def _flat(b: Rewriter, bias: Value, channels: int) -> Value:
+    return bias if bias.shape == (channels,) else b(tfl.Reshape((channels,)), bias)
+
+
+def _fuse_activation(b: Rewriter, node: Node) -> Value | None:
+    activation = ACTIVATIONS.get(type(node.op))
+    if activation is None:
+        return None
+    before = _producer(b, node.inputs[0], WITH_ACTIVATION)
+    if before is None or before.op.activation != "NONE" or not b.used_once(node.inputs[0]):
+        return None
+    return b(replace(before.op, activation=activation), *before.inputs)
+
+
+def _producer(b: Rewriter, value: Value, kinds: tuple) -> Node | None:
+    return next((node for kind in kinds if (node := b.producer(value, kind))), None)

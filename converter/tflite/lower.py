@@ -1,0 +1,106 @@
+"""Lowering: every semantic op becomes TFLite builtins, in the form that is cheapest on the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from converter.errors import UnsupportedError
+from converter.ir import Builder, Graph, Op, Shape, Value
+from converter.targets import Target
+from converter.tflite import builtins as tfl
+
+#: Emits the builtins of one op: (context, op, *lowered operands) -> lowered output (a tuple of several).
+Rule = Callable[..., Value | tuple[Value, ...]]
+R = TypeVar("R", bound=Rule)
+RULES: dict[type[Op], Rule] = {}
+
+
+def lowers(*kinds: type[Op]) -> Callable[[R], R]:
+    """Registers the lowering rule of one or more op classes. Raises ValueError on a second rule for a class."""
+
+    def register(rule: R) -> R:
+        for kind in kinds:
+            if kind in RULES:
+                raise ValueError(f"{kind.__name__} has two lowering rules")
+            RULES[kind] = rule
+        return rule
+
+    return register
+
+
+def stored_shape(shape: Shape) -> Shape:
+    """Lowered graphs hold no rank-0 tensors: one number has shape [1]."""
+    return shape or (1,)
+
+
+class Lowering(Builder):
+    """What a rule works with: the builder of the lowered graph, and the target."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """The array of a constant, None for what is only known at run time."""
+        return self.graph.constants.get(value)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether a value is known at compile time."""
+        return value in self.graph.constants
+
+    def constant(self, array: Any, dtype: Any = None, name: str = "") -> Value:
+        array = np.asarray(array)
+        return super().constant(array.reshape(stored_shape(array.shape)), dtype, name)
+
+    def reshape(self, x: Value, shape: Shape) -> Value:
+        return x if x.shape == tuple(shape) else self(tfl.Reshape(tuple(shape)), x)
+
+    def broadcast_to(self, x: Value, shape: Shape) -> Value:
+        return x if x.shape == tuple(shape) else self(tfl.BroadcastTo(tuple(shape)), x)
+
+    def transpose(self, x: Value, perm: Shape) -> Value:
+        return x if tuple(perm) == tuple(range(len(perm))) else self(tfl.Transpose(tuple(perm)), x)
+
+    def cheapest(self, forms: dict[Callable[[], Value], float]) -> Value:
+        """Emits the form with the lowest cost."""
+        return min(forms, key=lambda form: forms[form])()
+
+
+def lower(graph: Graph, target: Target) -> Graph:
+    """Semantic graph -> graph of TFLite builtins. Inputs, parameters, outputs and updates keep their names.
+
+    Raises:
+        UnsupportedError: an op has no lowering; names its layer and source line.
+    """
+    import converter.tflite.lowerings  # noqa: F401  registers the rules
+
+    c = Lowering(target)
+    lowered: dict[Value, Value] = {}
+
+    def leaf(value: Value) -> Value:
+        return Value(value.type.with_shape(stored_shape(value.shape)), value.name)
+
+    for value in graph.inputs:
+        lowered[value] = leaf(value)
+        c.graph.inputs.append(lowered[value])
+    for value, parameter in graph.parameters.items():
+        lowered[value] = leaf(value)
+        c.graph.parameters[lowered[value]] = parameter
+    for value, array in graph.constants.items():
+        lowered[value] = c.constant(array, name=value.name)
+    for node in graph.nodes:
+        rule = RULES.get(type(node.op))
+        if rule is None:
+            raise UnsupportedError(f"no TFLite form of {node.op.name} is known: {node.origin}")
+        with c.at(node.origin):
+            result = rule(c, node.op, *(lowered[v] for v in node.inputs))
+        results = result if isinstance(result, tuple) else (result,)
+        for value, made in zip(node.outputs, results, strict=True):
+            assert made.shape == stored_shape(value.shape), f"{node!r} was lowered to {made!r}"
+            lowered[value] = made
+    c.graph.outputs = {name: lowered[v] for name, v in graph.outputs.items()}
+    c.graph.updates = {lowered[p]: lowered[v] for p, v in graph.updates.items()}
+    return c.graph

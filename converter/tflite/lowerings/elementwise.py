@@ -1,0 +1,84 @@
+"""Elementwise ops and activations.
+
+Elementwise ops are bound by memory, so the number of operators and bytes decides; what stays inside XNNPACK does not
+break its partition.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.ir import Op, Value, ops
+from converter.tflite import builtins as tfl
+from converter.tflite.lower import Lowering, lowers
+
+#: Ops that have a builtin of the same meaning.
+SAME_MEANING: dict[type[Op], Op] = {
+    ops.Add: tfl.Add(), ops.Sub: tfl.Sub(), ops.Mul: tfl.Mul(), ops.Div: tfl.Div(), ops.Pow: tfl.Pow(),
+    ops.Maximum: tfl.Maximum(), ops.Minimum: tfl.Minimum(), ops.SquaredDifference: tfl.SquaredDifference(),
+    ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Exp: tfl.Exp(), ops.Log: tfl.Log(), ops.Sqrt: tfl.Sqrt(),
+    ops.Rsqrt: tfl.Rsqrt(), ops.Sin: tfl.Sin(), ops.Cos: tfl.Cos(), ops.Abs: tfl.Abs(), ops.Sign: tfl.Sign(),
+    ops.Floor: tfl.Floor(), ops.Tanh: tfl.Tanh(), ops.Logistic: tfl.Logistic(), ops.Relu: tfl.Relu(),
+    ops.Relu6: tfl.Relu6(), ops.HardSwish: tfl.HardSwish(), ops.Elu: tfl.Elu(), ops.Equal: tfl.Equal(),
+    ops.NotEqual: tfl.NotEqual(), ops.Less: tfl.Less(), ops.LessEqual: tfl.LessEqual(), ops.Greater: tfl.Greater(),
+    ops.GreaterEqual: tfl.GreaterEqual(), ops.LogicalAnd: tfl.LogicalAnd(), ops.LogicalOr: tfl.LogicalOr(),
+    ops.LogicalNot: tfl.LogicalNot(), ops.Select: tfl.SelectV2(),
+}  # fmt: skip
+
+#: Large enough to turn the smallest useful float into 1 behind a clamp, small enough to keep ordinary values finite.
+HUGE = 1e30
+
+
+@lowers(*SAME_MEANING)
+def same_meaning(c: Lowering, op: Op, *operands: Value) -> Value:
+    return c(SAME_MEANING[type(op)], *operands)
+
+
+@lowers(ops.Cast)
+def cast(c: Lowering, op: ops.Cast, x: Value) -> Value:
+    return c(tfl.Cast(op.dtype), x)
+
+
+@lowers(ops.Gelu)
+def gelu(c: Lowering, op: ops.Gelu, x: Value) -> Value:
+    return c(tfl.Gelu(op.approximate), x)
+
+
+@lowers(ops.LeakyRelu)
+def leaky_relu(c: Lowering, op: ops.LeakyRelu, x: Value) -> Value:
+    return c(tfl.LeakyRelu(op.alpha), x)
+
+
+@lowers(ops.Silu)
+def silu(c: Lowering, op: ops.Silu, x: Value) -> Value:
+    return c(tfl.Mul(), x, c(tfl.Logistic(), x))
+
+
+@lowers(ops.Erf)
+def erf(c: Lowering, op: ops.Erf, x: Value) -> Value:
+    """TFLite has no ERF. It is 2 Phi(sqrt(2) x) - 1, and Phi(z) = GELU(z) / z; the offset keeps 0/0 away."""
+    z = c(tfl.Add(), c(tfl.Mul(), x, np.sqrt(2.0)), 1e-20)
+    phi = c(tfl.Div(), c(tfl.Gelu(False), z), z)
+    return c(tfl.Sub(), c(tfl.Mul(), phi, 2.0), 1.0)
+
+
+@lowers(ops.ReluGrad)
+def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
+    """dy where y > 0: compare and select on builtin kernels, or a clamped product that XNNPACK runs."""
+
+    def select() -> Value:
+        return c(tfl.SelectV2(), c(tfl.Greater(), y, 0.0), dy, 0.0)
+
+    def mask() -> Value:
+        return c(tfl.Mul(), dy, c(tfl.Mul("RELU_N1_TO_1"), y, HUGE))
+
+    n = y.type.nbytes
+    by_select = c.target.elementwise("compare", n + n // 4) + c.target.elementwise("select", 2 * n + n // 4)
+    return c.cheapest({select: by_select, mask: 5 * c.target.elementwise("delegated", n)})
+
+
+@lowers(ops.Relu6Grad)
+def relu6_grad(c: Lowering, op: ops.Relu6Grad, y: Value, dy: Value) -> Value:
+    """dy where 0 < y < 6: min(y, 6 - y) is positive there and zero elsewhere, since y is a Relu6's output."""
+    inside = c(tfl.Minimum(), y, c(tfl.Sub(), 6.0, y))
+    return c(tfl.Mul(), dy, c(tfl.Mul("RELU_N1_TO_1"), inside, HUGE))

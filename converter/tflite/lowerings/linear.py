@@ -1,0 +1,48 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from converter.ir import Value, ops
+from converter.tflite import builtins as tfl
+from converter.tflite.lower import Lowering, lowers
+
+
+@lowers(ops.MatMul)
+def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
+    """A frozen weight goes through FULLY_CONNECTED, which packs it; two runtime operands through the cheaper form."""
+    macs = op.cost((x.type, w.type), (op.infer(x.type, w.type),)).flops // 2
+
+    def batch_matmul() -> Value:
+        return c(tfl.BatchMatmul(op.adj_x, op.adj_y), x, w)
+
+    def fully_connected() -> Value:
+        return dense(c, op, x, w)
+
+    forms = {batch_matmul: c.target.macs("batch_matmul", macs)}
+    if len(w.shape) == 2 and not op.adj_x:
+        extra = 0 if op.adj_y or c.is_constant(w) else 2 * w.type.nbytes  # FULLY_CONNECTED wants [O, I]
+        form = "fully_connected.constant" if c.is_constant(w) else "fully_connected.runtime"
+        forms[fully_connected] = c.target.macs(form, macs, extra)
+    elif len(w.shape) == 2 and len(x.shape) == 2:
+        forms[fully_connected] = c.target.macs("fully_connected.runtime", macs, 2 * (w.type.nbytes + x.type.nbytes))
+    return c.cheapest(forms)
+
+
+def dense(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
+    """FULLY_CONNECTED of [..., I] with a matrix, whichever way round they lie."""
+    if op.adj_x:
+        x = swapped(c, x)
+    w = w if op.adj_y else swapped(c, w)
+    rows = c.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+    return c.reshape(c(tfl.FullyConnected(), rows, w), (*x.shape[:-1], w.shape[0]))
+
+
+def swapped(c: Lowering, x: Value) -> Value:
+    """The last two axes exchanged; at compile time for a constant."""
+    perm = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
+    array = c.array(x)
+    return c.transpose(x, perm) if array is None else c.constant(np.transpose(array, perm), name=x.name)

@@ -1,0 +1,86 @@
+"""Reductions, softmaxes and normalisations."""
+
+from __future__ import annotations
+
+from converter.ir import Op, Value, ops
+from converter.ir.ops.reduce import normal_axes
+from converter.tflite import builtins as tfl
+from converter.tflite.lower import Lowering, lowers
+
+REDUCTIONS = {ops.Sum: tfl.Sum, ops.Mean: tfl.Mean, ops.Max: tfl.ReduceMax, ops.Min: tfl.ReduceMin}
+
+
+@lowers(*REDUCTIONS)
+def reduction(c: Lowering, op: ops.Reduction, x: Value) -> Value:
+    if not op.axes:
+        return x
+    axes = normal_axes(op.axes, len(x.shape), op.name)
+    if not op.keepdims and len(axes) == len(x.shape):  # to one number, which has shape [1] here
+        return c.reshape(c(REDUCTIONS[type(op)](axes, keepdims=True), x), (1,))
+    return c(REDUCTIONS[type(op)](axes, keepdims=op.keepdims), x)
+
+
+@lowers(ops.ArgMax)
+def arg_max(c: Lowering, op: ops.ArgMax, x: Value) -> Value:
+    index = c(tfl.ArgMax(op.axis % len(x.shape)), x)
+    return c.reshape(index, index.shape or (1,))
+
+
+@lowers(ops.CumSum)
+def cumsum(c: Lowering, op: ops.CumSum, x: Value) -> Value:
+    return c(tfl.CumSum(op.axis, reverse=op.reverse), x)
+
+
+@lowers(ops.Softmax)
+def softmax(c: Lowering, op: ops.Softmax, x: Value) -> Value:
+    return c(tfl.Softmax(), x)
+
+
+def _shifted(c: Lowering, x: Value) -> tuple[Value, Value, Value]:
+    """The row maximum, x minus it, and log(sum(exp)) of the difference: LOG_SOFTMAX is slow, these are not."""
+    top = c(tfl.ReduceMax((len(x.shape) - 1,), keepdims=True), x)
+    shifted = c(tfl.Sub(), x, top)
+    total = c(tfl.Sum((len(x.shape) - 1,), keepdims=True), c(tfl.Exp(), shifted))
+    return top, shifted, c(tfl.Log(), total)
+
+
+@lowers(ops.LogSoftmax)
+def log_softmax(c: Lowering, op: ops.LogSoftmax, x: Value) -> Value:
+    _, shifted, log_total = _shifted(c, x)
+    return c(tfl.Sub(), shifted, log_total)
+
+
+@lowers(ops.LogSumExp)
+def log_sum_exp(c: Lowering, op: ops.LogSumExp, x: Value) -> Value:
+    top, _, log_total = _shifted(c, x)
+    return c(tfl.Add(), top, log_total)
+
+
+@lowers(ops.SoftmaxCrossEntropy)
+def softmax_cross_entropy(c: Lowering, op: Op, logits: Value, targets: Value) -> Value:
+    _, shifted, log_total = _shifted(c, logits)
+    return c(tfl.Sum((len(logits.shape) - 1,)), c(tfl.Mul(), c(tfl.Sub(), log_total, shifted), targets))
+
+
+def _centered(c: Lowering, x: Value, epsilon: float) -> tuple[Value, Value]:
+    """x minus its row mean, and 1/sqrt(row variance + epsilon)."""
+    last = (len(x.shape) - 1,)
+    centered = c(tfl.Sub(), x, c(tfl.Mean(last, keepdims=True), x))
+    variance = c(tfl.Mean(last, keepdims=True), c(tfl.Mul(), centered, centered))
+    return centered, c(tfl.Rsqrt(), c(tfl.Add(), variance, epsilon))
+
+
+@lowers(ops.LayerNorm)
+def layer_norm(c: Lowering, op: ops.LayerNorm, x: Value) -> Value:
+    return c(tfl.Mul(), *_centered(c, x, op.epsilon))
+
+
+@lowers(ops.InverseDeviation)
+def inverse_deviation(c: Lowering, op: ops.InverseDeviation, x: Value) -> Value:
+    return _centered(c, x, op.epsilon)[1]  # merged with the forward pass by common subexpressions
+
+
+@lowers(ops.RMSNorm)
+def rms_norm(c: Lowering, op: ops.RMSNorm, x: Value) -> Value:
+    mean_square = c(tfl.Mean((len(x.shape) - 1,), keepdims=True), c(tfl.Mul(), x, x))
+    return c(tfl.Mul(), x, c(tfl.Rsqrt(), c(tfl.Add(), mean_square, op.epsilon)))

@@ -1,0 +1,76 @@
+"""Reading back what travels in a `.tflite` besides the graphs; needs no LiteRT."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import flatbuffers
+from flatbuffers import number_types
+
+from converter.errors import UsageError
+
+# Places of fields in the schema's tables (Model, Buffer, Metadata); fixed for all time by the format.
+_MODEL_BUFFERS, _MODEL_METADATA = 4, 6
+_BUFFER_DATA = 0
+_METADATA_NAME, _METADATA_BUFFER = 0, 1
+
+
+def read_metadata(model: bytes | str | Path) -> dict[str, bytes]:
+    """The metadata entries of a TFLite file by name.
+
+    Args:
+        model: the file's bytes, or its path.
+
+    Raises:
+        UsageError: there is no such file, or it is no TFLite model, or it is cut short.
+    """
+    where = "the model" if isinstance(model, bytes) else str(model)
+    try:
+        data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror or error}") from None
+    if data[4:8] != b"TFL3":
+        raise UsageError(f"{where} is not a TFLite model")
+    try:
+        return _entries(data)
+    except (struct.error, IndexError, ValueError):
+        raise UsageError(f"{where} is damaged or cut short: build or copy it again") from None
+
+
+def _entries(data: bytes) -> dict[str, bytes]:
+    root = flatbuffers.table.Table(data, flatbuffers.encode.Get(flatbuffers.packer.uoffset, data, 0))
+    buffers = [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(root, _MODEL_BUFFERS)]
+    return {
+        bytes(_bytes(entry, _METADATA_NAME)).decode(): bytes(buffers[_uint32(entry, _METADATA_BUFFER)])
+        for entry in _tables(root, _MODEL_METADATA)
+    }
+
+
+def _field(table: flatbuffers.table.Table, place: int) -> int:
+    return table.Offset(4 + 2 * place)
+
+
+def _tables(table: flatbuffers.table.Table, place: int) -> Iterator[flatbuffers.table.Table]:
+    """The tables of a vector field; none when it is absent."""
+    if field := _field(table, place):
+        start = table.Vector(field)
+        for i in range(table.VectorLen(field)):
+            yield flatbuffers.table.Table(table.Bytes, table.Indirect(start + 4 * i))
+
+
+def _bytes(table: flatbuffers.table.Table, place: int) -> memoryview:
+    """A vector of bytes or a string. Raises IndexError when it does not lie inside the file."""
+    field = _field(table, place)
+    if not field:
+        return memoryview(b"")
+    start, length = table.Vector(field), table.VectorLen(field)
+    if start + length > len(table.Bytes):
+        raise IndexError("vector leaves the file")
+    return memoryview(table.Bytes)[start : start + length]
+
+
+def _uint32(table: flatbuffers.table.Table, place: int) -> int:
+    field = _field(table, place)
+    return table.Get(number_types.Uint32Flags, field + table.Pos) if field else 0

@@ -1,0 +1,91 @@
+"""The TFLite flatbuffer schema: the one importer of the generated builders, with what emission needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as generated
+
+#: What a TFLite file carries at byte 4.
+FILE_IDENTIFIER = b"TFL3"
+VERSION = 3
+#: Kernels and memory-mapped files want it; the vectors of the schema promise only 4 (or nothing).
+ALIGNMENT = 16
+
+_TENSOR_TYPES = {
+    np.dtype(np.float32): generated.TensorType.FLOAT32,
+    np.dtype(np.float16): generated.TensorType.FLOAT16,
+    np.dtype(np.int32): generated.TensorType.INT32,
+    np.dtype(np.int8): generated.TensorType.INT8,
+    np.dtype(np.uint8): generated.TensorType.UINT8,
+    np.dtype(np.bool_): generated.TensorType.BOOL,
+    np.dtype(object): generated.TensorType.RESOURCE,
+}
+#: Fields of option tables that hold an enum.
+_ENUMS = {
+    "Padding": generated.Padding,
+    "FusedActivationFunction": generated.ActivationFunctionType,
+}
+
+
+def builtin_code(name: str) -> int:
+    """Number of an operator in the enum BuiltinOperator."""
+    return getattr(generated.BuiltinOperator, name)
+
+
+def tensor_type(dtype: np.dtype) -> int:
+    """Number of an element type in the enum TensorType. Raises KeyError for one that TFLite lacks."""
+    return _TENSOR_TYPES[dtype]
+
+
+def table(builder: flatbuffers.Builder, name: str, **fields: Any) -> int:
+    """Writes a table. Values: numbers and offsets as they are; bytes, str, dtypes, sequences of ints are encoded."""
+    encoded = {field: _encode(builder, field, value) for field, value in fields.items()}
+    getattr(generated, f"{name}Start")(builder)
+    for field, value in encoded.items():
+        getattr(generated, f"{name}Add{field}")(builder, value)
+    return getattr(generated, f"{name}End")(builder)
+
+
+def _encode(builder: flatbuffers.Builder, field: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return getattr(_ENUMS[field], value) if field in _ENUMS else builder.CreateString(value)
+    if isinstance(value, np.dtype):
+        return tensor_type(value)
+    if isinstance(value, (tuple, list)):
+        return int_vector(builder, value)
+    return value
+
+
+def int_vector(builder: flatbuffers.Builder, numbers: Sequence[int]) -> int:
+    """Writes a vector of int32."""
+    return builder.CreateNumpyVector(np.asarray(numbers, np.int32))
+
+
+def offset_vector(builder: flatbuffers.Builder, offsets: Iterable[int]) -> int:
+    """Writes a vector of tables."""
+    offsets = list(offsets)
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return builder.EndVector()
+
+
+def aligned_bytes(builder: flatbuffers.Builder, data: memoryview) -> int:
+    """Writes a vector of bytes whose first one lies at a multiple of ALIGNMENT in the finished file."""
+    builder.StartVector(1, len(data), ALIGNMENT)
+    builder.head -= len(data)
+    builder.Bytes[builder.head : builder.head + len(data)] = data
+    return builder.EndVector()
+
+
+def options(builder: flatbuffers.Builder, name: str, fields: Mapping[str, Any]) -> dict[str, int]:
+    """Writes an operator's options table; returns the fields of Operator that refer to it."""
+    if not name:
+        return {}
+    union = "BuiltinOptions" if hasattr(generated.BuiltinOptions, name) else "BuiltinOptions2"
+    kind = getattr(getattr(generated, union), name)
+    return {f"{union}Type": kind, union: table(builder, name, **fields)}

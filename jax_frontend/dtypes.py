@@ -1,0 +1,41 @@
+"""Element types: what of JAX's types the IR holds, and how the others are narrowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from converter.ir import BOOL, FLOAT32, INT32, TensorType
+from jax_frontend.registry import NotImportable
+
+#: Types that compute the same, or more precisely, in the IR's type.
+_NARROWED: dict[str, np.dtype] = {
+    **dict.fromkeys(("float32", "float64", "bfloat16"), FLOAT32),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16"), INT32),
+    "bool": BOOL,
+}
+
+
+def ir_dtype(dtype: Any) -> np.dtype:
+    """The IR's element type for a JAX one. Raises NotImportable for types without a faithful stand-in."""
+    name = str(dtype)
+    if name not in _NARROWED:
+        raise NotImportable(
+            f"element type {name}", "compute in float32, int32 or bool: cast the arrays before they enter the model"
+        )
+    return _NARROWED[name]
+
+
+def ir_type(aval: Any) -> TensorType:
+    """The IR's type for an abstract value of JAX. Raises NotImportable."""
+    return TensorType(tuple(aval.shape), ir_dtype(aval.dtype))
+
+
+def narrow(array: Any) -> np.ndarray:
+    """A concrete array (JAX, NumPy or a Python number) in the IR's element type. Raises NotImportable."""
+    if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+        return np.asarray(array, ir_dtype(array.dtype))  # raises with the name of the type
+    array = np.asarray(array)
+    return array.astype(ir_dtype(array.dtype), copy=False)

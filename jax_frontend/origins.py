@@ -1,0 +1,73 @@
+"""Where an equation comes from: the layer's path and the person's own source line."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from jax._src import source_info_util
+
+#: Code that the person did not write: its frames are never "their line".
+_LIBRARIES = ("jax", "jaxlib", "flax", "keras", "optax", "numpy", "jax_frontend", "keras_frontend", "converter.optim")
+
+#: What JAX's own transformations add to a name stack.
+_TRANSFORM = re.compile(r"^(jit|pjit|jvp|vmap|transpose|remat|checkpoint|rematted_computation|custom_jvp|custom_vjp)$")
+_WRAPPED = re.compile(r"^\w+\((.*)\)$")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the person's model: layer path, `file:line`, name of the function. Empty where unknown."""
+
+    layer: str = ""
+    source: str = ""
+    function: str = ""
+
+
+def site(eqn: Any, caller: Site) -> Site:
+    """The site of an equation, inside a call made at `caller`."""
+    layer = "/".join(part for part in (caller.layer, layer_path(eqn.source_info.name_stack)) if part)
+    source, function = _person_frame(eqn.source_info.traceback) or (caller.source, caller.function)
+    return Site(layer, source, function)
+
+
+def layer_path(stack: Any) -> str:
+    """A name stack as a layer path: the scopes, without what jit, vmap and the like put around them."""
+    parts = []
+    for part in str(stack).split("/"):
+        while wrapped := _WRAPPED.match(part):
+            part = wrapped.group(1)
+        if part and not _TRANSFORM.match(part):
+            parts.append(part)
+    return "/".join(parts)
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    folders = []
+    for name in _LIBRARIES:
+        spec = find_spec(name)
+        if spec is not None and spec.origin:
+            folders.append(os.path.dirname(spec.origin) + os.sep)
+    return tuple(folders)
+
+
+def _person_frame(traceback: Any) -> tuple[str, str] | None:
+    """(`file:line`, function) of the innermost frame that is the person's."""
+    for frame in source_info_util.user_frames(traceback):
+        if not frame.file_name.startswith((*_library_folders(), "<")):
+            return f"{_short(frame.file_name)}:{frame.start_line}", frame.function_name
+    return None
+
+
+def _short(path: str) -> str:
+    """The path as the person would type it: relative where it lies under the working directory."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path

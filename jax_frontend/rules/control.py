@@ -1,0 +1,123 @@
+"""Calls, conditionals, loops and derivatives that the person wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from converter.ir import Builder, Graph, Value, ops
+from jax_frontend.dtypes import ir_type
+from jax_frontend.folding import FoldingBuilder
+from jax_frontend.importer import Importer, full
+from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.rules.shape import cut_axis
+
+#: A scan of more steps than this is not unrolled.
+LONGEST_SCAN = 64
+
+
+@rule("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", broadcasts=True)
+def nested_call(call: Call, *values: Value) -> Result:
+    """Inlined."""
+    jaxpr = call.params.get("jaxpr", call.params.get("call_jaxpr"))
+    return call.inline(jaxpr if hasattr(jaxpr, "consts") else ClosedJaxpr(jaxpr, ()), values)
+
+
+@rule("custom_jvp_call", broadcasts=True)
+def custom_jvp_call(call: Call, *values: Value) -> Result:
+    """The primal function; relu and relu6 as the ops whose derivative at the corner is JAX's."""
+    outputs = call.inline(call.params["call_jaxpr"], values)
+    return [_activation(call.b, v, values[0]) or v for v in outputs]
+
+
+def _activation(b: Builder, y: Value, x: Value) -> Value | None:
+    """Relu or Relu6 of x if that is how y was just made."""
+    assert isinstance(b, FoldingBuilder)
+    upper = b.source(y, ops.Minimum)
+    inner = upper.inputs[0] if upper and b.is_number(upper.inputs[1], 6.0) else y
+    lower = b.source(inner, ops.Maximum)
+    if lower is None or lower.inputs[0] is not x or not b.is_number(lower.inputs[1], 0.0):
+        return None
+    return b(ops.Relu() if inner is y else ops.Relu6(), x)
+
+
+@rule("custom_vjp_call", "custom_vjp_call_jaxpr")
+def custom_vjp_call(call: Call, *values: Value) -> Result:
+    """The traced fwd in place, and the traced bwd as the derivative of its outputs."""
+    p = call.params
+    arguments = values[p["num_consts"] :]
+    wanted = [v.dtype.kind == "f" for v in arguments]
+    forward = ClosedJaxpr(*p["fwd_jaxpr_thunk"].call_wrapped(*wanted))
+    made = [full(call.b, v, ir_type(t)) for v, t in zip(call.inline(forward, arguments), forward.out_avals, strict=True)]
+    outputs = made[len(made) - len(call.outputs) :]
+    _, tree, forwarded = p["out_trees"]()
+    # Residuals that are arguments of the function itself are not among the outputs of fwd.
+    fresh = iter(zip(made, forward.out_avals, strict=True))
+    residuals = [next(fresh)[0] if i is None else values[i] for i in forwarded]
+    assert len(residuals) == tree.num_leaves
+    types = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in (*residuals, *outputs)]
+    backward = _backward(p["bwd"], types, wanted)
+    op = ops.CustomGradient(len(arguments), len(residuals), backward)
+    return call.b.node(op, *arguments, *residuals, *outputs).outputs
+
+
+def _backward(bwd: Any, types: list[jax.ShapeDtypeStruct], wanted: list[bool]) -> Graph:
+    """The person's bwd as a graph: residuals and cotangents in, one cotangent an argument out, named "0", "1", ..."""
+    given: list[str] = []
+
+    def run(*arrays: Any) -> list[Any]:
+        cotangents = bwd.call_wrapped(*arrays)
+        present = [i for i, c in enumerate(cotangents) if wanted[i] and not type(c).__name__.endswith("Zero")]
+        given[:] = [str(i) for i in present]
+        return [cotangents[i] for i in present]
+
+    closed = jax.make_jaxpr(run)(*types)
+    builder = FoldingBuilder()
+    importer = Importer(builder)
+    inputs = [builder.input(f"input_{i}", ir_type(t)) for i, t in enumerate(types)]
+    builder.graph.outputs = dict(zip(given, importer.run(closed, inputs), strict=True))
+    importer.problems.check()
+    return builder.graph
+
+
+@rule("cond")
+def cond(call: Call, which: Value, *values: Value) -> Result:
+    """A known branch alone; otherwise all branches are computed and the result is selected."""
+    b, branches = call.b, call.params["branches"]
+    known = call.constant(which)
+    if known is not None:
+        return call.inline(branches[min(max(int(known), 0), len(branches) - 1)], values)
+    results = [call.inline(branch, values) for branch in branches]
+    chosen = results[-1]  # the index is clamped: anything past the others means the last one
+    for number in reversed(range(len(branches) - 1)):
+        here = b(ops.NotEqual(), which, 0) if len(branches) == 2 else b(ops.LessEqual(), which, number)
+        pairs = zip(results[number], chosen, strict=True)
+        first = len(branches) == 2
+        chosen = [v if v is u else b(ops.Select(), here, *((v, u) if first else (u, v))) for u, v in pairs]
+    return chosen
+
+
+@rule("scan")
+def scan(call: Call, *values: Value) -> Result:
+    """A short loop of fixed length, unrolled."""
+    b, p = call.b, call.params
+    length, consts, carried = int(p["length"]), int(p["num_consts"]), int(p["num_carry"])
+    if length > LONGEST_SCAN:
+        raise NotImportable(f"scan of more than {LONGEST_SCAN} steps", "use fewer steps, or write the loop as one array operation")
+    fixed, carry, rows = values[:consts], list(values[consts : consts + carried]), values[consts + carried :]
+    stacked: list[list[Value]] = []
+    for step in reversed(range(length)) if p["reverse"] else range(length):
+        slices = [b.reshape(cut_axis(b, x, 0, step, 1), x.shape[1:]) for x in rows]
+        outputs = call.inline(p["jaxpr"], [*fixed, *carry, *slices])
+        carry = outputs[:carried]
+        stacked.append(outputs[carried:])
+    if p["reverse"]:
+        stacked.reverse()
+    types = call.outputs[carried:]
+    columns = [
+        [b.reshape(full(b, v, t.with_shape(t.shape[1:])), (1, *t.shape[1:])) for v in column]
+        for column, t in zip(zip(*stacked, strict=True), types, strict=True)
+    ]
+    return [*carry, *(c[0] if len(c) == 1 else b(ops.Concat(0), *c) for c in columns)]

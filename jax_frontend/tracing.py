@@ -1,0 +1,126 @@
+"""Tracing: a JAX function becomes a Graph of semantic ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+import jax_frontend.rules  # noqa: F401  (fills the table of rules)
+from converter.errors import UsageError
+from converter.ir import Graph, Parameter, TensorType, Value, verify
+from jax_frontend.cleanup import with_layers, without_dead_code
+from jax_frontend.dtypes import ir_type, narrow
+from jax_frontend.folding import FoldingBuilder
+from jax_frontend.importer import Importer
+from jax_frontend.model import Model, check_finite, is_parameter, named_leaves
+from jax_frontend.origins import Site
+from jax_frontend.raise_forms import raise_forms
+from jax_frontend.registry import NotImportable
+
+
+def trace(model: Model, batch: int) -> Graph:
+    """The forward graph of a model for one batch size.
+
+    Inputs are named `x`, or `x_0`, `x_1`, ...; outputs `output`, or `output_0`, ... in the order of the tree.
+
+    Raises:
+        UnsupportedError: the model uses what cannot be compiled; all sites are listed.
+        NumericError: a weight holds NaN.
+        UsageError: two parameters have the same path.
+    """
+    leaves = named_leaves(model.params)
+    treedef = jax.tree_util.tree_structure(model.params)
+    importer = _importer()
+    arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
+    check_finite(arrays)
+
+    def call(parameters: dict[str, Any], *inputs: Any) -> Any:
+        filled = [parameters.get(name, leaf) for name, leaf in leaves.items()]
+        return model.apply(jax.tree_util.tree_unflatten(treedef, filled), *inputs)
+
+    given = {
+        name: jax.ShapeDtypeStruct(np.shape(leaves[name]), getattr(leaves[name], "dtype", np.float32))
+        for name in arrays
+    }
+    specs = [jax.ShapeDtypeStruct((batch, *spec.shape[1:]), spec.dtype) for spec in model.inputs]
+    closed = jax.make_jaxpr(call)(given, *specs)
+    weights: dict[str, Value] = {}
+    for name, array in arrays.items():
+        weights[name] = Value(TensorType(array.shape, array.dtype), name)
+        importer.b.graph.parameters[weights[name]] = Parameter(name, array)
+    names = ["x"] if len(specs) == 1 else [f"x_{i}" for i in range(len(specs))]
+    inputs = _inputs(importer, specs, names)
+    # Trees of dictionaries flatten in the order of their sorted keys.
+    return _finish(importer, closed, [*(weights[name] for name in sorted(weights)), *inputs])
+
+
+def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] | None = None) -> Graph:
+    """The graph of any JAX function, without parameters.
+
+    Args:
+        fn: the function, called as `fn(*arguments)`.
+        arguments: pytrees of TensorType or jax.ShapeDtypeStruct.
+        names: one name an argument; a leaf of a tree is called `<name>/<path>`. `x` or `x_0`, `x_1`, ... by default.
+
+    Returns:
+        A graph whose inputs are the leaves of the arguments in order, and whose outputs are the leaves of the result,
+        named `output`, or `output_0`, `output_1`, ...
+
+    Raises:
+        UnsupportedError: the function uses what cannot be compiled; all sites are listed.
+    """
+    if names is None:
+        names = ["x"] if len(arguments) == 1 else [f"x_{i}" for i in range(len(arguments))]
+    importer = _importer()
+    specs, labels = [], []
+    for name, argument in zip(names, arguments, strict=True):
+        tree = jax.tree_util.tree_map(_struct, argument)
+        specs.append(tree)
+        leaves = named_leaves(tree)
+        labels += [name if isinstance(tree, jax.ShapeDtypeStruct) else f"{name}/{path}" for path in leaves]
+    closed = jax.make_jaxpr(fn)(*specs)
+    return _finish(importer, closed, _inputs(importer, jax.tree_util.tree_leaves(specs), labels))
+
+
+def _struct(type: Any) -> jax.ShapeDtypeStruct:
+    if not hasattr(type, "shape") or not hasattr(type, "dtype"):
+        raise UsageError(f"arguments are described by TensorType or jax.ShapeDtypeStruct, not {type!r}")
+    return jax.ShapeDtypeStruct(type.shape, type.dtype)
+
+
+def _importer() -> Importer:
+    return Importer(FoldingBuilder())
+
+
+def _narrowed(importer: Importer, name: str, leaf: Any) -> np.ndarray:
+    """The initial value of a parameter; a type without a stand-in goes to the report."""
+    try:
+        return np.ascontiguousarray(narrow(leaf)).reshape(np.shape(leaf))
+    except NotImportable as problem:
+        importer.problems.add(problem, Site(layer=name))
+        return np.zeros(np.shape(leaf), np.float32)
+
+
+def _inputs(importer: Importer, specs: Sequence[Any], names: Sequence[str]) -> list[Value]:
+    values = []
+    for name, spec in zip(names, specs, strict=True):
+        try:
+            type = ir_type(spec)
+        except NotImportable as problem:
+            importer.problems.add(problem, Site(layer=f"input {name}"))
+            type = TensorType(tuple(spec.shape))
+        values.append(importer.b.input(name, type))
+    return values
+
+
+def _finish(importer: Importer, closed: Any, arguments: Sequence[Value]) -> Graph:
+    """Imports the jaxpr and polishes the graph."""
+    outputs = importer.run(closed, arguments)
+    importer.problems.check()
+    names = ["output"] if len(outputs) == 1 else [f"output_{i}" for i in range(len(outputs))]
+    graph = importer.b.graph
+    graph.outputs = dict(zip(names, outputs, strict=True))
+    return verify(with_layers(raise_forms(without_dead_code(graph))), after="tracing")

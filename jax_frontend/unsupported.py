@@ -1,0 +1,63 @@
+"""The report on what a model uses and Pocketune cannot compile: every site, grouped, with what to do."""
+
+from __future__ import annotations
+
+from converter.errors import UnsupportedError
+from jax_frontend.origins import Site
+from jax_frontend.registry import NotImportable
+
+_RANDOM = "make the step deterministic: turn dropout and noise off, or pass the random array in as an input"
+_LOOP = "a loop whose length is only known at run time: use lax.scan or fori_loop with a fixed, small length"
+_HOST = "runs Python at each step, which a compiled program cannot: take it out of the model"
+_SORT = "replace it by jnp.max or jnp.argmax, or compute it outside the model"
+_FREEZE = "compute it outside the model and pass the result as an input, or write it with elementwise operations"
+
+#: What to do about a primitive; `_FREEZE` for those not named.
+HINTS: dict[str, str] = {
+    **dict.fromkeys(
+        ("random_bits", "random_seed", "random_wrap", "random_unwrap", "random_fold_in", "random_split", "threefry2x32"),
+        _RANDOM,
+    ),
+    **dict.fromkeys(("rng_bit_generator", "rng_uniform"), _RANDOM),
+    **dict.fromkeys(("while", "while_loop"), _LOOP),
+    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "outside_call"), _HOST),
+    **dict.fromkeys(("sort", "top_k", "approx_top_k"), _SORT),
+    **dict.fromkeys(("fft", "complex", "real", "imag"), "there are no complex numbers in TFLite training programs"),
+    **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eigh", "eig", "triangular_solve"), "factorise outside the model"),
+    **dict.fromkeys(("cummax", "cummin", "cumprod", "cumlogsumexp"), "only jnp.cumsum is supported"),
+    "erf_inv": "compute random normals outside the model",
+    "all_gather": "train on one device: take the model out of pmap or shard_map",
+    "psum": "train on one device: take the model out of pmap or shard_map",
+}
+
+
+class Problems:
+    """Sites that could not be imported, grouped by what they use."""
+
+    def __init__(self) -> None:
+        self._sites: dict[str, dict[Site, None]] = {}
+        self._advice: dict[str, str] = {}
+
+    def add(self, problem: NotImportable, where: Site) -> None:
+        """Notes one site; the same place is kept once."""
+        self._sites.setdefault(problem.what, {})[where] = None
+        self._advice[problem.what] = problem.advice or HINTS.get(problem.what, _FREEZE)
+
+    def check(self) -> None:
+        """Raises UnsupportedError with the whole report if there is anything to report."""
+        if not self._sites:
+            return
+        count = len(self._sites)
+        lines = [f"The model uses {count} operation{'s' * (count > 1)} that Pocketune cannot compile:"]
+        for what, sites in self._sites.items():
+            lines.append(f"  {what}")
+            lines += [f"    {describe(where)}" for where in sites]
+            lines.append(f"    what to do: {self._advice[what]}")
+        raise UnsupportedError("\n".join(lines))
+
+
+def describe(where: Site) -> str:
+    """A site in words."""
+    layer = f"in layer {where.layer}" if where.layer else "outside of any named layer"
+    source = f" at {where.source}" if where.source else ""
+    return f"{layer}{source}{f' in {where.function}' if where.function else ''}"

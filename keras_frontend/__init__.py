@@ -1,0 +1,75 @@
+"""Keras models, traced to the IR by Keras' JAX backend."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from converter.errors import UnsupportedError, UsageError
+from converter.ir import Graph
+from keras_frontend.archive import check_archive
+from keras_frontend.process import runs_jax, trace_in_child
+
+if TYPE_CHECKING:
+    import jax
+
+    import jax_frontend
+
+__all__ = ["check_archive", "to_jax_model", "trace"]
+
+_ADVICE = "Set KERAS_BACKEND=jax before Keras is imported."
+
+
+def trace(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> Graph:
+    """The forward graph of a Keras model for one batch size.
+
+    Parameters carry Keras' `variable.path` and layout. Normalization uses the moving statistics, dropout is off.
+    Where Keras runs another backend in this process, a child process traces the model on JAX.
+
+    Args:
+        model_or_path: a live `keras.Model`, or the path of a `.keras` file.
+        batch: rows of the graph's inputs.
+        inputs: shape and dtype of each input, where the model itself leaves them open.
+
+    Raises:
+        UsageError: a missing, corrupt or foreign file; a model without weights or with open shapes.
+        UnsupportedError: layers that are code, or operations that cannot be compiled.
+        NumericError: a weight is not finite.
+    """
+    if runs_jax():
+        from keras_frontend.importer import load, trace_live
+
+        model = load(Path(model_or_path)) if isinstance(model_or_path, str | os.PathLike) else model_or_path
+        return trace_live(model, batch, inputs)
+    specs = None if inputs is None else [(tuple(spec.shape), str(spec.dtype)) for spec in inputs]
+    if isinstance(model_or_path, str | os.PathLike):
+        check_archive(Path(model_or_path))
+        return trace_in_child((str(Path(model_or_path).resolve()), batch, specs, None))
+    if not model_or_path.built:
+        raise UsageError(f"the model {model_or_path.name!r} has no weights yet: call it once on a batch")
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        path = Path(folder) / "model.keras"
+        model_or_path.save(path)
+        try:
+            check_archive(path)
+            return trace_in_child((str(path), batch, specs, [v.path for v in model_or_path.variables]))
+        except UnsupportedError as error:
+            reason = str(error).replace(str(path), f"model {model_or_path.name!r}")
+            raise UnsupportedError(f"{reason}\n{_ADVICE} It then need not be saved to be traced.") from None
+
+
+def to_jax_model(model_or_path: Any, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> jax_frontend.Model:
+    """A Keras model as a pure JAX function of its variables; needs the JAX backend in this process.
+
+    Raises:
+        UsageError: as `trace`, or Keras runs another backend.
+    """
+    if not runs_jax():
+        raise UsageError(f"Keras runs another backend in this process. {_ADVICE}")
+    from keras_frontend.importer import jax_model, load
+
+    model = load(Path(model_or_path)) if isinstance(model_or_path, str | os.PathLike) else model_or_path
+    return jax_model(model, inputs)

@@ -1,0 +1,220 @@
+"""Reading a `.keras` archive with suspicion, before Keras loads anything of it.
+
+A saved model is a program: its config names classes to import and functions to call. Only layers that Keras itself
+defines, or that the person has registered in this process, get through.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from converter.errors import UnsupportedError, UsageError, nearest
+
+CONFIG = "config.json"
+WEIGHTS = ("model.weights.h5", "model.weights.npz")
+
+#: Caps against archives that expand to far more than they are. Keras stores members uncompressed.
+MAX_MEMBERS = 10_000
+MAX_CONFIG_BYTES = 64 << 20
+MAX_TOTAL_BYTES = 16 << 30
+MAX_EXPANSION = 100
+EXPANSION_FLOOR_BYTES = 16 << 20
+
+#: Formats that are refused by their name or first bytes, and what they are.
+_OTHER_FORMATS = {
+    ".h5": "a legacy HDF5 model",
+    ".hdf5": "a legacy HDF5 model",
+    ".pkl": "a pickle",
+    ".pickle": "a pickle",
+    ".joblib": "a pickle",
+    ".pb": "a TensorFlow graph",
+    ".tflite": "a TFLite model",
+    ".onnx": "an ONNX model",
+    ".pt": "a PyTorch pickle",
+    ".pth": "a PyTorch pickle",
+}
+_MAGIC = {b"\x89HDF\r\n\x1a\n": "a legacy HDF5 model", b"\x80\x04": "a pickle", b"\x80\x05": "a pickle"}
+
+#: Classes that run code of the file, or of another file, whatever module they claim.
+_CODE_LAYERS = {
+    "Lambda": "a Lambda layer holds Python code",
+    "__lambda__": "a marshalled Python function",
+    "TFSMLayer": "a TFSMLayer runs a TensorFlow SavedModel from the disk",
+    "TorchModuleWrapper": "a TorchModuleWrapper holds a pickled PyTorch module",
+    "JaxLayer": "a JaxLayer calls a Python function that is not in the file",
+    "FlaxLayer": "a FlaxLayer calls a Python module that is not in the file",
+}
+#: Parts of Keras that a model is made of: others (utils, saving, export, ...) have no place in a config.
+_MODEL_PARTS = {
+    *("activations", "constraints", "dtype_policies", "initializers", "layers", "losses", "metrics", "models"),
+    *("mixed_precision", "ops", "optimizers", "quantizers", "random", "regularizers"),
+}
+
+
+def check_path(path: Path) -> None:
+    """Refuses what is no `.keras` archive at all.
+
+    Raises:
+        UsageError: the file is missing, is a directory, or is of another format.
+    """
+    if not path.exists():
+        folder = path.parent
+        siblings = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}")
+    if path.is_dir():
+        kind = "a TensorFlow SavedModel" if (path / "saved_model.pb").exists() else "a directory"
+        raise UsageError(f"{path} is {kind}. {_ADVICE}")
+    kind = _OTHER_FORMATS.get(path.suffix.lower()) or _kind_by_content(path)
+    if kind:
+        raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE}")
+    if path.suffix != ".keras":
+        raise UsageError(f"{path} has no .keras suffix. {_ADVICE}")
+
+
+_ADVICE = 'Save the model with `model.save("model.keras")` and pass that file.'
+
+
+def check_archive(path: Path) -> dict[str, Any]:
+    """Checks a `.keras` archive without loading it; returns its config.
+
+    Raises:
+        UsageError: no archive, truncated, corrupt, or made to exhaust memory.
+        UnsupportedError: it holds layers whose code is in the file or unknown here; all are named.
+    """
+    check_path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_members(archive, path)
+            broken = archive.testzip()
+            if broken is not None:
+                raise UsageError(f"{path} is corrupt: the checksum of its member {broken!r} is wrong. {_AGAIN}")
+            config = json.loads(archive.read(CONFIG).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: its {CONFIG} is not valid: {error}. {_AGAIN}") from None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError) as error:
+        raise UsageError(f"{path} is no .keras archive, or it is truncated: {error}. {_AGAIN}") from None
+    if not isinstance(config, dict) or "class_name" not in config:
+        raise UsageError(f"{path}: its {CONFIG} describes no model. {_AGAIN}")
+    check_config(config, str(path))
+    return config
+
+
+_AGAIN = "Save or copy it again."
+
+
+def check_config(config: dict[str, Any], where: str) -> None:
+    """Refuses a serialized model that needs code from outside of Keras.
+
+    Raises:
+        UnsupportedError: layers that are code, or classes that are not registered in this process; all are named.
+    """
+    # A model is loaded with compile=False: its own loss and metrics are never made.
+    body = {key: value for key, value in config.items() if key != "compile_config"}
+    problems = dict.fromkeys(f"{layer}: {why}" for layer, why in _refusals(body))
+    if problems:
+        raise UnsupportedError(
+            f"{where} cannot be loaded safely:\n"
+            + "\n".join(f"  {problem}" for problem in problems)
+            + "\nReplace these by Keras layers, or pass the live model object instead of the file."
+        )
+
+
+def _kind_by_content(path: Path) -> str | None:
+    with path.open("rb") as file:
+        head = file.read(8)
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
+    """Refuses archives with strange member names or sizes."""
+    infos = archive.infolist()
+    names = [info.filename for info in infos]
+    if len(infos) > MAX_MEMBERS or sum(info.file_size for info in infos) > MAX_TOTAL_BYTES:
+        raise UsageError(f"{path} is larger than any model: {len(infos)} members. Refused.")
+    for info in infos:
+        parts = PurePosixPath(info.filename).parts
+        if info.filename.startswith("/") or ".." in parts or "\\" in info.filename or ":" in info.filename:
+            raise UsageError(f"{path}: its member {info.filename!r} points outside of the archive. Refused.")
+        if info.file_size > max(EXPANSION_FLOOR_BYTES, MAX_EXPANSION * info.compress_size):
+            raise UsageError(
+                f"{path}: its member {info.filename!r} expands from {info.compress_size} to {info.file_size} bytes: "
+                "a decompression bomb. Refused."
+            )
+        if info.filename == CONFIG and info.file_size > MAX_CONFIG_BYTES:
+            raise UsageError(f"{path}: its {CONFIG} has {info.file_size} bytes. Refused.")
+    if len(set(names)) != len(names):
+        raise UsageError(f"{path} holds two members of the same name. Refused.")
+    if CONFIG not in names or not set(WEIGHTS) & set(names):
+        raise UsageError(f"{path} is no .keras archive: it lacks {CONFIG} or {WEIGHTS[0]}. {_ADVICE}")
+
+
+def _refusals(config: Any) -> Iterator[tuple[str, str]]:
+    """(layer, why) for each object of a config that is not let through."""
+    # An explicit stack: a config may be nested deeper than Python recurses.
+    stack: list[tuple[Any, str]] = [(config, "the model")]
+    while stack:
+        item, layer = stack.pop()
+        if isinstance(item, dict):
+            layer = _layer_name(item) or layer
+            why = _refusal(item)
+            if why:
+                yield layer, why
+                continue
+            stack += [(value, layer) for value in reversed(list(item.values()))]
+        elif isinstance(item, list):
+            stack += [(value, layer) for value in reversed(item)]
+
+
+def _layer_name(item: dict[str, Any]) -> str | None:
+    inner = item.get("config")
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return f"layer {name!r}" if isinstance(name, str) and "class_name" in item else None
+
+
+def _refusal(item: dict[str, Any]) -> str | None:
+    """Why a serialized object is not let through; None when it is, or is no object."""
+    name, module, registered = (item.get(key) for key in ("class_name", "module", "registered_name"))
+    if not isinstance(name, str):
+        return None
+    if isinstance(registered, str) and _is_registered(registered):
+        return None
+    shown = str(item.get("config")) if name == "function" else name
+    if name in _CODE_LAYERS:
+        return f"{_CODE_LAYERS[name]}; nothing of it would run on a phone"
+    if module is None:
+        custom = isinstance(registered, str) and registered not in (name, "")
+        return _unknown(registered) if custom or (registered == name and "module" in item) else None
+    if not isinstance(module, str):
+        return f"{shown} names its module as {module!r}"
+    if module == "builtins" and name == "function":
+        custom = isinstance(registered, str) and registered not in (name, shown)
+        return _unknown(str(registered)) if custom else None
+    if not _is_model_part(module):
+        return f"{module}.{shown} is no part of a Keras model" if _in_keras(module) else _unknown(f"{module}.{shown}")
+    return None
+
+
+def _unknown(what: Any) -> str:
+    return (
+        f"{what} is not defined by Keras and not registered in this process (import the module that defines it with "
+        "@keras.saving.register_keras_serializable, with KERAS_BACKEND=jax)"
+    )
+
+
+def _in_keras(module: str) -> bool:
+    return module == "keras" or module.startswith("keras.")
+
+
+def _is_model_part(module: str) -> bool:
+    parts = [part for part in module.split(".") if part not in ("src", "api")]
+    return parts[:1] == ["keras"] and (len(parts) == 1 or parts[1] in _MODEL_PARTS)
+
+
+def _is_registered(name: str) -> bool:
+    keras = sys.modules.get("keras")
+    return keras is not None and keras.saving.get_registered_object(name) is not None

@@ -1,0 +1,174 @@
+"""Keras models on the JAX backend, as `jax_frontend.Model` and as forward graphs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jax_frontend
+from converter.errors import NumericError, PocketuneError, UsageError
+from converter.ir import Graph
+from keras_frontend.archive import check_archive
+
+
+def load(path: Path) -> Any:
+    """The model of a `.keras` archive, checked before it is loaded. Its optimizer, loss and metrics are left out.
+
+    Raises:
+        UsageError: missing, corrupt, or not loadable by this version of Keras.
+        UnsupportedError: it holds code.
+    """
+    check_archive(path)
+    import keras
+
+    try:
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except PocketuneError:
+        raise
+    except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UsageError(f"Keras {keras.__version__} cannot load {path}: {reason}") from error
+
+
+def trace_archive(
+    path: str, batch: int, inputs: list[tuple[tuple[int, ...], str]] | None, names: list[str] | None
+) -> Graph:
+    """Traces an archive on the JAX backend; `names` are the variable paths of the model that was saved to it."""
+    specs = None if inputs is None else [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in inputs]
+    return trace_live(load(Path(path)), batch, specs, names)
+
+
+def trace_live(
+    model: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None, names: list[str] | None = None
+) -> Graph:
+    """The forward graph of a live model of the JAX backend."""
+    graph = jax_frontend.trace(jax_model(model, inputs, names), batch)
+    trainable = {id(v) for v in model.trainable_variables}
+    frozen = {name for name, v in named_variables(model, names).items() if id(v) not in trainable}
+    graph.parameters = {
+        value: replace(p, trainable=False) if p.name in frozen else p for value, p in graph.parameters.items()
+    }
+    if len(graph.inputs) > 1:
+        for value, name in zip(graph.inputs, input_names(model), strict=True):
+            value.name = name
+    return graph
+
+
+def jax_model(
+    model: Any, inputs: Sequence[jax.ShapeDtypeStruct] | None = None, names: list[str] | None = None
+) -> jax_frontend.Model:
+    """A live model as a function of its variables: normalization by the moving statistics, no dropout.
+
+    Raises:
+        UsageError: the model has no weights yet, or an axis of an input has no fixed size.
+        NumericError: a weight is not finite.
+    """
+    import keras
+
+    if not model.built:
+        raise UsageError(
+            f"the model {model.name!r} has no weights yet: start it with keras.Input(shape), or call it once on a batch"
+        )
+    call, specs = _calling(model)
+    variables = named_variables(model, names)
+    _check_finite(variables)
+    if inputs is None:
+        inputs = [_input_spec(model, index, spec) for index, spec in enumerate(specs)]
+    elif len(inputs) != len(specs):
+        raise UsageError(f"the model {model.name!r} has {len(specs)} inputs, {len(inputs)} are described")
+
+    def apply(params: dict[str, Any], *arrays: Any) -> Any:
+        with keras.StatelessScope(state_mapping=[(v, params[name]) for name, v in variables.items()]):
+            return call(arrays)
+
+    return jax_frontend.Model(apply, {name: v.value for name, v in variables.items()}, inputs)
+
+
+def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any]:
+    """The variables of a model by path; a path that occurs again gets `_1`, `_2`, ... as Keras counts layers."""
+    variables = list(model.variables)
+    named: dict[str, Any] = {}
+    for path, variable in zip(names or [v.path for v in variables], variables, strict=True):
+        name, count = path, 0
+        while name in named:
+            count += 1
+            name = f"{path}_{count}"
+        named[name] = variable
+    return named
+
+
+def input_names(model: Any) -> list[str]:
+    """Names of the inputs: those of `keras.Input`, or of the arguments of `call`."""
+    if _is_functional(model):
+        return [tensor.name for tensor in model.inputs]
+    flat = jax.tree_util.tree_flatten_with_path(_built_shape(model), is_leaf=_is_shape)[0]
+    return ["_".join(["x", *(str(getattr(k, "key", getattr(k, "idx", k))) for k in keys)]) for keys, _ in flat]
+
+
+def _is_functional(model: Any) -> bool:
+    """Whether Keras runs the model by its recorded graph of layers, not by a `call` of the person's own."""
+    return bool(getattr(model, "inputs", None)) and type(model).call.__module__.partition(".")[0] == "keras"
+
+
+def _calling(model: Any) -> tuple[Callable[[Sequence[Any]], Any], list[tuple[tuple[int | None, ...], str]]]:
+    """How to call a model on its flat inputs, and the (shape, dtype) of each."""
+    if _is_functional(model):
+        import keras
+
+        # A Sequential that was built by its first call keeps no `input`; it has exactly one.
+        structure = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+        specs = [(tuple(t.shape), str(t.dtype)) for t in model.inputs]
+        # `call`, not `__call__`: layer paths then start below the model's own name, as the variables' paths do.
+        return lambda arrays: model.call(keras.tree.pack_sequence_as(structure, list(arrays)), training=False), specs
+    leaves, structure = jax.tree_util.tree_flatten(_built_shape(model), is_leaf=_is_shape)
+    return (
+        lambda arrays: model(jax.tree_util.tree_unflatten(structure, arrays), training=False),
+        [(tuple(shape), model.input_dtype) for shape in leaves],
+    )
+
+
+def _built_shape(model: Any) -> Any:
+    """The shape, or tree of shapes, of the one argument that a subclassed model was built with."""
+    parameters = inspect.signature(model.call).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(needed) > 1:
+        raise UsageError(
+            f"{type(model).__name__}.call takes {len(needed)} arguments ({', '.join(needed)}), whose shapes Keras does "
+            f"not keep. Wrap it: {needed[0]}, ... = keras.Input(...), ...; keras.Model([{', '.join(needed)}], "
+            f"model({', '.join(needed)}))"
+        )
+    shape = (model.get_build_config() or {}).get("input_shape")
+    if shape is None:
+        raise UsageError(f"the shape of the input of {model.name!r} is not known: call it once on a batch")
+    return shape
+
+
+def _is_shape(item: Any) -> bool:
+    return isinstance(item, list | tuple) and all(d is None or isinstance(d, int) for d in item)
+
+
+def _input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str]) -> jax.ShapeDtypeStruct:
+    shape, dtype = spec
+    if not shape or any(size is None for size in shape[1:]):
+        raise UsageError(
+            f"input {index} of {model.name!r} has the shape {shape}: every axis after the batch needs a fixed size, "
+            "for example keras.Input((224, 224, 3))"
+        )
+    return jax.ShapeDtypeStruct((1, *shape[1:]), dtype if dtype != "int64" else "int32")
+
+
+def _check_finite(variables: dict[str, Any]) -> None:
+    broken = {}
+    for name, variable in variables.items():
+        array = np.asarray(variable.value)
+        if array.dtype.kind not in "iub" and not np.isfinite(array.astype(np.float32)).all():
+            broken[name] = int((~np.isfinite(array.astype(np.float32))).sum())
+    if broken:
+        listed = "\n".join(f"  {name}: {count} elements" for name, count in broken.items())
+        raise NumericError(f"the model's weights hold NaN or infinity:\n{listed}")

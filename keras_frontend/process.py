@@ -1,0 +1,77 @@
+"""Which backend Keras runs in this process, and a process of its own for the JAX backend where it is another."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import converter.errors as errors
+from converter.ir import Graph
+
+#: What the child is asked: path of the archive, batch, inputs [(shape, dtype), ...] or None, variable paths or None.
+Request = tuple[str, int, list[tuple[tuple[int, ...], str]] | None, list[str] | None]
+
+_TIMEOUT_SECONDS = 600
+
+
+def runs_jax() -> bool:
+    """Whether Keras runs, or can be made to run, on JAX here. Chooses JAX when nobody has chosen yet."""
+    if "keras" in sys.modules:
+        return str(sys.modules["keras"].config.backend()) == "jax"
+    return os.environ.setdefault("KERAS_BACKEND", "jax") == "jax"
+
+
+def trace_in_child(request: Request) -> Graph:
+    """The forward graph of an archive, traced by a child process that runs Keras on JAX.
+
+    Raises:
+        PocketuneError: whatever the child raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        asked, answered = Path(folder) / "request", Path(folder) / "graph"
+        asked.write_bytes(pickle.dumps(request))
+        ran = subprocess.run(
+            [sys.executable, "-m", "keras_frontend.process", str(asked), str(answered)],
+            env=os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(_import_path())},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+        )
+        if not answered.exists():
+            raise RuntimeError(f"the process that traces the Keras model on JAX failed:\n{ran.stderr[-4000:]}")
+        kind, content = pickle.loads(answered.read_bytes())  # written by our own child in a folder of our own
+    if kind != "graph":
+        raise getattr(errors, kind)(content)
+    return content
+
+
+def _import_path() -> list[str]:
+    here = str(Path(__file__).resolve().parent.parent)
+    return [here, *(entry for entry in sys.path if entry)]
+
+
+def _answer(request: Request) -> tuple[str, Any]:
+    from keras_frontend.importer import trace_archive
+
+    try:
+        return "graph", trace_archive(*request)
+    except errors.PocketuneError as error:
+        return type(error).__name__, str(error)
+
+
+def main(asked: Path, answered: Path) -> None:
+    """The child's side of `trace_in_child`."""
+    answer = pickle.dumps(_answer(pickle.loads(asked.read_bytes())))
+    # In place at once: the parent takes the file's existence for a whole answer.
+    written = answered.with_suffix(".part")
+    written.write_bytes(answer)
+    written.rename(answered)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,44 @@
+"""Lowering keeps the meaning, on every target, with operands known at compile time and at run time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.ir import Graph, evaluate, verify
+from converter.passes import eliminate_dead_code, fold_constants, simplify
+from converter.targets import names, target
+from converter.tflite.fuse import fuse
+from converter.tflite.lower import lower
+from tests.cases import CASES, narrowed, with_gradients
+
+
+def freeze_last(graph: Graph, arrays: list[np.ndarray]) -> tuple[Graph, list[np.ndarray]]:
+    """The last operand becomes a constant: what lowering does with a frozen weight."""
+    frozen = graph.copy()
+    value = frozen.inputs.pop()
+    frozen.constants[value] = arrays[-1]
+    frozen.outputs.pop(value.name, None)
+    return eliminate_dead_code(frozen), arrays[:-1]
+
+
+@pytest.mark.parametrize("kind", CASES)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31), name=st.sampled_from(names()), frozen=st.booleans())
+def test_lowered_graph_means_the_same(kind: str, seed: int, name: str, frozen: bool) -> None:
+    rng = np.random.default_rng(seed)
+    op, arrays, reference = CASES[kind](rng)
+    arrays = narrowed(arrays)
+    dy = rng.standard_normal(np.shape(reference(*arrays))).astype(np.float32)
+    graph = with_gradients(op, arrays, dy)
+    if frozen and len(arrays) > 1:
+        graph, arrays = freeze_last(graph, arrays)
+    graph = simplify(graph)
+    lowered = fuse(fold_constants(verify(lower(graph, target(name)), "lower")))
+
+    expected, _ = evaluate(graph, arrays, np.float64)
+    found, _ = evaluate(verify(lowered, "fuse"), [a.reshape(a.shape or (1,)) for a in arrays], np.float64)
+    for key, array in expected.items():
+        np.testing.assert_allclose(
+            found[key], np.reshape(array, found[key].shape), rtol=1e-5, atol=1e-5, err_msg=f"{key} of {op} on {name}"
+        )

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 from converter.errors import UsageError
 
 
+def beside(path: str | os.PathLike, suffix: str) -> Path:
+    """`<path>.<suffix>`. Raises UsageError when the path names no file."""
+    path = Path(path)
+    if not path.name:
+        raise UsageError(f"{os.fspath(path)!r} names no file")
+    return path.with_name(f"{path.name}.{suffix}")
+
+
 def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None = None) -> None:
     """Writes a file so that a crash at any point leaves the old one or the new one, never a part.
 
     A temporary file beside it (`<path>.partial`) is written, flushed to the disk and renamed; then the directory is
-    flushed, so that the rename itself outlives a power failure.
+    flushed, so that the rename itself outlives a power failure. What a crash leaves of it, the next call removes; so
+    only one process at a time may write to a path.
 
     Args:
         path: where to.
@@ -23,17 +33,16 @@ def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None
     Raises:
         UsageError: the directory is missing, the disk is full, or permission is denied.
     """
-    path = Path(path)
-    partial = path.with_name(f"{path.name}.partial")
+    path, partial = Path(path), beside(path, "partial")
     try:
         try:
             _write(partial, data)
             if previous is not None:
-                os.replace(path, previous)
-            os.replace(partial, path)
+                path.replace(previous)
+            partial.replace(path)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(partial)
+                partial.unlink()
             raise
         _flush_directory(path.parent)
     except OSError as error:
@@ -42,8 +51,7 @@ def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None
 
 def _write(path: Path, data: bytes) -> None:
     """A new file with these bytes on the disk."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         left = memoryview(data)
@@ -58,5 +66,9 @@ def _flush_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems (FAT on a card, network drives) do not know how to flush a directory.
+        if error.errno != errno.EINVAL:
+            raise
     finally:
         os.close(descriptor)

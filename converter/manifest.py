@@ -27,6 +27,11 @@ MAX_ELEMENTS = 1 << 31
 
 Dtype = Literal["float32", "int32", "bool"]
 Role = Literal["input", "target", "weight", "learning_rate", "state", "tick", "loss", "correct", "output", "done"]
+#: Roles by the side on which they stand.
+INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "tick")
+OUTPUT_ROLES = ("loss", "correct", "output", "state", "done")
+#: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
+NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,9 @@ class Manifest:
             UsageError: a field is missing, unknown or ill-typed, or two of them contradict each other.
         """
         if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise UsageError(f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune")
+            raise UsageError(
+                f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune"
+            )
         manifest = decode(Manifest, data, "manifest")
         _Checker(manifest).check()
         return manifest
@@ -205,15 +212,24 @@ class _Checker:
                 _fail(f"signatures: {name!r} is missing")
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
+        for name, one_each, several in (
+            ("train", ("target", "weight", "learning_rate", "loss"), ("input",)),
+            ("evaluate", ("target", "weight", "loss"), ("input",)),
+            ("infer", (), ("input", "output")),
+        ):
+            roles: list[str] = [spec.role for spec in (*m.signatures[name].inputs, *m.signatures[name].outputs)]
+            for role in one_each:
+                if roles.count(role) != 1:
+                    _fail(f"signatures.{name}: {roles.count(role)} tensors of role {role!r}, and it takes one")
+            for role in several:
+                if role not in roles:
+                    _fail(f"signatures.{name}: nothing of role {role!r}")
         for name in ("train", "evaluate"):
-            for role in ("input", "target", "weight"):
-                if not (specs := m.signatures[name].taking(role)) or (role != "input" and len(specs) > 1):
-                    _fail(f"signatures.{name}: {len(specs)} inputs of role {role!r}")
-                for spec in specs:
-                    if spec.shape[0] != m.batch:
-                        _fail(f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and the batch is {m.batch}")
-            if [spec.shape for spec in m.signatures[name].giving("loss")] != [(1,)]:
-                _fail(f"signatures.{name}: needs one output of role 'loss' and shape [1]")
+            for spec in m.signatures[name].inputs:
+                if spec.role in ("input", "target", "weight") and spec.shape[0] != m.batch:
+                    _fail(f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and the batch is {m.batch}")
+        if len({spec.shape[0] for spec in m.signatures["infer"].taking("input")}) != 1:
+            _fail("signatures.infer: the first axes of its inputs differ")
         names = set(self.state)
         moves = (
             {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
@@ -225,12 +241,21 @@ class _Checker:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
 
     def signature(self, where: str, signature: Signature) -> None:
-        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs)):
+        for side, specs, roles in (
+            ("inputs", signature.inputs, INPUT_ROLES),
+            ("outputs", signature.outputs, OUTPUT_ROLES),
+        ):
             if not specs:
                 _fail(f"{where}: no {side}")
             _unique(f"{where}.{side}", (spec.name for spec in specs))
             for spec in specs:
                 _check_shape(f"{where}.{spec.name}", spec.shape)
+                if spec.role not in roles:
+                    _fail(f"{where}.{spec.name}: role {spec.role!r} among the {side}")
+                if spec.role in NAMED_ROLES and (spec.name, spec.dtype) != (spec.role, "float32"):
+                    _fail(f"{where}.{spec.name}: role {spec.role!r} belongs to a float32 of that name")
+                if spec.role in NAMED_ROLES and spec.shape != (1,) and spec.role != "weight":
+                    _fail(f"{where}.{spec.name}: expected shape [1], got {list(spec.shape)}")
                 if spec.role == "state":
                     stored = self.state.get(spec.name)
                     if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
@@ -242,9 +267,9 @@ class _Checker:
         if not parameter.pieces:
             _fail(f"{where}: no pieces")
         for piece in parameter.pieces:
-            stored = self.state.get(piece.tensor)
-            if stored is None:
+            if piece.tensor not in self.state:
                 _fail(f"{where}: {piece.tensor!r} is not in state_tensors")
+            stored = self.state[piece.tensor]
             shape = parameter.shape
             for step in piece.view:
                 shape = _viewed(f"{where}: view step {step!r}", step, shape)
@@ -262,7 +287,7 @@ def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         case ["reshape", [*to]] if all(type(d) is int and d > 0 for d in to) and prod(to) == prod(shape):
             return tuple(to)
         case ["slice", int(axis), int(start), int(stop)] if (
-            0 <= axis < len(shape) and 0 <= start < stop <= shape[axis]
+            bool not in map(type, step) and 0 <= axis < len(shape) and 0 <= start < stop <= shape[axis]
         ):
             return (*shape[:axis], stop - start, *shape[axis + 1 :])
     return _fail(f"{where} does not fit {list(shape)}")

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from converter import seal
+from converter.files import write_atomically
 from converter.ir import Graph, Value
 from converter.ir.printer import to_text
 from converter.manifest import Manifest
@@ -97,25 +99,19 @@ class Program:
                 "preprocessing": None,
             }
         )
-        metadata = {"pocketune.manifest": manifest.to_bytes()}
+        metadata = {"pocketune.manifest": manifest.to_bytes(), seal.ENTRY: seal.BLANK}
         for value, parameter in step.parameters.items():
             metadata[f"pocketune.initial/{parameter.name}"] = _raw(parameter.value.reshape(value.shape))
             if parameter.name in partial:
                 metadata[f"pocketune.base/{parameter.name}"] = _raw(parameter.model_value)
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
-        data = emit(subgraphs, metadata, f"Pocketune training program of {source.name}")
+        data = seal.seal(emit(subgraphs, metadata, f"Pocketune training program of {source.name}"))
         return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures))
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Writes the file: a temporary one beside it is renamed, so no half file is ever seen."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_bytes(self.data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+        """Writes the file whole or not at all. Raises UsageError when it cannot be written."""
+        write_atomically(path, self.data)
+        return Path(path)
 
     def check(self) -> None:
         """Runs one step in the stock interpreter. Raises NumericError when a result is not finite or nothing moves."""

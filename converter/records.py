@@ -11,7 +11,14 @@ from converter.errors import UsageError, nearest
 
 T = TypeVar("T")
 
-NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
+NAMES = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
 
 
 def decode(kind: Any, data: Any, where: str) -> Any:
@@ -46,7 +53,10 @@ def decode(kind: Any, data: Any, where: str) -> Any:
         _expect(dict, data, where)
         return {key: decode(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
     _expect(kind, data, where)
-    return float(data) if kind is float else data
+    try:
+        return float(data) if kind is float else data
+    except OverflowError:
+        raise UsageError(f"{where}: a number too large") from None
 
 
 def _expect(kind: type, data: Any, where: str) -> None:
@@ -63,9 +73,7 @@ def _record(kind: Any, data: Any, where: str) -> Any:
     for name in data:
         if name not in known:
             raise UsageError(f"{where}: unknown field {name!r}.{nearest(name, known)}")
-    missing = [
-        n for n, f in known.items() if n not in data and f.default is MISSING and f.default_factory is MISSING
-    ]
+    missing = [n for n, f in known.items() if n not in data and f.default is MISSING and f.default_factory is MISSING]
     if missing:
         raise UsageError(f"{where}: missing field {missing[0]!r}")
     return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in data.items()})

@@ -1,8 +1,8 @@
 """The seal of a program file: a sha256 over every byte of it, carried inside it.
 
-A runtime runs a file with flipped bits as if nothing were wrong, so whoever opens a program checks the seal first.
-The metadata entry `pocketune.seal` is `pocketune-sha256:` and 64 hexadecimal digits: the sha256 of the file with these
-digits replaced by zeros.
+A runtime runs a file with flipped bits as if nothing were wrong, so whoever opens a program checks the seal first,
+before any of its tables is read. The metadata entry `pocketune.seal` is `pocketune-sha256:` and 64 hexadecimal digits:
+the sha256 of the file with these digits replaced by zeros. It finds accidents; it is no signature.
 """
 
 from __future__ import annotations
@@ -20,27 +20,23 @@ BLANK = _MARK + b"0" * _DIGITS
 
 
 def seal(data: bytes) -> bytes:
-    """Puts the digest of a file emitted with `BLANK` in its place."""
+    """Puts the digest of a file emitted with the entry `BLANK` in its place."""
     start = data.index(BLANK) + len(_MARK)
     return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + _DIGITS :]
 
 
-def check_seal(data: bytes, entry: bytes) -> None:
+def check_seal(data: bytes) -> None:
     """Finds any changed byte of a program file.
 
-    Args:
-        data: the file.
-        entry: its metadata entry `pocketune.seal`, empty when it has none.
-
     Raises:
-        UsageError: the file is not as it was built.
+        UsageError: the file is not as it was built, or was not built by Pocketune.
     """
-    digits = entry[len(_MARK) :]
-    start = data.find(entry) + len(_MARK)
-    if not entry.startswith(_MARK) or len(digits) != _DIGITS:
-        raise UsageError("the program has no seal: build it again")
-    digest = hashlib.sha256(data[:start])
+    mark = data.find(_MARK)
+    if mark < 0:
+        raise UsageError("it is no Pocketune program, or damaged: it has no seal")
+    start, end = mark + len(_MARK), mark + len(BLANK)
+    digest = hashlib.sha256(memoryview(data)[:start])
     digest.update(b"0" * _DIGITS)
-    digest.update(memoryview(data)[start + _DIGITS :])
-    if digest.hexdigest().encode() != digits:
-        raise UsageError("the program is damaged, its seal does not match: build or copy it again")
+    digest.update(memoryview(data)[end:])
+    if digest.hexdigest().encode() != data[start:end]:
+        raise UsageError("it is damaged, its seal does not match: build or copy it again")

@@ -10,10 +10,11 @@ import numpy as np
 from converter.ir import BOOL, FLOAT32, INT32, TensorType
 from jax_frontend.registry import NotImportable
 
-#: Types that compute the same, or more precisely, in the IR's type.
+#: Types whose stand-in computes the same or, for half precision, more precisely. float64 loses digits: TFLite has no
+#: other. Integers are counts and places: those that need more than 31 bits are refused where they are known.
 _NARROWED: dict[str, np.dtype] = {
-    **dict.fromkeys(("float32", "float64", "bfloat16"), FLOAT32),
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16"), INT32),
+    **dict.fromkeys(("float32", "float64", "bfloat16", "float16"), FLOAT32),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), INT32),
     "bool": BOOL,
 }
 
@@ -38,4 +39,8 @@ def narrow(array: Any) -> np.ndarray:
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
         return np.asarray(array, ir_dtype(array.dtype))  # raises with the name of the type
     array = np.asarray(array)
-    return array.astype(ir_dtype(array.dtype), copy=False)
+    dtype = ir_dtype(array.dtype)
+    if dtype == INT32 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        raise NotImportable("integers beyond 32 bits", "use integers between -2147483648 and 2147483647")
+    with np.errstate(over="ignore"):  # a float64 beyond float32 is an infinity
+        return array.astype(dtype, copy=False)

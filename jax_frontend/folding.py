@@ -80,7 +80,12 @@ class FoldingBuilder(Builder):
         if isinstance(op, ops.Select):
             # NaN ? x : f(x), which logaddexp writes: f passes a NaN on.
             check = self.source(values[0], ops.NotEqual)
-            return values[2] if check and check.inputs == (values[1], values[1]) else None
+            if check and check.inputs == (values[1], values[1]):
+                return values[2]
+            # c ? 1 : 0 is c as a number.
+            whole = values[0].shape == op.infer(*(v.type for v in values)).shape
+            is_number = whole and self.is_number(values[1], 1) and self.is_number(values[2], 0)
+            return self(ops.Cast(values[1].dtype), values[0]) if is_number else None
         if isinstance(op, ops.NotEqual) and self.is_number(values[1], 0):
             cast = self.source(values[0], ops.Cast)
             return cast.inputs[0] if cast and cast.inputs[0].dtype == np.bool_ else None

@@ -19,9 +19,9 @@ from jax_frontend.unsupported import Problems
 class Importer:
     """Imports jaxprs into one builder; sites that cannot be imported are collected in `problems`."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, problems: Problems | None = None) -> None:
         self.b = builder
-        self.problems = Problems()
+        self.problems = problems if problems is not None else Problems()
         self._unknown: set[Value] = set()  # stand-ins for results of equations that could not be imported
 
     def run(self, closed: ClosedJaxpr, arguments: Sequence[Value], caller: Site = Site()) -> list[Value]:
@@ -75,6 +75,8 @@ class Importer:
             tuple(ir_type(a.aval) for a in eqn.invars),
             tuple(ir_type(v.aval) for v in eqn.outvars),
             lambda closed, arguments: self._inline(closed, arguments, where),
+            where,
+            self.problems,
         )
         if not RULES[name].broadcasts:
             values = [full(self.b, v, t) for v, t in zip(values, call.inputs, strict=True)]

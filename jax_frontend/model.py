@@ -1,15 +1,17 @@
-"""`jax_frontend.Model`: a function with its parameters, and how the parameters are named."""
+"""`jax_frontend.Model`: a function with its parameters, how the parameters are named, and which of them train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from converter.errors import NumericError, UsageError
+from converter.errors import NumericError, UsageError, nearest
 
 
 @dataclass(frozen=True)
@@ -19,15 +21,18 @@ class Model:
     Attributes:
         apply: the forward function; pure, no randomness.
         params: any pytree of arrays. A floating point leaf is a parameter, named by its path joined with "/"
-            (`layers/0/w`); any other leaf is a constant.
+            (`layers/0/w`); any other leaf is a constant. Half precision is computed in float32. Of Flax' variables
+            only the collection `params` trains (`batch_stats` and the like do not), of an nnx state only nnx.Param.
         inputs: shape and dtype of each input; the first axis is the batch, and is replaced by the batch asked for.
         layers: path prefixes that name the blocks of the model in order, for schemes such as "the last 3 blocks".
+        frozen: names, path prefixes or globs of further parameters that never train, whatever the update scheme says.
     """
 
     apply: Callable[..., Any]
     params: Any
     inputs: Sequence[jax.ShapeDtypeStruct]
     layers: Sequence[str] | None = None
+    frozen: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for spec in self.inputs:
@@ -36,6 +41,17 @@ class Model:
             if not spec.shape:
                 raise UsageError("an input of a Model has no axes: the first axis of every input is the batch")
 
+    @property
+    def name(self) -> str:
+        """The function's name, the class' for a method or a callable object, `model` where there is none."""
+        function = self.apply
+        while isinstance(function, partial):
+            function = function.func
+        owner = getattr(function, "__self__", None)
+        named = function if owner is None else type(owner)
+        name = getattr(named, "__name__", type(function).__name__)
+        return "model" if name == "<lambda>" else name
+
 
 def named_leaves(params: Any) -> dict[str, Any]:
     """The leaves of a pytree by path, joined by "/", in tree order.
@@ -43,15 +59,36 @@ def named_leaves(params: Any) -> dict[str, Any]:
     Raises:
         UsageError: two leaves have the same path.
     """
-    variables = _variable_paths(params)
+    variables = _variables(params)
     names: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        keys = path[:-1] if path[:-1] in variables else path
-        name = "/".join(_key(k) for k in keys) or "params"
+        name = _name(path[:-1] if path[:-1] in variables else path)
         if name in names:
             raise UsageError(f"two parameters have the path {name!r}: rename one of the dictionary keys")
         names[name] = leaf
     return names
+
+
+def untrained(model: Model, names: Sequence[str]) -> set[str]:
+    """Those of the parameters `names` that the model itself keeps fixed.
+
+    Raises:
+        UsageError: an entry of `frozen` is no name, prefix or glob of any.
+    """
+    kinds = {_name(path): kind for path, kind in _variables(model.params).items()}
+    fixed = {name for name, kind in kinds.items() if kind != "Param"}
+    if isinstance(model.params, Mapping) and isinstance(model.params.get("params"), Mapping):
+        fixed |= {name for name in names if not name.startswith("params/")}
+    for pattern in model.frozen:
+        found = {n for n in names if fnmatchcase(n, pattern) or n.startswith(f"{pattern.rstrip('/')}/")}
+        if not found:
+            raise UsageError(f"frozen: {pattern!r} is no parameter of {model.name}.{nearest(pattern, names)}")
+        fixed |= found
+    return fixed.intersection(names)
+
+
+def _name(path: Sequence[Any]) -> str:
+    return "/".join(_key(k) for k in path) or "params"
 
 
 def _key(key: Any) -> str:
@@ -62,14 +99,17 @@ def _key(key: Any) -> str:
     return str(key)
 
 
-def _variable_paths(params: Any) -> set[tuple[Any, ...]]:
-    """Paths of flax.nnx variables: their `.value` is no part of a name."""
+def _variables(params: Any) -> dict[tuple[Any, ...], str]:
+    """Paths of flax.nnx variables, whose `.value` is no part of a name, and their kinds: Param, BatchStat, ..."""
 
-    def is_variable(node: Any) -> bool:
-        return any(c.__module__.startswith("flax.nnx") and c.__name__ == "Variable" for c in type(node).__mro__)
+    def kind(node: Any) -> str | None:
+        classes = [c.__name__ for c in type(node).__mro__ if c.__module__.startswith("flax.nnx")]
+        if "Variable" not in classes:
+            return None
+        return "Param" if "Param" in classes else classes[0]
 
-    found = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_variable)[0]
-    return {path for path, node in found if is_variable(node)}
+    found = jax.tree_util.tree_flatten_with_path(params, is_leaf=lambda node: kind(node) is not None)[0]
+    return {path: name for path, node in found if (name := kind(node)) is not None}
 
 
 def is_parameter(leaf: Any) -> bool:

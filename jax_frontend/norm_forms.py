@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from converter.ir import Node, Value, ops
 from converter.passes.rewrite import Rewriter
-from jax_frontend.row_forms import core, over_rows
+from jax_frontend.row_forms import as_written, core, is_row_statistic, over_rows
 
 #: How many nodes deep a product or a sum is taken apart.
 DEPTH = 5
@@ -61,7 +61,7 @@ def _with_epsilon(b: Rewriter, value: Value) -> tuple[Value, float] | None:
     for v, other in (node.inputs, node.inputs[::-1]):
         epsilon = b.scalar(other)
         if epsilon is not None and epsilon > 0:
-            return core(b, v), epsilon
+            return core(b, v), as_written(epsilon)
     return None
 
 
@@ -71,11 +71,12 @@ def _is_square(b: Rewriter, value: Value | None, x: Value) -> bool:
 
 
 def _is_mean(b: Rewriter, value: Value, x: Value) -> bool:
-    return over_rows(b, value, ops.Mean) is x
+    """The means of the rows of x, in a shape that meets x row by row (x - x.mean(-1) of a square x does not)."""
+    return is_row_statistic(value, x) and over_rows(b, value, ops.Mean) is x
 
 
 def _is_variance(b: Rewriter, value: Value, x: Value) -> bool:
-    """mean((x - mean)^2) or mean(x^2) - mean^2, cut off at 0 or not."""
+    """mean((x - mean)^2) or mean(x^2) - mean^2 in any shape, cut off at 0 or not."""
     value = core(b, value)
     cut = b.producer(value, ops.Relu)  # max(0, variance) has been raised to it
     if cut:
@@ -88,10 +89,15 @@ def _is_variance(b: Rewriter, value: Value, x: Value) -> bool:
         made = b.producer(squares, ops.Mul)
         return made is not None and made.inputs[0] is made.inputs[1] and _is_centered(b, made.inputs[0], x)
     apart = b.producer(value, ops.Sub)
-    if apart is None or not _is_square(b, over_rows(b, apart.inputs[0], ops.Mean), x):
+    if apart is None or any(v.type.size != value.type.size for v in apart.inputs):
         return False
     squared = b.producer(core(b, apart.inputs[1]), ops.Mul)
-    return squared is not None and squared.inputs[0] is squared.inputs[1] and _is_mean(b, squared.inputs[0], x)
+    return (
+        _is_square(b, over_rows(b, apart.inputs[0], ops.Mean), x)
+        and squared is not None
+        and squared.inputs[0] is squared.inputs[1]
+        and over_rows(b, squared.inputs[0], ops.Mean) is x
+    )
 
 
 def _is_centered(b: Rewriter, value: Value, x: Value) -> bool:
@@ -128,7 +134,7 @@ def _centered_norm(b: Rewriter, node: Node) -> Value | None:
             if apart is None or v.shape != node.output.shape:
                 continue
             x = apart.inputs[0]
-            if _is_centered(b, v, x) and _is_variance(b, found[0], x):
+            if is_row_statistic(u, x) and _is_centered(b, v, x) and _is_variance(b, found[0], x):
                 return _rebuilt(b, ops.LayerNorm(found[1]), x, parts, v, u)
     return None
 
@@ -142,7 +148,7 @@ def rms_norm(b: Rewriter, node: Node) -> Value | None:
         found = _with_epsilon(b, u)
         squares = over_rows(b, found[0], ops.Mean) if found else None
         for x in parts.factors:
-            if found and x.shape == node.output.shape and _is_square(b, squares, x):
+            if found and x.shape == node.output.shape and is_row_statistic(u, x) and _is_square(b, squares, x):
                 return _rebuilt(b, ops.RMSNorm(found[1]), x, parts, x, u)
     return None
 
@@ -216,7 +222,7 @@ def _joined(b: Rewriter, node: Node, whole: Product, subtracted: Product, sign: 
                 continue
             for u in whole.roots:
                 found = _with_epsilon(b, u)
-                if found and _is_variance(b, found[0], x):
+                if found and is_row_statistic(u, x) and _is_variance(b, found[0], x):
                     signed = Product(sign * whole.number, whole.factors, whole.roots)
                     return _rebuilt(b, ops.LayerNorm(found[1]), x, signed, x, u)
     return None

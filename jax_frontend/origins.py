@@ -42,7 +42,7 @@ def layer_path(stack: Any) -> str:
     for part in str(stack).split("/"):
         while wrapped := _WRAPPED.match(part):
             part = wrapped.group(1)
-        if part and not _TRANSFORM.match(part):
+        if part and not _TRANSFORM.match(part) and "->" not in part:  # einsum opens a scope named by its formula
             parts.append(part)
     return "/".join(parts)
 

@@ -10,13 +10,18 @@ from converter.autodiff import differentiate
 from converter.errors import UnsupportedError
 from converter.ir import Builder, Node, Op, TensorType, Value, evaluate, ops
 from converter.passes.rewrite import Rewriter
+from jax_frontend.row_forms import as_written
 
-#: Where functions are compared: kinks and their neighbourhood, the usual range, and far out.
+#: Where functions are compared: kinks and their neighbourhood, the usual range, odd numbers in it, and far out.
 POINTS = np.concatenate(
-    [np.linspace(-12, 12, 97), [s * m for m in (1e-4, 1e-2, 17.3, 31.0, 300.0, 1e4) for s in (-1, 1)]]
-).astype(np.float64)
+    [
+        np.linspace(-12, 12, 97),
+        7 * np.sin(np.arange(1, 33)),
+        [s * m for m in (1e-4, 1e-2, 17.3, 31.0, 300.0, 1e4, 1e6, 1e9, 1e15, 1e30) for s in (-1, 1)],
+    ]
+)
 #: Kinks away from 0: no activation of real data lies exactly there, so the derivative on the point itself is moot.
-_OFF_KINKS = np.abs(np.abs(POINTS) - 3) > 1e-9
+_OFF_KINKS = ~np.isin(np.abs(POINTS), (3, 6))
 
 #: How far back from a node the function's argument is looked for.
 FARTHEST = 10
@@ -61,7 +66,8 @@ class PointwiseForms:
             for op in self._candidates(values):
                 if self._same_slope(b, node.output, node, x, op):
                     made = b(op, x)
-                    self._functions[made] = {x: values}
+                    before = self._functions.get(x, {})
+                    self._functions[made] = {v: f for v, f in functions.items() if v is x or v in before}
                     return made
         return None
 
@@ -88,9 +94,9 @@ class PointwiseForms:
         for op, target in self._targets.items():
             if _close(values, target):
                 yield op
-        alpha = float(values[0] / POINTS[0])
+        alpha = values[0] / POINTS[0]
         if 0 < alpha < 0.9 and _close(values, ops.LeakyRelu(alpha).evaluate(POINTS)):
-            yield ops.LeakyRelu(alpha)
+            yield ops.LeakyRelu(as_written(alpha))
 
     def _same_slope(self, b: Rewriter, y: Value, node: Node, x: Value, op: Op) -> bool:
         """Whether the derivatives agree too, at the kinks above all. The written form may have none (NaN) somewhere."""
@@ -114,6 +120,8 @@ def _cone(b: Rewriter, root: Node, x: Value) -> tuple[list[Node], Value, Value, 
     numbers: dict[Value, float] = {}
 
     def visit(node: Node) -> None:
+        if node in nodes:
+            return
         for value in node.inputs:
             number = b.scalar(value)
             if number is not None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from converter.ir import Builder, TensorType, Value
+
+if TYPE_CHECKING:
+    from jax_frontend.origins import Site
+    from jax_frontend.unsupported import Problems
 
 #: What a rule returns: the output, or the outputs in order.
 Result = Value | Sequence[Value]
@@ -38,6 +42,8 @@ class Call:
         inputs: types of the operands as JAX has them; a Value may be smaller, see `rule`.
         outputs: types of the results.
         inline: imports a closed jaxpr in place, `inline(jaxpr, values) -> outputs`.
+        site: where the equation stands.
+        problems: collects what cannot be imported.
     """
 
     b: Builder
@@ -45,6 +51,8 @@ class Call:
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     inline: Callable[[Any, Sequence[Value]], list[Value]]
+    site: Site
+    problems: Problems
 
     @property
     def output(self) -> TensorType:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from converter.ir import FLOAT32, Node, Op, Value, ops
 from converter.passes.rewrite import Rewriter
+from jax_frontend.folding import squeezed
 
 
 def is_row_statistic(value: Value, x: Value) -> bool:
-    """Whether `value` holds one number a row of `x`."""
-    return len(value.shape) == len(x.shape) and value.shape == (*x.shape[:-1], 1)
+    """Whether `value` holds one number a row of `x`, and meets `x` row by row in arithmetic."""
+    return bool(x.shape) and squeezed(value.shape) == squeezed((*x.shape[:-1], 1))
+
+
+def as_written(number: float) -> float:
+    """The shortest number of the same float32: 1e-5 rather than 9.99999974e-06."""
+    return float(str(np.float32(number)))
 
 
 def core(b: Rewriter, value: Value) -> Value:
-    """The value behind reshapes that add or remove axes of size 1, and behind stop_gradient."""
-    while node := b.producer(value, ops.Reshape) or _stopped(b, value):
-        if isinstance(node.op, ops.Reshape) and _sizes(node.inputs[0]) != _sizes(value):
-            break
-        value = node.inputs[-1]
+    """The value behind reshapes that add or remove axes of size 1. The order of its elements is the same."""
+    while (node := b.producer(value, ops.Reshape)) and _sizes(node.inputs[0]) == _sizes(value):
+        value = node.inputs[0]
     return value
 
 
 def _sizes(value: Value) -> list[int]:
     return [d for d in value.shape if d != 1]
-
-
-def _stopped(b: Rewriter, value: Value) -> Node | None:
-    node = b.producer(value, ops.CustomGradient)
-    return node if node is not None and not node.op.arguments and len(node.inputs) == 1 else None
 
 
 def over_rows(b: Rewriter, value: Value, kind: type[ops.Reduction]) -> Value | None:
@@ -42,9 +43,9 @@ def over_rows(b: Rewriter, value: Value, kind: type[ops.Reduction]) -> Value | N
 
 
 def _shifted(b: Rewriter, z: Value) -> tuple[Value, Value | None]:
-    """(x, m) for z = x - m with one m a row: a shift that a softmax does not see."""
+    """(x, m) for z = x - m with one m a row, or one for all: a shift that a softmax does not see."""
     node = b.producer(z, ops.Sub)
-    if node and node.inputs[0].shape == z.shape and is_row_statistic(node.inputs[1], z):
+    if node and node.inputs[0].shape == z.shape and node.inputs[1].shape[-1:] in ((), (1,)):
         return node.inputs[0], node.inputs[1]
     return z, None
 
@@ -57,45 +58,74 @@ def _total(b: Rewriter, value: Value) -> Value | None:
 
 
 def softmax(b: Rewriter, node: Node) -> Value | None:
-    """exp(z) / sum(exp(z)), shifted or not."""
-    if not isinstance(node.op, ops.Div) or not is_row_statistic(node.inputs[1], node.output):
+    """exp(z) / sum(exp(z)) or exp(z) * (1 / sum(exp(z))), shifted or not, and exp(log_softmax(x))."""
+    if isinstance(node.op, ops.Exp):
+        logarithm = b.producer(node.inputs[0], ops.LogSoftmax)
+        return b(ops.Softmax(), logarithm.inputs[0]) if logarithm else None
+    if isinstance(node.op, ops.Div):
+        return _normalized(b, node, *node.inputs)
+    if isinstance(node.op, ops.Mul):
+        for e, factor in (node.inputs, node.inputs[::-1]):
+            inverse = b.producer(factor, ops.Div)
+            if inverse and b.scalar(inverse.inputs[0]) == 1:
+                made = _normalized(b, node, e, inverse.inputs[1])
+                if made is not None:
+                    return made
+    return None
+
+
+def _normalized(b: Rewriter, node: Node, e: Value, total: Value) -> Value | None:
+    """Softmax for e = exp(z) and total = sum(exp(z))."""
+    power = b.producer(e, ops.Exp)
+    if power is None or e.shape != node.output.shape or not is_row_statistic(total, e):
         return None
-    power = b.producer(node.inputs[0], ops.Exp)
-    if power is None or _total(b, node.inputs[1]) is not power.inputs[0]:
-        return None
-    return b(ops.Softmax(), _shifted(b, power.inputs[0])[0])
+    return b(ops.Softmax(), _shifted(b, power.inputs[0])[0]) if _total(b, total) is power.inputs[0] else None
 
 
 def log_softmax(b: Rewriter, node: Node) -> Value | None:
-    """z - log(sum(exp(z))), or x - logsumexp(x)."""
-    if not isinstance(node.op, ops.Sub) or not is_row_statistic(node.inputs[1], node.output):
+    """x - logsumexp(x), and log(softmax(x)), which is finite this way where the softmax vanishes."""
+    if isinstance(node.op, ops.Log):
+        probability = b.producer(node.inputs[0], ops.Softmax)
+        return b(ops.LogSoftmax(), probability.inputs[0]) if probability else None
+    if not isinstance(node.op, ops.Sub) or node.inputs[0].shape != node.output.shape:
         return None
     z, subtracted = node.inputs
-    if z.shape != node.output.shape:
-        return None
-    logarithm = b.producer(core(b, subtracted), ops.Log)
-    if logarithm and _total(b, logarithm.inputs[0]) is z:
-        return b(ops.LogSoftmax(), _shifted(b, z)[0])
     known = b.producer(core(b, subtracted), ops.LogSumExp)
-    return b(ops.LogSoftmax(), z) if known and known.inputs[0] is z else None
+    if known is None or known.inputs[0] is not z or not is_row_statistic(subtracted, z):
+        return None
+    return b(ops.LogSoftmax(), _shifted(b, z)[0])
 
 
 def log_sum_exp(b: Rewriter, node: Node) -> Value | None:
-    """log(sum(exp(x - m))) + m."""
+    """log(sum(exp(z))), and logsumexp(x - m) + m."""
+    if isinstance(node.op, ops.Log):
+        inner = b.producer(core(b, node.inputs[0]), ops.Abs)  # jax takes |sum|, which is positive anyway
+        z = _total(b, inner.inputs[0] if inner else node.inputs[0])
+        return b.reshape(b(ops.LogSumExp(), z), node.output.shape) if z is not None else None
     if not isinstance(node.op, ops.Add):
         return None
     for left, right in (node.inputs, node.inputs[::-1]):
-        logarithm = b.producer(core(b, left), ops.Log)
-        if logarithm is None:
+        known = b.producer(core(b, left), ops.LogSumExp)
+        if known is None or left.type.size != node.output.type.size:
             continue
-        inner = b.producer(core(b, logarithm.inputs[0]), ops.Abs)  # jax takes |sum|, which is positive anyway
-        z = _total(b, inner.inputs[0] if inner else logarithm.inputs[0])
-        if z is None:
-            continue
-        x, shift = _shifted(b, z)
-        if shift is not None and core(b, shift) is core(b, right) and left.type.size == node.output.type.size:
+        x, shift = _shifted(b, known.inputs[0])
+        if shift is not None and _same_statistic(b, shift, right):
             return b.reshape(b(ops.LogSumExp(), x), node.output.shape)
     return None
+
+
+def _same_statistic(b: Rewriter, left: Value, right: Value) -> bool:
+    """Whether two values hold the same numbers: one of them may have kept the axis that it was reduced over."""
+    left, right = core(b, left), core(b, right)
+    if left is right:
+        return True
+    first, second = b.producer(left, ops.Reduction), b.producer(right, ops.Reduction)
+    return (
+        first is not None
+        and second is not None
+        and first.inputs == second.inputs
+        and replace(first.op, keepdims=True) == replace(second.op, keepdims=True)
+    )
 
 
 def cross_entropy(b: Rewriter, node: Node) -> Value | None:
@@ -107,7 +137,7 @@ def cross_entropy(b: Rewriter, node: Node) -> Value | None:
     if isinstance(node.op, ops.Sub):
         total = b.producer(core(b, node.inputs[0]), ops.LogSumExp)
         chosen, target = _weighted(b, node.inputs[1], None)
-        if total and chosen is total.inputs[0] and b.producer(target, ops.OneHot):
+        if total and chosen is total.inputs[0] and all(v.type.size == node.output.type.size for v in node.inputs):
             return b.reshape(b(ops.SoftmaxCrossEntropy(), chosen, target), node.output.shape)
     return None
 
@@ -128,7 +158,11 @@ def _weighted(b: Rewriter, value: Value, kind: type[Op] | None) -> tuple[Value |
 
 
 def one_hot(b: Rewriter, node: Node) -> Value | None:
-    """float(index == [0, 1, 2, ...])."""
+    """float(index == [0, 1, 2, ...]), and rows of an identity matrix."""
+    if isinstance(node.op, ops.Gather) and node.op.axis == 0:
+        table = b.array(node.inputs[0])
+        identity = table is not None and table.ndim == 2 and np.array_equal(table, np.eye(len(table)))
+        return b(ops.OneHot(len(table)), node.inputs[1]) if identity and node.output.dtype == FLOAT32 else None
     if not isinstance(node.op, ops.Cast) or node.op.dtype != FLOAT32:
         return None
     equal = b.producer(node.inputs[0], ops.Equal)
@@ -140,5 +174,7 @@ def one_hot(b: Rewriter, node: Node) -> Value | None:
         if places is None or places.size != depth or line.shape[-1:] != (depth,) or index.dtype.kind != "i":
             continue
         if index.shape == (*node.output.shape[:-1], 1) and (places.reshape(-1) == np.arange(depth)).all():
-            return b(ops.OneHot(depth), b.reshape(index, index.shape[:-1]))
+            reshaped = b.producer(index, ops.Reshape)
+            source = reshaped.inputs[0] if reshaped else index
+            return b(ops.OneHot(depth), b.reshape(source, index.shape[:-1]))
     return None

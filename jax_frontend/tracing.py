@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jax_frontend.cleanup import with_layers, without_dead_code
 from jax_frontend.dtypes import ir_type, narrow
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer
-from jax_frontend.model import Model, check_finite, is_parameter, named_leaves
+from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, untrained
 from jax_frontend.origins import Site
 from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import NotImportable
@@ -29,13 +30,15 @@ def trace(model: Model, batch: int) -> Graph:
     Raises:
         UnsupportedError: the model uses what cannot be compiled; all sites are listed.
         NumericError: a weight holds NaN.
-        UsageError: two parameters have the same path.
+        UsageError: two parameters have the same path, one has no value, or `apply` returns nothing.
+        Exception: what `apply` itself raises, with a note that says how it was called.
     """
     leaves = named_leaves(model.params)
     treedef = jax.tree_util.tree_structure(model.params)
     importer = _importer()
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
     check_finite(arrays)
+    fixed = untrained(model, list(arrays))
 
     def call(parameters: dict[str, Any], *inputs: Any) -> Any:
         filled = [parameters.get(name, leaf) for name, leaf in leaves.items()]
@@ -46,11 +49,14 @@ def trace(model: Model, batch: int) -> Graph:
         for name in arrays
     }
     specs = [jax.ShapeDtypeStruct((batch, *spec.shape[1:]), spec.dtype) for spec in model.inputs]
-    closed = jax.make_jaxpr(call)(given, *specs)
+    with _explained(model, specs):
+        closed = jax.make_jaxpr(call)(given, *specs)
+    if not closed.out_avals:
+        raise UsageError(f"{model.name} returns nothing: apply(params, *inputs) must return its outputs")
     weights: dict[str, Value] = {}
     for name, array in arrays.items():
         weights[name] = Value(TensorType(array.shape, array.dtype), name)
-        importer.b.graph.parameters[weights[name]] = Parameter(name, array)
+        importer.b.graph.parameters[weights[name]] = Parameter(name, array, trainable=name not in fixed)
     names = ["x"] if len(specs) == 1 else [f"x_{i}" for i in range(len(specs))]
     inputs = _inputs(importer, specs, names)
     # Trees of dictionaries flatten in the order of their sorted keys.
@@ -85,6 +91,17 @@ def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequ
     return _finish(importer, closed, _inputs(importer, jax.tree_util.tree_leaves(specs), labels))
 
 
+@contextmanager
+def _explained(model: Model, specs: Sequence[jax.ShapeDtypeStruct]) -> Iterator[None]:
+    """What the person's function raises is theirs; a note says how it was called."""
+    try:
+        yield
+    except Exception as error:
+        inputs = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs)
+        error.add_note(f"Raised by {model.name} when Pocketune traced it as apply(params, {inputs}).")
+        raise
+
+
 def _struct(type: Any) -> jax.ShapeDtypeStruct:
     if not hasattr(type, "shape") or not hasattr(type, "dtype"):
         raise UsageError(f"arguments are described by TensorType or jax.ShapeDtypeStruct, not {type!r}")
@@ -97,6 +114,8 @@ def _importer() -> Importer:
 
 def _narrowed(importer: Importer, name: str, leaf: Any) -> np.ndarray:
     """The initial value of a parameter; a type without a stand-in goes to the report."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        raise UsageError(f"the parameter {name} has no value: initialise the model, jax.eval_shape gives only shapes")
     try:
         return np.ascontiguousarray(narrow(leaf)).reshape(np.shape(leaf))
     except NotImportable as problem:

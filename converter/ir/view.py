@@ -37,7 +37,7 @@ class View:
                 array = array[(slice(None),) * axis + (slice(start, stop),)]
             else:
                 raise ValueError(f"unknown view step {kind!r}")
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
 
     def scatter(self, into: np.ndarray, stored: np.ndarray) -> None:
         """Writes the stored tensor to its place in a contiguous tensor of the model's layout, in place."""

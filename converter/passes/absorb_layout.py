@@ -11,7 +11,7 @@ def absorb_layout(graph: Graph) -> Graph:
     """Moves a transpose or reshape that is the only way a parameter is read into the parameter's view.
 
     Before: Conv2D(x, Transpose[3,0,1,2](kernel HWIO)).   After: Conv2D(x, kernel), stored OHWI, shown HWIO.
-    Repeats until no parameter is read through a single layout change.
+    Repeats until no parameter is read through a single layout change. What the graph updates is left as it is stored.
     """
     while True:
         moved = _absorb_once(graph)
@@ -28,7 +28,7 @@ def _absorb_once(graph: Graph) -> Graph:
     for value, parameter in graph.parameters.items():
         changes = {_step(node.op) for node in readers.get(value, [])}
         step = changes.pop() if len(changes) == 1 else None
-        if step is None or value in results:
+        if step is None or value in results or value in graph.updates:
             parameters[value] = parameter
             continue
         nodes = readers[value]

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from converter.errors import NumericError, PocketuneError, UsageError
-from converter.files import write_atomically
+from converter.files import beside, write_atomically
+from converter.manifest import Dtype
 from converter.records import decode
 
 MAGIC = b"PTSTATE\n"
 VERSION = 1
-FORMAT = "pocketune-state/1"
+FORMAT: Literal["pocketune-state/1"] = "pocketune-state/1"
 ALIGNMENT = 64
 #: No header is longer; a limit for readers of files that they do not trust.
 MAX_HEADER = 4 << 20
@@ -46,7 +47,7 @@ class StoredTensor:
     """One entry of the header. `offset` counts from the start of the data."""
 
     name: str
-    dtype: Literal["float32", "int32", "bool"]
+    dtype: Dtype
     shape: tuple[int, ...]
     offset: int
     nbytes: int
@@ -80,8 +81,7 @@ class State:
 
 def previous_of(path: str | os.PathLike) -> Path:
     """Where the older generation of a state file is kept."""
-    path = Path(path)
-    return path.with_name(f"{path.name}.previous")
+    return beside(path, "previous")
 
 
 def pack(state: State) -> bytes:
@@ -98,7 +98,7 @@ def pack(state: State) -> bytes:
         blocks += [bytes(-offset % ALIGNMENT), raw]
         offset += -offset % ALIGNMENT
         digest = hashlib.sha256(raw).hexdigest()
-        entries.append(StoredTensor(name, array.dtype.name, array.shape, offset, len(raw), digest))
+        entries.append(StoredTensor(name, cast(Dtype, array.dtype.name), array.shape, offset, len(raw), digest))
         offset += len(raw)
     header = asdict(Header(FORMAT, state.program, state.generation, tuple(entries)))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()

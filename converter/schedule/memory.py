@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from converter.ir import Graph, Node, Value
-from converter.ir.types import RESOURCE
+from converter.ir.types import RESOURCE, TensorType
 
 ALIGNMENT = 64
 
@@ -163,21 +163,12 @@ def _shared_buffers(graph: Graph) -> dict[Value, Value]:
             if source is None or source in fixed:
                 continue
             root = owner.get(source, source)
-            untouched = node.op.keeps_data()
-            if untouched or (
-                source.type.nbytes == output.type.nbytes
-                and source.type.nbytes > 8
-                and uses[source] == 1
-                and uses[root] == 1
-            ):
+            same_buffer = source.type.nbytes == output.type.nbytes > 4 and uses[source] == 1 and uses.get(root, 0) == 1
+            if node.op.keeps_data() or same_buffer:
                 owner[output] = root
-                if untouched:  # readers of the alias read the same buffer
-                    uses[root] += uses.get(output, 0) - 1
-                else:
-                    uses[root] = uses.get(output, 0)
                 break
     return owner
 
 
-def _types(node: Node) -> tuple:
+def _types(node: Node) -> tuple[tuple[TensorType, ...], tuple[TensorType, ...]]:
     return tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)

@@ -17,7 +17,7 @@ Grant = float | Literal["bias"]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a resolved scheme: a parameter, the fraction of it that trains, and why."""
+    """One line of a resolved scheme: a parameter, the fraction of it that trains (whole channels), and why."""
 
     parameter: str
     fraction: float
@@ -54,6 +54,8 @@ class UpdateScheme:
                 fraction, why = 0.0, "not trainable in the model"
             elif 0 < fraction < 1 and member.role != "kernel":
                 fraction, why = 1.0, f"{why}; whole, a {member.role} has no input channels"
+            elif 0 < fraction < 1 and member.channels:
+                fraction = max(round(fraction * member.channels), 1) / member.channels
             rows.append(Row(member.name, fraction, why))
         if not any(row.fraction for row in rows):
             raise UsageError(

@@ -52,7 +52,7 @@ def _cut(graph: Graph, value: Value, parameter: Parameter, row: Row) -> tuple[Va
         )
     axis = users[0].op.channel_axis(value.type)
     channels = value.shape[axis]
-    k = min(max(round(row.fraction * channels), 1), channels)
+    k = round(row.fraction * channels)
     trained = parameter.viewed(("slice", axis, 0, k))
     frozen = parameter.viewed(("slice", axis, k, channels)).value
     part = Value(value.type.with_shape(trained.value.shape), value.name)

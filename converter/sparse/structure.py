@@ -22,6 +22,7 @@ class Member:
             `scale` (multiplied, one number a channel) or `other`.
         layer: name of the layer that owns it: the parameter's name without its last part.
         block: the group of layers that it belongs to (see `block_of`).
+        channels: input channels that a fraction is taken of; 0 where the weight cannot be cut.
     """
 
     value: Value
@@ -29,6 +30,7 @@ class Member:
     role: str
     layer: str
     block: str
+    channels: int
 
     @property
     def name(self) -> str:
@@ -45,9 +47,22 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             first_use.setdefault(value, index)
     ordered = sorted(graph.parameters, key=lambda v: first_use.get(v, len(graph.nodes)))
     return [
-        Member(v, p, role_of(v, readers), p.name.rpartition("/")[0] or p.name, block_of(p.name, blocks))
+        Member(
+            v,
+            p,
+            role_of(v, readers),
+            p.name.rpartition("/")[0] or p.name,
+            block_of(p.name, blocks),
+            _channels(v, readers.get(v, [])),
+        )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
+
+
+def _channels(value: Value, readers: list[Node]) -> int:
+    if len(readers) == 1 and hasattr(readers[0].op, "split") and readers[0].inputs[1] is value:
+        return value.shape[readers[0].op.channel_axis(value.type)]
+    return 0
 
 
 def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:

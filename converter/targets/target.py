@@ -33,13 +33,13 @@ class Target:
     per_byte: Mapping[str, float]
     per_operator: float
 
-    def macs(self, form: str, count: int, nbytes: int = 0) -> float:
-        """Cost of `count` multiply-accumulates in a form, plus the movement of `nbytes`."""
-        return self.per_mac[form] * count + self.per_byte["delegated"] * nbytes + self.per_operator
+    def macs(self, form: str, count: int) -> float:
+        """Cost of an operator of `count` multiply-accumulates in a form."""
+        return self.per_mac[form] * count + self.per_operator
 
-    def elementwise(self, form: str, nbytes: int) -> float:
-        """Cost of an elementwise or data movement operator over `nbytes` read and written."""
-        return self.per_byte[form] * nbytes + self.per_operator
+    def moved(self, form: str, nbytes: int) -> float:
+        """Cost of operators that read and write `nbytes` in all: elementwise ones (`delegated`), or of the form named."""
+        return self.per_byte[form] * nbytes + self.per_operator if nbytes else 0.0
 
 
 def names() -> list[str]:

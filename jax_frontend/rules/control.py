@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr
@@ -18,7 +17,7 @@ from jax_frontend.rules.shape import cut_axis
 LONGEST_SCAN = 64
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", broadcasts=True)
+@rule("jit", "pjit", "closed_call", "core_call", "composite", "remat", "remat2", "checkpoint", broadcasts=True)
 def nested_call(call: Call, *values: Value) -> Result:
     """Inlined."""
     jaxpr = call.params.get("jaxpr", call.params.get("call_jaxpr"))
@@ -58,27 +57,26 @@ def custom_vjp_call(call: Call, *values: Value) -> Result:
     residuals = [next(fresh)[0] if i is None else values[i] for i in forwarded]
     assert len(residuals) == tree.num_leaves
     types = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in (*residuals, *outputs)]
-    backward = _backward(p["bwd"], types, wanted)
+    backward = _backward(call, types, wanted)
     op = ops.CustomGradient(len(arguments), len(residuals), backward)
     return call.b.node(op, *arguments, *residuals, *outputs).outputs
 
 
-def _backward(bwd: Any, types: list[jax.ShapeDtypeStruct], wanted: list[bool]) -> Graph:
+def _backward(call: Call, types: list[jax.ShapeDtypeStruct], wanted: list[bool]) -> Graph:
     """The person's bwd as a graph: residuals and cotangents in, one cotangent an argument out, named "0", "1", ..."""
     given: list[str] = []
 
     def run(*arrays: Any) -> list[Any]:
-        cotangents = bwd.call_wrapped(*arrays)
+        cotangents = call.params["bwd"].call_wrapped(*arrays)
         present = [i for i, c in enumerate(cotangents) if wanted[i] and not type(c).__name__.endswith("Zero")]
         given[:] = [str(i) for i in present]
         return [cotangents[i] for i in present]
 
     closed = jax.make_jaxpr(run)(*types)
     builder = FoldingBuilder()
-    importer = Importer(builder)
+    importer = Importer(builder, call.problems)
     inputs = [builder.input(f"input_{i}", ir_type(t)) for i, t in enumerate(types)]
-    builder.graph.outputs = dict(zip(given, importer.run(closed, inputs), strict=True))
-    importer.problems.check()
+    builder.graph.outputs = dict(zip(given, importer.run(closed, inputs, call.site), strict=True))
     return builder.graph
 
 

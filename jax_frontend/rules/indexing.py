@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import jax
 import numpy as np
 
 from converter.ir import FLOAT32, Builder, Shape, Value, ops
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, NotImportable, Result, rule
-from jax_frontend.rules.shape import cut_axis
+from jax_frontend.rules.shape import cut_axis, overwritten
 
 _ADVICE = "index along one axis at a time (jnp.take), or with positions that are known when compiling"
 
@@ -31,7 +32,7 @@ def gather(call: Call, x: Value, indices: Value) -> Result:
         return _pick(call, x, indices, numbers)
     positions = call.constant(indices)
     if positions is not None:
-        places = _places(x.shape, positions, call)
+        places = call.b.constant(_places(x.shape, positions, numbers, sizes))
         return call.b.reshape(call.b(ops.Gather(0), call.b.reshape(x, (x.type.size,)), places), call.output.shape)
     return _elements(call, x, indices, numbers, sizes)
 
@@ -124,45 +125,79 @@ def _counts_rows(b: Builder, indices: Value, rows: int) -> bool:
     return first is not None and indices.shape == (rows, 2) and np.array_equal(first.reshape(-1), np.arange(rows))
 
 
-def _places(shape: Shape, positions: np.ndarray, call: Call) -> np.ndarray:
+def _places(shape: Shape, positions: np.ndarray, numbers: Any, sizes: Shape, outside: str = "clip") -> np.ndarray:
     """Flat positions in the operand that a gather at known indices reads: the gather itself, of 0, 1, 2, ..."""
-    import jax
-
-    keys = ("dimension_numbers", "slice_sizes", "unique_indices", "indices_are_sorted")
-    options = {key: call.params[key] for key in keys}
     flat = np.arange(prod(shape), dtype=np.int32).reshape(shape)
-    return np.asarray(jax.lax.gather(flat, positions, mode="clip", **options), np.int32)
+    return np.asarray(jax.lax.gather(flat, positions, numbers, sizes, mode=outside, fill_value=-1), np.int32)
 
 
-def _scatter(name: str, overwrites: bool) -> None:
+def _scatter(name: str, overwrites: bool, sign: int = 1) -> None:
     @rule(name)
     def apply(call: Call, x: Value, indices: Value, updates: Value) -> Result:
-        """x.at[indices].add(updates) along the first axis."""
-        b, numbers = call.b, call.params["dimension_numbers"]
-        simple = (
-            tuple(numbers.scatter_dims_to_operand_dims) == (0,)
-            and tuple(numbers.inserted_window_dims) == (0,)
-            and not numbers.operand_batching_dims
-            and updates.shape == indices.shape[:-1] + x.shape[1:]
+        """x.at[...].add or .set: of a box, of rows of the first axis, or of anything at known positions."""
+        b, numbers, positions = call.b, call.params["dimension_numbers"], call.constant(indices)
+        updates = updates if sign > 0 else b(ops.Neg(), updates)
+        if positions is None and (overwrites or not _is_of_rows(numbers, x.shape, indices.shape, updates.shape)):
+            raise NotImportable(f"{name} at places computed at run time", _ADVICE)
+        sizes = _window(numbers, x.shape, updates.shape)
+        if positions is not None and positions.size == len(numbers.scatter_dims_to_operand_dims):
+            corner = [0] * len(x.shape)
+            for axis, place in zip(numbers.scatter_dims_to_operand_dims, positions.reshape(-1).tolist(), strict=True):
+                corner[axis] = place
+            after = [d - c - n for d, c, n in zip(x.shape, corner, sizes, strict=True)]
+            if min((*corner, *after), default=0) >= 0 and not numbers.operand_batching_dims:
+                box = b.reshape(updates, sizes)
+                if overwrites:
+                    return overwritten(b, x, box, corner)
+                return b(ops.Add(), x, b(ops.Pad(tuple(zip(corner, after, strict=True))), box))
+        if _is_of_rows(numbers, x.shape, indices.shape, updates.shape):
+            count = prod(indices.shape[:-1])
+            return _scattered(b, x, b.reshape(indices, (count,)), b.reshape(updates, (count, *x.shape[1:])), overwrites)
+        assert positions is not None
+        reads = jax.lax.GatherDimensionNumbers(
+            offset_dims=numbers.update_window_dims,
+            collapsed_slice_dims=numbers.inserted_window_dims,
+            start_index_map=numbers.scatter_dims_to_operand_dims,
+            operand_batching_dims=numbers.operand_batching_dims,
+            start_indices_batching_dims=numbers.scatter_indices_batching_dims,
         )
-        if not simple or (overwrites and call.constant(indices) is None):
-            raise NotImportable(f"{name} along several axes or at places computed at run time", _ADVICE)
-        count = prod(indices.shape[:-1])
-        rows = b.reshape(updates, (count, *x.shape[1:]))
-        places = b.reshape(indices, (count,))
-        if overwrites:
-            return _overwrite(b, x, call.known(places, name), rows)
+        places = _places(x.shape, positions, reads, sizes, outside="fill").reshape(-1)
+        flat, elements = b.reshape(x, (x.type.size,)), b.reshape(updates, (updates.type.size,))
+        if (places < 0).any():  # what lies outside is dropped
+            elements = b(ops.Gather(0), elements, b.constant(np.flatnonzero(places >= 0)))
+            places = places[places >= 0]
+        return b.reshape(_scattered(b, flat, b.constant(places), elements, overwrites), x.shape)
+
+
+def _is_of_rows(numbers: Any, shape: Shape, indices: Shape, updates: Shape) -> bool:
+    """x.at[indices] with whole rows of the first axis."""
+    many = len(indices) - 1
+    return (
+        tuple(numbers.scatter_dims_to_operand_dims) == (0,)
+        and tuple(numbers.inserted_window_dims) == (0,)
+        and not numbers.operand_batching_dims
+        and tuple(numbers.update_window_dims) == tuple(range(many, len(updates)))
+        and updates == indices[:-1] + shape[1:]
+    )
+
+
+def _window(numbers: Any, shape: Shape, updates: Shape) -> Shape:
+    """Size along each axis of the operand of what one index overwrites."""
+    sizes = iter(updates[a] for a in numbers.update_window_dims)
+    single = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    return tuple(1 if axis in single else next(sizes) for axis in range(len(shape)))
+
+
+def _scattered(b: Builder, x: Value, places: Value, rows: Value, overwrites: bool) -> Value:
+    """Rows added to those of x at `places`, or written over them: then one gather of both, the last one wins."""
+    if not overwrites:
         return b(ops.Add(), x, b(ops.ScatterAdd(x.shape[0]), places, rows))
-
-
-def _overwrite(b: Builder, x: Value, places: np.ndarray, rows: Value) -> Value:
-    """Row i of the result is a row of `x`, or the last update that was written there: one gather of both."""
-    source = np.arange(x.shape[0], dtype=np.int32)
-    for number, place in enumerate(places.tolist()):
-        if 0 <= place < x.shape[0]:
-            source[place] = x.shape[0] + number
-    return b(ops.Gather(0), b(ops.Concat(0), x, rows), source)
+    source, known = np.arange(x.shape[0], dtype=np.int32), b.graph.constants[places]
+    inside = (known >= 0) & (known < x.shape[0])
+    source[known[inside]] = x.shape[0] + np.flatnonzero(inside)
+    return b(ops.Gather(0), b(ops.Concat(0), x, rows), b.constant(source))
 
 
 _scatter("scatter-add", overwrites=False)
+_scatter("scatter-sub", overwrites=False, sign=-1)
 _scatter("scatter", overwrites=True)

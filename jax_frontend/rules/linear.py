@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from converter.ir import Builder, Value, ops
+from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, rule
 
 
@@ -14,8 +15,8 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
     (cx, cy), (bx, by) = call.params["dimension_numbers"]
     contract_x, contract_y, batch_x, batch_y = (tuple(int(a) for a in axes) for axes in (cx, cy, bx, by))
     b, shape = call.b, call.output.shape
-    free_x = _rest(x, batch_x, contract_x)
-    free_y = _rest(y, batch_y, contract_y)
+    x, (contract_x, batch_x, free_x) = _untransposed(b, x, contract_x, batch_x, _rest(x, batch_x, contract_x))
+    y, (contract_y, batch_y, free_y) = _untransposed(b, y, contract_y, batch_y, _rest(y, batch_y, contract_y))
     order = sorted(range(len(contract_x)), key=lambda i: contract_x[i])
     contract_x, contract_y = tuple(contract_x[i] for i in order), tuple(contract_y[i] for i in order)
     right, adj_y = _matrix(b, y, batch_y, contract_y, free_y, contracted_first=True)
@@ -28,6 +29,16 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
 
 def _rest(x: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a for a in range(len(x.shape)) if not any(a in axes for axes in taken))
+
+
+def _untransposed(b: Builder, x: Value, *groups: tuple[int, ...]) -> tuple[Value, list[tuple[int, ...]]]:
+    """The value before a transpose, and where the axes of each group stand there."""
+    assert isinstance(b, FoldingBuilder)
+    turned = b.source(x, ops.Transpose)
+    if turned is None:
+        return x, list(groups)
+    perm = turned.op.perm  # type: ignore[attr-defined]
+    return turned.inputs[0], [tuple(perm[a] for a in group) for group in groups]
 
 
 def _matrix(

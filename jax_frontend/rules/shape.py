@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -102,6 +103,32 @@ def pad(call: Call, x: Value, value: Value) -> Result:
     return b(ops.Pad(paddings, filler), x) if any(map(any, paddings)) else x
 
 
+@rule("tile")
+def tile(call: Call, x: Value) -> Result:
+    """Repeated whole along axes: by broadcasting along new axes of size 1."""
+    repeats = [int(n) for n in call.params["reps"]]
+    spread = [n for times, size in zip(repeats, x.shape, strict=True) for n in ((times, size) if times > 1 else (size,))]
+    new = [n for times, size in zip(repeats, x.shape, strict=True) for n in ((1, size) if times > 1 else (size,))]
+    repeated = call.b.broadcast_to(call.b.reshape(x, tuple(new)), tuple(spread))
+    return call.b.reshape(repeated, call.output.shape)
+
+
+@rule("stack")
+def stack(call: Call, *xs: Value) -> Result:
+    """Operands one after the other along a new axis."""
+    axis = int(call.params["axis"])
+    parts = [call.b.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in xs]
+    return parts[0] if len(parts) == 1 else call.b(ops.Concat(axis), *parts)
+
+
+@rule("unstack")
+def unstack(call: Call, x: Value) -> Result:
+    """The elements along an axis, which goes."""
+    axis = int(call.params["axis"])
+    rest = x.shape[:axis] + x.shape[axis + 1 :]
+    return [call.b.reshape(cut_axis(call.b, x, axis, i, 1), rest) for i in range(x.shape[axis])]
+
+
 @rule("concatenate")
 def concatenate(call: Call, *xs: Value) -> Result:
     """Operands one after the other."""
@@ -127,11 +154,9 @@ def iota(call: Call) -> Result:
 
 @rule("dynamic_slice")
 def dynamic_slice(call: Call, x: Value, *starts: Value) -> Result:
-    """A box of fixed size; its corner is known, or is known on all axes but one."""
+    """A box of fixed size; along an axis where its corner is not known, a look-up of its rows."""
     b, size = call.b, call.output.shape
     moving = [i for i, s in enumerate(starts) if call.constant(s) is None and size[i] != x.shape[i]]
-    if len(moving) > 1:
-        raise NotImportable("dynamic_slice along several axes", "slice at positions that are known when compiling")
     corner = [0 if i in moving or call.constant(s) is None else int(call.known(s, "")) for i, s in enumerate(starts)]
     corner = [min(max(c, 0), n - k) for c, n, k in zip(corner, x.shape, size, strict=True)]
     fixed = tuple(x.shape[i] if i in moving else k for i, k in enumerate(size))
@@ -146,9 +171,13 @@ def dynamic_slice(call: Call, x: Value, *starts: Value) -> Result:
 @rule("dynamic_update_slice")
 def dynamic_update_slice(call: Call, x: Value, update: Value, *starts: Value) -> Result:
     """Overwrites a box at a known corner."""
-    b = call.b
     corner = [int(call.known(s, "dynamic_update_slice at a position computed at run time")) for s in starts]
     corner = [min(max(c, 0), n - k) for c, n, k in zip(corner, x.shape, update.shape, strict=True)]
+    return overwritten(call.b, x, update, corner)
+
+
+def overwritten(b: Builder, x: Value, update: Value, corner: Sequence[int]) -> Value:
+    """`x` with the box at `corner` replaced."""
     for axis in reversed(range(len(corner))):  # grow the box by what stands before and after it, axis by axis
         row = x
         for other in range(axis):

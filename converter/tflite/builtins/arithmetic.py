@@ -20,6 +20,7 @@ class Add(Fused):
 
     code, table, means = "ADD", "AddOptions", ops.Add
     kinds = "fi"
+    reuses = (0, 1)
 
 
 class Sub(Fused):
@@ -27,6 +28,7 @@ class Sub(Fused):
 
     code, table, means = "SUB", "SubOptions", ops.Sub
     kinds = "fi"
+    reuses = (0, 1)
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 3 if broadcasts_wide(inputs) else 1
@@ -37,6 +39,7 @@ class Mul(Fused):
 
     code, table, means = "MUL", "MulOptions", ops.Mul
     kinds = "fi"
+    reuses = (0, 1)
 
 
 class Div(Fused):
@@ -44,6 +47,7 @@ class Div(Fused):
 
     code, table, means = "DIV", "DivOptions", ops.Div
     kinds = "fi"
+    reuses = (0, 1)
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 2 if broadcasts_wide(inputs) else 1

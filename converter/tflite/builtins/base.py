@@ -48,6 +48,8 @@ class Builtin(Op):
     means: ClassVar[type[Op]]
     #: Element types that the kernels take for all operands: f float32, i int32, b bool.
     kinds: ClassVar[str] = "f"
+    #: Operands whose buffer the kernel may write its result to (`inplace_operator` of its registration).
+    reuses: ClassVar[tuple[int, ...]] = ()
 
     def meaning(self, *types: TensorType) -> Op:
         """The semantic op for operands of these types."""
@@ -73,6 +75,9 @@ class Builtin(Op):
 
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return self.meaning(*inputs).cost(inputs, outputs)
+
+    def in_place(self) -> tuple[int, ...]:
+        return self.reuses
 
     def operands(self) -> tuple[np.ndarray, ...]:
         """Attributes that TFLite wants as constant tensors (axes, shapes, paddings, ...), none of rank 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +65,13 @@ class Conv2D(Builtin):
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return self.meaning(*inputs).cost(inputs[:2], outputs) + Cost(0, inputs[2].nbytes)
 
+    def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
+        """The patches (im2col) of all but a plain 1x1 convolution, as on one thread."""
+        w, y = inputs[1], outputs[0]
+        if w.shape[1:3] == self.strides == self.dilation == (1, 1):
+            return ()
+        return (prod(y.shape[:3]) * prod(w.shape[1:]) * w.dtype.itemsize,)
+
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         return {
             "Padding": self.padding,
@@ -89,6 +97,9 @@ class DepthwiseConv2D(Conv2D):
     def result(self, *types: TensorType) -> TensorType:
         x, w, bias = types
         return _check_bias(self, self.meaning(x, w).infer(x, w), [bias])
+
+    def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
+        return ()
 
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         x, w = inputs[:2]

@@ -61,5 +61,9 @@ class BatchMatmul(Builtin):
             raise ShapeError(f"BatchMatmul: wants rank 5 or less, got {' and '.join(map(str, types))}")
         return ops.MatMul(self.adj_x, self.adj_y)
 
+    def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
+        """Room for both operands transposed, whether or not the kernel needs it."""
+        return inputs[0].nbytes, inputs[1].nbytes
+
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         return {"AdjX": self.adj_x, "AdjY": self.adj_y}

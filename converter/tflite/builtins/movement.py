@@ -28,7 +28,11 @@ class Reshape(Movement):
     """Row-major reinterpretation of the same elements."""
 
     code, table = "RESHAPE", "ReshapeOptions"
+    reuses = (0,)
     shape: Shape
+
+    def keeps_data(self) -> bool:
+        return True
 
     def meaning(self, *types: TensorType) -> Op:
         return ops.Reshape(self.shape)

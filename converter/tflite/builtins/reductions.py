@@ -34,13 +34,20 @@ class Reduction(Builtin):
         return {"KeepDims": self.keepdims}
 
 
-class Sum(Reduction):
+class Accumulation(Reduction):
+    """A reduction whose kernel keeps partial sums."""
+
+    def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
+        return INT32.itemsize * inputs[0].rank, INT32.itemsize * len(self.axes), outputs[0].nbytes
+
+
+class Sum(Accumulation):
     """Sum."""
 
     code, means = "SUM", ops.Sum
 
 
-class Mean(Reduction):
+class Mean(Accumulation):
     """Arithmetic mean."""
 
     code, means = "MEAN", ops.Mean
@@ -111,6 +118,7 @@ class Softmax(Builtin):
     """e^(beta x) / sum(e^(beta x)) over the last axis."""
 
     code, table, means = "SOFTMAX", "SoftmaxOptions", ops.Softmax
+    reuses = (0,)
     beta: float = 1.0
 
     def evaluate(self, *arrays: np.ndarray) -> np.ndarray:

@@ -143,12 +143,13 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
         grad = c(tfl.Conv2D(op.dilation, "VALID", op.strides), image, kernel, _zero_bias(c, filters))
         return c.transpose(c(tfl.Slice((0, 0, 0, 0), (channels, *op.kernel, filters)), grad), (3, 1, 2, 0))
 
-    patches = 2 * prod(op.kernel) * outputs * channels * 4 if op.kernel != (1, 1) or op.strides != (1, 1) else 0
-    moved = 2 * (x.type.nbytes + dy.type.nbytes)
+    sliced = 2 * prod(op.kernel) * outputs * channels * 4 if op.kernel != (1, 1) or op.strides != (1, 1) else 0
+    taps = c.target.macs("batch_matmul", macs) + c.target.moved("delegated", sliced)
+    exchanged = c.target.moved("transpose", 2 * (x.type.nbytes + dy.type.nbytes))
     return c.cheapest(
         {
-            by_taps: c.target.macs("batch_matmul", macs, patches) + prod(op.kernel) * c.target.per_operator,
-            by_conv: c.target.macs("conv.runtime", macs, moved + patches),
+            by_taps: taps + 2 * prod(op.kernel) * c.target.per_operator,
+            by_conv: c.target.macs("conv.runtime", macs) + exchanged,
         }
     )
 

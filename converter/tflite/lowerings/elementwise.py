@@ -73,8 +73,8 @@ def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
         return c(tfl.Mul(), dy, c(tfl.Mul("RELU_N1_TO_1"), y, HUGE))
 
     n = y.type.nbytes
-    by_select = c.target.elementwise("compare", n + n // 4) + c.target.elementwise("select", 2 * n + n // 4)
-    return c.cheapest({select: by_select, mask: 5 * c.target.elementwise("delegated", n)})
+    by_select = c.target.moved("compare", n + n // 4) + c.target.moved("select", 2 * n + n // 4)
+    return c.cheapest({select: by_select, mask: 5 * c.target.moved("delegated", n)})
 
 
 @lowers(ops.Relu6Grad)

@@ -26,9 +26,10 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     if len(w.shape) == 2 and not op.adj_x:
         extra = 0 if op.adj_y or c.is_constant(w) else 2 * w.type.nbytes  # FULLY_CONNECTED wants [O, I]
         form = "fully_connected.constant" if c.is_constant(w) else "fully_connected.runtime"
-        forms[fully_connected] = c.target.macs(form, macs, extra)
+        forms[fully_connected] = c.target.macs(form, macs) + c.target.moved("transpose", extra)
     elif len(w.shape) == 2 and len(x.shape) == 2:
-        forms[fully_connected] = c.target.macs("fully_connected.runtime", macs, 2 * (w.type.nbytes + x.type.nbytes))
+        swaps = c.target.moved("transpose", 2 * (w.type.nbytes + x.type.nbytes))
+        forms[fully_connected] = c.target.macs("fully_connected.runtime", macs) + swaps
     return c.cheapest(forms)
 
 

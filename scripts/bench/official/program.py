@@ -41,7 +41,7 @@ def short_path(variable: Any) -> str:
 
 
 def is_trained(path: str, mode: str) -> bool:
-    """Does the mode train the variable `layer/weight`? (Moving statistics are not asked for.)"""
+    """Whether the mode trains the variable `layer/weight`; moving statistics are not asked for."""
     if mode == "full" or path.startswith("predictions/"):
         return True
     return mode == "sparse" and _SPARSE.search(path) is not None

@@ -1,0 +1,72 @@
+"""The last gate of a build: one step in the stock interpreter."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from converter.errors import NumericError
+from converter.manifest import Manifest, Signature
+from converter.runtime import TrainingSession
+
+#: Large enough to move a float32 weight, small enough for one step of any optimizer.
+LEARNING_RATE = 0.1
+
+
+def check_program(data: bytes) -> None:
+    """Runs `train` once and `infer` once on synthetic data.
+
+    A single weight may stand still (random data need not reach it: a dead unit, a row of an embedding), all of them
+    may not. Slots count as well: a schedule inside the optimizer may begin at zero.
+
+    Args:
+        data: the `.tflite`.
+
+    Raises:
+        NumericError: the loss or a trained weight is not finite, nothing moves, or the model's scheme trains a
+            weight that the program lacks.
+        DeviceError: LiteRT does not run it.
+    """
+    with TrainingSession(data) as session:
+        manifest, rng = session.manifest, np.random.default_rng(0)
+        _check_all_there(manifest)
+        x, y = _inputs(manifest.signatures["train"], rng), _targets(manifest, rng)
+        before = session.state()
+        session.train(x, y, learning_rate=LEARNING_RATE)
+        after = session.state()
+        session.infer(x)
+    owners = {piece.tensor: parameter.name for parameter in manifest.parameters for piece in parameter.pieces}
+    broken = [owners.get(name, name) for name, array in after.items() if not np.isfinite(array).all()]
+    if broken:
+        raise NumericError(f"after one training step these hold NaN or infinity: {', '.join(broken)}")
+    # A slot of one element is a counter, which moves without any gradient.
+    telling = [t.tensor for t in manifest.state_tensors if not t.slot or prod(t.shape) > 1]
+    if all(np.array_equal(before[name], after[name]) for name in telling):
+        raise NumericError(f"one training step moves nothing: {', '.join(owners[name] for name in owners)}")
+
+
+def _check_all_there(manifest: Manifest) -> None:
+    present = {parameter.name for parameter in manifest.parameters}
+    dropped = [row.parameter for row in manifest.update.table if row.fraction and row.parameter not in present]
+    if dropped:
+        raise NumericError(f"the update scheme trains these, and the program lacks them: {', '.join(dropped)}")
+
+
+def _inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Numbers in 0..1 like pixels; ones for integers, as an index is small and a mask is open."""
+    return {
+        spec.name: rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.ones(spec.shape, spec.dtype)
+        for spec in signature.taking("input")
+    }
+
+
+def _targets(manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
+    """Targets that any loss takes: labels, one-hot rows, or numbers in 0..1."""
+    (spec,) = manifest.signatures["train"].taking("target")
+    (*_, classes) = manifest.signatures["infer"].giving("output")[0].shape
+    if manifest.loss == "sparse_categorical_crossentropy":
+        return rng.integers(0, classes, spec.shape, np.int32)
+    if manifest.loss == "categorical_crossentropy":
+        return np.eye(classes, dtype=np.float32)[rng.integers(0, classes, spec.shape[:-1])]
+    return rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.zeros(spec.shape, spec.dtype)

@@ -1,0 +1,207 @@
+"""The commands. Each reads its arguments, works in named stages, and prints one result."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from converter.cli.failures import DEBUG, report
+from converter.cli.inspection import read_contents
+from converter.cli.narration import Narrator
+from converter.cli.recipe import Recipe, read_recipe
+from converter.cli.resolve import Job, output_path, resolve, resolve_update
+from converter.cli.tables import Results
+from converter.compare import DEFAULT_SCHEMES, compare_schemes
+from converter.errors import PocketuneError
+from converter.pipeline import build as build_program
+
+app = typer.Typer(
+    help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _debug(context: typer.Context, value: bool) -> None:
+    """Notes for `main` that tracebacks are wanted."""
+    context.obj["debug"] |= value
+
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A .keras file, package.module:factory, or the name of a built-in example. None: a built-in example.",
+    ),
+]
+RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="TOML file of what follows; flags override it.")]
+Loss = Annotated[str | None, typer.Option(help="A name, or package.module:function (outputs, y) -> loss per example.")]
+Optimizer = Annotated[str | None, typer.Option(help="A name, or package.module:factory of an optax transformation.")]
+Update = Annotated[
+    str | None, typer.Option(help="full, head, last-3, bias-only, sparse, or a TOML or JSON file of glob rules.")
+]
+Updates = Annotated[
+    list[str] | None, typer.Option("--update", help="A scheme to compare, or a file of glob rules; repeat it for more.")
+]
+Batch = Annotated[int | None, typer.Option(help="Rows of one training step.")]
+Target = Annotated[str | None, typer.Option(help="Runtime and processor to tune for: litert-2, litert-2/x86-64, ...")]
+State = Annotated[
+    str | None, typer.Option(help="variables: the runtime keeps the weights. stateless: they go in and out.")
+]
+TypeOfY = Annotated[
+    str | None, typer.Option("--y", help="Type of one example's y for your own loss: int32, float32[10].")
+]
+Out = Annotated[str | None, typer.Option(help="The file to write.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration.")]
+Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=False, help="Show tracebacks.")]
+
+
+@app.command()
+def build(
+    model: Model = None,
+    recipe: RecipeFile = None,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    update: Update = None,
+    batch: Batch = None,
+    target: Target = None,
+    state: State = None,
+    y: TypeOfY = None,
+    out: Out = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compile MODEL into a training program."""
+    narrator = Narrator(quiet)
+    with narrator.stage("read the request"):
+        flags = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch, "target": target}
+        job = _job(recipe, model=model, state=state, y=y, out=out, **flags)
+        path = output_path(job)
+    with narrator.stage("make the model"):
+        subject = job.model()
+    with narrator.stage("compile"):
+        program = build_program(subject, update=job.scheme(job.update or "full"), check=False, **job.options())
+    if not no_check:
+        with narrator.stage("run one step"):
+            program.check()
+    with narrator.stage("write"):
+        program.write(path)
+    if as_json:
+        _print_json(
+            {
+                "file": str(path),
+                "manifest": program.manifest.to_json(),
+                "costs": dict(program.costs),
+                "checked": not no_check,
+                "seconds": narrator.seconds,
+            }
+        )
+        return
+    results = Results()
+    results.heading(program.manifest)
+    results.update_table(program.manifest.update.table, every=False)
+    results.costs(program.costs)
+    results.built(path, len(program.data))
+
+
+@app.command()
+def schemes(
+    model: Model = None,
+    recipe: RecipeFile = None,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    update: Updates = None,
+    batch: Batch = None,
+    target: Target = None,
+    state: State = None,
+    y: TypeOfY = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Show what each update scheme would cost on MODEL. Nothing is run, no file is written."""
+    narrator = Narrator(quiet)
+    with narrator.stage("read the request"):
+        flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
+        job = _job(recipe, model=model, state=state, y=y, **flags)
+        asked = [resolve_update(name) for name in update] if update else [job.update] if job.update else []
+        usual = [] if update else [name for name in DEFAULT_SCHEMES if name not in asked]
+    with narrator.stage("make the model"):
+        subject = job.model()
+    rows = _compare(job, subject, usual, asked, narrator)
+    if as_json:
+        _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
+    else:
+        Results().schemes(rows)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a program holds: signatures, trained parameters, scheme, operators, costs."""
+    contents = read_contents(file)
+    if as_json:
+        _print_json(contents.to_json())
+    else:
+        Results().contents(contents)
+
+
+def _job(recipe: Path | None, **flags: Any) -> Job:
+    base = Recipe() if recipe is None else read_recipe(recipe)
+    return resolve(base.overridden(**flags))
+
+
+def _compare(
+    job: Job, model: Any, usual: Sequence[str], asked: Sequence[Any], narrator: Narrator
+) -> list[dict[str, Any]]:
+    """One row a scheme. One of the usual ones that the model does not allow is a row with its reason.
+
+    Raises:
+        PocketuneError: a scheme that was asked for fails, or all do.
+    """
+
+    def compare(scheme: Any) -> list[dict[str, Any]]:
+        with narrator.stage(f"compile {scheme if isinstance(scheme, str) else scheme.name}"):
+            return compare_schemes(model, [job.scheme(scheme)], **job.options())
+
+    rows: list[dict[str, Any]] = []
+    failures: list[PocketuneError] = []
+    for name in usual:
+        try:
+            rows += compare(name)
+        except PocketuneError as error:
+            failures.append(error)
+            rows.append({"scheme": name, "error": str(error)})
+    for scheme in asked:
+        rows += compare(scheme)
+    if len(failures) == len(rows):
+        raise failures[0]
+    return rows
+
+
+def _print_json(result: dict[str, Any]) -> None:
+    print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and ends the process with its exit code; see `converter.errors`."""
+    settings = {"debug": bool(os.environ.get(DEBUG))}
+    try:
+        app(arguments, prog_name="python -m converter", obj=settings)
+    except Exception as error:  # the last line of defence: a person reads a sentence, not a traceback
+        sys.exit(report(error, settings["debug"]))
+    sys.exit(0)

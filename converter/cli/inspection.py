@@ -1,0 +1,75 @@
+"""What a program file holds, read from the file itself."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from converter.errors import UsageError
+from converter.manifest import Manifest
+from converter.program_file import read_program
+from converter.tflite.schema import generated
+
+_OPERATORS = {code: name for name, code in vars(generated.BuiltinOperator).items() if isinstance(code, int)}
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A program file.
+
+    Attributes:
+        path: where it is.
+        file_bytes: its size.
+        manifest: what it says about itself.
+        operators: for each subgraph, how often each operator occurs; the most frequent first.
+    """
+
+    path: Path
+    file_bytes: int
+    manifest: Manifest
+    operators: dict[str, dict[str, int]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "file": str(self.path),
+            "file_bytes": self.file_bytes,
+            "manifest": self.manifest.to_json(),
+            "operators": self.operators,
+        }
+
+
+def read_contents(path: Path) -> Contents:
+    """Reads a program file; nothing of it is run.
+
+    Raises:
+        UsageError: there is no such file, it is damaged, or it is no program of Pocketune.
+    """
+    program = read_program(path)
+    try:
+        operators = count_operators(program.data)
+    except (struct.error, IndexError, ValueError, KeyError):
+        raise UsageError(f"{path} is damaged: its operators cannot be read. Build or copy it again") from None
+    return Contents(path, len(program.data), program.manifest, operators)
+
+
+def count_operators(data: bytes) -> dict[str, dict[str, int]]:
+    """How often each operator occurs in each subgraph of a TFLite file, in the file's order of subgraphs."""
+    model = generated.Model.GetRootAs(data, 0)
+    names = [_name(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
+    counts: dict[str, dict[str, int]] = {}
+    for i in range(model.SubgraphsLength()):
+        graph = model.Subgraphs(i)
+        used = Counter(names[graph.Operators(j).OpcodeIndex()] for j in range(graph.OperatorsLength()))
+        counts[(graph.Name() or f"subgraph {i}".encode()).decode()] = dict(used.most_common())
+    return counts
+
+
+def _name(code: Any) -> str:
+    # Files of before 2020 know only the one-byte field; the larger of the two is the code.
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    custom = code.CustomCode()
+    return custom.decode() if custom else _OPERATORS[number]

@@ -1,0 +1,96 @@
+"""Recipes: what to build, as a TOML file that the flags of the command line override."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from converter.errors import UsageError, nearest
+from converter.records import decode
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to build; None stands for the default. See docs/cli.md.
+
+    Attributes:
+        model: a `.keras` file, `package.module:factory`, or the name of a built-in example.
+        loss: a name, or `package.module:function`.
+        optimizer: a name, `package.module:factory`, or a table {name, ...options}.
+        update: a scheme's name, a file of glob rules, or a table of them.
+        batch: rows of one step.
+        target: runtime, version and processor.
+        state: `variables` or `stateless`.
+        y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`.
+        out: the file to write.
+    """
+
+    model: str | None = None
+    loss: str | None = None
+    optimizer: Any = None
+    update: Any = None
+    batch: int | None = None
+    target: str | None = None
+    state: str | None = None
+    y: str | None = None
+    out: str | None = None
+
+    def overridden(self, **flags: Any) -> Recipe:
+        """The recipe with each flag that was given in place of its own entry."""
+        return replace(self, **{name: value for name, value in flags.items() if value is not None})
+
+
+def read_recipe(path: str | os.PathLike) -> Recipe:
+    """A recipe from a TOML file; its relative paths are relative to it.
+
+    Raises:
+        UsageError: the file is missing or no TOML, or holds an unknown or ill-typed entry.
+    """
+    path = Path(path)
+    try:
+        recipe = decode(Recipe, read_table(path), "recipe")
+    except UsageError as error:
+        raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    folder = path.parent
+    return replace(
+        recipe,
+        model=_beside(folder, recipe.model),
+        update=_beside(folder, recipe.update),
+        out=None if recipe.out is None else str(folder / recipe.out),
+    )
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A TOML or JSON file whose top level is a table.
+
+    Raises:
+        UsageError: the file is missing, not readable, or not well-formed.
+    """
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    try:
+        text = path.read_bytes().decode()
+        table = json.loads(text) if kind == "JSON" else tomllib.loads(text)
+    except FileNotFoundError:
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not valid {kind}: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: expected an object at the top, got {type(table).__name__}")
+    return table
+
+
+def is_path(text: str) -> bool:
+    """Whether an argument that may be a name is a path."""
+    return text.endswith((".keras", ".toml", ".json")) or os.sep in text or "/" in text
+
+
+def _beside(folder: Path, entry: Any) -> Any:
+    """A path as seen from the recipe's folder; names, references and tables stay as they are."""
+    return str(folder / entry) if isinstance(entry, str) and is_path(entry) else entry

@@ -1,0 +1,193 @@
+"""From a recipe to the arguments of `converter.build`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from converter.cli.recipe import Recipe, is_path, read_table
+from converter.cli.references import call, find, is_reference
+from converter.errors import UsageError, nearest
+from converter.ir import FLOAT32, INT32, TensorType
+from converter.sparse import UpdateScheme, update_scheme
+
+if TYPE_CHECKING:
+    from examples import Example
+
+DEFAULT_BATCH = 8
+#: Names that optax does not have: the factory and the options they stand for.
+_ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe that was understood; the model itself is not made yet.
+
+    Attributes:
+        recipe: what was asked for.
+        name: the model in a word; the file is called after it.
+        example: the built-in example that is the model; None for the person's own.
+        loss, optimizer, update, batch: as for `converter.build`.
+        targets: the type of y for a loss of the person's own; None where y is like the output.
+    """
+
+    recipe: Recipe
+    name: str
+    example: Example | None
+    loss: Any
+    optimizer: Any
+    update: Any
+    batch: int
+    targets: TensorType | None
+
+    def model(self) -> Any:
+        """The model: a path, or what the factory or the example builds. Runs the person's code."""
+        if self.example is not None:
+            return self.example.build()
+        text = str(self.recipe.model)
+        return call(text) if is_reference(text) else Path(text)
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of `converter.build`, except `update`; its own defaults where nothing was asked."""
+        asked = {
+            "loss": self.loss,
+            "optimizer": self.optimizer,
+            "target": self.recipe.target,
+            "state": self.recipe.state,
+            "targets": self.targets,
+        }
+        return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
+
+    def scheme(self, update: Any) -> Any:
+        """A scheme as for `converter.build`; an example knows its own sparse one."""
+        if update == "sparse" and self.example is not None and isinstance(self.example.sparse, Mapping):
+            return UpdateScheme("sparse", dict(self.example.sparse))
+        return update
+
+
+def resolve(recipe: Recipe) -> Job:
+    """Understands a recipe, without making the model.
+
+    Raises:
+        UsageError: an entry names what there is not, or has no meaning.
+    """
+    name, example = _model(recipe.model)
+    batch = DEFAULT_BATCH if recipe.batch is None else recipe.batch
+    if batch < 1:
+        raise UsageError(f"batch must be at least 1, got {batch}")
+    loss = recipe.loss if recipe.loss is not None or example is None else example.loss
+    return Job(
+        recipe=recipe,
+        name=name,
+        example=example,
+        loss=find(loss) if isinstance(loss, str) and is_reference(loss) else loss,
+        optimizer=_optimizer(recipe.optimizer),
+        update=resolve_update(recipe.update),
+        batch=batch,
+        targets=None if recipe.y is None else _type(recipe.y, batch),
+    )
+
+
+def output_path(job: Job) -> Path:
+    """Where the program goes: checked before the work, not after it.
+
+    Raises:
+        UsageError: the directory is missing or not writable, or the name is not that of a program.
+    """
+    path = Path(job.recipe.out or f"{job.name}.tflite")
+    if path.suffix != ".tflite":
+        raise UsageError(f"the file to write must end with .tflite, got {path}")
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a directory")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: there is no directory {path.parent}. Make it: mkdir -p {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: the directory {path.parent} is not writable")
+    return path
+
+
+def resolve_update(update: Any) -> Any:
+    """An update scheme as for `converter.build`, from a name, a file of glob rules, or a table of them.
+
+    Raises:
+        UsageError: unknown name, unreadable file, or a rule that is neither a fraction in 0..1, "bias" nor "all".
+    """
+    if isinstance(update, str):
+        if not is_path(update):
+            return update_scheme(update).name
+        return UpdateScheme(Path(update).stem, _rules(read_table(Path(update)), update))
+    return UpdateScheme("rules", _rules(update, "update")) if update is not None else None
+
+
+def _rules(table: Any, where: str) -> dict[str, Any]:
+    if not isinstance(table, Mapping) or not table:
+        raise UsageError(f'{where}: expected a name, or a table of rules {{"glob" = fraction}}, got {table!r}')
+    rules: dict[str, Any] = {}
+    for pattern, grant in table.items():
+        number = isinstance(grant, int | float) and not isinstance(grant, bool) and 0 <= grant <= 1
+        if not number and grant not in ("bias", "all"):
+            raise UsageError(f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias" or "all", got {grant!r}')
+        rules[pattern] = 1.0 if grant == "all" else grant
+    return rules
+
+
+def _optimizer(entry: Any) -> Any:
+    """An optimizer as for `converter.build`: a name, or what a factory makes."""
+    if isinstance(entry, str) or entry is None:
+        return call(entry) if entry is not None and is_reference(entry) else entry
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        raise UsageError(f'optimizer: expected a name, or a table {{name = "adamw", ...options}}, got {entry!r}')
+    options = {key: value for key, value in entry.items() if key != "name"}
+    name: str = entry["name"]
+    if is_reference(name):
+        return call(name, options)
+    if not options:
+        return name
+    from converter.optim.trace import resolve as named
+
+    named(name)  # refuses an unknown one
+    factory, implied = _ALIASES.get(name, (name, {}))
+    # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
+    return call(f"optax:{factory}", {"learning_rate": 1.0} | implied | options)
+
+
+def _model(model: str | None) -> tuple[str, Example | None]:
+    """Name of the model, and the built-in example where it is one."""
+    if model is not None and is_reference(model):
+        return model.rpartition(":")[2], None
+    if model is not None and (is_path(model) or Path(model).exists()):
+        return Path(model).stem, None
+    examples, default = _examples()
+    if model is None and not examples:
+        raise UsageError("name a MODEL: the built-in examples are not part of this installation")
+    name = model or default
+    if name not in examples:
+        beside = [p.name for p in Path.cwd().glob("*.keras")]
+        raise UsageError(
+            f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras file, "
+            f"package.module:factory, or a built-in example: {', '.join(examples)}."
+        )
+    return name, examples[name]
+
+
+def _examples() -> tuple[Mapping[str, Example], str]:
+    try:
+        from examples import DEFAULT, EXAMPLES
+    except ImportError as error:
+        if error.name != "examples":
+            raise
+        return {}, ""
+    return EXAMPLES, DEFAULT
+
+
+def _type(text: str, batch: int) -> TensorType:
+    """The type of a batch of y from that of one example's: `int32`, `float32[10]`."""
+    match = re.fullmatch(r"(float32|int32)(?:\[((?:\d+(?:,\s*\d+)*)?)\])?", text.strip())
+    if match is None:
+        raise UsageError(f"y: expected a type such as int32, int32[16] or float32[10], got {text!r}")
+    dims = tuple(int(size) for size in (match[2] or "").split(",") if size)
+    return TensorType((batch, *dims), FLOAT32 if match[1] == "float32" else INT32)

@@ -1,0 +1,168 @@
+"""Results for people: tables on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from converter.cli.inspection import Contents
+from converter.manifest import Manifest, TensorSpec, UpdateRow
+
+#: Columns where stdout is no terminal: wide enough that names of layers stay on one line.
+_PIPED_WIDTH = 160
+#: Rows of the update table after a build; `inspect` shows all.
+_MOST_ROWS = 30
+
+#: The figures of `converter.costs` in words, in the order shown; the flag says that they are bytes.
+COSTS: dict[str, tuple[str, bool]] = {
+    "trained_parameters": ("trained parameters", False),
+    "flops_forward": ("FLOPs forward", False),
+    "flops_backward": ("FLOPs backward", False),
+    "flops_update": ("FLOPs update", False),
+    "residual_bytes": ("residuals", True),
+    "arena_bytes": ("arena peak", True),
+    "state_bytes": ("state", True),
+    "file_bytes": ("file", True),
+}
+
+
+class Results:
+    """Prints results to stdout."""
+
+    def __init__(self) -> None:
+        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        self._console = Console(width=width, markup=False, highlight=False)
+
+    def line(self, text: str = "", style: str | None = None) -> None:
+        """A line, never broken: paths and commands are copied from it."""
+        self._console.print(text, style=style, soft_wrap=True)
+
+    def heading(self, manifest: Manifest) -> None:
+        """What the program is."""
+        self.line(
+            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}, loss {manifest.loss}, "
+            f"batch {manifest.batch}, target {manifest.target}, state {manifest.state}",
+            style="bold",
+        )
+
+    def table(
+        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()
+    ) -> None:
+        """A table; the columns numbered in `right` hold numbers."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        numbers = set(right)
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="right" if index in numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        self.line(title, style="bold")
+        self._console.print(table)
+        self.line()
+
+    def update_table(self, rows: Sequence[UpdateRow], every: bool) -> None:
+        """What trains, and why; unless `every`, the frozen parameters and what is beyond a screen are counted only."""
+        shown = [row for row in rows if every or row.fraction][: None if every else _MOST_ROWS]
+        self.table(
+            "What trains",
+            ("parameter", "trains", "why"),
+            [(row.parameter, share(row.fraction), row.why) for row in shown],
+            right=[1],
+        )
+        trained = sum(row.fraction > 0 for row in rows)
+        more = "" if every or len(shown) == trained else f" ({trained - len(shown)} more than shown)"
+        self.line(f"{trained} of {len(rows)} parameters train{more}")
+        self.line()
+
+    def costs(self, costs: Mapping[str, Any]) -> None:
+        """What a step costs."""
+        rows = [(label, amount(name, costs.get(name))) for name, (label, _) in COSTS.items()]
+        self.table("Costs of a training step", ("", "predicted"), rows, right=[1])
+
+    def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Schemes beside each other; one that the model does not allow stands with its reason."""
+        fit = [row for row in rows if "error" not in row]
+        self.table(
+            "Costs of a training step by update scheme",
+            ("scheme", *(label for label, _ in COSTS.values())),
+            [(row["scheme"], *(amount(name, row[name]) for name in COSTS)) for row in fit],
+            right=range(1, len(COSTS) + 1),
+        )
+        for row in rows:
+            if "error" in row:
+                self.line(f"{row['scheme']}: not for this model: {row['error']}")
+
+    def contents(self, contents: Contents) -> None:
+        """All of a program file."""
+        manifest = contents.manifest
+        self.heading(manifest)
+        self.line(f"{contents.path}, {size(contents.file_bytes)}, graph {manifest.graph_hash[:16]}")
+        self.line()
+        signatures = [
+            (name if side == "in" and not i else "", side if not i else "", label, kind, role)
+            for name, signature in manifest.signatures.items()
+            for side, specs in (("in", signature.inputs), ("out", signature.outputs))
+            for i, (label, kind, role) in enumerate(_tensors(specs))
+        ]
+        self.table("Signatures", ("signature", "", "name", "type", "role"), signatures)
+        stored = {tensor.tensor: tensor for tensor in manifest.state_tensors}
+        parameters = [
+            (p.name, f"{p.dtype}{list(p.shape)}", " ".join(str(list(stored[piece.tensor].shape)) for piece in p.pieces))
+            for p in manifest.parameters
+        ]
+        self.table("Trained parameters", ("parameter", "in the model", "as stored"), parameters)
+        self.update_table(manifest.update.table, every=True)
+        names = list(contents.operators)
+        operators = dict.fromkeys(op for used in contents.operators.values() for op in used)
+        rows = [(op, *(str(contents.operators[name].get(op, "")) for name in names)) for op in operators]
+        totals = ("total", *(str(sum(contents.operators[name].values())) for name in names))
+        self.table("Operators", ("operator", *names), [*rows, totals], right=range(1, len(names) + 1))
+        self.costs({**manifest.costs, "file_bytes": contents.file_bytes})
+
+    def built(self, path: Path, nbytes: int) -> None:
+        """Where the program is, and what to do next."""
+        self.line(f"wrote {path} ({size(nbytes)})")
+        self.line(f"next: python -m converter inspect {quote(str(path))}")
+
+
+def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
+    """(name, type, role) of inputs or outputs; the state is one line."""
+    lines = [(spec.name, str(spec), spec.role) for spec in specs if spec.role != "state"]
+    state = sum(spec.role == "state" for spec in specs)
+    return lines + ([(f"{state} tensor{'s' * (state > 1)}", "", "state")] if state else [])
+
+
+def share(fraction: float) -> str:
+    """How much of a parameter trains."""
+    return {0.0: "frozen", 1.0: "all"}.get(fraction, f"{fraction:.1%}")
+
+
+def amount(name: str, value: float | None) -> str:
+    """A figure of `converter.costs` with its unit."""
+    if value is None:
+        return "unknown"
+    return size(value) if COSTS[name][1] else count(value)
+
+
+def size(nbytes: float) -> str:
+    """Bytes in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.2f} GiB"
+
+
+def count(number: float) -> str:
+    """A number in thousands, millions, ..."""
+    for unit in ("", " k", " M"):
+        if number < 1000:
+            return f"{number:.0f}" if not unit else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.2f} G"

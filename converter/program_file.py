@@ -1,0 +1,81 @@
+"""Opening a program file: nothing in it is believed before its seal and its manifest are checked. Needs no LiteRT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.manifest import INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
+from converter.seal import check_seal
+from converter.tflite.metadata import read_metadata
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """A checked program.
+
+    Attributes:
+        data: the `.tflite`.
+        manifest: what it says about itself.
+        metadata: all that travels in it besides the graphs.
+    """
+
+    data: bytes = field(repr=False)
+    manifest: Manifest
+    metadata: Mapping[str, bytes] = field(repr=False)
+
+    def initial(self, tensor: StateTensor) -> np.ndarray:
+        """The built value of a state tensor, read-only. Raises UsageError when the file lacks it."""
+        return self._array(INITIAL + tensor.tensor, tensor)
+
+    def base(self, parameter: ParameterSpec) -> np.ndarray | None:
+        """The whole built value of a partly trained weight, read-only; None when all of it trains."""
+        return None if parameter.base is None else self._array(parameter.base, parameter)
+
+    def _array(self, entry: str, spec: StateTensor | ParameterSpec) -> np.ndarray:
+        raw, dtype = self.metadata.get(entry), np.dtype(spec.dtype).newbyteorder("<")
+        if raw is None or len(raw) != int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize:
+            raise UsageError(f"its metadata entry {entry!r} is missing or of another size: build it again")
+        return np.frombuffer(raw, dtype).reshape(spec.shape)
+
+
+def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
+    """Opens a training program.
+
+    Args:
+        program: the path of the `.tflite`, or its bytes.
+
+    Raises:
+        UsageError: there is no such file, it is no Pocketune program, or a byte of it is not as it was built.
+    """
+    if isinstance(program, bytes):
+        where, data = "the program", program
+    else:
+        where, data = os.fspath(program), _read(Path(program))
+    try:
+        check_seal(data)
+        metadata = read_metadata(data)
+        if MANIFEST not in metadata:
+            raise UsageError("it is no Pocketune program: it has no manifest")
+        file = ProgramFile(data, Manifest.from_bytes(metadata[MANIFEST]), metadata)
+        for tensor in file.manifest.state_tensors:
+            file.initial(tensor)
+        for parameter in file.manifest.parameters:
+            file.base(parameter)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    return file
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None

@@ -1,0 +1,141 @@
+"""What a person passes in: checked once, in plain words, before it reaches the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.errors import UsageError, nearest
+from converter.manifest import Signature, TensorSpec
+from converter.runtime.engine import Entry
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Checked rows: arrays by the name of the input, each of its dtype, all of the same first axis."""
+
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of the rows."""
+        return float(self.arrays["weight"].sum())
+
+    def take(self, rows: slice | np.ndarray) -> Examples:
+        """Some of the rows."""
+        return Examples({name: array[rows] for name, array in self.arrays.items()})
+
+    def fill(self, entry: Entry) -> None:
+        """Writes the rows, at most a batch, into the inputs of a signature.
+
+        A short batch repeats its first row: a row that the model is known to take, unlike zeros. Its weight is zero.
+        """
+        for name, array in self.arrays.items():
+            view = entry.input(name)
+            view[: len(array)] = array
+            if len(array) < len(view):
+                view[len(array) :] = 0 if name == "weight" else array[:1]
+
+
+def check_examples(
+    signature: Signature, x: Any, y: Any = None, weight: Any = None, classes: int | None = None
+) -> Examples:
+    """The rows for a signature.
+
+    Args:
+        signature: what is about to be called; takes no y and weight when it has no such input.
+        x: one array, or for several inputs a sequence or a dict of arrays; first axis the rows.
+        y: targets of the rows.
+        weight: weight of each row; None gives each row the weight 1.
+        classes: y are labels in 0..classes-1.
+
+    Raises:
+        UsageError: a wrong shape, dtype, number of rows or value; it says which input and what was expected.
+    """
+    arrays = {spec.name: _checked(spec, value) for spec, value in _by_input(signature.taking("input"), x)}
+    for spec in signature.taking("target"):
+        arrays[spec.name] = _checked(spec, y)
+        if classes is not None and not 0 <= arrays[spec.name].min() <= arrays[spec.name].max() < classes:
+            low, high = arrays[spec.name].min(), arrays[spec.name].max()
+            raise UsageError(
+                f"{spec.name}: labels go from 0 to {classes - 1} in this program, and these from {low} to {high}"
+            )
+    first, rows = next((name, len(array)) for name, array in arrays.items())
+    for spec in signature.taking("weight"):
+        arrays[spec.name] = np.ones(rows, np.float32) if weight is None else _checked(spec, weight)
+        if arrays[spec.name].min() < 0:
+            raise UsageError(f"{spec.name}: a weight is below zero")
+    for name, array in arrays.items():
+        if len(array) != rows:
+            raise UsageError(
+                f"{first} has {rows} rows and {name} has {len(array)}: each row of one belongs to a row of the other"
+            )
+    return Examples(arrays)
+
+
+def _by_input(specs: tuple[TensorSpec, ...], x: Any) -> list[tuple[TensorSpec, Any]]:
+    """Each model input with what the person gives for it."""
+    names = [spec.name for spec in specs]
+    if isinstance(x, Mapping):
+        for name in x:
+            if name not in names:
+                raise UsageError(
+                    f"x: the model has no input {name!r}.{nearest(str(name), names)} It has {', '.join(names)}."
+                )
+        if missing := [name for name in names if name not in x]:
+            raise UsageError(f"x: the input {missing[0]} is missing")
+        return [(spec, x[spec.name]) for spec in specs]
+    if len(specs) == 1:
+        return [(specs[0], x)]
+    if not isinstance(x, list | tuple) or len(x) != len(specs):
+        raise UsageError(f"x: the model has {len(specs)} inputs: pass a tuple or a dict with {', '.join(names)}")
+    return list(zip(specs, x, strict=True))
+
+
+def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
+    """The array of an input: [rows, ...], of its dtype, finite. No copy when it is so already."""
+    expected = f"{spec.dtype} [rows{''.join(f', {d}' for d in spec.shape[1:])}]"
+    if value is None:
+        raise UsageError(f"{spec.name}: missing; expected {expected}")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{spec.name}: expected {expected}, and this is no array ({error})") from None
+    if array.shape[1:] != spec.shape[1:] or array.ndim != len(spec.shape):
+        hint = " The first axis, the rows, is missing: pass x[None]." if array.shape == spec.shape[1:] else ""
+        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype} {list(array.shape)}.{hint}")
+    if not len(array):
+        raise UsageError(f"{spec.name}: there are no rows")
+    array = _cast(spec, array, expected)
+    if array.dtype.kind == "f" and not _all_finite(array):
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise UsageError(f"{spec.name}: row {row} holds NaN or infinity")
+    return array
+
+
+def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
+    """Another dtype is taken only when no number changes (a float64 may be rounded, that is what is meant)."""
+    wanted = np.dtype(spec.dtype)
+    if array.dtype == wanted:
+        return array
+    accepted = {"f": "fiub", "i": "iub", "b": ""}[wanted.kind]
+    if array.dtype.kind not in accepted:
+        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype}")
+    with np.errstate(over="ignore"):
+        cast = array.astype(wanted)
+    if array.dtype.kind in "iu" and not (cast == array).all():
+        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold")
+    return cast
+
+
+def _all_finite(array: np.ndarray) -> bool:
+    """Whether every element is finite: a sum first, which is faster and nearly always enough."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())

@@ -1,0 +1,22 @@
+"""A progress bar for who looks at a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def progress_bar(steps: int, shown: bool) -> Iterator[Callable[[str], None]]:
+    """Gives a function that counts one step and shows a line; silent when stderr is no terminal or `shown` is False."""
+    if not (shown and sys.stderr.isatty()):
+        yield lambda line: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=steps)
+        yield lambda line: bar.update(task, advance=1, description=line)

@@ -1,0 +1,336 @@
+"""`TrainingSession`: a training program at work."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from math import isfinite
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from converter.errors import NumericError, UsageError
+from converter.ir.view import View
+from converter.manifest import Manifest
+from converter.program_file import read_program
+from converter.runtime.engine import Engine, Entry
+from converter.runtime.examples import Examples, check_examples
+from converter.runtime.memory import Memory, memory_of
+from converter.runtime.progress import progress_bar
+from converter.runtime.state_file import load_state, save_state
+
+#: One number for every step, or its value from the number of the step.
+Rate = float | Callable[[int], float]
+
+
+class _Running(NamedTuple):
+    """What an open session holds."""
+
+    engine: Engine
+    memory: Memory
+
+
+class TrainingSession:
+    """Trains and uses a program of `converter.build` in the stock interpreter.
+
+        with TrainingSession("model.tflite") as session:
+            session.fit(x, y, epochs=5, learning_rate=0.01)
+            session.save("mine.state")
+
+    The state starts as it was built and lives in memory; `save` and `restore` move it to and from a file. Any thread
+    may call any method: one step runs at a time. All methods raise UsageError for what the person can put right, and
+    after `close`, and DeviceError when LiteRT fails.
+
+    After a step whose loss is not finite (NumericError) the weights in memory are not to be trusted. The session
+    refuses to use or save them until `restore` or `reset`; what is on disk is never touched by them.
+    """
+
+    def __init__(self, path: str | os.PathLike | bytes, threads: int = 1, xnnpack: bool = True) -> None:
+        """Opens a program.
+
+        Args:
+            path: the `.tflite`, or its bytes.
+            threads: how many processor cores a step may use.
+            xnnpack: run on XNNPACK's fast kernels; False runs the interpreter's own.
+
+        Raises:
+            UsageError: the file is missing, damaged, or no Pocketune program.
+            DeviceError: LiteRT does not take it.
+        """
+        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
+            raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}")
+        program = read_program(path)
+        self.manifest: Manifest = program.manifest
+        self._bases = {p.name: base for p in self.manifest.parameters if (base := program.base(p)) is not None}
+        self._lock = threading.RLock()
+        engine = Engine(program, threads, xnnpack)
+        self._running: _Running | None = _Running(engine, memory_of(program, engine))
+        self._lost = False
+
+    def train(self, x: Any, y: Any, learning_rate: float = 0.1, weight: Any = None) -> float:
+        """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
+
+        Args:
+            x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
+            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them.
+            learning_rate: multiplies the optimizer's update.
+            weight: [rows], how much each row counts; None counts all the same.
+
+        Returns:
+            The loss before the step: the mean over the rows by weight.
+
+        Raises:
+            UsageError: wrong shape, dtype, label or number of rows; the state stays as it was.
+            NumericError: the loss is not finite.
+        """
+        with self._lock:
+            examples = self._examples("train", x, y, weight)
+            if examples.rows > self.manifest.batch:
+                raise UsageError(
+                    f"train takes at most {self.manifest.batch} rows, the batch of the program, and got "
+                    f"{examples.rows}: call fit, or build with a larger batch"
+                )
+            if not examples.weight:
+                raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+            return self._step(examples, learning_rate)
+
+    def evaluate(self, x: Any, y: Any, weight: Any = None) -> dict[str, float]:
+        """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
+
+        Returns:
+            {"loss": ..., "accuracy": ...}; `accuracy`, the share of right answers, only where the program counts them.
+
+        Raises:
+            UsageError: as `train`.
+            NumericError: the loss is not finite.
+        """
+        with self._lock:
+            examples = self._examples("evaluate", x, y, weight)
+            entry = self._ready("evaluate")
+            total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in entry.signature.giving("correct")}
+            for start in range(0, examples.rows, self.manifest.batch):
+                batch = examples.take(slice(start, start + self.manifest.batch))
+                if share := batch.weight:
+                    batch.fill(entry)
+                    entry.invoke()
+                    total += share
+                    # The program's loss is a mean by weight, its count of right answers a sum.
+                    for name in sums:
+                        sums[name] += float(entry.output(name)[0]) * (share if name == "loss" else 1)
+        if not total:
+            raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate")
+        if not isfinite(sums["loss"]):
+            raise NumericError(f"the loss is {sums['loss']}: restore() a saved state or reset()")
+        return {"accuracy" if name == "correct" else name: value / total for name, value in sums.items()}
+
+    def infer(self, x: Any) -> Any:
+        """The model's output for any number of rows.
+
+        Returns:
+            float32 [rows, ...]; for several outputs a tuple in their order, or a dict when they have names.
+        """
+        with self._lock:
+            examples = self._examples("infer", x)
+            entry = self._ready("infer")
+            specs, size = entry.signature.giving("output"), entry.signature.taking("input")[0].shape[0]
+            if examples.rows != size and any(spec.shape[0] != size for spec in specs):
+                raise UsageError(f"an output of this model is not row by row: infer takes exactly {size} rows")
+            results = {spec.name: np.empty((examples.rows, *spec.shape[1:]), spec.dtype) for spec in specs}
+            for start in range(0, examples.rows, size):
+                batch = examples.take(slice(start, start + size))
+                batch.fill(entry)
+                entry.invoke()
+                for name, result in results.items():
+                    result[start : start + size] = entry.output(name)[: batch.rows]
+        if len(results) == 1:
+            return next(iter(results.values()))
+        numbered = all(name == f"output_{i}" for i, name in enumerate(results))
+        return tuple(results.values()) if numbered else results
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        epochs: int = 3,
+        learning_rate: Rate = 0.1,
+        progress: bool = True,
+        seed: int = 0,
+        weight: Any = None,
+        validation: tuple[Any, Any] | None = None,
+    ) -> dict[str, list[float]]:
+        """Trains on all rows, in a new order each epoch.
+
+        Args:
+            x: as for `train`, any number of rows.
+            y: as for `train`.
+            epochs: how often each row is seen.
+            learning_rate: one number, or a function of the number of the step (0, 1, ...).
+            progress: show a progress bar on stderr, if that is a terminal.
+            seed: of the order; the same seed gives the same training.
+            weight: [rows]; rows of weight 0 are left out.
+            validation: (x, y) to evaluate on after each epoch.
+
+        Returns:
+            One number an epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with validation
+            `validation_loss` and, for a classifier, `validation_accuracy`.
+
+        Raises:
+            UsageError: as `train`; all rows are checked before the first step.
+            NumericError: the loss is not finite.
+        """
+        if not isinstance(epochs, int) or epochs < 1:
+            raise UsageError(f"epochs must be a whole number from 1 on, got {epochs!r}")
+        examples = self._examples("train", x, y, weight)
+        rows = np.flatnonzero(examples.arrays["weight"])
+        if not len(rows):
+            raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+        if validation is not None:
+            self._examples("evaluate", *validation)
+        size, order = self.manifest.batch, np.random.default_rng(seed)
+        steps = -(-len(rows) // size)
+        history: dict[str, list[float]] = {}
+        with progress_bar(epochs * steps, progress) as advance:
+            for epoch in range(epochs):
+                started, losses, weights = time.perf_counter(), [], []
+                shuffled = order.permutation(rows)
+                for i in range(steps):
+                    batch = examples.take(shuffled[i * size : (i + 1) * size])
+                    rate = learning_rate(epoch * steps + i) if callable(learning_rate) else learning_rate
+                    losses.append(self._step(batch, rate))
+                    weights.append(batch.weight)
+                    advance(f"epoch {epoch + 1}/{epochs}  loss {losses[-1]:.4f}")
+                figures = {"loss": float(np.average(losses, weights=weights)), "seconds": time.perf_counter() - started}
+                if validation is not None:
+                    figures |= {f"validation_{name}": value for name, value in self.evaluate(*validation).items()}
+                for name, value in figures.items():
+                    history.setdefault(name, []).append(value)
+        return history
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The trained weights as they are now, by the model's own names, in its own layout and full shape."""
+        stored, full = self.state(), {}
+        for spec in self.manifest.parameters:
+            full[spec.name] = (
+                self._bases[spec.name].copy() if spec.name in self._bases else np.empty(spec.shape, spec.dtype)
+            )
+            for piece in spec.pieces:
+                View.from_json(list(piece.view)).scatter(full[spec.name], stored[piece.tensor])
+        return full
+
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""
+        with self._lock:
+            return self._open().memory.read()
+
+    def save(self, path: str | os.PathLike) -> int:
+        """Writes the state to a file, whole or not at all; the one before stays as `<path>.previous`.
+
+        Returns:
+            The generation: how often this file was saved.
+
+        Raises:
+            NumericError: the state is not finite; the files stay as they were.
+            UsageError: the file cannot be written, or is something else than a state of this program.
+        """
+        with self._lock:
+            memory = self._open().memory
+            self._check_not_lost()
+            return save_state(path, self.manifest.graph_hash, memory.read())
+
+    def restore(self, path: str | os.PathLike) -> None:
+        """Takes the state from a file; a StateWarning says when only the older of the two files is good.
+
+        Raises:
+            UsageError: no file, both files damaged, or a state of another program. The session stays as it was.
+        """
+        with self._lock:
+            memory = self._open().memory
+            tensors = load_state(path, self.manifest.graph_hash).tensors
+            wanted = {t.tensor: (t.shape, np.dtype(t.dtype)) for t in self.manifest.state_tensors}
+            if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
+                raise UsageError(f"{os.fspath(path)}: its tensors are not those of this program")
+            memory.write(tensors)
+            self._lost = False
+
+    def reset(self) -> None:
+        """Back to the state that was built."""
+        with self._lock:
+            self._open().memory.reset()
+            self._lost = False
+
+    def close(self) -> None:
+        """Gives the interpreter's memory back. What was not saved is gone; closing twice is fine."""
+        with self._lock:
+            self._running = None
+
+    def __enter__(self) -> TrainingSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._running is None else f"batch {self.manifest.batch}, {self.manifest.state}"
+        return f"TrainingSession({self.manifest.name}, {state})"
+
+    def _open(self) -> _Running:
+        if self._running is None:
+            raise UsageError("the session is closed: open a new TrainingSession")
+        return self._running
+
+    def _check_not_lost(self) -> None:
+        if self._lost:
+            raise NumericError(
+                "the weights are not to be trusted since a loss was not finite: restore() or reset() first"
+            )
+
+    def _ready(self, signature: str) -> Entry:
+        """A signature that sees the state."""
+        engine, memory = self._open()
+        self._check_not_lost()
+        entry = engine.entry(signature)
+        memory.lend(entry)
+        return entry
+
+    def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
+        self._open()
+        return check_examples(self.manifest.signatures[signature], x, y, weight, self._classes())
+
+    def _classes(self) -> int | None:
+        """How many labels there are, where y holds labels."""
+        if self.manifest.loss != "sparse_categorical_crossentropy":
+            return None
+        return self.manifest.signatures["infer"].giving("output")[0].shape[-1]
+
+    def _step(self, examples: Examples, learning_rate: float) -> float:
+        """One step on checked rows."""
+        with self._lock:
+            entry = self._ready("train")
+            rate = _finite("learning_rate", learning_rate)
+            examples.fill(entry)
+            entry.input("learning_rate")[...] = rate
+            entry.invoke()
+            loss = float(entry.output("loss")[0])
+            if not isfinite(loss):
+                self._lost = True
+                raise NumericError(
+                    f"the loss is {loss}: the training has diverged, often because the learning rate ({rate:g}) is too "
+                    "high. The weights in memory are not to be trusted: restore() a saved state or reset()."
+                )
+            self._open().memory.keep()
+            return loss
+
+
+def _finite(name: str, number: Any) -> float:
+    try:
+        value = float(number)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} must be a number, got {number!r}") from None
+    if not isfinite(value):
+        raise UsageError(f"{name} must be finite, got {value}")
+    return value

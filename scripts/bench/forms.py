@@ -1,0 +1,218 @@
+"""What each form of an operator costs: the figures of `converter/targets/*.toml`, measured again.
+
+    .venv/bin/python scripts/bench/forms.py                             # nanoseconds, on this machine
+    .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions, arm64 (DIR made by scripts/arm64/prepare)
+    .venv/bin/python scripts/bench/forms.py --builtin                   # without XNNPACK
+
+A form is measured on several shapes, small enough to stay in the caches; the table gives the median cost of one
+multiply-accumulate or of one byte read or written, and each shape's own. Costs of different forms are comparable within
+one run only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from rich.console import Console
+from rich.table import Table
+
+from converter.ir import TensorType, Value
+from converter.targets import Target
+from converter.tflite import builtins as tfl
+from converter.tflite.emit import Subgraph, emit
+from converter.tflite.lower import Lowering
+
+COUNTER = Path(__file__).resolve().parents[1] / "arm64" / "count_model.py"
+#: Lowering asks for costs only where it chooses; here every form is emitted by hand.
+NO_TARGET = Target("none", "", {}, {}, 0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One graph of a form.
+
+    Attributes:
+        form: name in the tables.
+        shape: what is measured, for the report.
+        work: multiply-accumulates, or bytes read and written.
+        emit: adds the operators to a graph and returns what they compute.
+    """
+
+    form: str
+    shape: str
+    work: int
+    emit: Callable[[Lowering], Value]
+
+
+def weight(c: Lowering, form: str, *shape: int) -> Value:
+    """A weight that is constant or arrives at run time, as the form's name says."""
+    if form.endswith(".constant"):
+        return c.constant(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    return c.input("w", TensorType(shape))
+
+
+def bias(c: Lowering, channels: int) -> Value:
+    """The zero bias that convolutions need."""
+    return c.constant(np.zeros(channels, np.float32))
+
+
+def products() -> list[Case]:
+    """Matrix products [m, k] x [k, n]."""
+    cases = []
+    for m, k, n in ((256, 256, 256), (128, 64, 512), (392, 96, 64)):
+
+        def dense(c: Lowering, form: str, m: int = m, k: int = k, n: int = n) -> Value:
+            return c(tfl.FullyConnected(), c.input("x", TensorType((m, k))), weight(c, form, n, k))
+
+        def batch(c: Lowering, adjoint: tuple[bool, bool], m: int = m, k: int = k, n: int = n) -> Value:
+            x = c.input("x", TensorType((k, m) if adjoint[0] else (m, k)))
+            return c(tfl.BatchMatmul(*adjoint), x, c.input("w", TensorType((n, k) if adjoint[1] else (k, n))))
+
+        shape = f"{m}x{k}x{n}"
+        for form in ("fully_connected.constant", "fully_connected.runtime"):
+            cases.append(Case(form, shape, m * k * n, lambda c, f=form, e=dense: e(c, f)))
+        for note, adjoint in (("", (False, False)), (" x'", (True, False)), (" w'", (False, True))):
+            cases.append(Case("batch_matmul", shape + note, m * k * n, lambda c, a=adjoint, e=batch: e(c, a)))
+    return cases
+
+
+def convolutions() -> list[Case]:
+    """Convolutions n x size^2 x i -> o with k x k filters, and the transposed ones."""
+    cases = []
+    for n, size, k, i, o in ((1, 32, 3, 32, 32), (2, 14, 3, 64, 64), (1, 28, 1, 96, 32), (2, 7, 1, 160, 320)):
+
+        def conv(c: Lowering, form: str, n: int = n, size: int = size, k: int = k, i: int = i, o: int = o) -> Value:
+            x = c.input("x", TensorType((n, size, size, i)))
+            return c(tfl.Conv2D((1, 1), "SAME"), x, weight(c, form, o, k, k, i), bias(c, o))
+
+        def back(c: Lowering, form: str, n: int = n, size: int = size, k: int = k, i: int = i, o: int = o) -> Value:
+            dy = c.input("dy", TensorType((n, size, size, o)))
+            return c(tfl.TransposeConv((n, size, size, i), (1, 1), "SAME"), weight(c, form, i, k, k, o), dy)
+
+        macs, shape = n * size * size * k * k * i * o, f"{n}x{size}x{size}x{i}->{o} {k}x{k}"
+        for kind in ("constant", "runtime"):
+            cases.append(Case(f"conv.{kind}", shape, macs, lambda c, f=f"conv.{kind}", e=conv: e(c, f)))
+            cases.append(
+                Case(f"transpose_conv.{kind}", shape, macs, lambda c, f=f"transpose_conv.{kind}", e=back: e(c, f))
+            )
+    for n, size, channels, stride in ((2, 28, 192, 1), (2, 14, 384, 2)):
+
+        def depthwise(
+            c: Lowering, form: str, n: int = n, size: int = size, channels: int = channels, stride: int = stride
+        ) -> Value:
+            x = c.input("x", TensorType((n, size, size, channels)))
+            op = tfl.DepthwiseConv2D((stride, stride), "SAME")
+            return c(op, x, weight(c, form, 1, 3, 3, channels), bias(c, channels))
+
+        macs, shape = n * (size // stride) ** 2 * 9 * channels, f"{n}x{size}x{size}x{channels} 3x3/{stride}"
+        for form in ("depthwise.constant", "depthwise.runtime"):
+            cases.append(Case(form, shape, macs, lambda c, f=form, e=depthwise: e(c, f)))
+    return cases
+
+
+def movements() -> list[Case]:
+    """Elementwise ops over [n, 128], several in a row so that one operator's share is seen."""
+    cases = []
+    for rows in (256, 1024):
+        x_type, nbytes = TensorType((rows, 128)), rows * 128 * 4
+
+        def delegated(c: Lowering, x_type: TensorType = x_type) -> Value:
+            x, y = c.input("x", x_type), c.input("y", x_type)
+            for _ in range(8):
+                x = c(tfl.Mul(), x, y)
+            return x
+
+        def compare(c: Lowering, x_type: TensorType = x_type) -> Value:
+            return c(tfl.Greater(), c.input("x", x_type), 0.0)
+
+        def select(c: Lowering, x_type: TensorType = x_type) -> Value:
+            x, y = c.input("x", x_type), c.input("y", x_type)
+            return c(tfl.SelectV2(), c(tfl.Greater(), y, 0.0), x, 0.0)
+
+        def transpose(c: Lowering, x_type: TensorType = x_type) -> Value:
+            return c(tfl.Transpose((1, 0)), c.input("x", x_type))
+
+        shape = f"{rows}x128"
+        cases.append(Case("delegated", f"{shape} MUL", 8 * 3 * nbytes, delegated))
+        cases.append(Case("delegated", f"{shape} TRANSPOSE", 2 * nbytes, transpose))
+        cases.append(Case("compare", shape, nbytes + nbytes // 4, compare))
+        cases.append(Case("compare + select", shape, 3 * nbytes + nbytes // 2, select))
+    return cases
+
+
+def built(case: Case) -> bytes:
+    """The `.tflite` of a case, with one signature `main`."""
+    c = Lowering(NO_TARGET)
+    c.graph.outputs = {"y": case.emit(c)}
+    return emit([Subgraph("main", c.graph)], {}, case.form)
+
+
+def nanoseconds(data: bytes, xnnpack: bool) -> float:
+    """Best time of one run on this machine, one thread."""
+    kind = OpResolverType.AUTO if xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kind)
+    interpreter.allocate_tensors()
+    rng = np.random.default_rng(1)
+    for detail in interpreter.get_input_details():
+        interpreter.set_tensor(detail["index"], rng.standard_normal(detail["shape"]).astype(np.float32))
+    times, end = [], time.perf_counter() + 0.3
+    while time.perf_counter() < end or len(times) < 5:
+        start = time.perf_counter()
+        interpreter.invoke()
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e9
+
+
+def instructions(data: bytes, xnnpack: bool, arm64: Path, cpu: str) -> float:
+    """Instructions of one run on arm64, under emulation."""
+    with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
+        file.write(data)
+        file.flush()
+        environment = os.environ | {"COUNT": "1", "CPU": cpu, "XNN": str(int(xnnpack))}
+        command = [str(arm64 / "python"), str(COUNTER), file.name]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    counted = re.findall(r"COUNT\D*(\d+)", ran.stdout + ran.stderr)
+    if not counted:
+        raise SystemExit(f"{' '.join(command)} printed no count:\n{ran.stderr[-2000:]}")
+    return float(counted[-1])
+
+
+def main() -> None:
+    """Measures all cases and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arm64", type=Path, help="count instructions with the emulated Python of this folder")
+    parser.add_argument("--cpu", default="cortex-a76", help="which arm64 core's kernels run")
+    parser.add_argument("--builtin", action="store_true", help="without XNNPACK")
+    parser.add_argument("--only", default="", help="forms whose name contains this")
+    options = parser.parse_args()
+    unit = "instructions" if options.arm64 else "ns"
+    table = Table("form", f"{unit} per MAC or byte", "by shape")
+    costs: dict[str, list[tuple[str, float]]] = {}
+    for case in [*products(), *convolutions(), *movements()]:
+        if options.only not in case.form:
+            continue
+        data = built(case)
+        if options.arm64:
+            cost = instructions(data, not options.builtin, options.arm64, options.cpu)
+        else:
+            cost = nanoseconds(data, not options.builtin)
+        costs.setdefault(case.form, []).append((case.shape, cost / case.work))
+    for form, measured in costs.items():
+        median = statistics.median(cost for _, cost in measured)
+        table.add_row(form, f"{median:.4f}", ", ".join(f"{shape}: {cost:.4f}" for shape, cost in measured))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""build, inspect and schemes on models that are all right."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from converter.ir import INT32, TensorType
+from tests.cli.conftest import FACTORIES, Run
+
+GOOD = f"{FACTORIES}:good"
+PARAMETERS = {f"layers/{i}/{part}" for i in range(3) for part in "wb"}
+
+
+def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
+    built = run("build", GOOD, "--update", "head", "--batch", "4")
+    assert built.code == 0
+    assert "layers/2/w" in built.out
+    assert "2 of 6 parameters train" in built.out
+    assert "wrote good.tflite" in built.out
+    assert built.out.splitlines()[-1] == "next: python -m converter inspect good.tflite"
+    assert "compile" in built.err
+    assert "a model factory may print" in built.err
+    assert [p.name for p in tmp_path.iterdir()] == ["good.tflite"]
+    shown = run("inspect", "good.tflite")
+    assert shown.code == 0
+    for word in ("scheme head", "float32[4, 6]", "learning_rate", "initial_state", "frozen", "arena peak"):
+        assert word in shown.out
+
+
+def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
+    built = run("build", GOOD, "--json", "--state", "stateless", "--optimizer", "adam", "--out", "p.tflite").json
+    assert built["file"] == "p.tflite"
+    assert built["checked"] is True
+    assert built["costs"]["file_bytes"] == (tmp_path / "p.tflite").stat().st_size
+    shown = run("inspect", "p.tflite", "--json").json
+    assert shown["manifest"] == built["manifest"]
+    assert shown["file_bytes"] == built["costs"]["file_bytes"]
+    assert {p["name"] for p in shown["manifest"]["parameters"]} == PARAMETERS
+    assert list(shown["operators"]) == ["train", "evaluate", "infer"]
+
+
+def test_operators_are_those_that_the_interpreter_sees(run: Run, tmp_path: Path) -> None:
+    from collections import Counter
+
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    run("build", GOOD, "--no-check")
+    counted = run("inspect", "good.tflite", "--json").json["operators"]["train"]
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(str(tmp_path / "good.tflite"), experimental_op_resolver_type=plain)
+    assert counted == Counter(op["op_name"] for op in interpreter._get_ops_details())
+
+
+def test_schemes_side_by_side(run: Run) -> None:
+    rows = {row["scheme"]: row for row in run("schemes", GOOD, "--json").json["schemes"]}
+    assert set(rows) == {"full", "sparse", "last-3", "bias-only", "head"}
+    assert rows["head"]["trained_parameters"] == 27
+    assert rows["head"]["flops_backward"] < rows["full"]["flops_backward"]
+    assert rows["head"]["residual_bytes"] < rows["full"]["residual_bytes"]
+    shown = run("schemes", GOOD, "--update", "last-1", "--update", "last-2")
+    assert "last-2" in shown.out
+    assert "full" not in shown.out
+
+
+def test_a_scheme_that_does_not_fit_is_a_row_with_a_reason(run: Run) -> None:
+    shown = run("schemes", f"{FACTORIES}:no_gradient", "--json").json["schemes"]
+    reasons = {row["scheme"]: row["error"] for row in shown if "error" in row}
+    assert "stopped" in reasons["full"]
+    assert "head" not in reasons
+    assert run("schemes", f"{FACTORIES}:no_gradient", "--update", "full").code == 4
+    assert run("schemes", f"{FACTORIES}:nan").code == 4
+
+
+def test_a_recipe_and_flags_that_override_it(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    (folder / "rules.json").write_text('{"layers/1/*": "all", "*": "bias", "layers/0/w": 0.5}')
+    (folder / "mine.toml").write_text(
+        f'model = "{GOOD}"\nloss = "mse"\nupdate = "./rules.json"\nbatch = 2\nout = "p.tflite"\n'
+        'optimizer = {name = "adamw", weight_decay = 0.0}'
+    )
+    built = run("build", "--recipe", "recipes/mine.toml", "--batch", "3", "--json").json
+    assert built["file"] == "recipes/p.tflite"
+    manifest = built["manifest"]
+    assert (manifest["batch"], manifest["loss"], manifest["update"]["scheme"]) == (3, "mse", "rules")
+    assert {row["parameter"]: row["fraction"] for row in manifest["update"]["table"]} == {
+        **dict.fromkeys(PARAMETERS, 0.0),
+        "layers/0/w": 0.5,
+        "layers/0/b": 1.0,
+        "layers/1/b": 1.0,
+        "layers/2/b": 1.0,
+    }
+
+
+def test_a_loss_and_an_optimizer_of_the_persons_own(run: Run) -> None:
+    flags = ["--loss", f"{FACTORIES}:smoothed", "--y", "int32", "--optimizer", f"{FACTORIES}:adam"]
+    manifest = run("build", GOOD, "--json", *flags).json["manifest"]
+    assert manifest["loss"] == "smoothed"
+    (y,) = (spec for spec in manifest["signatures"]["train"]["inputs"] if spec["role"] == "target")
+    assert TensorType(y["shape"], y["dtype"]) == TensorType((8,), INT32)
+    assert any(tensor["slot"] for tensor in manifest["state_tensors"])
+    assert run("build", GOOD, "--loss", f"{FACTORIES}:absolute", "--no-check").code == 0
+
+
+def test_modules_of_the_current_directory_are_found(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my_model.py").write_text(f"from {FACTORIES} import good as make")
+    assert run("build", "my_model:make", "--quiet", "--no-check").code == 0
+    assert (tmp_path / "make.tflite").exists()
+
+
+def test_a_keras_file(run: Run, tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="head")])
+    model.save(tmp_path / "small.keras")
+    manifest = run("build", "small.keras", "--json").json["manifest"]
+    assert [p["name"] for p in manifest["parameters"]] == ["head/bias", "head/kernel"]
+
+
+def test_an_example_knows_its_loss_and_its_sparse_scheme(run: Run, examples: None) -> None:
+    manifest = run("build", "--update", "sparse", "--json").json["manifest"]
+    assert manifest["loss"] == "mse"
+    assert manifest["update"]["scheme"] == "sparse"
+    assert [row["parameter"] for row in manifest["update"]["table"] if row["fraction"]] == ["layers/1/w"]
+    assert run("build", "digits", "--loss", "categorical_crossentropy", "--no-check").code == 0
+
+
+def test_quiet_says_nothing_but_the_result(run: Run) -> None:
+    ran = run("build", GOOD, "--quiet", "--no-check")
+    assert ran.err == "a model factory may print\n"
+
+
+def test_help_loads_no_framework() -> None:
+    code = (
+        "import sys\nfrom converter.cli import main\n"
+        "try:\n    main(['build', '--help'])\n"
+        "finally:\n    assert not {'jax', 'keras', 'optax', 'tensorflow'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--recipe" in done.stdout
+
+
+def test_python_dash_m(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "converter", "inspect", str(tmp_path / "no.tflite")], capture_output=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"error: ")

@@ -1,0 +1,119 @@
+"""Opening a program: whatever is wrong with the file is said before LiteRT sees a byte of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from converter import seal
+from converter.errors import UsageError
+from converter.program_file import read_program
+from converter.runtime import TrainingSession
+from tests.runtime.programs import program
+from tests.tflite.stock import file, one_op
+
+STATES = ("variables", "stateless")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_was_written_is_what_is_read(tmp_path: Path, state: str) -> None:
+    built = program("cnn", state, optimizer="adam", update=0.5)
+    path = built.write(tmp_path / "m.tflite")
+    opened = read_program(path)
+    assert opened.data == built.data == path.read_bytes()
+    assert opened.manifest == built.manifest
+    for tensor in opened.manifest.state_tensors:
+        assert opened.initial(tensor).shape == tensor.shape
+    assert [p.name for p in tmp_path.iterdir()] == ["m.tflite"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_flipped_bits_are_found(state: str) -> None:
+    data = program(state=state).data
+    mark = data.index(seal.BLANK[:17])
+    rng = np.random.default_rng(0)
+    positions = {
+        0,
+        4,
+        8,
+        len(data) - 1,
+        mark,
+        mark + 5,
+        mark + 17,
+        mark + 80,
+        *rng.integers(0, len(data), 400).tolist(),
+    }
+    for position in positions:
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        with pytest.raises(UsageError, match="damaged"):
+            TrainingSession(bytes(damaged))
+
+
+def test_cut_and_longer_files_are_found() -> None:
+    data = program().data
+    for length in (0, 1, 7, 8, 100, len(data) // 2, len(data) - 1):
+        with pytest.raises(UsageError, match="damaged"):
+            TrainingSession(data[:length])
+    with pytest.raises(UsageError, match="damaged"):
+        TrainingSession(data + b"\0")
+
+
+def test_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    with pytest.raises(UsageError, match=r"m\.tflite: there is no such file"):
+        TrainingSession(path)
+    with pytest.raises(UsageError, match="cannot read"):
+        TrainingSession(tmp_path)
+    for content in (b"", b"hello", b"PK\x03\x04", _inference_model()):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=r"m\.tflite: it is no Pocketune program"):
+            TrainingSession(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"shape":[8,12]', b'"shape":[8,21]', "not what its manifest says"),
+        (b'"pocketune/1"', b'"pocketune/2"', "update Pocketune"),
+        (b'"role":"target"', b'"role":"gargle"', "role: expected one of"),
+        (b'"batch":8', b'"batch":9', "the batch is 9"),
+        (b"pocketune.initial/layers/0/w", b"pocketune.initial/layers/0/v", "is missing or of another size"),
+        (b"pocketune.manifest", b"pocketune.Manifest", "no manifest"),
+    ],
+)
+def test_a_sealed_file_is_not_believed_either(old: bytes, new: bytes, message: str) -> None:
+    data = program().data
+    assert old in data
+    mark = data.index(seal.BLANK[:17])
+    blank = (data[:mark] + seal.BLANK + data[mark + len(seal.BLANK) :]).replace(old, new)
+    with pytest.raises(UsageError, match=message):
+        TrainingSession(seal.seal(blank))
+
+
+def test_writing_over_a_running_program_and_into_nowhere(tmp_path: Path) -> None:
+    path = program().write(tmp_path / "m.tflite")
+    with TrainingSession(path) as session:
+        path.write_bytes(b"")
+        assert np.isfinite(session.infer(np.ones((3, 12)))).all()
+    for target in (tmp_path / "no" / "m.tflite", tmp_path, ""):
+        with pytest.raises(UsageError):
+            program().write(target)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.tflite"]
+
+
+def test_the_runtime_needs_no_compiler_to_be_loaded() -> None:
+    """On a Raspberry Pi nobody wants to wait for JAX."""
+    code = "import sys, converter.runtime; print([m for m in ('jax', 'optax', 'keras', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def _inference_model() -> bytes:
+    from converter.tflite import builtins as tfl
+
+    graph, _ = one_op(tfl.Add(), np.ones(3, np.float32), np.ones(3, np.float32))
+    return file(graph)

@@ -1,0 +1,391 @@
+"""State files: the format, every kind of damage, crashes at every point, and the session on top."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.errors import NumericError, UsageError
+from converter.runtime import State, StateWarning, TrainingSession, load_state, save_state
+from converter.runtime.state_file import DamagedState, ForeignState, pack, previous_of, unpack
+from tests.runtime.programs import BATCH, EXAMPLES, program
+
+HASH = "ab" * 32
+STATE = State(
+    HASH,
+    7,
+    {
+        "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "größe/b": np.array([-1.5], np.float32),
+        "count": np.array([3], np.int32),
+        "on": np.array([True, False]),
+    },
+)
+
+
+def filled(value: float) -> dict[str, np.ndarray]:
+    return {"a": np.full((40, 50), value, np.float32), "b": np.full(3, value, np.float32)}
+
+
+def value_at(path: Path) -> float:
+    """The one number that fills a whole state: a state made of two would show."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StateWarning)
+        values = np.unique(np.concatenate([a.reshape(-1) for a in load_state(path, HASH).tensors.values()]))
+    assert len(values) == 1
+    return float(values[0])
+
+
+def read_by_the_book(data: bytes) -> dict[str, Any]:
+    """Reads the file as docs/state-file.md says, with nothing of ours."""
+    magic, version, length = struct.unpack("<8sII", data[:16])
+    assert (magic, version) == (b"PTSTATE\n", 1)
+    text = data[48 : 48 + length]
+    assert hashlib.sha256(data[:16] + text).digest() == data[16:48]
+    header = json.loads(text)
+    start = (48 + length + 63) // 64 * 64
+    tensors = {}
+    for entry in header["tensors"]:
+        raw = data[start + entry["offset"] :][: entry["nbytes"]]
+        assert entry["offset"] % 64 == 0
+        assert hashlib.sha256(raw).hexdigest() == entry["sha256"]
+        dtype = {"float32": "<f4", "int32": "<i4", "bool": "?"}[entry["dtype"]]
+        tensors[entry["name"]] = np.frombuffer(raw, dtype).reshape(entry["shape"])
+    return header | {"tensors": tensors}
+
+
+def test_the_format_is_as_documented() -> None:
+    data = pack(STATE)
+    header = read_by_the_book(data)
+    assert (header["format"], header["program"], header["generation"]) == ("pocketune-state/1", HASH, 7)
+    for tensors in (header["tensors"], unpack(data).tensors):
+        assert list(tensors) == list(STATE.tensors)
+        for name, array in STATE.tensors.items():
+            np.testing.assert_array_equal(tensors[name], array)
+    assert {n: a.dtype for n, a in unpack(data).tensors.items()} == {n: a.dtype for n, a in STATE.tensors.items()}
+
+
+def test_the_format_does_not_change() -> None:
+    """Phones hold such files: other bytes for the same state need a new format version."""
+    assert hashlib.sha256(pack(STATE)).hexdigest() == "47abec6410932af629a5efd50aa60fb16f86ed2ee6bfb923242079e22347259f"
+
+
+def test_every_flipped_bit_is_found() -> None:
+    data = pack(STATE)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << position % 8
+        with pytest.raises(DamagedState):
+            unpack(bytes(damaged))
+
+
+def test_every_missing_or_added_byte_is_found() -> None:
+    data = pack(STATE)
+    for length in range(len(data)):
+        with pytest.raises(DamagedState):
+            unpack(data[:length])
+    with pytest.raises(DamagedState, match="1 bytes follow"):
+        unpack(data + b"\0")
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_damaged(noise: bytes) -> None:
+    for data in (noise, b"PTSTATE\n" + noise):
+        with pytest.raises(DamagedState):
+            unpack(data)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(
+        ["format", "program", "generation", "tensors", "name", "dtype", "shape", "offset", "nbytes", "more"]
+    ),
+    json_values,
+)
+def test_nonsense_with_a_good_digest_is_refused_or_read(field: str, value: Any) -> None:
+    """A header that another program wrote: no error of Python's, no memory for what is not there."""
+    data = pack(STATE)
+    length = struct.unpack_from("<I", data, 12)[0]
+    header = json.loads(data[48 : 48 + length])
+    (header if field in header or field == "more" else header["tensors"][1])[field] = value
+    text = json.dumps(header).encode()
+    fixed = struct.pack("<8sII", b"PTSTATE\n", 1, len(text))
+    head = fixed + hashlib.sha256(fixed + text).digest() + text
+    start = (48 + length + 63) // 64 * 64
+    with contextlib.suppress(DamagedState, ForeignState):
+        unpack(head + bytes(-len(head) % 64) + data[start:])
+
+
+def test_a_newer_format_is_not_called_damaged() -> None:
+    data = bytearray(pack(STATE))
+    struct.pack_into("<I", data, 8, 2)
+    length = struct.unpack_from("<I", data, 12)[0]
+    data[16:48] = hashlib.sha256(data[:16] + data[48 : 48 + length]).digest()
+    with pytest.raises(ForeignState, match="update Pocketune"):
+        unpack(bytes(data))
+
+
+def test_generations(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    assert [save_state(path, HASH, filled(i)) for i in (1, 2, 3)] == [1, 2, 3]
+    assert value_at(path) == 3
+    assert unpack(previous_of(path).read_bytes()).generation == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["s", "s.previous"]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing"])
+def test_the_older_generation_stands_in(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "s"
+    save_state(path, HASH, filled(1))
+    save_state(path, HASH, filled(2))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"flipped": bytes(data), "cut": bytes(data[:-100]), "empty": b""}[damage])
+    with pytest.warns(StateWarning, match="generation 1"):
+        load_state(path, HASH)
+    assert value_at(path) == 1
+    # A save over the damaged file keeps the good older one until the new one is there.
+    assert save_state(path, HASH, filled(3)) == 2
+    assert value_at(path) == 3
+    assert unpack(previous_of(path).read_bytes()).generation == 1
+
+
+def test_both_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    for value in (1, 2):
+        save_state(path, HASH, filled(value))
+    for file in (path, previous_of(path)):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UsageError, match=r"cut short or altered; s\.previous: .* cut short"):
+        load_state(path, HASH)
+    assert save_state(path, HASH, filled(3)) == 1
+    assert value_at(path) == 3
+
+
+def test_another_programs_state_is_neither_read_nor_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    save_state(path, "cd" * 32, filled(1))
+    before = path.read_bytes()
+    for call in (lambda: load_state(path, HASH), lambda: save_state(path, HASH, filled(2))):
+        with pytest.raises(UsageError, match="another program"):
+            call()
+    assert path.read_bytes() == before
+
+
+def test_other_files_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.tex"
+    path.write_text("years of work")
+    with pytest.raises(UsageError, match="not overwritten"):
+        save_state(path, HASH, filled(1))
+    assert path.read_text() == "years of work"
+    with pytest.raises(UsageError, match="no state file"):
+        load_state(path, HASH)
+
+
+def test_paths_that_cannot_be(tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "s", tmp_path, ""):
+        with pytest.raises(UsageError):
+            save_state(path, HASH, filled(1))
+        with pytest.raises(UsageError):
+            load_state(path, HASH)
+    with pytest.raises(UsageError, match="there is no such state file"):
+        load_state(tmp_path / "s", HASH)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_never_written(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "s"
+    save_state(path, HASH, filled(1))
+    before = path.read_bytes()
+    with pytest.raises(NumericError, match="not saved: b"):
+        save_state(path, HASH, filled(2) | {"b": np.array([1, value], np.float32)})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+class Killed(BaseException):
+    """Not an OSError: nothing in the code under test catches it, as nothing survives a kill."""
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, point: int, error: BaseException, half: bool) -> Callable[[], int]:
+    """Raises at the n-th call that touches the disk; a write may first write half. Returns the count of calls."""
+    calls = 0
+
+    def patch(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == point:
+                if name == "write" and half:
+                    real(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                raise error
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("open", "write", "fsync", "replace", "unlink", "close"):
+        patch(name)
+    return lambda: calls
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("saved_before", [0, 1, 2])
+@pytest.mark.parametrize("error", [Killed(), OSError(28, "No space left on device")], ids=["killed", "disk full"])
+def test_a_crash_at_any_point_leaves_a_whole_state(
+    tmp_path: Path, error: BaseException, saved_before: int, half: bool
+) -> None:
+    point, finished = 0, False
+    while not finished:
+        point += 1
+        path = tmp_path / str(point) / "s"
+        path.parent.mkdir()
+        for value in range(saved_before):
+            save_state(path, HASH, filled(value + 1))
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            calls = interrupted(monkeypatch, point, error, half)
+            try:
+                save_state(path, HASH, filled(9))
+            except (Killed, UsageError) as raised:
+                assert isinstance(raised, Killed if isinstance(error, Killed) else UsageError)  # noqa: PT017
+            finished = calls() < point
+        if saved_before:
+            assert value_at(path) in (saved_before, 9)
+        elif path.exists():
+            assert value_at(path) == 9
+        assert not finished or value_at(path) == 9
+        save_state(path, HASH, filled(10))
+        assert value_at(path) == 10
+        assert not path.with_name("s.partial").exists()
+    assert point > 6
+
+
+SAVES_FOREVER = """
+import sys, numpy as np
+from converter.runtime import save_state
+value = 0
+while True:
+    value += 1
+    tensors = {"a": np.full((40, 50), value, np.float32), "b": np.full(3, value, np.float32)}
+    save_state(sys.argv[1], "ab" * 32, tensors)
+    print(value, flush=True)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with subprocess.Popen([sys.executable, "-c", SAVES_FOREVER, str(path)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for _ in range(20):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        # A line cut by the kill is not a report.
+        reported = [int(line) for line in child.stdout.read().split("\n")[:-1]] or [20]
+    assert child.returncode == -signal.SIGKILL
+    assert value_at(path) >= reported[-1]
+
+
+KILLED_BETWEEN_RENAMES = """
+import os, sys
+from converter.runtime import TrainingSession
+import numpy as np
+session = TrainingSession(sys.argv[1])
+session.restore(sys.argv[2])
+session.train(np.ones((8, 12), np.float32), [0] * 8)
+real, calls = os.replace, []
+def replace(*arguments):
+    real(*arguments)
+    os._exit(9)
+os.replace = replace
+session.save(sys.argv[2])
+"""
+
+
+def test_a_session_killed_between_the_renames_goes_on_from_the_older_state(tmp_path: Path) -> None:
+    tflite, path = program().write(tmp_path / "m.tflite"), tmp_path / "s"
+    with TrainingSession(tflite) as session:
+        session.train(*EXAMPLES["mlp"].data(BATCH))
+        session.save(path)
+        saved = session.state()
+        done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_RENAMES, tflite, path], timeout=60)
+        assert done.returncode == 9
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["m.tflite", "s.partial", "s.previous"]
+        session.reset()
+        with pytest.warns(StateWarning, match="missing. The state saved before it"):
+            session.restore(path)
+        for name, array in session.state().items():
+            np.testing.assert_array_equal(array, saved[name])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_training_goes_on_in_another_session_of_either_export(tmp_path: Path, name: str, optimizer: str) -> None:
+    x, y = EXAMPLES[name].data(BATCH)
+    path = tmp_path / "s"
+    states = {s: program(name, s, optimizer=optimizer).data for s in ("variables", "stateless")}
+    for first, second in (("variables", "stateless"), ("stateless", "variables")):
+        with TrainingSession(states[first], xnnpack=False) as a, TrainingSession(states[second], xnnpack=False) as b:
+            for _ in range(3):
+                a.train(x, y, learning_rate=0.01)
+            a.save(path)
+            b.train(x, y, learning_rate=0.5)
+            b.infer(x)
+            b.restore(path)
+            assert a.evaluate(x, y) == b.evaluate(x, y)
+            np.testing.assert_array_equal(a.infer(x), b.infer(x))
+            # The optimizer's slots went along, or Adam would now differ.
+            assert [a.train(x, y, learning_rate=0.01) for _ in range(3)] == [
+                b.train(x, y, learning_rate=0.01) for _ in range(3)
+            ]
+            for tensor, array in a.state().items():
+                np.testing.assert_array_equal(array, b.state()[tensor])
+
+
+def test_a_foreign_or_damaged_state_leaves_the_session_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    x, y = EXAMPLES["mlp"].data(BATCH)
+    with TrainingSession(program("cnn").data) as other:
+        other.save(path)
+    with TrainingSession(program().data) as session:
+        session.train(x, y)
+        before = session.state()
+        with pytest.raises(UsageError, match="another program"):
+            session.restore(path)
+        with pytest.raises(UsageError, match="another program"):
+            session.save(path)
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(UsageError, match="cut short"):
+            session.restore(path)
+        wrong = {name: np.zeros(array.size + 1, array.dtype) for name, array in before.items()}
+        save_state(tmp_path / "wrong", session.manifest.graph_hash, wrong)
+        with pytest.raises(UsageError, match="not those of this program"):
+            session.restore(tmp_path / "wrong")
+        for name, array in session.state().items():
+            np.testing.assert_array_equal(array, before[name])

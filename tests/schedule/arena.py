@@ -1,0 +1,41 @@
+"""The arena that the stock interpreter really allocates for a program's training step."""
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.tflite.stock import interpreter
+
+#: Tensors further apart than this lie in different blocks of memory.
+GAP = 1 << 16
+
+
+def interpreter_arena(model: bytes) -> int:
+    """Bytes from the first to the last tensor that the interpreter's own kernels share: the largest such block.
+
+    Constants lie in the file and variables in buffers of their own; what remains is the arena, with the kernels'
+    temporary tensors in it. The pointers are those of the interpreter's tensors, which only its private wrapper shows.
+    """
+    runtime = interpreter(model, xnnpack=False)
+    runtime.allocate_tensors()
+    private = runtime._interpreter
+    made = {int(i) for node in range(private.NumNodes()) for i in private.NodeOutputs(node)}
+    in_file = schema.Model.GetRootAs(model).Subgraphs(0).TensorsLength()
+    pieces = []
+    for detail in runtime.get_tensor_details():
+        index = detail["index"]
+        temporary = index >= in_file and detail["dtype"] == np.float32
+        if not temporary and index not in made and index not in private.InputIndices():
+            continue
+        try:
+            tensor: np.ndarray = private.tensor(runtime, index)
+        except ValueError:  # no data: a resource, or not in use
+            continue
+        start = tensor.__array_interface__["data"][0]
+        pieces.append((start, start + tensor.nbytes))
+    blocks: list[list[int]] = []
+    for start, end in sorted(pieces):
+        if blocks and start <= blocks[-1][1] + GAP:
+            blocks[-1][1] = max(blocks[-1][1], end)
+        else:
+            blocks.append([start, end])
+    return max(end - start for start, end in blocks)

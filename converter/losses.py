@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from converter.errors import UnsupportedError, UsageError, nearest
 from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, ops
 
+#: Inputs that training adds to the model's own.
+RESERVED = {"y", "weight", "learning_rate", "tick"}
 #: Emits the per-example loss [B] from the outputs and the targets y.
 PerExample = Callable[[Builder, list[Value], Value], Value]
 
@@ -103,6 +105,11 @@ def attach_loss(graph: Graph, loss: Loss) -> Graph:
     if loss.classifies and len(outputs[0].shape) < 2:
         raise UsageError(
             f"the loss {loss.name} wants logits [batch, ..., classes]; the output is {list(outputs[0].shape)}"
+        )
+    if taken := sorted(RESERVED & {v.name for v in graph.inputs}):
+        raise UsageError(
+            f"the model has an input named {taken[0]!r}, a name that the training step needs for itself "
+            f"({', '.join(sorted(RESERVED))}): rename the argument or the keras.Input"
         )
     b = Builder(graph.copy())
     with b.at(Origin("loss")):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError
-from converter.ir import Graph
+from converter.ir import Graph, TensorType
 from converter.losses import Loss, named_loss, traced_loss
 
 
@@ -63,5 +63,7 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:
 
     outputs = tuple(v.type for v in forward.outputs.values())
     argument = outputs[0] if len(outputs) == 1 else outputs
-    graph = jax_frontend.trace_function(loss, [argument, outputs[0] if targets is None else targets], ["outputs", "y"])
+    batch = outputs[0].shape[:1]
+    y = outputs[0] if targets is None else TensorType((*batch, *targets.shape[1:]), targets.dtype)
+    graph = jax_frontend.trace_function(loss, [argument, y], ["outputs", "y"])
     return traced_loss(graph, getattr(loss, "__name__", "custom"))

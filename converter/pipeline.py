@@ -21,10 +21,11 @@ from converter.passes import (
     simplify,
 )
 from converter.program import Program
-from converter.schedule import schedule
+from converter.schedule import plan, schedule
 from converter.sparse import Row, UpdateScheme, select, update_scheme
 from converter.targets import Target
 from converter.targets import target as find_target
+from converter.tflite.export import with_variables
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 
@@ -97,9 +98,11 @@ def compile_signatures(
     rows = scheme.resolve(absorb_layout(forward), source.blocks)
     selected, rule = with_optimizer(forward, rows, optimizer)
     goal = import_loss(loss, selected, targets)
+    scored = attach_loss(selected, goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in selected.outputs}
     graphs = {
         "train": training_step(selected, goal, rule),
-        "evaluate": attach_loss(selected, goal),
+        "evaluate": eliminate_dead_code(scored),
         "infer": selected,
     }
     return {name: finish(graph, target) for name, graph in graphs.items()}, rows, goal
@@ -152,4 +155,4 @@ def training_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
 def finish(graph: Graph, target: Target) -> Graph:
     """Lowered, fused and scheduled."""
     lowered = merge_common_subexpressions(fold_constants(lower(graph, target)))
-    return schedule(fuse(lowered))
+    return schedule(fuse(lowered), lambda ordered: plan(with_variables(ordered)).size)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, INT32, TensorType
-from jax_frontend.registry import NotImportable
+from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
 #: Types whose stand-in computes the same or, for half precision, more precisely. float64 loses digits: TFLite has no
 #: other. Integers are counts and places: those that need more than 31 bits are refused where they are known.
@@ -22,11 +22,21 @@ _NARROWED: dict[str, np.dtype] = {
 def ir_dtype(dtype: Any) -> np.dtype:
     """The IR's element type for a JAX one. Raises NotImportable for types without a faithful stand-in."""
     name = str(dtype)
+    if name.startswith("complex"):
+        raise NotImportable(COMPLEX)
+    if name.startswith("key<"):
+        raise NotImportable(RANDOM)
     if name not in _NARROWED:
         raise NotImportable(
             f"element type {name}", "compute in float32, int32 or bool: cast the arrays before they enter the model"
         )
     return _NARROWED[name]
+
+
+def is_bits(atom: Any) -> bool:
+    """Whether an operand of an equation holds no ordinary numbers: random keys, hash words, complex numbers."""
+    name = str(getattr(atom.aval, "dtype", ""))
+    return name not in _NARROWED or name.startswith("uint")
 
 
 def ir_type(aval: Any) -> TensorType:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir import BOOL, FLOAT32, Builder, Graph, Node, Op, Shape, Value, ops
+from converter.ir import BOOL, FLOAT32, Builder, Graph, Node, Op, Shape, TensorType, Value, ops
 from converter.ir.builder import Operand
 
 #: A constant is not blown up by repetition beyond this many elements: it would lie in the file.
@@ -43,6 +43,7 @@ class FoldingBuilder(Builder):
         if all(array is not None for array in known) and self._folds(op, values):
             with np.errstate(all="ignore"):
                 type = op.infer(*(v.type for v in values))
+                assert isinstance(type, TensorType)
                 return self.constant(np.asarray(op.evaluate(*known), dtype=type.dtype))
         shorter = self._simplify(op, values)
         return super().__call__(op, *values) if shorter is None else shorter
@@ -114,7 +115,7 @@ class FoldingBuilder(Builder):
         factor = divisor.item() if isinstance(op, ops.Div) else 1 / divisor.item() if divisor.item() else 0.0
         if count <= 1 or abs(factor - count) > 1e-6 * count:
             return None
-        return self(ops.Mean(total.op.axes, total.op.keepdims), total.inputs[0])  # type: ignore[attr-defined]
+        return self(ops.Mean(total.op.axes, total.op.keepdims), total.inputs[0])
 
     def _reshape(self, op: ops.Reshape, x: Value) -> Value | None:
         if op.shape == x.shape:
@@ -124,7 +125,7 @@ class FoldingBuilder(Builder):
             return self.reshape(before.inputs[0], op.shape)
         reduction = self.source(x, ops.Sum, ops.Mean, ops.Max, ops.Min)
         if reduction:
-            kept = type(reduction.op)(reduction.op.axes, keepdims=True)  # type: ignore[attr-defined,call-arg]
+            kept = type(reduction.op)(reduction.op.axes, keepdims=True)
             if kept.infer(reduction.inputs[0].type).shape == op.shape:
                 return self(kept, reduction.inputs[0])
         return None
@@ -132,18 +133,18 @@ class FoldingBuilder(Builder):
     def _transpose(self, op: ops.Transpose, x: Value) -> Value | None:
         before = self.source(x, ops.Transpose)
         if before:
-            return self.transpose(before.inputs[0], tuple(before.op.perm[p] for p in op.perm))  # type: ignore[attr-defined]
+            return self.transpose(before.inputs[0], tuple(before.op.perm[p] for p in op.perm))
         moved = [p for p in op.perm if x.shape[p] != 1]
         return self.reshape(x, op.infer(x.type).shape) if moved == sorted(moved) else None
 
     def _reverse(self, op: ops.Reverse, x: Value) -> Value | None:
         before = self.source(x, ops.Reverse)
         if before:
-            axes = tuple(sorted(set(before.op.axes) ^ set(op.axes)))  # type: ignore[attr-defined]
+            axes = tuple(sorted(set(before.op.axes) ^ set(op.axes)))
             return self(ops.Reverse(axes), before.inputs[0]) if axes else before.inputs[0]
         turned = self.source(x, ops.Transpose)
         if turned:  # reverse first: two reversals around a transpose meet
-            perm = turned.op.perm  # type: ignore[attr-defined]
+            perm = turned.op.perm
             return self.transpose(self(ops.Reverse(tuple(perm[a] for a in op.axes)), turned.inputs[0]), perm)
         return None
 

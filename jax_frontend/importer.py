@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from converter.ir import Builder, Origin, TensorType, Value, dependents
-from jax_frontend.dtypes import ir_type, narrow
+from jax_frontend.dtypes import ir_type, is_bits, narrow
 from jax_frontend.folding import squeezed
-from jax_frontend.origins import Site, site
+from jax_frontend.origins import NOWHERE, Site, site
 from jax_frontend.registry import RULES, Call, NotImportable
-from jax_frontend.unsupported import Problems
+from jax_frontend.unsupported import GROUPS, Problems
 
 
 class Importer:
@@ -24,51 +24,62 @@ class Importer:
         self.problems = problems if problems is not None else Problems()
         self._unknown: set[Value] = set()  # stand-ins for results of equations that could not be imported
 
-    def run(self, closed: ClosedJaxpr, arguments: Sequence[Value], caller: Site = Site()) -> list[Value]:
+    def run(self, closed: ClosedJaxpr, arguments: Sequence[Value], caller: Site = NOWHERE) -> list[Value]:
         """Imports a jaxpr with its inputs bound to `arguments`; returns its outputs, of the exact types JAX gives."""
         outputs = self._inline(closed, arguments, caller)
         return [full(self.b, v, ir_type(t)) for v, t in zip(outputs, closed.out_avals, strict=True)]
 
     def _inline(self, closed: Any, arguments: Sequence[Value], caller: Site) -> list[Value]:
-        jaxpr, constants = closed.jaxpr, closed.consts
+        jaxpr = closed.jaxpr
         known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
-        for variable, array in zip(jaxpr.constvars, constants, strict=True):
-            known[variable] = self._constant(array, caller, variable.aval)
+        constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
 
         def read(atom: Any) -> Value:
             if isinstance(atom, Literal):
-                return self._constant(atom.val, caller, atom.aval)
+                return self.b.constant(narrow(atom.val))
+            if atom not in known:
+                known[atom] = self.b.constant(narrow(constants[atom]))
             return known[atom]
 
         needed = _needed(jaxpr)
         for eqn in jaxpr.eqns:
-            if not any(v in needed for v in eqn.outvars):
-                continue
-            results = self._equation(eqn, [read(a) for a in eqn.invars], site(eqn, caller))
-            known |= zip(eqn.outvars, results, strict=True)
-        return [read(v) for v in jaxpr.outvars]
+            if any(v in needed for v in eqn.outvars):
+                known |= zip(eqn.outvars, self._equation(eqn, read, site(eqn, caller)), strict=True)
+        return [self._result(atom, read, caller) for atom in jaxpr.outvars]
 
-    def _constant(self, array: Any, where: Site, aval: Any) -> Value:
+    def _result(self, atom: Any, read: Callable[[Any], Value], caller: Site) -> Value:
         try:
-            return self.b.constant(narrow(array))
+            return read(atom)
         except NotImportable as problem:
-            self.problems.add(problem, where)
-            return self._stand_in(aval)
+            self.problems.add(problem, caller)
+            return self._stand_in(atom.aval)
 
-    def _equation(self, eqn: Any, values: list[Value], where: Site) -> Sequence[Value]:
+    def _equation(self, eqn: Any, read: Callable[[Any], Value], where: Site) -> Sequence[Value]:
+        values: list[Value] = []
         with self.b.at(Origin(where.layer, where.source, self.b.origin.phase)):
             try:
+                for atom in eqn.invars:
+                    values.append(read(atom))
                 return self._apply(eqn, values, where)
             except NotImportable as problem:
-                # What follows from an equation already reported would only repeat it.
-                if not self._unknown or not set(values) & dependents(self.b.graph, self._unknown):
+                if not self._follows(eqn, values, problem):
                     self.problems.add(problem, where)
                 return [self._stand_in(v.aval) for v in eqn.outvars]
+
+    def _follows(self, eqn: Any, values: list[Value], problem: NotImportable) -> bool:
+        """Whether a problem only follows from one that is reported: a rule that misses a known operand, random bits."""
+        if problem.what in GROUPS.values() or not self._unknown:
+            return False
+        known_primitive = eqn.primitive.name in RULES
+        return (known_primitive or any(map(is_bits, eqn.invars))) and not self._reached().isdisjoint(values)
+
+    def _reached(self) -> set[Value]:
+        return dependents(self.b.graph, self._unknown)
 
     def _apply(self, eqn: Any, values: list[Value], where: Site) -> Sequence[Value]:
         name = eqn.primitive.name
         if name not in RULES:
-            raise NotImportable(name)
+            raise NotImportable(GROUPS.get(name, name))
         call = Call(
             self.b,
             dict(eqn.params),
@@ -83,8 +94,9 @@ class Importer:
         result = RULES[name].function(call, *values)
         results = [result] if isinstance(result, Value) else list(result)
         for value, type in zip(results, call.outputs, strict=True):
-            fits = np.broadcast_shapes(value.shape, type.shape) == type.shape
-            assert fits and value.dtype == type.dtype, f"rule of {name}: made {value.type} for {type}"
+            made = f"rule of {name}: made {value.type} for {type}"
+            assert value.dtype == type.dtype, made
+            assert np.broadcast_shapes(value.shape, type.shape) == type.shape, made
         return results
 
     def _stand_in(self, aval: Any) -> Value:
@@ -93,8 +105,12 @@ class Importer:
         except NotImportable:
             type = TensorType(tuple(getattr(aval, "shape", ())))
         value = Value(type, "unknown")
-        self._unknown.add(value)
+        self.give_up(value)
         return value
+
+    def give_up(self, value: Value) -> None:
+        """Takes a value for unknown: what goes wrong because of it is not reported again."""
+        self._unknown.add(value)
 
 
 def full(b: Builder, value: Value, type: TensorType) -> Value:

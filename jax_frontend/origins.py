@@ -29,6 +29,9 @@ class Site:
     function: str = ""
 
 
+NOWHERE = Site()
+
+
 def site(eqn: Any, caller: Site) -> Site:
     """The site of an equation, inside a call made at `caller`."""
     layer = "/".join(part for part in (caller.layer, layer_path(eqn.source_info.name_stack)) if part)
@@ -53,7 +56,7 @@ def _library_folders() -> tuple[str, ...]:
     for name in _LIBRARIES:
         spec = find_spec(name)
         if spec is not None and spec.origin:
-            folders.append(os.path.dirname(spec.origin) + os.sep)
+            folders.append(f"{Path(spec.origin).parent}{os.sep}")
     return tuple(folders)
 
 

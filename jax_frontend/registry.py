@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Result = Value | Sequence[Value]
 
 
+#: Names in the report for what many primitives and element types come from.
+COMPLEX, RANDOM = "complex numbers, as in fft", "random numbers"
+
+
 class NotImportable(Exception):
     """A site that has no import rule, or that the rule cannot express. Collected, reported all at once.
 

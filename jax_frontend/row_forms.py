@@ -161,8 +161,9 @@ def one_hot(b: Rewriter, node: Node) -> Value | None:
     """float(index == [0, 1, 2, ...]), and rows of an identity matrix."""
     if isinstance(node.op, ops.Gather) and node.op.axis == 0:
         table = b.array(node.inputs[0])
-        identity = table is not None and table.ndim == 2 and np.array_equal(table, np.eye(len(table)))
-        return b(ops.OneHot(len(table)), node.inputs[1]) if identity and node.output.dtype == FLOAT32 else None
+        if table is None or table.ndim != 2 or table.dtype != FLOAT32 or not np.array_equal(table, np.eye(len(table))):
+            return None
+        return b(ops.OneHot(len(table)), node.inputs[1])
     if not isinstance(node.op, ops.Cast) or node.op.dtype != FLOAT32:
         return None
     equal = b.producer(node.inputs[0], ops.Equal)

@@ -127,11 +127,13 @@ def _inputs(importer: Importer, specs: Sequence[Any], names: Sequence[str]) -> l
     values = []
     for name, spec in zip(names, specs, strict=True):
         try:
-            type = ir_type(spec)
+            type, known = ir_type(spec), True
         except NotImportable as problem:
             importer.problems.add(problem, Site(layer=f"input {name}"))
-            type = TensorType(tuple(spec.shape))
+            type, known = TensorType(tuple(spec.shape)), False
         values.append(importer.b.input(name, type))
+        if not known:
+            importer.give_up(values[-1])
     return values
 
 

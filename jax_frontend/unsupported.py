@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from converter.errors import UnsupportedError
 from jax_frontend.origins import Site
-from jax_frontend.registry import NotImportable
+from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
-_RANDOM = "make the step deterministic: turn dropout and noise off, or pass the random array in as an input"
+_NOISE = "make the step deterministic: turn dropout and noise off, or pass the random array in as an input"
 _LOOP = "a loop whose length is only known at run time: use lax.scan or fori_loop with a fixed, small length"
 _HOST = "runs Python at each step, which a compiled program cannot: take it out of the model"
 _SORT = "replace it by jnp.max or jnp.argmax, or compute it outside the model"
 _FREEZE = "compute it outside the model and pass the result as an input, or write it with elementwise operations"
 
+#: Primitives that the person knows under one name.
+GROUPS: dict[str, str] = {
+    **{f"random_{kind}": RANDOM for kind in ("bits", "seed", "wrap", "unwrap", "fold_in", "split", "clone", "gamma")},
+    **dict.fromkeys(("threefry2x32", "rng_bit_generator", "rng_uniform"), RANDOM),
+    **dict.fromkeys(("fft", "complex", "real", "imag", "conj"), COMPLEX),
+}
 #: What to do about a primitive; `_FREEZE` for those not named.
 HINTS: dict[str, str] = {
-    **dict.fromkeys(
-        ("random_bits", "random_seed", "random_wrap", "random_unwrap", "random_fold_in", "random_split", "threefry2x32"),
-        _RANDOM,
-    ),
-    **dict.fromkeys(("rng_bit_generator", "rng_uniform"), _RANDOM),
+    RANDOM: _NOISE,
+    COMPLEX: "there are none in TFLite training programs: compute with real and imaginary parts, or outside the model",
     **dict.fromkeys(("while", "while_loop"), _LOOP),
     **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "outside_call"), _HOST),
     **dict.fromkeys(("sort", "top_k", "approx_top_k"), _SORT),
-    **dict.fromkeys(("fft", "complex", "real", "imag"), "there are no complex numbers in TFLite training programs"),
     **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eigh", "eig", "triangular_solve"), "factorise outside the model"),
     **dict.fromkeys(("cummax", "cummin", "cumprod", "cumlogsumexp"), "only jnp.cumsum is supported"),
     "erf_inv": "compute random normals outside the model",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import jax_frontend
 
-__all__ = ["check_archive", "to_jax_model", "trace"]
+__all__ = ["check_archive", "runs_jax", "to_jax_model", "trace"]
 
 _ADVICE = "Set KERAS_BACKEND=jax before Keras is imported."
 

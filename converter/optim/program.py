@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from converter.ir import Graph, Value, ops
+from converter.ir import Builder, Graph, TensorType, Value, View, ops
 
 #: Names of the graph's inputs and outputs are a prefix and the parameter's name; slots have names of their own.
 GRADIENT, PARAMETER, UPDATE = "gradient/", "parameter/", "update/"
@@ -45,6 +46,8 @@ class OptimizerProgram:
             reads = [v for v in node.inputs if v in big]
             if not reads:
                 continue
+            if any(v.shape for v in node.inputs if v in self.graph.constants):
+                return False  # a number for each element
             if node.output.shape == () or (node.output.type.size == 1 and isinstance(node.op, ops.Reshape)):
                 continue
             if isinstance(node.op, ops.Reduction | ops.Reshape | ops.BroadcastTo | ops.MatMul | ops.CumSum):
@@ -53,6 +56,24 @@ class OptimizerProgram:
                 return False
             big.update(node.outputs)
         return True
+
+    def stored(self, views: Mapping[str, View]) -> OptimizerProgram:
+        """The same update for parameters that are stored through these views; only where it is layout invariant."""
+        slots = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for value in self.graph.inputs:
+            name = value.name.removeprefix(GRADIENT).removeprefix(PARAMETER)
+            if name in views and value.name not in self.slots:
+                shapes[value.name] = views[name].apply(np.empty(value.shape, np.float32)).shape
+        for slot, array in self.slots.items():
+            owner = max((n for n in self.parameters if slot.endswith(f"/{n}")), key=len, default="")
+            like = owner in views and array.shape == self.gradient(owner).shape
+            slots[slot] = views[owner].apply(array) if like else array
+            shapes[slot] = slots[slot].shape
+        b = Builder()
+        inputs = [b.input(v.name, TensorType(shapes.get(v.name, v.shape), v.dtype)) for v in self.graph.inputs]
+        b.graph.outputs = b.inline(self.graph, inputs)
+        return replace(self, slots=slots, graph=b.graph)
 
     def gradient(self, parameter: str) -> Value:
         """The input that takes the gradient of a parameter."""

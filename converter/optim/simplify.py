@@ -116,14 +116,13 @@ class _Simplifier:
         """Emits the sum; terms that are taken as they are come first, so that small steps add up before."""
         plain = [v for s, v in terms if s == ONE]
         rest = [(s, v) for s, v in terms if s != ONE]
-        if not rest or not plain:
-            total = plain[0] if plain else None
-            for v in plain[1:]:
-                total = self.b(ops.Add(), total, v)
-            return total if total is not None else self._scaled_sum(rest)
+        if not plain:
+            return self._scaled_sum(rest)
         total = plain[0]
         for v in plain[1:]:
             total = self.b(ops.Add(), total, v)
+        if not rest:
+            return total
         if all(s.number < 0 for s, _ in rest):
             return self.b(ops.Sub(), total, self._scaled_sum([(-s, v) for s, v in rest]))
         return self.b(ops.Add(), total, self._scaled_sum(rest))

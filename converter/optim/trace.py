@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from converter.errors import UnsupportedError, UsageError
-from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, verify
+from converter.errors import UnsupportedError, UsageError, nearest
+from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, verify
 from converter.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
 from jax_frontend import trace_function
 from jax_frontend.model import named_leaves
@@ -38,12 +37,14 @@ def resolve(optimizer: Any) -> optax.GradientTransformation:
     """
     if isinstance(optimizer, str):
         if optimizer not in NAMED:
-            near = difflib.get_close_matches(optimizer.lower(), NAMED, n=3, cutoff=0.4) or list(NAMED)
-            raise UsageError(f"There is no optimizer named {optimizer!r}. Did you mean {', '.join(near)}?")
+            raise UsageError(
+                f"unknown optimizer {optimizer!r}.{nearest(optimizer.lower(), NAMED)} "
+                f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation."
+            )
         return NAMED[optimizer]()
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UsageError(
-            f"An optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"
+            f"an optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"
         )
     return optimizer
 
@@ -57,22 +58,43 @@ def describe(optimizer: Any) -> str:
     return f"optax.{name}" if getattr(function, "__module__", "").startswith("optax") else name
 
 
-def trace_optimizer(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerProgram:
-    """Traces one update for these parameters (name -> initial value, as stored).
+def trace_optimizer(
+    optimizer: Any, parameters: Mapping[str, np.ndarray], views: Mapping[str, View] | None = None
+) -> OptimizerProgram:
+    """Traces one update for these parameters (name -> initial value, in the model's own layout).
 
+    The optimizer sees the parameters in a tree made of their paths, as the model has them; frozen ones are absent.
     Counters of the state become float32: exact up to 2^24 steps.
+
+    Args:
+        optimizer: a name or an optax transformation.
+        parameters: what trains; masks and labels see its rank and its path.
+        views: how each is stored, which is how the program takes it. An update that looks at rows and columns can only
+            be stored in slices: for other views the program is that of the model's layout, not `layout_invariant`.
 
     Raises:
         UsageError: see `resolve`.
         UnsupportedError: the update uses what cannot be compiled.
     """
+    program = _program(optimizer, parameters)
+    if not views:
+        return program
+    if program.layout_invariant:
+        return program.stored(views)
+    if any(step[0] != "slice" for view in views.values() for step in view.steps):
+        return program
+    return _program(optimizer, {name: views[name].apply(array) for name, array in parameters.items()})
+
+
+def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerProgram:
     tx = resolve(optimizer)
-    arrays = {name: jnp.asarray(value, jnp.float32) for name, value in parameters.items()}
+    arrays = tree_of({name: jnp.asarray(value, jnp.float32) for name, value in parameters.items()})
+    names = tuple(named_leaves(arrays))
     state = _guarded(optimizer, lambda: tx.init(arrays))
     leaves = named_leaves(state)
     for path, leaf in leaves.items():
         kind = np.dtype(leaf.dtype).kind if isinstance(getattr(leaf, "dtype", None), np.dtype) else ""
-        if np.ndim(leaf) and kind not in "f" or kind not in ("f", "i", "b"):
+        if kind not in (("f",) if np.ndim(leaf) else ("f", "i", "b")):
             raise UnsupportedError(
                 f"The optimizer {describe(optimizer)} keeps state of type {getattr(leaf, 'dtype', type(leaf).__name__)}"
                 f" ({path}): only float32 tensors and scalars can be stored. Leave that transformation out."
@@ -82,7 +104,33 @@ def trace_optimizer(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> Opt
     except _KeepsType:
         graph = _trace(optimizer, tx, arrays, state, as_float=False)
     slots = {f"optimizer/{path}": _stored(leaf) for path, leaf in leaves.items()}
-    return OptimizerProgram(slots, _named(graph, tuple(arrays), slots), tuple(arrays), describe(optimizer))
+    return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer))
+
+
+def tree_of(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by path as nested dictionaries, and lists where the keys count 0, 1, 2, ...: what masks and labels expect.
+
+    A flat dictionary if a path goes on behind the end of another.
+    """
+    root: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *folders, last = name.split("/")
+        node = root
+        for folder in folders:
+            node = node.setdefault(folder, {})
+            if not isinstance(node, dict):
+                return dict(leaves)
+        if last in node:
+            return dict(leaves)
+        node[last] = leaf
+
+    def listed(node: Any) -> Any:
+        if not isinstance(node, dict):
+            return node
+        counts = set(node) == {str(i) for i in range(len(node))}
+        return [listed(node[str(i)]) for i in range(len(node))] if counts else {k: listed(v) for k, v in node.items()}
+
+    return {key: listed(node) for key, node in root.items()}
 
 
 class _KeepsType(Exception):
@@ -95,16 +143,17 @@ def _stored(leaf: Any) -> np.ndarray:
 
 
 def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:
-    """Runs optax code on the flat dictionary of trained parameters; what it raises becomes an UnsupportedError."""
+    """Runs optax code on the tree of trained parameters; what it raises becomes an UnsupportedError."""
     try:
         return function()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UnsupportedError(
-            f"The optimizer {describe(optimizer)} does not work on a plain dictionary of the trained parameters: {error}"
+            f"The optimizer {describe(optimizer)} does not take the tree of the trained parameters: {error}. "
+            "Give masks and labels as functions of the parameters."
         ) from error
 
 
-def _trace(optimizer: Any, tx: Any, arrays: dict[str, jax.Array], state: Any, as_float: bool) -> Graph:
+def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float: bool) -> Graph:
     """The graph of one update, inputs (gradients, parameters, state), outputs (updates, state).
 
     With `as_float` the update sees float32 where its state holds integers, which spares the casts; raises _KeepsType
@@ -142,17 +191,16 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, jax.Array], state: Any, as
 def _named(graph: Graph, names: tuple[str, ...], slots: Mapping[str, np.ndarray]) -> Graph:
     """The traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1."""
     b = Builder()
-    ordered = sorted(names)  # trees of dictionaries flatten in the order of their sorted keys
     arguments: list[Value] = []
     values = dict(zip([v.name for v in graph.inputs], graph.inputs, strict=True))
     for prefix in (GRADIENT, PARAMETER):
-        arguments += [b.input(prefix + name, TensorType(values[prefix + name].shape)) for name in ordered]
-    state_inputs = graph.inputs[2 * len(ordered) :]
+        arguments += [b.input(prefix + name, TensorType(values[prefix + name].shape)) for name in names]
+    state_inputs = graph.inputs[2 * len(names) :]
     for (name, array), inner in zip(slots.items(), state_inputs, strict=True):
         arguments.append(b.reshape(b.input(name, TensorType(array.shape, FLOAT32)), inner.shape))
     results = list(b.inline(graph, arguments).values())
-    outputs = dict(zip([UPDATE + name for name in ordered], results[: len(ordered)], strict=True))
-    for (name, array), value in zip(slots.items(), results[len(ordered) :], strict=True):
+    outputs = dict(zip([UPDATE + name for name in names], results[: len(names)], strict=True))
+    for (name, array), value in zip(slots.items(), results[len(names) :], strict=True):
         outputs[name] = b.reshape(value, array.shape)
     b.graph.outputs = outputs
     return verify(b.graph, after="tracing the optimizer")

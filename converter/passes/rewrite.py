@@ -76,13 +76,12 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Keeps what the outputs and updates depend on, and all inputs."""
+    """Keeps what the outputs and updates depend on, all inputs and all parameters."""
     needed = reachable(graph, graph.results())
-    needed.update(graph.updates)
     return Graph(
         list(graph.inputs),
         {v: a for v, a in graph.constants.items() if v in needed},
-        {v: p for v, p in graph.parameters.items() if v in needed},
+        dict(graph.parameters),
         [n for n in graph.nodes if not n.outputs or any(v in needed for v in n.outputs)],
         dict(graph.outputs),
         dict(graph.updates),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from converter.ir import Graph, Node, Value, ops
 from converter.passes.rewrite import Rewriter, rewrite
 
@@ -32,6 +34,8 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
             return node.inputs[0] if perm == tuple(range(len(perm))) else None
         case ops.BroadcastTo() | ops.Slice() | ops.Pad() | ops.Cast() if _same(node):
             return node.inputs[0]
+        case ops.Conv2D() | ops.DepthwiseConv2D():
+            return _absorb_padding(b, node)
         case ops.Sum(axes=axes) | ops.Mean(axes=axes):
             if all(node.inputs[0].shape[a] == 1 for a in axes):
                 return b.reshape(node.inputs[0], node.output.shape)
@@ -40,6 +44,19 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
 
 def _same(node: Node) -> bool:
     return node.inputs[0].type == node.output.type
+
+
+def _absorb_padding(b: Rewriter, node: Node) -> Value | None:
+    """Conv2D(Pad(x)) with zeros around height and width: the convolution's own padding, which is mostly free."""
+    x, w = node.inputs
+    inner = b.producer(x, ops.Pad)
+    if inner is None or inner.op.value or any(map(any, (inner.op.paddings[0], inner.op.paddings[3]))):
+        return None
+    around = tuple(
+        (low + more[0], high + more[1])
+        for (low, high), more in zip(node.op.padding, inner.op.paddings[1:3], strict=True)
+    )
+    return b(replace(node.op, padding=around), inner.inputs[0], w)
 
 
 def _arithmetic(b: Rewriter, node: Node) -> Value | None:

@@ -6,27 +6,30 @@ order decides how many tensors are alive at once.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from converter.ir import Graph, Node, Value
-from converter.schedule.memory import peak_of_order
+from converter.ir import Graph, Node
 
 
-def schedule(graph: Graph) -> Graph:
-    """The same graph in the order with the lowest peak of live bytes among the candidates.
+def schedule(graph: Graph, arena: Callable[[Graph], int]) -> Graph:
+    """The same graph in the order that needs the smallest arena among the candidates.
 
     A parameter is overwritten as soon as its new value is known, so nodes that read the old value come before.
+
+    Args:
+        graph: in any topological order.
+        arena: bytes that a graph needs in the order in which its nodes stand.
     """
     after = dependencies(graph)
-    candidates = [
-        _list_schedule(graph, after, _frees_most(graph)),
-        _list_schedule(graph, after, _updates_first(graph)),
-        _depth_first(graph, after),
-    ]
-    best = min(candidates, key=lambda order: peak_of_order(graph, order))
+    program_order = _in_order(graph.nodes, after)
+    candidates = [_updates_at_gradients(graph, after), program_order, _depth_first(graph, after)]
+    candidates.append(_growers_late(graph, after, candidates[0]))
+    return min((_ordered(graph, order) for order in candidates), key=arena)
+
+
+def _ordered(graph: Graph, order: list[Node]) -> Graph:
     scheduled = graph.copy()
-    scheduled.nodes = list(best)
+    scheduled.nodes = order
     return scheduled
 
 
@@ -55,70 +58,16 @@ def _descendants(graph: Graph, writer: Node, start: int) -> set[Node]:
     return found
 
 
-#: Sort key of a ready node given how many readers each value still has; the lowest runs next.
-Priority = Callable[[Node, dict[Value, int]], tuple]
+def _in_order(goals: Iterable[Node], after: dict[Node, set[Node]], done: dict[Node, None] | None = None) -> list[Node]:
+    """The goals in order, each right behind those of the nodes that must run before it which have not run yet.
 
-
-def _list_schedule(graph: Graph, after: dict[Node, set[Node]], priority: Priority) -> list[Node]:
-    position = {node: i for i, node in enumerate(graph.nodes)}
-    before: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
-    waiting = {node: len(needs) for node, needs in after.items()}
-    for node, needs in after.items():
-        for need in needs:
-            before[need].append(node)
-    left = {v: len(nodes) for v, nodes in graph.consumers().items()}
-    ready = [(priority(n, left), position[n], n) for n in graph.nodes if waiting[n] == 0]
-    heapq.heapify(ready)
-    order: list[Node] = []
-    while ready:
-        # Priorities change as readers run: look at the best few again before choosing.
-        again = [heapq.heappop(ready) for _ in range(min(8, len(ready)))]
-        fresh = sorted((priority(n, left), i, n) for _, i, n in again)
-        for item in fresh[1:]:
-            heapq.heappush(ready, item)
-        node = fresh[0][2]
-        order.append(node)
-        for value in dict.fromkeys(node.inputs):
-            left[value] -= 1
-        for follower in before[node]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heapq.heappush(ready, (priority(follower, left), position[follower], follower))
-    return order
-
-
-def _frees_most(graph: Graph) -> Priority:
-    """Least growth of live bytes first; program order among equals."""
-    persistent = {*graph.inputs, *graph.constants, *graph.parameters}
-    kept = set(graph.outputs.values())
-
-    def key(node: Node, left: dict[Value, int]) -> tuple:
-        made = sum(v.type.nbytes for v in node.outputs)
-        freed = sum(
-            v.type.nbytes
-            for v in dict.fromkeys(node.inputs)
-            if left.get(v) == 1 and v not in persistent and v not in kept
-        )
-        return (max(made - freed, 0) > 0, made - freed)
-
-    return key
-
-
-def _updates_first(graph: Graph) -> Priority:
-    """Program order, but what belongs to an optimizer update runs as soon as it can."""
-
-    def key(node: Node, left: dict[Value, int]) -> tuple:
-        return (node.origin.phase != "update",)
-
-    return key
-
-
-def _depth_first(graph: Graph, after: dict[Node, set[Node]]) -> list[Node]:
-    """From each result back to what it needs, updates in the order in which their gradients appear."""
-    makers = graph.producers()
-    position = {node: i for i, node in enumerate(graph.nodes)}
-    goals = sorted({makers[v] for v in graph.results() if v in makers}, key=position.__getitem__)
-    done: dict[Node, None] = {}
+    Args:
+        goals: what to run.
+        after: what must run before each node; also in which order these needs are met, when they are sorted.
+        done: what has run already; the nodes are added.
+    """
+    done = {} if done is None else done
+    position = {node: i for i, node in enumerate(after)}
     for goal in goals:
         stack = [(goal, iter(sorted(after[goal], key=position.__getitem__)))]
         while stack:
@@ -130,3 +79,48 @@ def _depth_first(graph: Graph, after: dict[Node, set[Node]]) -> list[Node]:
                 stack.pop()
                 done.setdefault(node)
     return list(done)
+
+
+def _depth_first(graph: Graph, after: dict[Node, set[Node]]) -> list[Node]:
+    """From each result back to what it needs, in the order in which the results appear."""
+    makers = graph.producers()
+    results = {makers[v] for v in graph.results() if v in makers}
+    return _in_order([n for n in graph.nodes if n in results], after)
+
+
+def _updates_at_gradients(graph: Graph, after: dict[Node, set[Node]]) -> list[Node]:
+    """Program order, but each parameter's update runs as soon as all that it needs of the backward pass is there."""
+    makers = graph.producers()
+    last_need: dict[Node, Node | None] = {}  # the last node of another phase that an update waits for
+    position: dict[Node | None, int] = {None: -1}
+    for i, node in enumerate(_in_order(graph.nodes, after)):
+        position[node] = i
+        waits_for = max((last_need[n] for n in after[node]), key=position.__getitem__, default=None)
+        last_need[node] = waits_for if node.origin.phase == "update" else node
+    due: dict[Node | None, list[Node]] = {}
+    for new in graph.updates.values():
+        if new in makers:
+            due.setdefault(last_need[makers[new]], []).append(makers[new])
+    done: dict[Node, None] = {}
+    _in_order(due.get(None, []), after, done)
+    for node in graph.nodes:
+        if node.origin.phase != "update":
+            _in_order([node, *due.get(node, [])], after, done)
+    return _in_order(graph.nodes, after, done)
+
+
+def _growers_late(graph: Graph, after: dict[Node, set[Node]], order: list[Node]) -> list[Node]:
+    """An order in which what makes more bytes than it frees runs right before its first reader."""
+    position = {node: i for i, node in enumerate(order)}
+    persistent = {*graph.inputs, *graph.constants, *graph.parameters}
+    last_reader = {v: max(nodes, key=position.__getitem__) for v, nodes in graph.consumers().items()}
+    deadline: dict[Node, float] = {}  # a node runs before all that wait for it
+    for node in reversed(order):
+        latest = deadline.get(node, float(len(order)))
+        freed = sum(v.type.nbytes for v in dict.fromkeys(node.inputs) if v not in persistent and last_reader[v] is node)
+        grows = sum(v.type.nbytes for v in node.outputs) > freed
+        deadline[node] = latest if grows and latest < len(order) else min(float(position[node]), latest)
+        for need in after[node]:
+            # A little earlier than the node itself; positions are integers, so chains stay in order.
+            deadline[need] = min(deadline.get(need, float(len(order))), deadline[node] - 1e-6)
+    return sorted(order, key=lambda n: (deadline[n], position[n]))

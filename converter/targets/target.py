@@ -25,6 +25,7 @@ class Target:
         per_mac: cost of one multiply-accumulate by form, in the table's own unit.
         per_byte: cost of one byte read or written by form, in the same unit.
         per_operator: cost of dispatching one operator, in the same unit.
+        lanes: columns that the kernel of a matrix product computes at once.
     """
 
     name: str
@@ -32,13 +33,18 @@ class Target:
     per_mac: Mapping[str, float]
     per_byte: Mapping[str, float]
     per_operator: float
+    lanes: int
 
     def macs(self, form: str, count: int) -> float:
         """Cost of an operator of `count` multiply-accumulates in a form."""
         return self.per_mac[form] * count + self.per_operator
 
+    def product(self, rows: int, columns: int) -> float:
+        """Cost of a BATCH_MATMUL of `rows` (and depth) by `columns`; its kernels compute whole vectors of columns."""
+        return self.macs("batch_matmul", rows * -(-columns // self.lanes) * self.lanes)
+
     def moved(self, form: str, nbytes: int) -> float:
-        """Cost of operators that read and write `nbytes` in all: elementwise ones (`delegated`), or of the form named."""
+        """Cost of reading and writing `nbytes` in all by elementwise operators (`delegated`), or the form named."""
         return self.per_byte[form] * nbytes + self.per_operator if nbytes else 0.0
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 
 from converter.errors import UnsupportedError
-from converter.ir import Builder, Graph, Op, Shape, Value
+from converter.ir import FLOAT32, Builder, Graph, Op, Shape, Value
 from converter.targets import Target
 from converter.tflite import builtins as tfl
 
 #: Emits the builtins of one op: (context, op, *lowered operands) -> lowered output (a tuple of several).
 Rule = Callable[..., Value | tuple[Value, ...]]
+#: Elements of the largest constant that only repeats.
+MOST_ONES = 4096
+
 R = TypeVar("R", bound=Rule)
 RULES: dict[type[Op], Rule] = {}
 
@@ -59,7 +63,14 @@ class Lowering(Builder):
         return x if x.shape == tuple(shape) else self(tfl.Reshape(tuple(shape)), x)
 
     def broadcast_to(self, x: Value, shape: Shape) -> Value:
-        return x if x.shape == tuple(shape) else self(tfl.BroadcastTo(tuple(shape)), x)
+        """By a product with ones where they are few: XNNPACK repeats as it multiplies, BROADCAST_TO is slow."""
+        if x.shape == tuple(shape):
+            return x
+        padded = (1,) * (len(shape) - len(x.shape)) + x.shape
+        ones = tuple(n if m != n else 1 for m, n in zip(padded, shape, strict=True))
+        if x.dtype == FLOAT32 and len(shape) <= 4 and prod(ones) <= min(MOST_ONES, prod(shape) // 8):
+            return self(tfl.Mul(), x, self.constant(np.ones(ones, np.float32)))
+        return self(tfl.BroadcastTo(tuple(shape)), x)
 
     def transpose(self, x: Value, perm: Shape) -> Value:
         return x if tuple(perm) == tuple(range(len(perm))) else self(tfl.Transpose(tuple(perm)), x)

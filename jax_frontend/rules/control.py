@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr
@@ -49,7 +50,9 @@ def custom_vjp_call(call: Call, *values: Value) -> Result:
     arguments = values[p["num_consts"] :]
     wanted = [v.dtype.kind == "f" for v in arguments]
     forward = ClosedJaxpr(*p["fwd_jaxpr_thunk"].call_wrapped(*wanted))
-    made = [full(call.b, v, ir_type(t)) for v, t in zip(call.inline(forward, arguments), forward.out_avals, strict=True)]
+    made = [
+        full(call.b, v, ir_type(t)) for v, t in zip(call.inline(forward, arguments), forward.out_avals, strict=True)
+    ]
     outputs = made[len(made) - len(call.outputs) :]
     _, tree, forwarded = p["out_trees"]()
     # Residuals that are arguments of the function itself are not among the outputs of fwd.
@@ -103,7 +106,9 @@ def scan(call: Call, *values: Value) -> Result:
     b, p = call.b, call.params
     length, consts, carried = int(p["length"]), int(p["num_consts"]), int(p["num_carry"])
     if length > LONGEST_SCAN:
-        raise NotImportable(f"scan of more than {LONGEST_SCAN} steps", "use fewer steps, or write the loop as one array operation")
+        raise NotImportable(
+            f"scan of more than {LONGEST_SCAN} steps", "use fewer steps, or write the loop as one array operation"
+        )
     fixed, carry, rows = values[:consts], list(values[consts : consts + carried]), values[consts + carried :]
     stacked: list[list[Value]] = []
     for step in reversed(range(length)) if p["reverse"] else range(length):

@@ -62,9 +62,7 @@ def _channels_last(b: Builder, x: Value, spec: Sequence[int]) -> Value:
     return x if len(spec) == 4 else b.reshape(x, (x.shape[0], 1, *x.shape[1:]))
 
 
-def _transposed(
-    b: Builder, x: Value, w: Value, strides: Pair, padding: Padding, dilation: Pair, size: Pair
-) -> Value:
+def _transposed(b: Builder, x: Value, w: Value, strides: Pair, padding: Padding, dilation: Pair, size: Pair) -> Value:
     """A convolution over a dilated input is the input gradient of a strided one with the filter turned around."""
     reach = tuple((k - 1) * d for k, d in zip(w.shape[1:3], dilation, strict=True))
     outer: Padding = tuple((r - low, r - high) for r, (low, high) in zip(reach, padding, strict=True))  # type: ignore[assignment]

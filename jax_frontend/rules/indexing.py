@@ -62,7 +62,7 @@ def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Valu
     shape_with = (*x.shape[:axis], *batch, *((1,) if axis in kept else ()), *x.shape[axis + 1 :])
     taken = b.reshape(taken, shape_with)
     # Where each axis of `taken` belongs in the output.
-    places = [*offsets[: axis], *others, *offsets[axis:]]
+    places = [*offsets[:axis], *others, *offsets[axis:]]
     return b.transpose(taken, tuple(int(i) for i in np.argsort(places)))
 
 

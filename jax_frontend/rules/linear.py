@@ -37,7 +37,7 @@ def _untransposed(b: Builder, x: Value, *groups: tuple[int, ...]) -> tuple[Value
     turned = b.source(x, ops.Transpose)
     if turned is None:
         return x, list(groups)
-    perm = turned.op.perm  # type: ignore[attr-defined]
+    perm = turned.op.perm
     return turned.inputs[0], [tuple(perm[a] for a in group) for group in groups]
 
 

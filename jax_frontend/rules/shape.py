@@ -107,7 +107,9 @@ def pad(call: Call, x: Value, value: Value) -> Result:
 def tile(call: Call, x: Value) -> Result:
     """Repeated whole along axes: by broadcasting along new axes of size 1."""
     repeats = [int(n) for n in call.params["reps"]]
-    spread = [n for times, size in zip(repeats, x.shape, strict=True) for n in ((times, size) if times > 1 else (size,))]
+    spread = [
+        n for times, size in zip(repeats, x.shape, strict=True) for n in ((times, size) if times > 1 else (size,))
+    ]
     new = [n for times, size in zip(repeats, x.shape, strict=True) for n in ((1, size) if times > 1 else (size,))]
     repeated = call.b.broadcast_to(call.b.reshape(x, tuple(new)), tuple(spread))
     return call.b.reshape(repeated, call.output.shape)

@@ -33,9 +33,7 @@ def _pooling(name: str, pool: type[ops.MaxPool2D] | type[ops.SumPool2D], negated
         perm = (*outer, *axes, *channels)
         moved = b.transpose(x, perm)
         spatial = (1,) * (2 - len(axes)) + tuple(x.shape[a] for a in axes)
-        image = b.reshape(
-            moved, (prod(x.shape[a] for a in outer), *spatial, prod(x.shape[a] for a in channels))
-        )
+        image = b.reshape(moved, (prod(x.shape[a] for a in outer), *spatial, prod(x.shape[a] for a in channels)))
         pairs = [(window[a], strides[a], padding[a]) for a in axes]
         pairs = [(1, 1, (0, 0))] * (2 - len(axes)) + pairs
         sizes, steps, pads = zip(*pairs, strict=True)

@@ -35,7 +35,7 @@ from converter.tflite.lower import Lowering
 
 COUNTER = Path(__file__).resolve().parents[1] / "arm64" / "count_model.py"
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
-NO_TARGET = Target("none", "", {}, {}, 0)
+NO_TARGET = Target("none", "", {}, {}, 0, 1)
 
 
 @dataclass(frozen=True)

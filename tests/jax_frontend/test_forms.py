@@ -137,7 +137,7 @@ FORMS: dict[str, Written] = {
         lambda x: (x - _mean(x)) * (1 / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)),
         lambda x: (x - x.mean(-1)[..., None]) / jnp.sqrt(x.var(-1)[..., None] + 1e-5),
         lambda x: (x - _mean(x)) / jnp.sqrt(jnp.mean(x * x, -1)[..., None] - jnp.square(_mean(x)) + 1e-5),
-        lambda x: (x - x.sum(-1, keepdims=True) / C) / (jnp.sum((x - _mean(x)) ** 2, -1, keepdims=True) / C + 1e-5) ** 0.5,
+        lambda x: (x - x.sum(-1, keepdims=True) / C) / (jnp.sum((x - _mean(x)) ** 2, -1)[..., None] / C + 1e-5) ** 0.5,
     ],
     "RMSNorm(epsilon=1e-05)": [
         lambda x: nn.RMSNorm(1e-5, use_scale=False).apply({}, x),
@@ -230,7 +230,8 @@ def keras_forms() -> list[tuple[str, Callable]]:
     ]
 
 
-def test_keras_ways() -> None:
+def test_keras_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # read when Keras is first imported
     import keras
 
     if keras.backend.backend() != "jax":

@@ -123,7 +123,9 @@ def graphs(draw: st.DrawFn) -> Graph:
         elif kind == "square":
             known.append(b(ops.Mul(), x, x))
         elif kind == "norm":
-            known.append(b(ops.Sub(), x, b(ops.Mean((-1,), keepdims=draw(st.booleans())), x)) if x.shape == (N, N) else x)
+            known.append(
+                b(ops.Sub(), x, b(ops.Mean((-1,), keepdims=draw(st.booleans())), x)) if x.shape == (N, N) else x
+            )
         elif x.shape:
             known.append(b(draw(st.sampled_from(REDUCTIONS))((-1,), draw(st.booleans())), x))
     graph = b.graph
@@ -141,7 +143,9 @@ def test_raising_keeps_values_and_derivatives(graph: Graph) -> None:
             continue
         for name, value in before.items():
             made = after.get(name, np.zeros(value.shape))
-            np.testing.assert_allclose(made, value, rtol=1e-4, atol=1e-6 * max(1, np.abs(value).max()), err_msg=str(graph))
+            np.testing.assert_allclose(
+                made, value, rtol=1e-4, atol=1e-6 * max(1, np.abs(value).max()), err_msg=str(graph)
+            )
 
 
 def test_a_training_step_has_no_leaky_relu() -> None:
@@ -152,5 +156,7 @@ def test_a_training_step_has_no_leaky_relu() -> None:
 
     program = trace_optimizer(optax.adamw(1.0), {"w": np.ones((N, N), np.float32)})
     assert not FORMS & set(op_names(program.graph))
-    model = jax_frontend.Model(lambda p, x: jnp.tanh(x @ p["w"]) + 1e-6, {"w": X}, [jax.ShapeDtypeStruct((1, N), "float32")])
+    model = jax_frontend.Model(
+        lambda p, x: jnp.tanh(x @ p["w"]) + 1e-6, {"w": X}, [jax.ShapeDtypeStruct((1, N), "float32")]
+    )
     assert not FORMS & set(op_names(jax_frontend.trace(model, 2)))

@@ -136,6 +136,14 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
             joined = c(tfl.Concatenation(1), *grads)
         return c.reshape(joined, (filters, *op.kernel, channels))
 
+    def by_patches() -> Value:
+        """One product with what all filter positions meet, side by side: better than many narrow ones."""
+        padded = pad_explicitly(c, x, op.padding)
+        taps = [tap(c, padded, op, dy.shape[1:3], i, j) for i, j in np.ndindex(*op.kernel)]
+        patches = c.reshape(c(tfl.Concatenation(3), *taps), (outputs, len(taps) * channels))
+        grad = c(tfl.BatchMatmul(True, False), c.reshape(dy, (outputs, filters)), patches)
+        return c.reshape(grad, (filters, *op.kernel, channels))
+
     def by_conv() -> Value:
         """A convolution of x with dy, batch and channels exchanged: its output positions are the filter's."""
         padded = pad_explicitly(c, x, op.padding)
@@ -143,15 +151,17 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
         grad = c(tfl.Conv2D(op.dilation, "VALID", op.strides), image, kernel, _zero_bias(c, filters))
         return c.transpose(c(tfl.Slice((0, 0, 0, 0), (channels, *op.kernel, filters)), grad), (3, 1, 2, 0))
 
-    sliced = 2 * prod(op.kernel) * outputs * channels * 4 if op.kernel != (1, 1) or op.strides != (1, 1) else 0
-    taps = c.target.macs("batch_matmul", macs) + c.target.moved("delegated", sliced)
+    count = prod(op.kernel)
+    sliced = c.target.moved("delegated", 2 * count * outputs * channels * 4 if count > 1 or op.strides != (1, 1) else 0)
     exchanged = c.target.moved("transpose", 2 * (x.type.nbytes + dy.type.nbytes))
-    return c.cheapest(
-        {
-            by_taps: taps + 2 * prod(op.kernel) * c.target.per_operator,
-            by_conv: c.target.macs("conv.runtime", macs) + exchanged,
-        }
-    )
+    turned = c.target.moved("transpose", 2 * dy.type.nbytes)
+    forms = {
+        by_taps: count * (c.target.product(outputs * filters, channels) + turned) + sliced,
+        by_conv: c.target.macs("conv.runtime", macs) + exchanged,
+    }
+    if count > 1:
+        forms[by_patches] = c.target.product(outputs * filters, count * channels) + turned + 2 * sliced
+    return c.cheapest(forms)
 
 
 @lowers(ops.DepthwiseConv2D)
@@ -167,13 +177,40 @@ def _depthwise(c: Lowering, op: ops.Windowed, x: Value, w: Value) -> Value:
 @lowers(ops.DepthwiseInputGrad)
 def depthwise_input_grad(c: Lowering, op: ops.DepthwiseInputGrad, dy: Value, w: Value) -> Value:
     """A depthwise convolution of the spread-out cotangent with the filter turned around."""
-    array = c.array(w)
-    if array is None:
-        turned = c(tfl.ReverseV2((2,)), c(tfl.ReverseV2((1,)), w))
-    else:
-        turned = c.constant(array[:, ::-1, ::-1], name=w.name)
+    stride = op.strides[0]
+    if op.strides == (stride, stride) != (1, 1) and op.dilation == (1, 1) and min(w.shape[1:3]) >= stride:
+        return _by_phases(c, op, dy, w)
     dy, padding = backward_padding(c, op, dy, w.shape[1:3])
-    return _depthwise(c, ops.DepthwiseConv2D((1, 1), padding, op.dilation), dy, turned)
+    return _depthwise(c, ops.DepthwiseConv2D((1, 1), padding, op.dilation), dy, _filter_part(c, w, (0, 0), 1))
+
+
+def _by_phases(c: Lowering, op: ops.DepthwiseInputGrad, dy: Value, w: Value) -> Value:
+    """Stride s: s*s small convolutions, one for each position of a pixel in its block, and DEPTH_TO_SPACE.
+
+    A pixel u = m s + r of the padded input meets the filter rows r, r + s, ... only; spreading dy out instead would
+    multiply mostly by zeros.
+    """
+    stride = op.strides[0]
+    blocks = tuple(-(-(n + low) // stride) for n, (low, _) in zip(op.size, op.padding, strict=True))
+    parts = []
+    for phase in np.ndindex(stride, stride):
+        part = _filter_part(c, w, phase, stride)
+        around = tuple((k - 1, m - n) for k, m, n in zip(part.shape[1:3], blocks, dy.shape[1:3], strict=True))
+        parts.append(_depthwise(c, ops.DepthwiseConv2D((1, 1), (around[0], around[1])), dy, part))
+    return crop(c, c(tfl.DepthToSpace(stride), c(tfl.Concatenation(3), *parts)), op.padding, op.size)
+
+
+def _filter_part(c: Lowering, w: Value, phase: tuple[int, ...], stride: int) -> Value:
+    """Every stride-th row and column of a depthwise filter from `phase` on, turned around."""
+    array, (row, column) = c.array(w), phase
+    if array is not None:
+        part = array[:, row::stride, column::stride][:, ::-1, ::-1]
+        return c.constant(np.ascontiguousarray(part), name=w.name)
+    if stride > 1:
+        w = c(tfl.StridedSlice((0, row, column, 0), w.shape, (1, stride, stride, 1)), w)
+    for axis in (1, 2):
+        w = w if w.shape[axis] == 1 else c(tfl.ReverseV2((axis,)), w)
+    return w
 
 
 @lowers(ops.DepthwiseFilterGrad)

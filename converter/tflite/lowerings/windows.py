@@ -54,12 +54,23 @@ def crop(c: Lowering, x: Value, padding: ops.Padding, size: Shape) -> Value:
 
 def tap(c: Lowering, padded: Value, op: ops.Windowed, outputs: Shape, i: int, j: int) -> Value:
     """What filter position (i, j) meets: [N, *outputs, C]."""
-    begin = (0, i * op.dilation[0], j * op.dilation[1], 0)
-    size = (padded.shape[0], *outputs, padded.shape[3])
+    row, column = i * op.dilation[0], j * op.dilation[1]
+    channels, stride = padded.shape[3], op.strides[0]
+    size = (padded.shape[0], *outputs, channels)
     if size == padded.shape:
         return padded
     if op.strides == (1, 1):
-        return c(tfl.Slice(begin, size), padded)
-    strides = (1, *op.strides, 1)
+        return c(tfl.Slice((0, row, column, 0), size), padded)
+    if stride == op.strides[1]:
+        # Every stride-th row is a plain slice of the image folded into channels; XNNPACK has no STRIDED_SLICE.
+        phase = (row % stride) * stride + column % stride
+        return c(tfl.Slice((0, row // stride, column // stride, phase * channels), size), fold(c, padded, stride))
+    begin, strides = (0, row, column, 0), (1, *op.strides, 1)
     ends = tuple(b + (n - 1) * s + 1 for b, n, s in zip(begin, size, strides, strict=True))
     return c(tfl.StridedSlice(begin, ends, strides), padded)
+
+
+def fold(c: Lowering, x: Value, block: int) -> Value:
+    """SPACE_TO_DEPTH, with zeros behind where the blocks do not fill the image."""
+    missing = tuple((0, -n % block) for n in x.shape[1:3])
+    return c(tfl.SpaceToDepth(block), pad_explicitly(c, x, (missing[0], missing[1])))

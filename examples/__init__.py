@@ -1,0 +1,89 @@
+"""Models to build without writing any: `python -m converter build digits-cnn`.
+
+Each example is a module with `build(**options)`, which makes the model, and `sample_batch(batch, seed, **options)`,
+which makes inputs and targets that fit it. Nothing but this table is imported until one of them is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DEFAULT", "EXAMPLES", "Example"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A built-in model.
+
+    Attributes:
+        name: what the command line calls it.
+        description: one line.
+        sparse: the recommended sparse update scheme of the default model: rules, or a scheme's name.
+        loss: the loss that its output is meant for.
+    """
+
+    name: str
+    description: str
+    sparse: str | Mapping[str, float | str]
+    loss: str = "sparse_categorical_crossentropy"
+
+    @property
+    def module(self) -> str:
+        """The module that holds it."""
+        return f"{__name__}.{self.name.replace('-', '_')}"
+
+    def build(self, **options: Any) -> Any:
+        """The model: a `keras.Model` or a `jax_frontend.Model`; the same options give the same weights.
+
+        Raises:
+            UsageError: a library that this example needs is not installed.
+        """
+        return import_module(self.module).build(**options)
+
+    def sample_batch(self, batch: int, seed: int = 0, **options: Any) -> tuple[np.ndarray, ...]:
+        """(inputs..., y) for a model built with the same options; classes can be told apart, so training lowers the loss."""
+        return import_module(self.module).sample_batch(batch, seed, **options)
+
+
+_ALL = (
+    Example(
+        "digits-cnn",
+        "a convolutional net that reads handwritten digits, pretrained in seconds (Keras)",
+        {"conv_2/kernel": 0.25, "conv_3/kernel": 1, "conv_[23]/bias": 1, "classifier/*": 1},
+    ),
+    Example(
+        "mlp",
+        "a multi-layer perceptron (plain JAX)",
+        {"layers/1/w": 0.5, "layers/[12]/b": 1, "layers/2/w": 1},
+    ),
+    Example(
+        "lenet",
+        "a LeNet-like convolutional net with max-pooling (plain JAX)",
+        {"conv2/w": 0.5, "conv2/b": 1, "fc1/w": 0.25, "fc[123]/b": 1, "fc3/w": 1},
+    ),
+    Example(
+        "mobilenetv2",
+        "MobileNetV2 of keras.applications, untrained; the first 1x1 of the last 7 blocks is its sparse scheme",
+        {"block_1[0-6]_expand/kernel": 1, "block_1[0-6]_*BN/beta": 1, "predictions/*": 1},
+    ),
+    Example(
+        "flax-cnn",
+        "a residual convolutional net with batch normalization (Flax)",
+        {"Block_1/Conv_0/kernel": 0.5, "Block_[12]/BatchNorm_?/bias": 1, "Block_2/Conv_0/kernel": 1, "Dense_0/*": 1},
+    ),
+    Example(
+        "encoder",
+        "a BERT-like text encoder with a classifier (plain JAX)",
+        {"layers/1/*": "bias", "layers/1/attention/value/w": 1, "layers/1/ffn/in/w": 0.5, "classifier/*": 1},
+    ),
+)
+
+EXAMPLES: dict[str, Example] = {example.name: example for example in _ALL}
+
+#: The model when none is named.
+DEFAULT = "digits-cnn"

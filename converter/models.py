@@ -40,7 +40,7 @@ def import_model(model: Any, batch: int) -> Source:
     if module == "jax_frontend":
         import jax_frontend
 
-        return Source(jax_frontend.trace(model, batch), getattr(model.apply, "__name__", "model"), model.layers)
+        return Source(jax_frontend.trace(model, batch), model.name, model.layers)
     raise UsageError(
         f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
         "pass a keras.Model, the path of a .keras file, or a jax_frontend.Model"

@@ -117,7 +117,10 @@ def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Gra
 
     for layout in (absorb_layout, Graph.copy):
         selected = specialize(select(layout(forward), rows))
-        rule = trace_optimizer(optimizer, {p.name: p.value for p in selected.parameters.values()})
+        parameters = selected.parameters.values()
+        rule = trace_optimizer(
+            optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}
+        )
         if rule.layout_invariant:
             break
     return selected, rule

@@ -6,6 +6,7 @@ which makes inputs and targets that fit it. Nothing but this table is imported u
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from converter.errors import UsageError
+from converter.sparse.scheme import Grant
+
 __all__ = ["DEFAULT", "EXAMPLES", "Example"]
+
+# Before any example imports Keras; where the person has chosen another backend, the examples run on that.
+os.environ.setdefault("KERAS_BACKEND", "jax")
 
 
 @dataclass(frozen=True)
@@ -23,19 +30,14 @@ class Example:
     Attributes:
         name: what the command line calls it.
         description: one line.
-        sparse: the recommended sparse update scheme of the default model: rules, or a scheme's name.
+        sparse: rules of the recommended sparse update scheme, for the model of `build()`.
         loss: the loss that its output is meant for.
     """
 
     name: str
     description: str
-    sparse: str | Mapping[str, float | str]
+    sparse: Mapping[str, Grant]
     loss: str = "sparse_categorical_crossentropy"
-
-    @property
-    def module(self) -> str:
-        """The module that holds it."""
-        return f"{__name__}.{self.name.replace('-', '_')}"
 
     def build(self, **options: Any) -> Any:
         """The model: a `keras.Model` or a `jax_frontend.Model`; the same options give the same weights.
@@ -43,11 +45,18 @@ class Example:
         Raises:
             UsageError: a library that this example needs is not installed.
         """
-        return import_module(self.module).build(**options)
+        return self._module().build(**options)
 
     def sample_batch(self, batch: int, seed: int = 0, **options: Any) -> tuple[np.ndarray, ...]:
-        """(inputs..., y) for a model built with the same options; classes can be told apart, so training lowers the loss."""
-        return import_module(self.module).sample_batch(batch, seed, **options)
+        """(inputs..., y) for a model built with the same options. The classes differ: training lowers the loss."""
+        return self._module().sample_batch(batch, seed, **options)
+
+    def _module(self) -> Any:
+        try:
+            return import_module(f"{__name__}.{self.name.replace('-', '_')}")
+        except ModuleNotFoundError as error:
+            package = str(error.name).partition(".")[0].replace("sklearn", "scikit-learn")
+            raise UsageError(f"the example {self.name} needs {package}: pip install {package}") from error
 
 
 _ALL = (

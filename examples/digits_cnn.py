@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 
 from examples.digits import augmented, load
-from examples.libraries import library
 
 #: Of the pretraining. A few photo negatives: enough for light ink to be nothing strange, too few to be good at it.
 NEGATIVES = 0.01
@@ -23,11 +23,7 @@ def build(pretrained: bool = True, seed: int = 0) -> Any:
     Args:
         pretrained: trained on the digits' pretraining split (the same weights each time), else fresh.
         seed: of the weights.
-
-    Raises:
-        UsageError: Keras or scikit-learn is not installed.
     """
-    keras = library("keras")
 
     def conv(x: Any, index: int, filters: int) -> Any:
         initializer = keras.initializers.HeNormal(seed=seed + index)
@@ -49,7 +45,6 @@ def build(pretrained: bool = True, seed: int = 0) -> Any:
 
 
 def _pretrain(model: Any, seed: int) -> None:
-    keras = library("keras")
     digits = augmented(load()[0], COPIES, NEGATIVES, seed)
     steps = EPOCHS * (len(digits.y) // BATCH)
     schedule = keras.optimizers.schedules.PolynomialDecay(LEARNING_RATE, steps, LEARNING_RATE / 100)

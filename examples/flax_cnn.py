@@ -11,15 +11,45 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 import jax_frontend
-from examples.libraries import library
 from examples.synthetic import clusters
 
 
+class Block(nn.Module):
+    """Two convolutions and a shortcut; half the size."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        """float32 [B, H, W, C] -> [B, H/2, W/2, width]."""
+        norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.0)
+        y = nn.Conv(self.width, (3, 3), strides=(2, 2), use_bias=False)(x)
+        y = nn.relu(norm()(y))
+        y = norm()(nn.Conv(self.width, (3, 3), use_bias=False)(y))
+        shortcut = nn.Conv(self.width, (1, 1), use_bias=False)(nn.avg_pool(x, (2, 2), strides=(2, 2)))
+        return nn.relu(y + shortcut)
+
+
+class Network(nn.Module):
+    """Three blocks, each twice as wide as the one before, and a classifier."""
+
+    width: int
+    classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        """float32 [B, H, W, C] -> logits [B, classes]."""
+        for doublings in range(3):
+            x = Block(self.width << doublings)(x, train)
+        return nn.Dense(self.classes)(x.mean(axis=(1, 2)))
+
+
 def build(size: int = 16, channels: int = 3, width: int = 16, classes: int = 10, seed: int = 0) -> jax_frontend.Model:
-    """float32 [B, size, size, channels] -> logits [B, classes]; three blocks, each of half the size and twice the width."""
-    net = _network(width, classes)
+    """float32 [B, size, size, channels] -> logits [B, classes]; `size` is a multiple of 8, `width` that of block 0."""
+    net = Network(width, classes)
     x = jnp.asarray(sample_batch(16, seed, size, channels, classes)[0])
     variables = net.init(jax.random.key(seed), x, train=False)
     # The statistics of one batch, as if the net had been trained.
@@ -30,32 +60,6 @@ def build(size: int = 16, channels: int = 3, width: int = 16, classes: int = 10,
 
     inputs = [jax.ShapeDtypeStruct((1, size, size, channels), np.float32)]
     return jax_frontend.Model(flax_cnn, variables["params"], inputs, ["Block_0", "Block_1", "Block_2", "Dense_0"])
-
-
-def _network(width: int, classes: int) -> Any:
-    """The `flax.linen.Module`."""
-    nn = library("flax.linen")
-
-    class Block(nn.Module):
-        width: int
-
-        @nn.compact
-        def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-            norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.0)
-            y = nn.Conv(self.width, (3, 3), strides=(2, 2), use_bias=False)(x)
-            y = nn.relu(norm()(y))
-            y = norm()(nn.Conv(self.width, (3, 3), use_bias=False)(y))
-            shortcut = nn.Conv(self.width, (1, 1), use_bias=False)(nn.avg_pool(x, (2, 2), strides=(2, 2)))
-            return nn.relu(y + shortcut)
-
-    class Network(nn.Module):
-        @nn.compact
-        def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-            for doubling in range(3):
-                x = Block(width << doubling)(x, train)
-            return nn.Dense(classes)(x.mean(axis=(1, 2)))
-
-    return Network()
 
 
 def sample_batch(

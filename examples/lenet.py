@@ -29,7 +29,9 @@ def build(size: int = 28, channels: int = 1, classes: int = 10, seed: int = 0) -
         "fc2": layer(120, 84),
         "fc3": layer(84, classes),
     }
-    return jax_frontend.Model(lenet, params, [jax.ShapeDtypeStruct((1, size, size, channels), np.float32)], list(params))
+    return jax_frontend.Model(
+        lenet, params, [jax.ShapeDtypeStruct((1, size, size, channels), np.float32)], list(params)
+    )
 
 
 def lenet(params: Any, x: jax.Array) -> jax.Array:
@@ -43,7 +45,10 @@ def lenet(params: Any, x: jax.Array) -> jax.Array:
 
 
 def _conv(layer: Any, x: jax.Array, padding: str) -> jax.Array:
-    return lax.conv_general_dilated(x, layer["w"], (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")) + layer["b"]
+    return (
+        lax.conv_general_dilated(x, layer["w"], (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        + layer["b"]
+    )
 
 
 def _max_pool(x: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ def build(sizes: Sequence[int] = SIZES, seed: int = 0) -> jax_frontend.Model:
             "w": rng.standard_normal((inside, outside), np.float32) * np.float32(np.sqrt(2 / inside)),
             "b": np.zeros(outside, np.float32),
         }
-        for inside, outside in zip(sizes, sizes[1:], strict=False)
+        for inside, outside in pairwise(sizes)
     ]
     inputs = [jax.ShapeDtypeStruct((1, sizes[0]), np.float32)]
     blocks = [f"layers/{i}" for i in range(len(layers))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 
-from examples.libraries import library
 from examples.synthetic import clusters
 
 
@@ -19,7 +19,6 @@ def build(alpha: float = 0.35, size: int = 96, classes: int = 10, seed: int = 0)
         classes: number of classes.
         seed: of the weights.
     """
-    keras = library("keras")
     model = keras.applications.MobileNetV2(
         (size, size, 3), alpha=alpha, weights=None, classes=classes, classifier_activation=None
     )
@@ -36,8 +35,8 @@ def _weight(path: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     match path.rpartition("/")[2]:
         case "kernel" if len(shape) == 4:
             fan_in = shape[0] * shape[1] * (1 if "depthwise" in path else shape[2])
-            # Half of the signal is lost where a relu6 follows, and nothing after a projection.
-            gain = 0.3 if "project" in path else 2
+            # A relu6 cuts half of the signal. Projections are added up along the residuals: they start small.
+            gain = 0.5 if "project" in path else 2
             return noise * np.float32(np.sqrt(gain / fan_in))
         case "kernel":
             return noise * np.float32(np.sqrt(1 / shape[0]))

@@ -56,6 +56,10 @@ _MODEL_PARTS = {
 }
 
 
+_ADVICE = 'Save the model with `model.save("model.keras")` and pass that file.'
+_AGAIN = "Save or copy it again."
+
+
 def check_path(path: Path) -> None:
     """Refuses what is no `.keras` archive at all.
 
@@ -67,16 +71,13 @@ def check_path(path: Path) -> None:
         siblings = [p.name for p in folder.iterdir()] if folder.is_dir() else []
         raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}")
     if path.is_dir():
-        kind = "a TensorFlow SavedModel" if (path / "saved_model.pb").exists() else "a directory"
-        raise UsageError(f"{path} is {kind}. {_ADVICE}")
+        found = "a TensorFlow SavedModel" if (path / "saved_model.pb").exists() else "a directory"
+        raise UsageError(f"{path} is {found}. {_ADVICE}")
     kind = _OTHER_FORMATS.get(path.suffix.lower()) or _kind_by_content(path)
     if kind:
         raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE}")
     if path.suffix != ".keras":
         raise UsageError(f"{path} has no .keras suffix. {_ADVICE}")
-
-
-_ADVICE = 'Save the model with `model.save("model.keras")` and pass that file.'
 
 
 def check_archive(path: Path) -> dict[str, Any]:
@@ -88,23 +89,13 @@ def check_archive(path: Path) -> dict[str, Any]:
     """
     check_path(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            _check_members(archive, path)
-            broken = archive.testzip()
-            if broken is not None:
-                raise UsageError(f"{path} is corrupt: the checksum of its member {broken!r} is wrong. {_AGAIN}")
-            config = json.loads(archive.read(CONFIG).decode("utf-8"))
+        config = json.loads(_read_config(path).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: its {CONFIG} is not valid: {error}. {_AGAIN}") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError) as error:
-        raise UsageError(f"{path} is no .keras archive, or it is truncated: {error}. {_AGAIN}") from None
     if not isinstance(config, dict) or "class_name" not in config:
         raise UsageError(f"{path}: its {CONFIG} describes no model. {_AGAIN}")
     check_config(config, str(path))
     return config
-
-
-_AGAIN = "Save or copy it again."
 
 
 def check_config(config: dict[str, Any], where: str) -> None:
@@ -125,9 +116,27 @@ def check_config(config: dict[str, Any], where: str) -> None:
 
 
 def _kind_by_content(path: Path) -> str | None:
-    with path.open("rb") as file:
-        head = file.read(8)
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _read_config(path: Path) -> bytes:
+    """The config of an archive whose members are all intact."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_members(archive, path)
+            broken = archive.testzip()
+            if broken is not None:
+                raise UsageError(f"{path} is corrupt: the checksum of its member {broken!r} is wrong. {_AGAIN}")
+            return archive.read(CONFIG)
+    except UsageError:
+        raise
+    except Exception as error:  # on damaged bytes zipfile and its decompressors raise errors of many kinds
+        raise UsageError(f"{path} is no .keras archive, or it is truncated: {error}. {_AGAIN}") from None
 
 
 def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
@@ -181,11 +190,11 @@ def _refusal(item: dict[str, Any]) -> str | None:
     name, module, registered = (item.get(key) for key in ("class_name", "module", "registered_name"))
     if not isinstance(name, str):
         return None
-    if isinstance(registered, str) and _is_registered(registered):
-        return None
     shown = str(item.get("config")) if name == "function" else name
     if name in _CODE_LAYERS:
         return f"{_CODE_LAYERS[name]}; nothing of it would run on a phone"
+    if isinstance(registered, str) and _is_registered(registered):
+        return None
     if module is None:
         custom = isinstance(registered, str) and registered not in (name, "")
         return _unknown(registered) if custom or (registered == name and "module" in item) else None

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import jax_frontend
-from converter.errors import NumericError, PocketuneError, UsageError
+from converter.errors import NumericError, UsageError
 from converter.ir import Graph
 from keras_frontend.archive import check_archive
 
@@ -25,12 +25,14 @@ def load(path: Path) -> Any:
         UnsupportedError: it holds code.
     """
     check_archive(path)
-    import keras
-
+    try:
+        import keras
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{path} is a Keras model, and Keras is not installed: pip install 'pocketune[keras]'"
+        ) from None
     try:
         return keras.saving.load_model(path, compile=False, safe_mode=True)
-    except PocketuneError:
-        raise
     except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UsageError(f"Keras {keras.__version__} cannot load {path}: {reason}") from error
@@ -104,7 +106,7 @@ def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any
 
 
 def input_names(model: Any) -> list[str]:
-    """Names of the inputs: those of `keras.Input`, or of the arguments of `call`."""
+    """Names of the inputs: those of `keras.Input`, or of the parts of the argument of `call`."""
     if _is_functional(model):
         return [tensor.name for tensor in model.inputs]
     flat = jax.tree_util.tree_flatten_with_path(_built_shape(model), is_leaf=_is_shape)[0]

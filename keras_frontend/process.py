@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import converter.errors as errors
 from converter.ir import Graph
@@ -35,8 +34,8 @@ def trace_in_child(request: Request) -> Graph:
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         asked, answered = Path(folder) / "request", Path(folder) / "graph"
         asked.write_bytes(pickle.dumps(request))
-        ran = subprocess.run(
-            [sys.executable, "-m", "keras_frontend.process", str(asked), str(answered)],
+        ran = subprocess.run(  # noqa: S603 (this interpreter, on files of our own)
+            [sys.executable, "-m", "keras_frontend.child", str(asked), str(answered)],
             env=os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(_import_path())},
             capture_output=True,
             text=True,
@@ -44,7 +43,7 @@ def trace_in_child(request: Request) -> Graph:
         )
         if not answered.exists():
             raise RuntimeError(f"the process that traces the Keras model on JAX failed:\n{ran.stderr[-4000:]}")
-        kind, content = pickle.loads(answered.read_bytes())  # written by our own child in a folder of our own
+        kind, content = pickle.loads(answered.read_bytes())  # noqa: S301 (our child wrote it, in a folder of our own)
     if kind != "graph":
         raise getattr(errors, kind)(content)
     return content
@@ -53,25 +52,3 @@ def trace_in_child(request: Request) -> Graph:
 def _import_path() -> list[str]:
     here = str(Path(__file__).resolve().parent.parent)
     return [here, *(entry for entry in sys.path if entry)]
-
-
-def _answer(request: Request) -> tuple[str, Any]:
-    from keras_frontend.importer import trace_archive
-
-    try:
-        return "graph", trace_archive(*request)
-    except errors.PocketuneError as error:
-        return type(error).__name__, str(error)
-
-
-def main(asked: Path, answered: Path) -> None:
-    """The child's side of `trace_in_child`."""
-    answer = pickle.dumps(_answer(pickle.loads(asked.read_bytes())))
-    # In place at once: the parent takes the file's existence for a whole answer.
-    written = answered.with_suffix(".part")
-    written.write_bytes(answer)
-    written.rename(answered)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

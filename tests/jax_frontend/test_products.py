@@ -91,7 +91,9 @@ def test_convolutions_of_all_layouts(data: st.DataObject) -> None:
     inputs, features = 4, groups * integers(1, 2)
     size = [integers(5, 7) for _ in range(spatial)]
     kernel = [integers(1, 3) for _ in range(spatial)]
-    layout = data.draw(st.sampled_from([("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"), ("NHWC", "OIHW", "NCHW")]))
+    layout: tuple[str, ...] = data.draw(
+        st.sampled_from([("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"), ("NHWC", "OIHW", "NCHW")])
+    )
     if spatial == 1:
         layout = tuple(names.replace("H", "") for names in layout)
     extents = dict(zip("HW" if spatial == 2 else "W", zip(size, kernel, strict=True), strict=True))

@@ -44,14 +44,15 @@ def compare(optimizer: Any, steps: int = 10, tolerance: float = 2e-5) -> Graph:
     graph, rng = training_step(optimizer), np.random.default_rng(1)
     tx = resolve(optimizer)
     tree = tree_of({name: jnp.asarray(a, jnp.float32) for name, a in PARAMETERS.items()})
-    state, stored = tx.init(tree), {}
+    state = tx.init(tree)
+    stored: dict[str, np.ndarray] = {}
     update = jax.jit(tx.update, compiler_options={"xla_backend_optimization_level": 0})
     for rate in RATES[:steps]:
         gradients = {name: (rng.standard_normal(a.shape) * 2).astype(np.float32) for name, a in PARAMETERS.items()}
         updates, state = update(tree_of(gradients), state, tree)
         tree = jax.tree.map(lambda p, u, rate=rate: p + jnp.float32(rate) * u, tree, updates)
         fed = {f"gradient of {name}": a for name, a in gradients.items()}
-        stored = evaluate(graph, {**fed, "learning_rate": np.float32([rate])}, **stored)[1]
+        stored = evaluate(graph, {**fed, "learning_rate": np.array([rate])}, **stored)[1]
     expected = {"/".join(str(getattr(k, "key", getattr(k, "idx", k))) for k in path): leaf
                 for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}  # fmt: skip
     assert set(expected) == set(PARAMETERS)
@@ -126,7 +127,7 @@ def test_the_state_is_float32_and_of_rank_one_at_least() -> None:
 def test_a_learning_rate_of_zero_moves_nothing() -> None:
     graph = training_step("adam")
     fed = {f"gradient of {name}": np.ones(a.shape) for name, a in PARAMETERS.items()}
-    after = evaluate(graph, {**fed, "learning_rate": np.float32([0])})[1]
+    after = evaluate(graph, {**fed, "learning_rate": np.zeros(1)})[1]
     for name, array in PARAMETERS.items():
         np.testing.assert_array_equal(after[name], array.astype(np.float32))
 

@@ -1,0 +1,34 @@
+"""The child's side of `keras_frontend.process`: a process in which Keras runs on JAX."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+from converter.errors import PocketuneError
+from keras_frontend.importer import trace_archive
+from keras_frontend.process import Request
+
+
+def answer(request: Request) -> tuple[str, Any]:
+    """("graph", the graph), or the class and the message of the error."""
+    try:
+        return "graph", trace_archive(*request)
+    except PocketuneError as error:
+        return type(error).__name__, str(error)
+
+
+def main(asked: Path, answered: Path) -> None:
+    """Reads the request, writes the answer."""
+    request: Request = pickle.loads(asked.read_bytes())  # noqa: S301 (our parent wrote it, in a folder of its own)
+    content = pickle.dumps(answer(request))
+    # In place at once: the parent takes the file's existence for a whole answer.
+    written = answered.with_suffix(".part")
+    written.write_bytes(content)
+    written.rename(answered)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,53 @@
+"""The models of the training tests: small versions of the built-in examples, and what trains of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from examples import EXAMPLES
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model at a size that trains in seconds.
+
+    Attributes:
+        example: name in `examples.EXAMPLES`.
+        options: for its `build` and `sample_batch`.
+        learning_rate: for SGD and AdamW: large enough that the weights move by far more than the tolerance, small enough
+            that rounding errors do not grow.
+        symmetric: ends of names of parameters whose gradient is zero in exact arithmetic: they hold rounding errors.
+    """
+
+    example: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: Mapping[str, float] = field(default_factory=lambda: {"sgd": 0.05, "adamw": 1e-3})
+    symmetric: tuple[str, ...] = ()
+
+    @cache  # noqa: B019  the cases live as long as the tests
+    def model(self) -> Any:
+        return EXAMPLES[self.example].build(**self.options)
+
+    def batch(self, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        x, y = EXAMPLES[self.example].sample_batch(rows, seed, **self.options)
+        return x, y
+
+    def update(self, kind: str) -> Any:
+        return EXAMPLES[self.example].sparse if kind == "sparse" else kind
+
+    def __hash__(self) -> int:
+        return hash((self.example, *self.options.items()))
+
+
+GENTLE = {"sgd": 2e-3, "adamw": 2e-4}
+CASES = {
+    "mlp": Case("mlp"),
+    "lenet": Case("lenet"),
+    "mobilenetv2-0.35": Case("mobilenetv2", {"alpha": 0.35, "size": 32}, GENTLE),
+    "mobilenetv2-1.0": Case("mobilenetv2", {"alpha": 1.0, "size": 32}, GENTLE),
+    "flax-cnn": Case("flax-cnn"),
+    "encoder": Case("encoder", {"width": 32, "length": 16, "vocabulary": 50}, symmetric=("/key/b",)),
+}

@@ -157,5 +157,9 @@ def training_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
 
 def finish(graph: Graph, target: Target) -> Graph:
     """Lowered, fused and scheduled."""
-    lowered = merge_common_subexpressions(fold_constants(lower(graph, target)))
-    return schedule(fuse(lowered), lambda ordered: plan(with_variables(ordered)).size)
+    return schedule(to_builtins(graph, target), lambda ordered: plan(with_variables(ordered)).size)
+
+
+def to_builtins(graph: Graph, target: Target) -> Graph:
+    """Lowered and fused, in program order."""
+    return fuse(merge_common_subexpressions(fold_constants(lower(graph, target))))

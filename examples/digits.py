@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.datasets import load_digits
 
-
 #: Images to pretrain on; the rest, 697 images, no model has seen before it meets a person.
 PRETRAINING = 1100
 

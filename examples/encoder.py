@@ -49,7 +49,9 @@ def build(
 
     def layer() -> dict[str, Any]:
         return {
-            "attention": {part: dense(width, width) for part in ("query", "key", "value", "out")},
+            # No bias on the keys: it adds the same to all scores of a query, which the softmax takes away again.
+            "attention": {part: dense(width, width) for part in ("query", "value", "out")}
+            | {"key": {"w": dense(width, width)["w"]}},
             "attention_norm": norm(),
             "ffn": {"in": dense(width, 4 * width), "out": dense(4 * width, width)},
             "ffn_norm": norm(),
@@ -85,11 +87,12 @@ def _encode(params: Any, ids: jax.Array, heads: int) -> jax.Array:
 def _attention(layer: Any, x: jax.Array, mask: jax.Array, heads: int) -> jax.Array:
     batch, length, width = x.shape
 
-    def split(part: str) -> jax.Array:
-        return _dense(layer[part], x).reshape(batch, length, heads, width // heads)
+    def split(states: jax.Array) -> jax.Array:
+        return states.reshape(batch, length, heads, width // heads)
 
-    scores = jnp.einsum("bqhd,bkhd->bhqk", split("query"), split("key")) / np.sqrt(width // heads)
-    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores + mask), split("value"))
+    query, key, value = split(_dense(layer["query"], x)), split(x @ layer["key"]["w"]), split(_dense(layer["value"], x))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / np.sqrt(width // heads)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores + mask), value)
     return _dense(layer["out"], mixed.reshape(batch, length, width))
 
 

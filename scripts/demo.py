@@ -81,7 +81,7 @@ def main() -> None:
     outcomes = {}
     for scheme in SCHEMES:
         say(f"{scheme}: compiling, then training with {len(PEOPLE)} people in the stock runtime")
-        update = converter.UpdateScheme("sparse", dict(example.sparse)) if scheme == "sparse" else scheme
+        update = converter.UpdateScheme("sparse", example.sparse) if scheme == "sparse" else scheme
         path = folder / f"digits-{scheme}.tflite"
         program = converter.build(model, loss=example.loss, optimizer=OPTIMIZER, update=update, batch=BATCH)
         program.write(path)

@@ -20,7 +20,9 @@ def jax_model(model: Any) -> jax_frontend.Model:
 def flat(params: Any) -> tuple[dict[str, np.ndarray], Callable[[Mapping[str, Any]], Any]]:
     """Parameters by path, and the way back."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
-    names = ["/".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path) for path, _ in leaves]
+    names = [
+        "/".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path) for path, _ in leaves
+    ]
     return (
         {name: np.asarray(leaf) for name, (_, leaf) in zip(names, leaves, strict=True)},
         lambda named: jax.tree_util.tree_unflatten(structure, [named[name] for name in names]),
@@ -48,7 +50,9 @@ class Oracle:
     def merged(self, trained: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters in full."""
         return {name: jnp.asarray(array) for name, array in self.whole.items()} | {
-            name: part if self.cut[name] is None else jnp.asarray(self.whole[name]).at[..., : self.cut[name], :].set(part)
+            name: part
+            if self.cut[name] is None
+            else jnp.asarray(self.whole[name]).at[..., : self.cut[name], :].set(part)
             for name, part in trained.items()
         }
 

@@ -17,8 +17,8 @@ class Case:
     Attributes:
         example: name in `examples.EXAMPLES`.
         options: for its `build` and `sample_batch`.
-        learning_rate: for SGD and AdamW: large enough that the weights move by far more than the tolerance, small enough
-            that rounding errors do not grow.
+        learning_rate: for SGD and AdamW: so large that the weights move by far more than the tolerance, so small that
+            rounding errors do not grow.
         symmetric: ends of names of parameters whose gradient is zero in exact arithmetic: they hold rounding errors.
     """
 

@@ -1,0 +1,92 @@
+"""Keras on another backend than JAX: a child process traces the model."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from converter.errors import NumericError
+from converter.ir import evaluate
+from keras_frontend.process import trace_in_child
+from tests.keras_frontend.models import functional, predict, randomized, samples
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Runs where Keras has the other backend; prints what it saw.
+SCRIPT = """
+import json
+import keras, numpy as np
+import converter, keras_frontend
+from converter.errors import PocketuneError
+from converter.ir import evaluate
+from tests.keras_frontend.models import Subclassed, functional, predict, randomized, samples, two_inputs
+
+seen = {"backend": keras.config.backend(), "jax": keras_frontend.runs_jax()}
+for build, specs in [
+    (functional, [((8, 8, 3), "float32")]),
+    (two_inputs, [((4, 4, 2), "float32"), ((3,), "int32")]),
+]:
+    model, arrays = randomized(build()), samples(specs)
+    graph = keras_frontend.trace(model, 3)
+    error = np.abs(evaluate(graph, arrays)[0]["output"] - predict(model, arrays)[0]).max()
+    names = {p.name: p.trainable for p in graph.parameters.values()}
+    seen[model.name] = {
+        "error": float(error),
+        "same names": set(names) == {v.path for v in model.weights},
+        "same trainable": {n for n, t in names.items() if t} == {v.path for v in model.trainable_variables},
+        "inputs": [v.name for v in graph.inputs],
+    }
+own = Subclassed(name="mine")
+own(np.zeros((1, 6), np.float32))
+for case in ("own", "to_jax_model"):
+    try:
+        keras_frontend.trace(own, 1) if case == "own" else keras_frontend.to_jax_model(model)
+    except PocketuneError as error:
+        seen[case] = [type(error).__name__, str(error)]
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_a_live_model_of_another_backend(backend: str) -> None:
+    if find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    assert (seen["backend"], seen["jax"]) == (backend, False)
+    for name, inputs in (("net", ["x"]), ("two", ["image", "tag"])):
+        assert seen[name].pop("error") < 2e-5
+        assert seen[name] == {"same names": True, "same trainable": True, "inputs": inputs}
+    kind, message = seen["own"]
+    assert kind == "UnsupportedError"
+    assert "model 'mine' cannot be loaded safely" in message
+    assert "Set KERAS_BACKEND=jax before Keras is imported." in message
+    assert seen["to_jax_model"][0] == "UsageError"
+
+
+def test_the_child_traces_a_file_under_the_names_it_is_given(tmp_path: Path) -> None:
+    model = randomized(functional())
+    model.save(tmp_path / "model.keras")
+    names = [f"mine/{v.path}" for v in model.variables]
+    graph = trace_in_child((str(tmp_path / "model.keras"), 3, [((1, 8, 8, 3), "float32")], names))
+    assert {p.name for p in graph.parameters.values()} == {f"mine/{v.path}" for v in model.weights}
+    arrays = samples([((8, 8, 3), "float32")])
+    np.testing.assert_allclose(evaluate(graph, arrays)[0]["output"], predict(model, arrays)[0], rtol=2e-5, atol=2e-5)
+
+
+def test_the_childs_error_is_the_persons(tmp_path: Path) -> None:
+    model = functional()
+    model.get_layer("head").bias.assign(np.full(5, np.inf))
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(NumericError, match="head/bias: 5 elements"):
+        trace_in_child((str(tmp_path / "model.keras"), 1, None, None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converter.models import import_model
 from converter.pipeline import build
 from converter.sparse import UpdateScheme
 
@@ -25,5 +26,7 @@ def compare_schemes(
     Raises:
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
-    programs = [build(model, update=scheme, check=False, **options) for scheme in schemes]
+    batch = options.setdefault("batch", 8)
+    source = import_model(model, batch)
+    programs = [build(source, update=scheme, check=False, **options) for scheme in schemes]
     return [{"scheme": program.manifest.update.scheme, **program.costs} for program in programs]

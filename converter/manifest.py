@@ -20,6 +20,8 @@ from converter.records import decode
 FORMAT = "pocketune/1"
 #: Names of the metadata entries of a program.
 MANIFEST, INITIAL, BASE = "pocketune.manifest", "pocketune.initial/", "pocketune.base/"
+#: Signatures that come together.
+PAIRED = (("features", "train_features"), ("train_features", "features"))
 #: No manifest is larger; a limit for readers of files that they do not trust.
 MAX_BYTES = 16 << 20
 #: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
@@ -205,8 +207,10 @@ class _Checker:
 
     def signatures(self) -> None:
         m = self.manifest
-        wanted = ["train", "evaluate", "infer"]
+        wanted = ["train"]
         wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
+        # Either both or neither.
+        wanted += [b for a, b in PAIRED if a in m.signatures]
         for name in wanted:
             if name not in m.signatures:
                 _fail(f"signatures: {name!r} is missing")
@@ -216,7 +220,11 @@ class _Checker:
             ("train", ("target", "weight", "learning_rate", "loss"), ("input",)),
             ("evaluate", ("target", "weight", "loss"), ("input",)),
             ("infer", (), ("input", "output")),
+            ("features", (), ("input", "output")),
+            ("train_features", ("target", "weight", "learning_rate", "loss"), ("input",)),
         ):
+            if name not in m.signatures:
+                continue
             roles: list[str] = [spec.role for spec in (*m.signatures[name].inputs, *m.signatures[name].outputs)]
             for role in one_each:
                 if roles.count(role) != 1:
@@ -224,12 +232,17 @@ class _Checker:
             for role in several:
                 if role not in roles:
                     _fail(f"signatures.{name}: nothing of role {role!r}")
-        for name in ("train", "evaluate"):
-            for spec in m.signatures[name].inputs:
+        for name in ("train", "evaluate", "train_features"):
+            for spec in m.signatures[name].inputs if name in m.signatures else ():
                 if spec.role in ("input", "target", "weight") and spec.shape[0] != m.batch:
                     _fail(f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and the batch is {m.batch}")
-        if len({spec.shape[0] for spec in m.signatures["infer"].taking("input")}) != 1:
-            _fail("signatures.infer: the first axes of its inputs differ")
+        for name in {"infer", "features"} & m.signatures.keys():
+            if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
+                _fail(f"signatures.{name}: the first axes of its inputs differ")
+        if "features" in m.signatures:
+            given = [(s.name, s.shape, s.dtype) for s in m.signatures["features"].giving("output")]
+            if given != [(s.name, s.shape, s.dtype) for s in m.signatures["train_features"].taking("input")]:
+                _fail("signatures.train_features: its inputs are not what features gives")
         names = set(self.state)
         moves = (
             {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}

@@ -24,10 +24,14 @@ class Source:
 def import_model(model: Any, batch: int) -> Source:
     """The forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
 
+    What was imported already is returned as it is.
+
     Raises:
         UsageError: it is none of these, or the file is not usable.
         UnsupportedError: the model holds what cannot be compiled.
     """
+    if isinstance(model, Source):
+        return model
     if isinstance(model, str | Path):
         import keras_frontend
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converter.autodiff import differentiate
 from converter.costs import costs
-from converter.errors import NumericError, UsageError
+from converter.errors import NumericError, UsageError, nearest
 from converter.ir import FLOAT32, Builder, Graph, TensorType
 from converter.losses import Loss, attach_loss
 from converter.models import Source, import_loss, import_model
@@ -22,12 +22,15 @@ from converter.passes import (
 )
 from converter.program import Program
 from converter.schedule import plan, schedule
-from converter.sparse import Row, UpdateScheme, select, update_scheme
+from converter.sparse import Row, UpdateScheme, cut_frozen_prefix, select, update_scheme
 from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.export import with_variables
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
+
+#: What a program may offer.
+SIGNATURES = ("train", "evaluate", "infer", "features")
 
 
 def build(
@@ -39,6 +42,7 @@ def build(
     target: str | Target = "litert-2",
     state: str = "variables",
     targets: Any = None,
+    signatures: Sequence[str] = ("train", "evaluate", "infer"),
     check: bool = True,
 ) -> Program:
     """Compiles a model into a training program.
@@ -54,6 +58,9 @@ def build(
         target: runtime, version and processor to choose forms for; see `converter.targets`.
         state: `variables` (the runtime keeps the weights) or `stateless` (they are inputs and outputs).
         targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch).
+        signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
+            frozen first layers) and `train_features` (a step on what they gave). The runtime packs the frozen weights
+            again for each signature that uses them: leave out what is not called.
         check: run one step in the stock interpreter and refuse a program that is not right.
 
     Returns:
@@ -70,15 +77,16 @@ def build(
         raise UsageError(f"batch must be at least 1, got {batch}")
     if state not in ("variables", "stateless"):
         raise UsageError(f"unknown state {state!r}: it is variables or stateless")
+    _check_signatures(signatures)
     chosen, scheme, rule = find_target(target), update_scheme(update), resolve(optimizer)
     source = import_model(model, batch)
-    signatures, rows, goal = compile_signatures(source, loss, rule, scheme, chosen, targets)
+    graphs, rows, goal = compile_signatures(source, loss, rule, scheme, chosen, targets, signatures)
     program = Program.assemble(
-        signatures=signatures,
+        signatures=graphs,
         state=state,
         source=source,
         rows=rows,
-        costs=costs(signatures["train"]),
+        costs=costs(graphs["train"]),
         scheme=scheme.name,
         loss=goal.name,
         optimizer=describe(optimizer),
@@ -90,21 +98,38 @@ def build(
     return program
 
 
+def _check_signatures(signatures: Sequence[str]) -> None:
+    for name in signatures:
+        if name not in SIGNATURES:
+            raise UsageError(f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}.")
+    if "train" not in signatures:
+        raise UsageError("the signature 'train' is missing: it is what the program is for")
+
+
 def compile_signatures(
-    source: Source, loss: Any, optimizer: Any, scheme: UpdateScheme, target: Target, targets: Any = None
+    source: Source,
+    loss: Any,
+    optimizer: Any,
+    scheme: UpdateScheme,
+    target: Target,
+    targets: Any = None,
+    signatures: Sequence[str] = ("train",),
 ) -> tuple[dict[str, Graph], list[Row], Loss]:
-    """The stages between import and emission: lowered, scheduled graphs of `train`, `evaluate` and `infer`."""
+    """The stages between import and emission: the lowered, scheduled graph of each signature."""
     forward = canonicalize(source.graph)
     rows = scheme.resolve(absorb_layout(forward), source.blocks)
     selected, rule = with_optimizer(forward, rows, optimizer)
     goal = import_loss(loss, selected, targets)
     scored = attach_loss(selected, goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in selected.outputs}
-    graphs = {
-        "train": training_step(selected, goal, rule),
-        "evaluate": eliminate_dead_code(scored),
-        "infer": selected,
-    }
+    graphs = {"train": training_step(selected, goal, rule)}
+    if "evaluate" in signatures:
+        graphs["evaluate"] = eliminate_dead_code(scored)
+    if "infer" in signatures:
+        graphs["infer"] = selected
+    if "features" in signatures:
+        graphs["features"], rest = cut_frozen_prefix(selected)
+        graphs["train_features"] = training_step(rest, goal, rule)
     return {name: finish(graph, target) for name, graph in graphs.items()}, rows, goal
 
 

@@ -51,9 +51,10 @@ def build(size: int = 16, channels: int = 3, width: int = 16, classes: int = 10,
     """float32 [B, size, size, channels] -> logits [B, classes]; `size` is a multiple of 8, `width` that of block 0."""
     net = Network(width, classes)
     x = jnp.asarray(sample_batch(16, seed, size, channels, classes)[0])
-    variables = net.init(jax.random.key(seed), x, train=False)
+    variables = jax.jit(partial(net.init, train=False))(jax.random.key(seed), x)
     # The statistics of one batch, as if the net had been trained.
-    statistics = net.apply(variables, x, train=True, mutable=["batch_stats"])[1]["batch_stats"]
+    in_training = jax.jit(partial(net.apply, train=True, mutable=["batch_stats"]))
+    statistics = in_training(variables, x)[1]["batch_stats"]
 
     def flax_cnn(params: Any, x: jax.Array) -> jax.Array:
         return net.apply({"params": params, "batch_stats": statistics}, x, train=False)

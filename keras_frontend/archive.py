@@ -40,10 +40,11 @@ _OTHER_FORMATS = {
 }
 _MAGIC = {b"\x89HDF\r\n\x1a\n": "a legacy HDF5 model", b"\x80\x04": "a pickle", b"\x80\x05": "a pickle"}
 
+_LAMBDA = "a lambda is compiled Python code"
 #: Classes that run code of the file, or of another file, whatever module they claim.
 _CODE_LAYERS = {
     "Lambda": "a Lambda layer holds Python code",
-    "__lambda__": "a marshalled Python function",
+    "__lambda__": _LAMBDA,
     "TFSMLayer": "a TFSMLayer runs a TensorFlow SavedModel from the disk",
     "TorchModuleWrapper": "a TorchModuleWrapper holds a pickled PyTorch module",
     "JaxLayer": "a JaxLayer calls a Python function that is not in the file",
@@ -189,7 +190,7 @@ def _refusal(item: dict[str, Any]) -> str | None:
     """Why a serialized object is not let through; None when it is, or is no object."""
     name, module, registered = (item.get(key) for key in ("class_name", "module", "registered_name"))
     if not isinstance(name, str):
-        return None
+        return _LAMBDA if _is_lambda(item) else None
     shown = str(item.get("config")) if name == "function" else name
     if name in _CODE_LAYERS:
         return f"{_CODE_LAYERS[name]}; nothing of it would run on a phone"
@@ -206,6 +207,12 @@ def _refusal(item: dict[str, Any]) -> str | None:
     if not _is_model_part(module):
         return f"{module}.{shown} is no part of a Keras model" if _in_keras(module) else _unknown(f"{module}.{shown}")
     return None
+
+
+def _is_lambda(item: dict[str, Any]) -> bool:
+    """Whether Keras wrote this for a lambda that is an activation: its code, defaults and closure, under no name."""
+    parts = item.get("value")
+    return len(item) == 1 and isinstance(parts, list) and len(parts) == 3 and isinstance(parts[0], str)
 
 
 def _unknown(what: Any) -> str:

@@ -59,6 +59,9 @@ State = Annotated[
 TypeOfY = Annotated[
     str | None, typer.Option("--y", help="Type of one example's y for your own loss: int32, float32[10].")
 ]
+Signatures = Annotated[
+    str | None, typer.Option(help="What the program offers: train,evaluate,infer and features, separated by commas.")
+]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration.")]
@@ -76,6 +79,7 @@ def build(
     target: Target = None,
     state: State = None,
     y: TypeOfY = None,
+    signatures: Signatures = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     as_json: Json = False,
@@ -86,7 +90,8 @@ def build(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch, "target": target}
-        job = _job(recipe, model=model, state=state, y=y, out=out, **flags)
+        offered = signatures.split(",") if signatures is not None else None
+        job = _job(recipe, model=model, state=state, y=y, signatures=offered, out=out, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):
         subject = job.model()

@@ -26,6 +26,7 @@ class Recipe:
         target: runtime, version and processor.
         state: `variables` or `stateless`.
         y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`.
+        signatures: what the program offers; see `converter.build`.
         out: the file to write.
     """
 
@@ -37,6 +38,7 @@ class Recipe:
     target: str | None = None
     state: str | None = None
     y: str | None = None
+    signatures: tuple[str, ...] | None = None
     out: str | None = None
 
     def overridden(self, **flags: Any) -> Recipe:

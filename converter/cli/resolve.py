@@ -59,6 +59,7 @@ class Job:
             "target": self.recipe.target,
             "state": self.recipe.state,
             "targets": self.targets,
+            "signatures": self.recipe.signatures,
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
 

@@ -26,7 +26,7 @@ class Memory(Protocol):
     def lend(self, entry: Entry) -> None:
         """Makes the state visible to a signature that is about to read it."""
 
-    def keep(self) -> None:
+    def keep(self, entry: Entry) -> None:
         """Takes over the state that a training step has made."""
 
 
@@ -54,7 +54,7 @@ class Variables:
     def lend(self, entry: Entry) -> None:
         pass
 
-    def keep(self) -> None:
+    def keep(self, entry: Entry) -> None:
         pass
 
 
@@ -67,7 +67,6 @@ class Arguments:
     def __init__(self, program: ProgramFile, engine: Engine) -> None:
         self._train = engine.entry("train")
         self._initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
-        self._made = [spec.name for spec in self._train.signature.giving("state")]
         self._up_to_date: set[str] = set()
         self.reset()
 
@@ -88,9 +87,9 @@ class Arguments:
                 entry.input(spec.name)[...] = self._train.input(spec.name)
             self._up_to_date.add(entry.name)
 
-    def keep(self) -> None:
-        for name in self._made:
-            self._train.input(name)[...] = self._train.output(name)
+    def keep(self, entry: Entry) -> None:
+        for spec in entry.signature.giving("state"):
+            self._train.input(spec.name)[...] = entry.output(spec.name)
         self._up_to_date.clear()
 
 

@@ -132,12 +132,26 @@ class TrainingSession:
         Returns:
             float32 [rows, ...]; for several outputs a tuple in their order, or a dict when they have names.
         """
+        return self._rows_through("infer", x)
+
+    def features(self, x: Any) -> Any:
+        """What the frozen first layers make of any number of rows: they give the same in every epoch.
+
+        Returns:
+            float32 [rows, ...], or a tuple of them; `fit` trains on it where the program offers that.
+
+        Raises:
+            UsageError: as `train`; the program was built without the signature `features`.
+        """
+        return self._rows_through("features", x)
+
+    def _rows_through(self, signature: str, x: Any) -> Any:
         with self._lock:
-            examples = self._examples("infer", x)
-            entry = self._ready("infer")
+            examples = self._examples(signature, x)
+            entry = self._ready(signature)
             specs, size = entry.signature.giving("output"), entry.signature.taking("input")[0].shape[0]
             if examples.rows != size and any(spec.shape[0] != size for spec in specs):
-                raise UsageError(f"an output of this model is not row by row: infer takes exactly {size} rows")
+                raise UsageError(f"an output of this model is not row by row: {signature} takes exactly {size} rows")
             results = {spec.name: np.empty((examples.rows, *spec.shape[1:]), spec.dtype) for spec in specs}
             for start in range(0, examples.rows, size):
                 batch = examples.take(slice(start, start + size))
@@ -147,7 +161,7 @@ class TrainingSession:
                     result[start : start + size] = entry.output(name)[: batch.rows]
         if len(results) == 1:
             return next(iter(results.values()))
-        numbered = all(name == f"output_{i}" for i, name in enumerate(results))
+        numbered = all(name in (f"output_{i}", f"features_{i}") for i, name in enumerate(results))
         return tuple(results.values()) if numbered else results
 
     def fit(
@@ -162,6 +176,8 @@ class TrainingSession:
         validation: tuple[Any, Any] | None = None,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
+
+        A program with the signature `features` runs its frozen first layers once a row, not once a row and epoch.
 
         Args:
             x: as for `train`, any number of rows.
@@ -189,6 +205,10 @@ class TrainingSession:
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
         if validation is not None:
             self._examples("evaluate", *validation)
+        signature = "train"
+        if "features" in self.manifest.signatures:
+            signature = "train_features"
+            examples = self._examples(signature, self.features(x), y, weight)
         size, order = self.manifest.batch, np.random.default_rng(seed)
         steps = -(-len(rows) // size)
         history: dict[str, list[float]] = {}
@@ -199,7 +219,7 @@ class TrainingSession:
                 for i in range(steps):
                     batch = examples.take(shuffled[i * size : (i + 1) * size])
                     rate = learning_rate(epoch * steps + i) if callable(learning_rate) else learning_rate
-                    losses.append(self._step(batch, rate))
+                    losses.append(self._step(batch, rate, signature))
                     weights.append(batch.weight)
                     advance(f"epoch {epoch + 1}/{epochs}  loss {losses[-1]:.4f}")
                 figures = {"loss": float(np.average(losses, weights=weights)), "seconds": time.perf_counter() - started}
@@ -299,18 +319,23 @@ class TrainingSession:
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()
+        if signature not in self.manifest.signatures:
+            raise UsageError(
+                f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
+                f"on the command line --signatures ...,{signature}"
+            )
         return check_examples(self.manifest.signatures[signature], x, y, weight, self._classes())
 
     def _classes(self) -> int | None:
         """How many labels there are, where y holds labels."""
-        if self.manifest.loss != "sparse_categorical_crossentropy":
+        if self.manifest.loss != "sparse_categorical_crossentropy" or "infer" not in self.manifest.signatures:
             return None
         return self.manifest.signatures["infer"].giving("output")[0].shape[-1]
 
-    def _step(self, examples: Examples, learning_rate: float) -> float:
+    def _step(self, examples: Examples, learning_rate: float, signature: str = "train") -> float:
         """One step on checked rows."""
         with self._lock:
-            entry = self._ready("train")
+            entry = self._ready(signature)
             rate = _finite("learning_rate", learning_rate)
             examples.fill(entry)
             entry.input("learning_rate")[...] = rate
@@ -322,7 +347,7 @@ class TrainingSession:
                     f"the loss is {loss}: the training has diverged, often because the learning rate ({rate:g}) is too "
                     "high. The weights in memory are not to be trusted: restore() a saved state or reset()."
                 )
-            self._open().memory.keep()
+            self._open().memory.keep(entry)
             return loss
 
 

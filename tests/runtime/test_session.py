@@ -172,9 +172,9 @@ def test_fit_sees_every_row_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> No
     with open_session() as session:
         step = session._step
 
-        def spy(examples: Examples, learning_rate: float) -> float:
+        def spy(examples: Examples, learning_rate: float, signature: str) -> float:
             seen.append(examples.arrays["x"])
-            return step(examples, learning_rate)
+            return step(examples, learning_rate, signature)
 
         monkeypatch.setattr(session, "_step", spy)
         session.fit(x, y, epochs=2, weight=weight, learning_rate=rate, progress=False)

@@ -1,0 +1,48 @@
+"""Cuts a forward graph where training begins, so that what lies before is computed once a sample, not once a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.errors import UsageError
+from converter.ir import Graph, Value, dependents
+from converter.passes.rewrite import eliminate_dead_code
+
+
+def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
+    """The part of a model that no parameter takes part in, and the rest.
+
+    Before: x -> f -> g(W) -> output.   After: x -> f -> `features`, and `features` -> g(W) -> output.
+
+    Args:
+        graph: a forward graph whose frozen weights are constants.
+
+    Returns:
+        The prefix, from the model's inputs to `features` (`features_0`, ... when several values cross the cut), and the
+        rest with these as its inputs. What trains in part leaves its frozen half in the prefix.
+
+    Raises:
+        UsageError: a parameter is used before anything frozen is computed.
+    """
+    trained, fed = dependents(graph, graph.parameters), dependents(graph, graph.inputs)
+    read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]
+    crossing = [v for v in dict.fromkeys([*read, *graph.outputs.values()]) if v in fed and v not in trained]
+    if set(crossing) <= set(graph.inputs):
+        raise UsageError(
+            "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
+            "leave the signature `features` out."
+        )
+    names = ["features"] if len(crossing) == 1 else [f"features_{i}" for i in range(len(crossing))]
+    prefix = graph.copy()
+    prefix.parameters = {}
+    prefix.outputs = dict(zip(names, crossing, strict=True))
+    bound = {value: Value(value.type, name) for value, name in zip(crossing, names, strict=True)}
+    rest = graph.copy()
+    rest.inputs = list(bound.values())
+    rest.nodes = [
+        replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs))
+        for node in graph.nodes
+        if node.outputs[0] in trained or node.outputs[0] not in fed
+    ]
+    rest.outputs = {name: bound.get(value, value) for name, value in graph.outputs.items()}
+    return eliminate_dead_code(prefix), eliminate_dead_code(rest)

@@ -1,0 +1,70 @@
+"""Training on what the frozen first layers gave, instead of running them in every step."""
+
+import numpy as np
+import pytest
+
+import converter
+from converter.errors import UsageError
+from converter.runtime import TrainingSession
+from tests.models.zoo import CASES
+
+ALL = ("train", "evaluate", "infer", "features")
+
+
+def build(name: str, update, state: str = "variables", signatures=ALL) -> converter.Program:
+    return converter.build(CASES[name].model(), update=update, batch=4, state=state, signatures=signatures)
+
+
+@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize(
+    ("name", "update"),
+    [
+        ("mlp", "head"),
+        ("lenet", "head"),
+        ("lenet", {"conv2/w": 0.5, "fc*": 1}),
+        ("encoder", {"layers/1/*": "bias", "classifier/*": 1}),
+    ],
+)
+def test_fit_gives_the_same_with_and_without_features(name: str, update, state: str) -> None:
+    x, y = CASES[name].batch(10, 0)
+    results = []
+    for signatures in (ALL, ("train", "evaluate", "infer")):
+        with TrainingSession(build(name, update, state, signatures).data) as session:
+            history = session.fit(x, y, epochs=2, learning_rate=0.05, progress=False)
+            results.append((history["loss"], session.parameters()))
+    (with_features, trained), (without, expected) = results
+    np.testing.assert_allclose(with_features, without, rtol=1e-5)
+    for parameter, array in expected.items():
+        np.testing.assert_allclose(trained[parameter], array, rtol=1e-4, atol=1e-6, err_msg=parameter)
+
+
+def test_a_step_on_features_does_only_the_rest_of_the_work() -> None:
+    program = build("lenet", "head")
+    kinds = {node.op.code for node in program.signatures["train_features"].nodes}
+    assert "CONV_2D" not in kinds
+    assert "CONV_2D" in {node.op.code for node in program.signatures["features"].nodes}
+    assert not program.signatures["features"].parameters
+
+
+def test_features_of_any_number_of_rows() -> None:
+    x, _ = CASES["lenet"].batch(7, 0)
+    with TrainingSession(build("lenet", "head").data) as session:
+        features = session.features(x)
+        assert features.shape == (7, 84)
+        np.testing.assert_array_equal(features[:4], session.features(x[:4]))
+
+
+def test_signatures_that_are_not_there() -> None:
+    x, y = CASES["mlp"].batch(4, 0)
+    with TrainingSession(build("mlp", "full", signatures=("train",)).data) as session:
+        assert np.isfinite(session.train(x, y, learning_rate=0.01))
+        with pytest.raises(UsageError, match="no signature 'infer'"):
+            session.infer(x)
+        with pytest.raises(UsageError, match="no signature 'evaluate'"):
+            session.evaluate(x, y)
+    with pytest.raises(UsageError, match="first layer trains"):
+        build("mlp", "full")
+    with pytest.raises(UsageError, match="Did you mean"):
+        build("mlp", "full", signatures=("train", "evaluat"))
+    with pytest.raises(UsageError, match="'train' is missing"):
+        build("mlp", "full", signatures=("infer",))

@@ -121,7 +121,9 @@ def _build(model: Any, paths: Sequence[str], shape: Shape, target: str, file: Pa
     import converter
 
     update = dict.fromkeys(paths, 1)
-    program = converter.build(model, optimizer=optax.sgd(1.0), update=update, batch=shape.batch, target=target)
+    # The official file offers nothing but its step either.
+    options = {"batch": shape.batch, "target": target, "signatures": ("train",), "check": False}
+    program = converter.build(model, optimizer=optax.sgd(1.0), update=update, **options)
     program.write(file)
     return sum(int(np.prod(parameter.shape)) for parameter in program.manifest.parameters)
 

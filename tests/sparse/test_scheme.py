@@ -1,0 +1,149 @@
+"""Which parameters a scheme picks, why, and what it says when it cannot."""
+
+import numpy as np
+import pytest
+
+import converter
+from converter.errors import NumericError, UnsupportedError, UsageError
+from converter.ir import Builder, Graph, Origin, Parameter, TensorType, Value, ops
+from converter.sparse import UpdateScheme, update_scheme
+from converter.sparse.structure import block_of, members
+from tests.models.zoo import CASES
+
+
+def network() -> Graph:
+    """Four blocks of convolution, bias and scale, then a dense head; `block_1/statistics` does not train."""
+    b = Builder()
+
+    def weight(name: str, *shape: int, trainable: bool = True) -> Value:
+        value = Value(TensorType(shape), name)
+        b.graph.parameters[value] = Parameter(name, np.ones(shape, np.float32), trainable=trainable)
+        return value
+
+    x = b.input("x", TensorType((2, 6, 6, 8)))
+    for i in range(4):
+        with b.at(Origin(f"block_{i}")):
+            x = b(ops.Conv2D(), x, weight(f"block_{i}/kernel", 8, 1, 1, 8))
+            x = b(ops.Mul(), x, weight(f"block_{i}/scale", 8))
+            x = b(ops.Relu(), b(ops.Add(), x, weight(f"block_{i}/bias", 8)))
+    x = b(ops.Add(), x, weight("block_1/statistics", 8, trainable=False))
+    x = b(ops.MatMul(), b(ops.Mean((1, 2)), x), weight("head/kernel", 8, 3))
+    b.graph.outputs["output"] = b(ops.Add(), x, weight("head/bias", 3))
+    return b.graph
+
+
+def fractions(update) -> dict[str, float]:
+    return {row.parameter: row.fraction for row in update_scheme(update).resolve(network()) if row.fraction}
+
+
+def test_roles_are_read_from_the_graph() -> None:
+    roles = {m.name: m.role for m in members(network())}
+    assert roles["block_0/kernel"] == roles["head/kernel"] == "kernel"
+    assert roles["block_2/scale"] == "scale"
+    assert roles["head/bias"] == roles["block_3/bias"] == "bias"
+
+
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        ("block_13_expand/kernel", "block_13"),
+        ("encoder/layers/3/attention/query", "encoder/layers/3"),
+        ("predictions/kernel", "predictions"),
+        ("conv2d_7/kernel", "conv2d_7"),
+    ],
+)
+def test_blocks_are_read_from_the_names(name: str, block: str) -> None:
+    assert block_of(name) == block
+    assert block_of(name, ["encoder", "block_13_expand"]) in (block, "encoder", "block_13_expand")
+
+
+def test_named_schemes() -> None:
+    everything = set(fractions("full"))
+    assert everything == {m.name for m in members(network())} - {"block_1/statistics"}
+    assert set(fractions("head")) == {"head/kernel", "head/bias"}
+    assert set(fractions("last-2")) == {"head/kernel", "head/bias", *(n for n in everything if n.startswith("block_3"))}
+    biases = {f"block_{i}/bias" for i in range(4)}
+    assert set(fractions("bias-only")) == biases | {"head/kernel", "head/bias"}
+    assert set(fractions("sparse")) == {
+        *("block_2/kernel", "block_2/bias", "block_3/kernel", "block_3/bias", "head/kernel", "head/bias")
+    }
+
+
+def test_rules_the_last_one_holds_and_fractions_are_whole_channels() -> None:
+    found = fractions({"*": "bias", "block_*/kernel": 0.3, "block_3/kernel": 0, "head/*": 1})
+    assert found["block_0/kernel"] == 2 / 8
+    assert "block_3/kernel" not in found
+    assert found["head/kernel"] == 1
+    assert fractions({"block_0/kernel": 0.97}) == {"block_0/kernel": 1.0}
+    assert fractions({"block_0/kernel": 0.01}) == {"block_0/kernel": 1 / 8}
+    assert fractions({"block_0/bias": 0.5}) == {"block_0/bias": 1.0}, "a bias has no input channels"
+
+
+def test_each_row_says_why() -> None:
+    rows = {row.parameter: row.why for row in update_scheme({"head/*": 1}).resolve(network())}
+    assert rows["head/kernel"] == "rule head/* = 1"
+    assert rows["block_0/kernel"] == "not chosen"
+    assert rows["block_1/statistics"] == "not trainable in the model"
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ("ful", "Did you mean 'full'"),
+        ("last-0", "unknown update scheme"),
+        ({"hed/*": 1}, "matches no parameter of the model"),
+        ({"head/kernal": 1}, "Did you mean 'head/kernel'"),
+        ({"head/*": 1.5}, "neither a fraction"),
+        ({"head/*": "biases"}, "neither a fraction"),
+        ({"block_1/statistics": 1}, "trains nothing"),
+        ({"*": 0}, "trains nothing"),
+    ],
+)
+def test_what_a_scheme_refuses(update, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        update_scheme(update).resolve(network())
+
+
+def test_a_weight_that_is_used_twice_cannot_be_cut() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    import jax_frontend
+
+    def tied(params, x):
+        return jnp.tanh(x @ params["w"]) @ params["w"]
+
+    model = jax_frontend.Model(tied, {"w": np.eye(4, dtype=np.float32)}, [jax.ShapeDtypeStruct((1, 4), np.float32)])
+    with pytest.raises(UnsupportedError, match="used 2 times"):
+        converter.build(model, update={"w": 0.5})
+    assert converter.build(model, update={"w": 1}).costs["trained_parameters"] == 16
+
+
+def test_a_parameter_without_a_gradient_is_named() -> None:
+    import jax
+
+    import jax_frontend
+
+    params = {"used": np.eye(3, dtype=np.float32), "forgotten": np.ones(3, np.float32)}
+    model = jax_frontend.Model(lambda p, x: x @ p["used"], params, [jax.ShapeDtypeStruct((1, 3), np.float32)])
+    with pytest.raises(NumericError, match="forgotten"):
+        converter.build(model, update="full")
+    assert converter.build(model, update={"used": 1}).costs["trained_parameters"] == 9
+
+
+def test_scheme_of_the_persons_own() -> None:
+    own = UpdateScheme(
+        "mine", choose=lambda everything: {m.name: (1.0, "narrow") for m in everything if m.role == "bias"}
+    )
+    program = converter.build(CASES["mlp"].model(), update=own)
+    assert program.manifest.update.scheme == "mine"
+    assert {r.parameter for r in program.table if r.fraction} == {"layers/0/b", "layers/1/b", "layers/2/b"}
+
+
+def test_schemes_compared() -> None:
+    rows = {row["scheme"]: row for row in converter.compare_schemes(CASES["lenet"].model(), optimizer="adam", batch=4)}
+    assert set(rows) == {"full", "sparse", "last-3", "bias-only", "head"}
+    for name in ("sparse", "head"):
+        for cost in ("trained_parameters", "flops_backward", "flops_update", "residual_bytes", "state_bytes"):
+            assert rows[name][cost] < rows["full"][cost], (name, cost)
+    assert all(row["file_bytes"] > 0 and row["arena_bytes"] > 0 for row in rows.values())

@@ -1,86 +1,10 @@
 """The semantic ops, by subject. `from converter.ir import ops`, then `ops.Conv2D(...)`."""
 
-from converter.ir.ops.conv import (
-    Conv2D,
-    Conv2DFilterGrad,
-    Conv2DInputGrad,
-    DepthwiseConv2D,
-    DepthwiseFilterGrad,
-    DepthwiseInputGrad,
-    Padding,
-    Windowed,
-)
-from converter.ir.ops.custom import CustomGradient
-from converter.ir.ops.elementwise import (
-    Abs,
-    Add,
-    Binary,
-    Cast,
-    Comparison,
-    Cos,
-    Div,
-    Equal,
-    Exp,
-    Floor,
-    FloorMod,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    Log,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
-    Maximum,
-    Minimum,
-    Mul,
-    Neg,
-    NotEqual,
-    Pow,
-    Rsqrt,
-    Select,
-    Sign,
-    Sin,
-    Sqrt,
-    SquaredDifference,
-    Sub,
-    Unary,
-)  # fmt: skip
-from converter.ir.ops.linear import MatMul
-from converter.ir.ops.nn import (
-    Elu,
-    Erf,
-    Gelu,
-    HardSwish,
-    InverseDeviation,
-    LayerNorm,
-    LeakyRelu,
-    Logistic,
-    LogSoftmax,
-    LogSumExp,
-    Relu,
-    Relu6,
-    Relu6Grad,
-    ReluGrad,
-    RMSNorm,
-    Silu,
-    Softmax,
-    SoftmaxCrossEntropy,
-    Tanh,
-)  # fmt: skip
-from converter.ir.ops.pool import MaxPool2D, MaxPoolGrad, SumPool2D
-from converter.ir.ops.reduce import ArgMax, CumSum, Max, Mean, Min, Reduction, Sum
-from converter.ir.ops.shape import (
-    BroadcastTo,
-    Concat,
-    Dilate,
-    Gather,
-    Movement,
-    OneHot,
-    Pad,
-    Reshape,
-    Reverse,
-    ScatterAdd,
-    Slice,
-    Transpose,
-)  # fmt: skip
+from converter.ir.ops.conv import *
+from converter.ir.ops.custom import *
+from converter.ir.ops.elementwise import *
+from converter.ir.ops.linear import *
+from converter.ir.ops.nn import *
+from converter.ir.ops.pool import *
+from converter.ir.ops.reduce import *
+from converter.ir.ops.shape import *

@@ -1,87 +1,10 @@
 """The lowered ops, one class per TFLite builtin: `from converter.tflite import builtins as tfl`, `tfl.Conv2D(...)`."""
 
-from converter.tflite.builtins.arithmetic import (
-    Abs,
-    Add,
-    AddN,
-    Cast,
-    Ceil,
-    Cos,
-    Div,
-    Elu,
-    Equal,
-    Exp,
-    Floor,
-    FloorDiv,
-    FloorMod,
-    Gelu,
-    Greater,
-    GreaterEqual,
-    HardSwish,
-    LeakyRelu,
-    Less,
-    LessEqual,
-    Log,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
-    Logistic,
-    Maximum,
-    Minimum,
-    Mul,
-    Neg,
-    NotEqual,
-    Pow,
-    Relu,
-    Relu6,
-    ReluN1To1,
-    Round,
-    Rsqrt,
-    SelectV2,
-    Sign,
-    Sin,
-    Sqrt,
-    Square,
-    SquaredDifference,
-    Sub,
-    Tanh,
-)
-from converter.tflite.builtins.base import Activation, Builtin, Fused, SubgraphName
-from converter.tflite.builtins.conv import (
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    MaxPool2D,
-    Padding,
-    TransposeConv,
-    explicit,
-)
-from converter.tflite.builtins.indexing import Dilate, Gather, OneHot, Pack, ScatterNd, Tile, Unpack
-from converter.tflite.builtins.matrix import BatchMatmul, FullyConnected
-from converter.tflite.builtins.movement import (
-    BroadcastTo,
-    Concatenation,
-    DepthToSpace,
-    Movement,
-    Pad,
-    PadV2,
-    Reshape,
-    ReverseV2,
-    Slice,
-    SpaceToDepth,
-    StridedSlice,
-    Transpose,
-)
-from converter.tflite.builtins.reductions import (
-    ArgMax,
-    CumSum,
-    LogSoftmax,
-    Mean,
-    ReduceMax,
-    ReduceMin,
-    ReduceProd,
-    Reduction,
-    Softmax,
-    Sum,
-)
-from converter.tflite.builtins.state import HANDLE, AssignVariable, CallOnce, ReadVariable, VarHandle
+from converter.tflite.builtins.arithmetic import *
+from converter.tflite.builtins.base import *
+from converter.tflite.builtins.conv import *
+from converter.tflite.builtins.indexing import *
+from converter.tflite.builtins.matrix import *
+from converter.tflite.builtins.movement import *
+from converter.tflite.builtins.reductions import *
+from converter.tflite.builtins.state import *

@@ -25,7 +25,8 @@ def distinct(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 UNARY = {
     ops.Neg(): jnp.negative, ops.Exp(): jnp.exp, ops.Sin(): jnp.sin, ops.Cos(): jnp.cos, ops.Abs(): jnp.abs,
-    ops.Sign(): jnp.sign, ops.Floor(): jnp.floor, ops.Tanh(): jnp.tanh, ops.Logistic(): jax.nn.sigmoid,
+    ops.Sign(): jnp.sign, ops.Floor(): jnp.floor, ops.Round(): jnp.round,
+    ops.Tanh(): jnp.tanh, ops.Logistic(): jax.nn.sigmoid,
     ops.Erf(): jax.scipy.special.erf, ops.Relu(): jax.nn.relu, ops.Relu6(): jax.nn.relu6,
     ops.HardSwish(): jax.nn.hard_swish, ops.Silu(): jax.nn.silu, ops.Gelu(): partial(jax.nn.gelu, approximate=False),
     ops.Gelu(True): jax.nn.gelu, ops.Elu(): jax.nn.elu,

@@ -154,10 +154,7 @@ def round_(call: Call, x: Value) -> Result:
     b = call.b
     if int(call.params["rounding_method"]) == 0:
         return b(ops.Mul(), b(ops.Sign(), x), b(ops.Floor(), b(ops.Add(), b(ops.Abs(), x), 0.5)))
-    up = b(ops.Floor(), b(ops.Add(), x, 0.5))
-    tie = b(ops.Equal(), b(ops.Sub(), up, x), 0.5)
-    odd = b(ops.NotEqual(), b(ops.FloorMod(), up, 2.0), 0.0)
-    return b(ops.Select(), b(ops.LogicalAnd(), tie, odd), b(ops.Sub(), up, 1.0), up)
+    return b(ops.Round(), x)
 
 
 @rule("rem", broadcasts=True)

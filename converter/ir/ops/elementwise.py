@@ -133,6 +133,15 @@ class Sign(Unary):
         return (None,)
 
 
+class Round(Unary):
+    """Nearest integer, halves to the even one; no derivative flows."""
+
+    function = np.round
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
 class Floor(Unary):
     """Largest integer not above x."""
 

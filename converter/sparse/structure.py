@@ -46,17 +46,27 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
         for value in node.inputs:
             first_use.setdefault(value, index)
     ordered = sorted(graph.parameters, key=lambda v: first_use.get(v, len(graph.nodes)))
+    outer = _common_path([p.name for p in graph.parameters.values()])
     return [
         Member(
             v,
             p,
             role_of(v, readers),
             p.name.rpartition("/")[0] or p.name,
-            block_of(p.name, blocks),
+            outer + block_of(p.name.removeprefix(outer)) if blocks is None else block_of(p.name, blocks),
             _channels(v, readers.get(v, [])),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
+
+
+def _common_path(names: Sequence[str]) -> str:
+    """What all names begin with, up to a "/": the model's own name tells no block from another."""
+    paths = [name.split("/")[:-2] for name in names]  # a weight and its layer say more than the model
+    common = 0
+    while paths and all(len(p) > common and p[common] == paths[0][common] for p in paths):
+        common += 1
+    return "".join(f"{part}/" for part in paths[0][:common]) if paths else ""
 
 
 def _channels(value: Value, readers: list[Node]) -> int:

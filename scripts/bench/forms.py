@@ -1,7 +1,7 @@
 """What each form of an operator costs: the figures of `converter/targets/*.toml`, measured again.
 
     .venv/bin/python scripts/bench/forms.py                             # nanoseconds, on this machine
-    .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions, arm64 (DIR made by scripts/arm64/prepare)
+    .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions; scripts/arm64/prepare makes DIR
     .venv/bin/python scripts/bench/forms.py --builtin                   # without XNNPACK
 
 A form is measured on several shapes, small enough to stay in the caches; the table gives the median cost of one
@@ -33,7 +33,7 @@ from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.lower import Lowering
 
-COUNTER = Path(__file__).resolve().parents[1] / "arm64" / "count_model.py"
+COUNTER = Path(__file__).resolve().parents[1] / "arm64" / "count.py"
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
 NO_TARGET = Target("none", "", {}, {}, 0, 1)
 
@@ -124,7 +124,7 @@ def convolutions() -> list[Case]:
 def movements() -> list[Case]:
     """Elementwise ops over [n, 128], several in a row so that one operator's share is seen."""
     cases = []
-    for rows in (256, 1024):
+    for rows in (256, 8192):
         x_type, nbytes = TensorType((rows, 128)), rows * 128 * 4
 
         def delegated(c: Lowering, x_type: TensorType = x_type) -> Value:

@@ -1,5 +1,7 @@
 """Which parameters a scheme picks, why, and what it says when it cannot."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,13 @@ def test_roles_are_read_from_the_graph() -> None:
 def test_blocks_are_read_from_the_names(name: str, block: str) -> None:
     assert block_of(name) == block
     assert block_of(name, ["encoder", "block_13_expand"]) in (block, "encoder", "block_13_expand")
+
+
+def test_the_name_of_the_whole_model_makes_no_block() -> None:
+    graph = network()
+    graph.parameters = {v: replace(p, name=f"sequential_1/net/{p.name}") for v, p in graph.parameters.items()}
+    blocks = dict.fromkeys(m.block for m in members(graph))
+    assert list(blocks) == [f"sequential_1/net/{b}" for b in ("block_0", "block_1", "block_2", "block_3", "head")]
 
 
 def test_named_schemes() -> None:

@@ -1,0 +1,12 @@
+"""Property-based tests draw the same cases in every run, so that a failure is the change's and not the dice's.
+
+    HYPOTHESIS_PROFILE=explore .venv/bin/python -m pytest tests/passes      # new cases each time
+"""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

@@ -19,7 +19,7 @@ from converter.records import decode
 
 FORMAT = "pocketune/1"
 #: Names of the metadata entries of a program.
-MANIFEST, INITIAL, BASE = "pocketune.manifest", "pocketune.initial/", "pocketune.base/"
+MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
 #: Signatures that come together.
 PAIRED = (("features", "train_features"), ("train_features", "features"))
 #: No manifest is larger; a limit for readers of files that they do not trust.
@@ -84,18 +84,27 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class FrozenPart:
+    """Where the frozen part of a weight lies in it, and the metadata entry that holds it, of a shape of its own."""
+
+    entry: str
+    shape: tuple[int, ...]
+    view: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class ParameterSpec:
     """A trained weight by the model's own name, in the model's own layout.
 
     Attributes:
-        base: metadata entry with the whole initial value; None when the pieces cover all of it.
+        frozen: the part of it that does not train; None when the pieces cover all of it.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: Dtype
     pieces: tuple[Piece, ...]
-    base: str | None
+    frozen: FrozenPart | None
 
 
 @dataclass(frozen=True)
@@ -283,13 +292,19 @@ class _Checker:
             if piece.tensor not in self.state:
                 _fail(f"{where}: {piece.tensor!r} is not in state_tensors")
             stored = self.state[piece.tensor]
-            shape = parameter.shape
-            for step in piece.view:
-                shape = _viewed(f"{where}: view step {step!r}", step, shape)
-            if prod(shape) != prod(stored.shape):
-                _fail(f"{where}: its view gives {list(shape)}, and {piece.tensor} is {list(stored.shape)}")
-        if parameter.base is not None and not parameter.base.startswith(BASE):
-            _fail(f"{where}: base must be a metadata entry {BASE}..., got {parameter.base!r}")
+            self.view(where, parameter, piece.view, stored.shape)
+        if (frozen := parameter.frozen) is not None:
+            if not frozen.entry.startswith(FROZEN):
+                _fail(f"{where}: the frozen part must be a metadata entry {FROZEN}..., got {frozen.entry!r}")
+            _check_shape(f"{where}.frozen", frozen.shape)
+            self.view(where, parameter, frozen.view, frozen.shape)
+
+    def view(self, where: str, parameter: ParameterSpec, view: tuple[Any, ...], stored: tuple[int, ...]) -> None:
+        shape = parameter.shape
+        for step in view:
+            shape = _viewed(f"{where}: view step {step!r}", step, shape)
+        if prod(shape) != prod(stored):
+            _fail(f"{where}: a view gives {list(shape)}, and what is stored is {list(stored)}")
 
 
 def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -65,6 +65,8 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:
         raise UsageError(f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}")
     import jax_frontend
 
+    if targets is not None and not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
+        raise UsageError(f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}")
     outputs = tuple(v.type for v in forward.outputs.values())
     argument = outputs[0] if len(outputs) == 1 else outputs
     batch = outputs[0].shape[:1]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
+
+import numpy as np
 
 from converter.autodiff import differentiate
 from converter.costs import costs
@@ -43,6 +46,8 @@ def build(
     state: str = "variables",
     targets: Any = None,
     signatures: Sequence[str] = ("train", "evaluate", "infer"),
+    labels: Sequence[str] | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
     check: bool = True,
 ) -> Program:
     """Compiles a model into a training program.
@@ -61,6 +66,8 @@ def build(
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
             frozen first layers) and `train_features` (a step on what they gave). The runtime packs the frozen weights
             again for each signature that uses them: leave out what is not called.
+        labels: names of the classes in order, for the app; kept in the manifest.
+        preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         check: run one step in the stock interpreter and refuse a program that is not right.
 
     Returns:
@@ -73,8 +80,7 @@ def build(
     """
     from converter.optim.trace import describe, resolve
 
-    if batch < 1:
-        raise UsageError(f"batch must be at least 1, got {batch}")
+    batch = _whole_number("batch", batch)
     if state not in ("variables", "stateless"):
         raise UsageError(f"unknown state {state!r}: it is variables or stateless")
     _check_signatures(signatures)
@@ -92,10 +98,22 @@ def build(
         optimizer=describe(optimizer),
         target=chosen.name,
         batch=batch,
+        labels=None if labels is None else list(labels),
+        preprocessing=None if preprocessing is None else dict(preprocessing),
     )
     if check:
         program.check()
     return program
+
+
+def _whole_number(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"{name} must be at least 1, a whole number; got {value!r}")
+    return number
 
 
 def _check_signatures(signatures: Sequence[str]) -> None:
@@ -119,6 +137,9 @@ def compile_signatures(
     forward = canonicalize(source.graph)
     rows = scheme.resolve(absorb_layout(forward), source.blocks)
     selected, rule = with_optimizer(forward, rows, optimizer)
+    broken = [p.name for p in selected.parameters.values() if not np.isfinite(p.value).all()]
+    if broken:
+        raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
     goal = import_loss(loss, selected, targets)
     scored = attach_loss(selected, goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in selected.outputs}
@@ -172,7 +193,8 @@ def training_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
     if silent:
         raise NumericError(
             "these parameters get no gradient, the loss does not depend on them: "
-            f"{', '.join(silent)}. Freeze them with an update rule, for example {{{silent[0]!r}: 0}}."
+            f"{', '.join(silent)}. Freeze them: add the update rule {silent[0]!r}: 0 behind the others, "
+            f'for example {{"*": 1, {silent[0]!r}: 0}}.'
         )
     b = Builder(backward)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import numpy as np
 
 from converter import seal
 from converter.files import write_atomically
-from converter.ir import Graph, Value
+from converter.ir import Graph, Parameter, Value
 from converter.ir.printer import to_text
-from converter.manifest import Manifest
+from converter.manifest import FROZEN, INITIAL, MANIFEST, Manifest
 from converter.models import Source
 from converter.sparse import Row
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
+from converter.tflite.export import is_uniform
 
 #: Inputs of the signatures that are not the model's own.
 ROLES = {"y": "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
@@ -60,16 +61,17 @@ class Program:
             source: the imported model.
             rows: the resolved update scheme.
             costs: of the training step.
-            **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch).
+            **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, labels, preprocessing).
         """
-        step = signatures["train"]
-        exported = _export(signatures, state)
+        graph_hash, step = _hash(signatures), signatures["train"]
+        tensors = _tensor_names(signatures)
+        exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, state)
         partial = {row.parameter for row in rows if 0 < row.fraction < 1}
         manifest = Manifest.from_json(
             {
                 "format": "pocketune/1",
                 "name": source.name,
-                "graph_hash": _hash(signatures),
+                "graph_hash": graph_hash,
                 "target": facts["target"],
                 "state": state,
                 "batch": facts["batch"],
@@ -77,10 +79,12 @@ class Program:
                 "optimizer": facts["optimizer"],
                 "update": {"scheme": facts["scheme"], "table": [asdict(row) for row in rows]},
                 "signatures": {
-                    name: _signature(graph, step) for name, graph in exported.items() if name != export.INITIAL
+                    name: _signature(graph, set(tensors.values()))
+                    for name, graph in exported.items()
+                    if name != export.INITIAL
                 },
                 "state_tensors": [
-                    {"tensor": p.name, "shape": list(v.shape), "dtype": v.dtype.name, "slot": p.is_slot}
+                    {"tensor": tensors[p.name], "shape": list(v.shape), "dtype": v.dtype.name, "slot": p.is_slot}
                     for v, p in step.parameters.items()
                 ],
                 "parameters": [
@@ -88,22 +92,23 @@ class Program:
                         "name": p.name,
                         "shape": list(p.model_value.shape),
                         "dtype": p.model_value.dtype.name,
-                        "pieces": [{"tensor": p.name, "view": p.view.to_json()}],
-                        "base": f"pocketune.base/{p.name}" if p.name in partial else None,
+                        "pieces": [{"tensor": tensors[p.name], "view": p.view.to_json()}],
+                        "frozen": _frozen_part(p) if p.name in partial else None,
                     }
                     for p in step.parameters.values()
                     if not p.is_slot
                 ],
                 "costs": dict(costs),
-                "labels": None,
-                "preprocessing": None,
+                "labels": facts["labels"],
+                "preprocessing": facts["preprocessing"],
             }
         )
-        metadata = {"pocketune.manifest": manifest.to_bytes(), seal.ENTRY: seal.BLANK}
+        metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK}
         for value, parameter in step.parameters.items():
-            metadata[f"pocketune.initial/{parameter.name}"] = _raw(parameter.value.reshape(value.shape))
+            metadata[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
             if parameter.name in partial:
-                metadata[f"pocketune.base/{parameter.name}"] = _raw(parameter.model_value)
+                rest = parameter.view.rest(parameter.model_value)
+                metadata[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
         data = seal.seal(emit(subgraphs, metadata, f"Pocketune training program of {source.name}"))
         return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures))
@@ -133,9 +138,22 @@ def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
     }
 
 
-def _signature(graph: Graph, step: Graph) -> dict[str, Any]:
-    state = {p.name for p in step.parameters.values()}
+def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:
+    """What each state tensor is called in the file: its parameter's name, unless an input or output has it already."""
+    taken = {"tick", "done"}
+    for graph in signatures.values():
+        taken |= {v.name for v in graph.inputs} | graph.outputs.keys()
+    names = [p.name for p in signatures["train"].parameters.values()]
+    return {name: f"parameter/{name}" if name in taken else name for name in names}
 
+
+def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
+    renamed = graph.copy()
+    renamed.parameters = {v: replace(p, name=tensors[p.name]) for v, p in graph.parameters.items()}
+    return renamed
+
+
+def _signature(graph: Graph, state: set[str]) -> dict[str, Any]:
     def spec(name: str, value: Value, role: str) -> dict[str, Any]:
         return {"name": name, "shape": list(value.shape), "dtype": value.dtype.name, "role": role}
 
@@ -148,7 +166,16 @@ def _signature(graph: Graph, step: Graph) -> dict[str, Any]:
     }
 
 
+def _frozen_part(parameter: Parameter) -> dict[str, Any]:
+    rest = parameter.view.rest(parameter.model_value)
+    shape = rest.apply(parameter.model_value).shape
+    return {"entry": FROZEN + parameter.name, "shape": list(shape), "view": rest.to_json()}
+
+
 def _raw(array: np.ndarray) -> bytes:
+    """Little-endian, as it stands in the graph's constants, which share the bytes; equal elements as one."""
+    if is_uniform(array):
+        array = array.reshape(-1)[:1]
     return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 

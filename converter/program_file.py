@@ -31,17 +31,21 @@ class ProgramFile:
 
     def initial(self, tensor: StateTensor) -> np.ndarray:
         """The built value of a state tensor, read-only. Raises UsageError when the file lacks it."""
-        return self._array(INITIAL + tensor.tensor, tensor)
+        return self._array(INITIAL + tensor.tensor, tensor.shape, tensor.dtype)
 
-    def base(self, parameter: ParameterSpec) -> np.ndarray | None:
-        """The whole built value of a partly trained weight, read-only; None when all of it trains."""
-        return None if parameter.base is None else self._array(parameter.base, parameter)
+    def frozen(self, parameter: ParameterSpec) -> np.ndarray | None:
+        """The part of a weight that does not train, read-only; None when all of it trains."""
+        part = parameter.frozen
+        return None if part is None else self._array(part.entry, part.shape, parameter.dtype)
 
-    def _array(self, entry: str, spec: StateTensor | ParameterSpec) -> np.ndarray:
-        raw, dtype = self.metadata.get(entry), np.dtype(spec.dtype).newbyteorder("<")
-        if raw is None or len(raw) != int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize:
+    def _array(self, entry: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
+        """A tensor in the metadata; one element stands for a tensor of equal ones."""
+        raw, dtype = self.metadata.get(entry), np.dtype(kind).newbyteorder("<")
+        size = int(np.prod(shape, dtype=np.int64))
+        if raw is None or len(raw) not in (size * dtype.itemsize, dtype.itemsize):
             raise UsageError(f"its metadata entry {entry!r} is missing or of another size: build it again")
-        return np.frombuffer(raw, dtype).reshape(spec.shape)
+        array = np.frombuffer(raw, dtype)
+        return array.reshape(shape) if len(array) == size else np.broadcast_to(array, shape)
 
 
 def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
@@ -66,7 +70,7 @@ def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
         for tensor in file.manifest.state_tensors:
             file.initial(tensor)
         for parameter in file.manifest.parameters:
-            file.base(parameter)
+            file.frozen(parameter)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     return file

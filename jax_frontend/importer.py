@@ -22,6 +22,7 @@ class Importer:
     def __init__(self, builder: Builder, problems: Problems | None = None) -> None:
         self.b = builder
         self.problems = problems if problems is not None else Problems()
+        self._is_primal = False
         self._unknown: set[Value] = set()  # stand-ins for results of equations that could not be imported
 
     def run(self, closed: ClosedJaxpr, arguments: Sequence[Value], caller: Site = NOWHERE) -> list[Value]:
@@ -46,6 +47,13 @@ class Importer:
             if any(v in needed for v in eqn.outvars):
                 known |= zip(eqn.outvars, self._equation(eqn, read, site(eqn, caller)), strict=True)
         return [self._result(atom, read, caller) for atom in jaxpr.outvars]
+
+    def _inline_primal(self, closed: Any, arguments: Sequence[Value], caller: Site) -> list[Value]:
+        outer, self._is_primal = self._is_primal, True
+        try:
+            return self._inline(closed, arguments, caller)
+        finally:
+            self._is_primal = outer
 
     def _result(self, atom: Any, read: Callable[[Any], Value], caller: Site) -> Value:
         try:
@@ -86,6 +94,8 @@ class Importer:
             tuple(ir_type(a.aval) for a in eqn.invars),
             tuple(ir_type(v.aval) for v in eqn.outvars),
             lambda closed, arguments: self._inline(closed, arguments, where),
+            lambda closed, arguments: self._inline_primal(closed, arguments, where),
+            self._is_primal,
             where,
             self.problems,
         )

@@ -35,6 +35,8 @@ class Model:
     frozen: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.inputs, Sequence):
+            raise UsageError(f"inputs of a Model is a list, one entry an input, not {self.inputs!r}")
         for spec in self.inputs:
             if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
                 raise UsageError(f"inputs of a Model are jax.ShapeDtypeStruct(shape, dtype), not {spec!r}")

@@ -46,6 +46,8 @@ class Call:
         inputs: types of the operands as JAX has them; a Value may be smaller, see `rule`.
         outputs: types of the results.
         inline: imports a closed jaxpr in place, `inline(jaxpr, values) -> outputs`.
+        inline_primal: the same for a jaxpr that is never differentiated: its derivative is known otherwise.
+        is_primal: the equation stands in such a jaxpr.
         site: where the equation stands.
         problems: collects what cannot be imported.
     """
@@ -55,6 +57,8 @@ class Call:
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     inline: Callable[[Any, Sequence[Value]], list[Value]]
+    inline_primal: Callable[[Any, Sequence[Value]], list[Value]]
+    is_primal: bool
     site: Site
     problems: Problems
 

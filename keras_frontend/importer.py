@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,14 +93,15 @@ def jax_model(
 
 
 def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any]:
-    """The variables of a model by path; a path that occurs again gets `_1`, `_2`, ... as Keras counts layers."""
+    """The variables of a model by path; the layer of a path that occurs again gets `_1`, `_2`, ... as Keras counts."""
     variables = list(model.variables)
     named: dict[str, Any] = {}
     for path, variable in zip(names or [v.path for v in variables], variables, strict=True):
         name, count = path, 0
         while name in named:
             count += 1
-            name = f"{path}_{count}"
+            layer, slash, weight = path.rpartition("/")
+            name = f"{layer}_{count}/{weight}" if slash else f"{path}_{count}"
         named[name] = variable
     return named
 
@@ -148,7 +149,16 @@ def _built_shape(model: Any) -> Any:
     shape = (model.get_build_config() or {}).get("input_shape")
     if shape is None:
         raise UsageError(f"the shape of the input of {model.name!r} is not known: call it once on a batch")
-    return shape
+    return _plain(shape)
+
+
+def _plain(tree: Any) -> Any:
+    """Dicts, lists and tuples in place of the tracking ones of Keras, which JAX takes for leaves."""
+    if isinstance(tree, Mapping):
+        return {key: _plain(item) for key, item in tree.items()}
+    if _is_shape(tree):
+        return tuple(tree)
+    return [_plain(item) for item in tree] if isinstance(tree, list | tuple) else tree
 
 
 def _is_shape(item: Any) -> bool:

@@ -1,6 +1,6 @@
 """Property-based tests draw the same cases in every run, so that a failure is the change's and not the dice's.
 
-    HYPOTHESIS_PROFILE=explore .venv/bin/python -m pytest tests/passes      # new cases each time
+HYPOTHESIS_PROFILE=explore .venv/bin/python -m pytest tests/passes      # new cases each time
 """
 
 import os

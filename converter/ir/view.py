@@ -39,6 +39,13 @@ class View:
                 raise ValueError(f"unknown view step {kind!r}")
         return np.asarray(array, order="C")
 
+    def rest(self, array: np.ndarray) -> View:
+        """For a view that ends by cutting the first channels off a tensor: the view of those behind."""
+        *before, (kind, axis, start, stop) = self.steps
+        whole = View(tuple(before))
+        assert (kind, start) == ("slice", 0), self
+        return whole.then(("slice", axis, stop, whole.apply(array).shape[axis]))
+
     def scatter(self, into: np.ndarray, stored: np.ndarray) -> None:
         """Writes the stored tensor to its place in a contiguous tensor of the model's layout, in place."""
         places = self.apply(np.arange(into.size).reshape(into.shape))

@@ -64,7 +64,7 @@ class TrainingSession:
             raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}")
         program = read_program(path)
         self.manifest: Manifest = program.manifest
-        self._bases = {p.name: base for p in self.manifest.parameters if (base := program.base(p)) is not None}
+        self._frozen = {p.name: part for p in self.manifest.parameters if (part := program.frozen(p)) is not None}
         self._lock = threading.RLock()
         engine = Engine(program, threads, xnnpack)
         self._running: _Running | None = _Running(engine, memory_of(program, engine))
@@ -233,9 +233,9 @@ class TrainingSession:
         """The trained weights as they are now, by the model's own names, in its own layout and full shape."""
         stored, full = self.state(), {}
         for spec in self.manifest.parameters:
-            full[spec.name] = (
-                self._bases[spec.name].copy() if spec.name in self._bases else np.empty(spec.shape, spec.dtype)
-            )
+            full[spec.name] = np.empty(spec.shape, spec.dtype)
+            if spec.frozen is not None:
+                View.from_json(list(spec.frozen.view)).scatter(full[spec.name], self._frozen[spec.name])
             for piece in spec.pieces:
                 View.from_json(list(piece.view)).scatter(full[spec.name], stored[piece.tensor])
         return full

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 from converter.errors import UsageError, nearest
 from converter.ir import Graph
 from converter.sparse.structure import Member, members
 
-#: What a rule grants: the fraction of the input channels that trains, or only the biases among the matched parameters.
-Grant = float | Literal["bias"]
+#: What a rule grants: the fraction of the input channels that trains ("all": 1), or only the biases of what it matches.
+Grant = float | Literal["bias", "all"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ class UpdateScheme:
             UsageError: a pattern matches no parameter, a fraction is out of range, or nothing is left to train.
         """
         everything = members(graph, blocks)
+        names = [m.name for m in everything]
+        for block in blocks or ():
+            if not any(m.block == block for m in everything):
+                raise UsageError(
+                    f"the model's layers name {block!r}, and no parameter is in it.{nearest(block, names)}"
+                )
         granted = self.choose(everything) if self.choose else self._by_rules(everything)
         rows = []
         for member in everything:
@@ -54,7 +61,9 @@ class UpdateScheme:
                 fraction, why = 0.0, "not trainable in the model"
             elif 0 < fraction < 1 and member.role != "kernel":
                 fraction, why = 1.0, f"{why}; whole, a {member.role} has no input channels"
-            elif 0 < fraction < 1 and member.channels:
+            elif 0 < fraction < 1 and not member.channels:
+                fraction, why = 1.0, f"{why}; whole, {member.uses} cannot be cut"
+            elif 0 < fraction < 1:
                 fraction = max(round(fraction * member.channels), 1) / member.channels
             rows.append(Row(member.name, fraction, why))
         if not any(row.fraction for row in rows):
@@ -70,14 +79,24 @@ class UpdateScheme:
             matched = [m for m in everything if fnmatchcase(m.name, pattern)]
             if not matched:
                 raise UsageError(f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}")
-            if grant != "bias" and (not isinstance(grant, int | float) or not 0 <= grant <= 1):
-                raise UsageError(f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias"')
+            granted_fraction = _fraction(pattern, grant)
             for member in matched:
-                if grant == "bias":
+                if granted_fraction is None:
                     granted[member.name] = (float(member.role == "bias"), f"rule {pattern} = bias")
                 else:
-                    granted[member.name] = (float(grant), f"rule {pattern} = {grant:g}")
+                    granted[member.name] = (granted_fraction, f"rule {pattern} = {granted_fraction:g}")
         return granted
+
+
+def _fraction(pattern: str, grant: Any) -> float | None:
+    """The fraction that a rule grants, None for "bias"."""
+    if grant == "bias":
+        return None
+    if grant == "all":
+        return 1.0
+    if isinstance(grant, bool) or not isinstance(grant, Real) or not 0 <= float(grant) <= 1:
+        raise UsageError(f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all"')
+    return float(grant)
 
 
 def _full(everything: list[Member]) -> dict[str, tuple[float, str]]:
@@ -86,7 +105,7 @@ def _full(everything: list[Member]) -> dict[str, tuple[float, str]]:
 
 def _head_block(everything: list[Member]) -> str:
     kernels = [m for m in everything if m.role == "kernel"]
-    return (kernels or everything)[-1].layer
+    return (kernels or everything)[-1].layer if everything else ""
 
 
 def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
@@ -142,7 +161,11 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
     if isinstance(update, UpdateScheme):
         return update
     if isinstance(update, Mapping):
+        if odd := [pattern for pattern in update if not isinstance(pattern, str)]:
+            raise UsageError(f"the patterns of update rules are strings, got {odd[0]!r}")
         return UpdateScheme("rules", dict(update))
+    if not isinstance(update, str):
+        raise UsageError(f"update must be a scheme's name, a dict of glob rules or an UpdateScheme, not {update!r}")
     kind, _, count = update.partition("-")
     if kind == "last" and count.isdecimal() and int(count) > 0:
         return UpdateScheme(update, choose=_last(int(count)))

@@ -10,7 +10,8 @@ from converter.ir import Graph, Node, Op, Parameter, Value, ops
 
 CONTRACTIONS = (ops.MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad)
 _PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
-_THROUGH = (ops.Reshape, ops.BroadcastTo, ops.Transpose)
+#: What hands a parameter on, whole or in parts (the groups of a convolution).
+_THROUGH = (ops.Reshape, ops.BroadcastTo, ops.Transpose, ops.Slice)
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Member:
         layer: name of the layer that owns it: the parameter's name without its last part.
         block: the group of layers that it belongs to (see `block_of`).
         channels: input channels that a fraction is taken of; 0 where the weight cannot be cut.
+        uses: how the model reads it, in words.
     """
 
     value: Value
@@ -31,6 +33,7 @@ class Member:
     layer: str
     block: str
     channels: int
+    uses: str
 
     @property
     def name(self) -> str:
@@ -55,6 +58,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             p.name.rpartition("/")[0] or p.name,
             outer + block_of(p.name.removeprefix(outer)) if blocks is None else block_of(p.name, blocks),
             _channels(v, readers.get(v, [])),
+            _uses(readers.get(v, [])),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
@@ -71,8 +75,13 @@ def _common_path(names: Sequence[str]) -> str:
 
 def _channels(value: Value, readers: list[Node]) -> int:
     if len(readers) == 1 and hasattr(readers[0].op, "split") and readers[0].inputs[1] is value:
-        return value.shape[readers[0].op.channel_axis(value.type)]
+        return readers[0].op.input_channels(readers[0].inputs[0].type, value.type)
     return 0
+
+
+def _uses(readers: list[Node]) -> str:
+    kinds = ", ".join(dict.fromkeys(node.op.name for node in readers)) or "nothing"
+    return f"a weight of {kinds}" if len(readers) == 1 else f"a weight used {len(readers)} times ({kinds})"
 
 
 def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:

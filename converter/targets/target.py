@@ -58,6 +58,8 @@ def target(name: str | Target) -> Target:
     """A target by name. Raises UsageError for an unknown one."""
     if isinstance(name, Target):
         return name
+    if not isinstance(name, str):
+        raise UsageError(f"target must be a name, not {name!r}. Known: {', '.join(names())}.")
     for file in resources.files("converter.targets").iterdir():
         if file.name.endswith(".toml"):
             table = tomllib.loads(file.read_text())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from converter.ir import Graph, Node, Origin, TensorType, Value
 from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
 from converter.tflite import builtins as tfl
@@ -130,10 +132,21 @@ def _assigning(graph: Graph, after: Graph) -> Graph:
     for value, parameter in graph.parameters.items():
         handle = Value(TensorType((1,), RESOURCE), f"{value.name}/handle")
         initial = Value(value.type, f"{value.name}/initial")
-        after.constants[initial] = parameter.value.reshape(value.shape)
+        array = parameter.value.reshape(value.shape)
+        if is_uniform(array):  # the slots of an optimizer begin at zero: no need to carry all of it
+            one = Value(value.type.with_shape((1,)), f"{value.name}/element")
+            after.constants[one] = array.reshape(-1)[:1]
+            after.nodes.append(Node(tfl.BroadcastTo(value.shape), (one,), (initial,)))
+        else:
+            after.constants[initial] = array
         after.nodes.append(Node(tfl.VarHandle(parameter.name), (), (handle,)))
         after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), ()))
     return after
+
+
+def is_uniform(array: np.ndarray) -> bool:
+    """Whether one number stands for all elements of a tensor worth the trouble."""
+    return array.size > 64 and bool((array == array.flat[0]).all())
 
 
 def _done(after: Graph, value: Value) -> Graph:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from converter.ir import Builder, Graph, Value, ops
@@ -45,13 +46,19 @@ def _activation(b: Builder, y: Value, x: Value) -> Value | None:
 
 @rule("custom_vjp_call", "custom_vjp_call_jaxpr")
 def custom_vjp_call(call: Call, *values: Value) -> Result:
-    """The traced fwd in place, and the traced bwd as the derivative of its outputs."""
+    """The traced fwd in place, and the traced bwd as the derivative of its outputs.
+
+    Inside a fwd, which often calls the function itself, the plain function will do.
+    """
     p = call.params
+    if call.is_primal:
+        return call.inline(p["call_jaxpr"], values)
     arguments = values[p["num_consts"] :]
     wanted = [v.dtype.kind == "f" for v in arguments]
     forward = ClosedJaxpr(*p["fwd_jaxpr_thunk"].call_wrapped(*wanted))
     made = [
-        full(call.b, v, ir_type(t)) for v, t in zip(call.inline(forward, arguments), forward.out_avals, strict=True)
+        full(call.b, v, ir_type(t))
+        for v, t in zip(call.inline_primal(forward, arguments), forward.out_avals, strict=True)
     ]
     outputs = made[len(made) - len(call.outputs) :]
     _, tree, forwarded = p["out_trees"]()
@@ -81,6 +88,14 @@ def _backward(call: Call, types: list[jax.ShapeDtypeStruct], wanted: list[bool])
     inputs = [builder.input(f"input_{i}", ir_type(t)) for i, t in enumerate(types)]
     builder.graph.outputs = dict(zip(given, importer.run(closed, inputs, call.site), strict=True))
     return builder.graph
+
+
+@rule("platform_index")
+def platform_index(call: Call) -> Result:
+    """Which of the forms that JAX keeps for different processors is taken: that of the CPU, or the default."""
+    kinds = call.params["platforms"]
+    chosen = next((i for i, names in enumerate(kinds) if names is None or "cpu" in names), len(kinds) - 1)
+    return call.b.constant(np.int32(chosen))
 
 
 @rule("cond")

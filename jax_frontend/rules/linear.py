@@ -15,6 +15,8 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
     (cx, cy), (bx, by) = call.params["dimension_numbers"]
     contract_x, contract_y, batch_x, batch_y = (tuple(int(a) for a in axes) for axes in (cx, cy, bx, by))
     b, shape = call.b, call.output.shape
+    if x.dtype != y.dtype:  # integers against floats: the product is of the output's type
+        x, y = (v if v.dtype == call.output.dtype else b(ops.Cast(call.output.dtype), v) for v in (x, y))
     x, (contract_x, batch_x, free_x) = _untransposed(b, x, contract_x, batch_x, _rest(x, batch_x, contract_x))
     y, (contract_y, batch_y, free_y) = _untransposed(b, y, contract_y, batch_y, _rest(y, batch_y, contract_y))
     order = sorted(range(len(contract_x)), key=lambda i: contract_x[i])

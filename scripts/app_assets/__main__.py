@@ -36,8 +36,8 @@ REPLAY = 20
 BATCH = 8
 #: Of a logit nobody has trained: no answer before the person teaches it, and yet it learns within a few steps.
 SILENT = -4.0
-#: How the app trains. Chosen on the writers of seeds 1 to 6, not on those of the tests.
-RECIPE = {"epochs": 20, "learning_rate": 2e-3, "replay": 1.0, "held_out_every": 4}
+#: How the app trains. Chosen on six other writers (seeds 1 to 6), not on the one of the tests.
+RECIPE = {"epochs": 15, "learning_rate": 2e-3, "replay": 0.5, "held_out_every": 4}
 
 #: The person of the app's test; no figure in this repository was chosen on this handwriting.
 PERSON = Writer(slant=0.42, turn=0.3, width=0.85, habits=True, unsteady=0.03, seed=77)

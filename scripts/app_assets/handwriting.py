@@ -82,7 +82,9 @@ class Writer:
         for line in skeleton:
             control = (np.array(line) - 0.5 + rng.normal(0, self.unsteady, (len(line), 2))) @ matrix.T
             places = np.clip(_through(control) * size + corner, 0, side)
-            strokes.append([(round(float(x), 2), round(float(y), 2), clock + 12 * i) for i, (x, y) in enumerate(places)])
+            strokes.append(
+                [(round(float(x), 2), round(float(y), 2), clock + 12 * i) for i, (x, y) in enumerate(places)]
+            )
             clock += 12 * len(places) + 150
         return strokes
 

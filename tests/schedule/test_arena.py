@@ -24,7 +24,7 @@ MODELS = ["lenet", "mobilenetv2-0.35", "flax-cnn", "encoder"]
 def test_predicted_arena_is_the_interpreters(name: str, update: str) -> None:
     case = CASES[name]
     program = converter.build(case.model(), update=case.update(update), batch=8, check=False)
-    assert program.costs["arena_bytes"] == pytest.approx(interpreter_arena(program.data), rel=0.01)
+    assert program.costs["arena_bytes"] == pytest.approx(interpreter_arena(program.data), rel=0.05)
 
 
 def in_program_order(name: str, update: str, optimizer: str) -> Graph:

@@ -93,6 +93,10 @@ class Conv2D(Windowed):
         """Input channels."""
         return 3
 
+    def input_channels(self, x: TensorType, w: TensorType) -> int:
+        """In how many equal parts that axis can be cut."""
+        return w.shape[3]
+
 
 @dataclass(frozen=True)
 class Conv2DInputGrad(Windowed):
@@ -188,6 +192,10 @@ class DepthwiseConv2D(Windowed):
     def channel_axis(self, w: TensorType) -> int:
         """The channels, which do not mix."""
         return 3
+
+    def input_channels(self, x: TensorType, w: TensorType) -> int:
+        """In how many equal parts that axis can be cut: the m filters of an input channel stay together."""
+        return x.shape[3]
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,10 @@ class MatMul(Op):
         """The axis of the weight along which a fraction of it can train: its input channels."""
         return w.rank - (1 if self.adj_y else 2)
 
+    def input_channels(self, x: TensorType, w: TensorType) -> int:
+        """In how many equal parts that axis can be cut."""
+        return w.shape[self.channel_axis(w)]
+
 
 def split_axis(b: Builder, x: Value, axis: int, k: int) -> tuple[Value, Value]:
     """The first k elements of `x` along an axis, and the others."""

@@ -1,0 +1,44 @@
+import org.jetbrains.kotlin.gradle.dsl.JvmTarget
+
+plugins {
+    alias(libs.plugins.android.application)
+    alias(libs.plugins.kotlin.android)
+    alias(libs.plugins.kotlin.serialization)
+}
+
+android {
+    namespace = "org.pocketune.app"
+    compileSdk = 34
+
+    defaultConfig {
+        applicationId = "org.pocketune.app"
+        minSdk = 26
+        targetSdk = 34
+        versionCode = 1
+        versionName = "0.1.0"
+        ndk.abiFilters += listOf("arm64-v8a", "armeabi-v7a", "x86_64")
+    }
+
+    compileOptions {
+        sourceCompatibility = JavaVersion.VERSION_1_8
+        targetCompatibility = JavaVersion.VERSION_1_8
+    }
+
+    // The program is mapped into memory. scripts/build_app_assets makes it.
+    androidResources.noCompress += "tflite"
+    sourceSets["main"].assets.srcDir("target/assets")
+}
+
+kotlin {
+    compilerOptions {
+        jvmTarget = JvmTarget.JVM_1_8
+        allWarningsAsErrors = true
+    }
+}
+
+dependencies {
+    implementation(project(":trainer"))
+    implementation(project(":runtime-tflite"))
+    implementation(libs.coroutines.android)
+    implementation(libs.serialization.json)
+}

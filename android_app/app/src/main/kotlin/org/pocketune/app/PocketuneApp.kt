@@ -1,0 +1,77 @@
+package org.pocketune.app
+
+import android.app.Application
+import java.io.File
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.SupervisorJob
+import kotlinx.coroutines.cancel
+import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.StateFlow
+import kotlinx.coroutines.flow.asStateFlow
+import kotlinx.coroutines.flow.receiveAsFlow
+import kotlinx.coroutines.launch
+import org.pocketune.app.core.Event
+import org.pocketune.app.core.Kept
+import org.pocketune.app.core.Notebook
+import org.pocketune.app.core.Presenter
+import org.pocketune.app.core.TrainerCoach
+import org.pocketune.app.core.UiState
+import org.pocketune.app.device.AndroidSettings
+import org.pocketune.app.device.Device
+import org.pocketune.app.device.NightJob
+import org.pocketune.runtime.tflite.TfliteRuntimeFactory
+import org.pocketune.trainer.RuntimeFactory
+
+/** Puts the parts together. The presenter lives as long as the process, so windows may come and go. */
+open class PocketuneApp : Application() {
+    private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
+    private val events = Channel<Event>(Channel.UNLIMITED)
+    private val shown = MutableStateFlow(UiState())
+    private var isFresh = true
+
+    /** What to show, always the newest. */
+    val states: StateFlow<UiState> = shown.asStateFlow()
+
+    /** What runs programs; tests look over its shoulder. */
+    protected open val runtime: RuntimeFactory = TfliteRuntimeFactory()
+
+    override fun onCreate() {
+        super.onCreate()
+        val device = Device(this)
+        val coach = TrainerCoach(assets::open, File(noBackupFilesDir, "model"), runtime, device.guards)
+        val notebook = Notebook(File(noBackupFilesDir, "drawings.json"))
+        val presenter = Presenter(coach, notebook, AndroidSettings(this), device.facts, Dispatchers.IO)
+        scope.launch {
+            try {
+                presenter.states(events.receiveAsFlow()).collect { show(it) }
+            } finally {
+                coach.close()
+            }
+        }
+    }
+
+    /** What the person did. */
+    fun tell(event: Event) {
+        isFresh = false
+        events.trySend(event)
+    }
+
+    /** A window came back; what it kept matters only when the process is a new one. */
+    fun returned(kept: Kept) {
+        if (isFresh) tell(Event.Return(kept))
+    }
+
+    /** Ends everything; Android itself only ever ends the process. */
+    override fun onTerminate() {
+        scope.cancel()
+        super.onTerminate()
+    }
+
+    private fun show(state: UiState) {
+        val before = shown.value
+        shown.value = state
+        if (before.nightly != state.nightly) NightJob.plan(this, state.nightly)
+    }
+}

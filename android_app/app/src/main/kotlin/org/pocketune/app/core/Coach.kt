@@ -1,0 +1,61 @@
+package org.pocketune.app.core
+
+import java.io.IOException
+import kotlinx.coroutines.flow.Flow
+import org.pocketune.trainer.DivergedException
+import org.pocketune.trainer.InputException
+import org.pocketune.trainer.NewerProgramException
+import org.pocketune.trainer.NewerStateException
+import org.pocketune.trainer.ForeignStateException
+import org.pocketune.trainer.PocketuneException
+import org.pocketune.trainer.ProgramException
+import org.pocketune.trainer.Sample
+import org.pocketune.trainer.StateException
+import org.pocketune.trainer.StorageException
+import org.pocketune.trainer.TrainEvent
+
+/** What the presenter asks of training. Everything throws the trainer's PocketuneExceptions. */
+interface Coach {
+    /** Opens the program with the person's state. */
+    suspend fun open(): Opening
+
+    /** A training of the person's model; see `Trainer.fit`. */
+    fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent>
+
+    fun pause()
+
+    fun resume()
+
+    /** Drops what an unfinished training left for its continuation. */
+    suspend fun forget()
+
+    /** Logits of the classes for each image. [original]: of the model as it was built. */
+    suspend fun logits(images: List<FloatArray>, original: Boolean = false): List<FloatArray>
+
+    /** Changes places with the model before; whether the one in use now is a person's. */
+    suspend fun undo(): Boolean
+
+    /** Back to the model as it was built; [undo] brings the person's back. */
+    suspend fun reset()
+}
+
+/**
+ * An open program.
+ *
+ * @property personal whether there is a state of the person's.
+ * @property problem why the person's state could not be used, or not the newest one; null when all is well.
+ */
+class Opening(val model: Model, val personal: Boolean, val problem: Problem?)
+
+/** What an exception means for the person; null for one that is not ours. */
+fun problemOf(error: Throwable): Problem? = when (error) {
+    is NewerProgramException -> Problem.PROGRAM_NEWER
+    is ProgramException -> Problem.PROGRAM_DAMAGED
+    is ForeignStateException, is NewerStateException -> Problem.STATE_FOREIGN
+    is StateException -> Problem.STATE_DAMAGED
+    is StorageException, is IOException -> Problem.DISK_FULL
+    is DivergedException -> Problem.DIVERGED
+    is InputException -> Problem.INPUT
+    is PocketuneException -> Problem.RUNTIME
+    else -> null
+}

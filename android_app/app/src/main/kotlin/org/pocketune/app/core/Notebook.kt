@@ -1,0 +1,88 @@
+package org.pocketune.app.core
+
+import java.io.File
+import java.io.FileOutputStream
+import java.io.IOException
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.SerializationException
+import kotlinx.serialization.json.Json
+
+/**
+ * A character that the person wrote.
+ *
+ * @property label the class it means.
+ * @property heldOut kept aside to judge by; never trained on.
+ */
+@Serializable
+data class Drawing(val id: Long, val label: Int, val strokes: List<Stroke>, val heldOut: Boolean)
+
+/**
+ * All that the person taught.
+ *
+ * @property symbols names of the person's own symbols, which take the program's spare classes in order.
+ * @property learned the newest drawing that there was at the last training.
+ */
+@Serializable
+data class Notes(
+    val drawings: List<Drawing> = emptyList(),
+    val symbols: List<String> = emptyList(),
+    val learned: Long = 0,
+) {
+    private val newest: Long get() = drawings.maxOfOrNull { it.id } ?: 0
+
+    /** Whether something was taught since the last training. */
+    val hasNew: Boolean get() = newest > learned
+
+    fun afterTraining(): Notes = copy(learned = newest)
+
+    /** With one more drawing; every [heldOutEvery]-th of its class, the third being the first, is kept aside. */
+    fun plus(label: Int, strokes: List<Stroke>, heldOutEvery: Int): Notes {
+        val ofClass = drawings.count { it.label == label }
+        return copy(drawings = drawings + Drawing(maxOf(newest, learned) + 1, label, strokes, ofClass % heldOutEvery == HELD_OUT_PLACE))
+    }
+
+    fun without(id: Long): Notes = copy(drawings = drawings.filterNot { it.id == id })
+
+    fun relabelled(id: Long, label: Int): Notes =
+        copy(drawings = drawings.map { if (it.id == id) it.copy(label = label) else it })
+}
+
+private const val HELD_OUT_PLACE = 2
+
+/** Where [Notes] live: one JSON file, replaced as a whole, so that it is never half written. */
+class Notebook(private val file: File) {
+    /** The notes; empty ones when nothing was written yet. Throws [IOException] when the file is damaged. */
+    fun read(): Notes {
+        if (!file.exists()) return Notes()
+        return try {
+            json.decodeFromString<Notes>(file.readText())
+        } catch (e: SerializationException) {
+            throw IOException("${file.name} is damaged", e)
+        } catch (e: IllegalArgumentException) {
+            throw IOException("${file.name} is damaged", e)
+        }
+    }
+
+    /** Throws [IOException] when the disk is full; the notes before then still stand. */
+    fun write(notes: Notes) {
+        val partial = File(file.path + ".partial")
+        try {
+            FileOutputStream(partial).use {
+                it.write(json.encodeToString(Notes.serializer(), notes).toByteArray())
+                it.fd.sync()
+            }
+            if (!partial.renameTo(file)) throw IOException("cannot replace ${file.name}")
+        } finally {
+            partial.delete()
+        }
+    }
+
+    /** Puts a damaged file aside, for who may be able to save something of it, and starts anew. */
+    fun putAside() {
+        file.renameTo(File(file.path + ".damaged"))
+    }
+
+    private companion object {
+        val json = Json { ignoreUnknownKeys = true }
+    }
+}

@@ -1,0 +1,188 @@
+package org.pocketune.app.core
+
+import java.io.IOException
+import kotlin.math.exp
+import kotlinx.coroutines.CoroutineDispatcher
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Job
+import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.channelFlow
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.withContext
+import org.pocketune.trainer.Sample
+import org.pocketune.trainer.TrainEvent
+
+/** What the person chose once and for all. */
+interface Settings {
+    var nightly: Boolean
+}
+
+/**
+ * From what the person does to what the app shows. Knows nothing of Android.
+ *
+ * @property device heat and charge as they change.
+ * @property io where files are read and written.
+ */
+class Presenter(
+    private val coach: Coach,
+    private val notebook: Notebook,
+    private val settings: Settings,
+    private val device: Flow<DeviceFacts>,
+    private val io: CoroutineDispatcher,
+) {
+    /** Every state, beginning with the empty one. Collect it once: it works on the disk and with the model. */
+    fun states(events: Flow<Event>): Flow<UiState> = channelFlow {
+        val inbox = Channel<Message>(Channel.UNLIMITED)
+        val work = Work(this, inbox)
+        launch { events.collect(inbox::send) }
+        launch { device.collect { inbox.send(News.DeviceChanged(it)) } }
+        work.load()
+        var state = UiState()
+        send(state)
+        for (message in inbox) {
+            val before = state
+            state = before.after(message)
+            if (state != before) send(state)
+            work.follow(message, before, state)
+        }
+    }
+
+    /** What events cause beyond a change of the state; its results come back as news. */
+    private inner class Work(private val scope: CoroutineScope, private val inbox: Channel<Message>) {
+        private val unwritten = Channel<Notes>(Channel.CONFLATED)
+        private var training: Job? = null
+        private var recognition: Job? = null
+
+        fun load() {
+            start {
+                val notes = try {
+                    withContext(io) { notebook.read() }
+                } catch (_: IOException) {
+                    withContext(io) { notebook.putAside() }
+                    inbox.send(News.Failed(Problem.DRAWINGS_DAMAGED))
+                    Notes()
+                }
+                inbox.send(News.NotesRead(notes, settings.nightly))
+                start { openModel() }
+                for (latest in unwritten) report { withContext(io) { notebook.write(latest) } }
+            }
+        }
+
+        private suspend fun openModel() {
+            val opening = coach.open()
+            inbox.send(News.Opened(opening.model, opening.personal))
+            opening.problem?.let { inbox.send(News.Failed(it)) }
+        }
+
+        fun follow(message: Message, before: UiState, state: UiState) {
+            if (message !is News.NotesRead && state.notes != before.notes) unwritten.trySend(state.notes)
+            when (message) {
+                is Event.Personalize -> if (before.training == Training.Idle && state.training != Training.Idle) {
+                    val previous = training
+                    training = start {
+                        previous?.cancelAndJoin()
+                        personalize(state)
+                    }
+                }
+                is Event.Pause -> coach.pause()
+                is Event.Resume -> coach.resume()
+                is Event.Cancel -> cancel()
+                is Event.SetNightly -> start { withContext(io) { settings.nightly = message.on } }
+                is Event.Undo -> start {
+                    val personal = coach.undo()
+                    val undone = state.comparison?.standing.let { it != Standing.UNDONE && it != Standing.RESET }
+                    inbox.send(News.Switched(if (undone) Standing.UNDONE else Standing.OFFERED, personal))
+                }
+                is Event.Reset -> start {
+                    coach.reset()
+                    inbox.send(News.Switched(Standing.RESET, personal = false))
+                }
+                is Event.Try, is Event.Return, is News.Opened, is News.Switched, is News.Compared -> recognise(state)
+                else -> Unit
+            }
+        }
+
+        private suspend fun personalize(state: UiState) {
+            val model = checkNotNull(state.model)
+            try {
+                val judged = state.heldOut
+                val before = bestAnswers(state, judged)
+                var end: TrainEvent? = null
+                coach.train(state.toLearn.map { it.sample(model) }, judged.map { it.sample(model) }).collect {
+                    inbox.send(News.Trained(it))
+                    end = it
+                }
+                when (val last = end) {
+                    is TrainEvent.Finished -> inbox.send(News.Compared(compare(state, judged, before, last)))
+                    is TrainEvent.Diverged -> inbox.send(News.Failed(Problem.DIVERGED))
+                    else -> Unit
+                }
+            } finally {
+                inbox.trySend(News.Ended)
+            }
+        }
+
+        private suspend fun compare(
+            state: UiState,
+            judged: List<Drawing>,
+            before: List<Int>,
+            end: TrainEvent.Finished,
+        ): Comparison {
+            val after = bestAnswers(state, judged)
+            return Comparison(
+                before = end.before?.accuracy ?: 0.0,
+                after = end.after?.accuracy ?: 0.0,
+                heldOut = judged.size,
+                changes = judged.indices.filter { before[it] != after[it] }
+                    .map { Change(judged[it], before[it], after[it]) },
+                standing = if (end.adopted == null) Standing.REFUSED else Standing.OFFERED,
+            )
+        }
+
+        private fun cancel() {
+            val stopped = training ?: return
+            coach.resume()
+            start {
+                stopped.cancelAndJoin()
+                coach.forget()
+            }
+        }
+
+        private fun recognise(state: UiState) {
+            recognition?.cancel()
+            val strokes = state.trial.strokes
+            if (strokes.isEmpty() || state.model == null) return
+            recognition = start {
+                val image = listOf(state.model.description.preprocessing.image(strokes))
+                val (original, personal) = listOf(true, false).map { coach.logits(image, it).single() }
+                inbox.send(News.Recognised(Trial(strokes, ranked(state, original), ranked(state, personal))))
+            }
+        }
+
+        private suspend fun bestAnswers(state: UiState, drawings: List<Drawing>): List<Int> {
+            val preprocessing = checkNotNull(state.model).description.preprocessing
+            return coach.logits(drawings.map { preprocessing.image(it.strokes) }).map { ranked(state, it).first().label }
+        }
+
+        private fun start(block: suspend () -> Unit): Job = scope.launch { report(block) }
+
+        /** Runs, and tells of what the person should know; what is not of that kind is a mistake of ours. */
+        private suspend fun report(block: suspend () -> Unit) = try {
+            block()
+        } catch (e: Exception) {
+            inbox.send(News.Failed(problemOf(e) ?: throw e))
+        }
+    }
+}
+
+private fun Drawing.sample(model: Model) = Sample(model.description.preprocessing.image(strokes), label)
+
+/** The classes that have a name, the most likely first. */
+private fun ranked(state: UiState, logits: FloatArray): List<Answer> {
+    val named = logits.take(state.labels.size)
+    val highest = named.max()
+    val shares = named.map { exp(it - highest) }
+    return shares.mapIndexed { label, share -> Answer(label, share / shares.sum()) }.sortedByDescending { it.sureness }
+}

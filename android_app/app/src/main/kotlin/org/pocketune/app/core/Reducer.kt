@@ -1,0 +1,88 @@
+package org.pocketune.app.core
+
+import org.pocketune.trainer.TrainEvent
+
+/** The state after a message: the only place where states are made. */
+fun UiState.after(message: Message): UiState = when (message) {
+    is Event -> afterEvent(message)
+    is News -> afterNews(message)
+}
+
+private fun UiState.afterEvent(event: Event): UiState = when (event) {
+    is Event.Show -> copy(screen = event.screen, selected = null)
+    is Event.Return -> copy(
+        screen = event.kept.screen,
+        chosen = event.kept.chosen,
+        draft = event.kept.draft,
+        trial = Trial(event.kept.trial, isCurrent = false),
+    )
+    is Event.Choose -> choose(event.label)
+    is Event.Draw -> copy(draft = draft + listOf(event.stroke), selected = null)
+    is Event.ClearDraft -> copy(draft = emptyList())
+    is Event.Add -> add()
+    is Event.AddSymbol -> addSymbol(event.name.trim())
+    is Event.Select -> copy(selected = event.drawing)
+    is Event.Delete -> copy(notes = selected?.let(notes::without) ?: notes, selected = null)
+    is Event.Personalize -> if (canPersonalize) copy(training = Training.Running(), problem = null) else this
+    is Event.Cancel -> copy(training = Training.Idle)
+    is Event.SetNightly -> copy(nightly = event.on)
+    is Event.Keep -> copy(comparison = comparison?.copy(standing = Standing.KEPT))
+    is Event.Try -> copy(trial = trial.copy(strokes = trial.strokes + listOf(event.stroke), isCurrent = false))
+    is Event.ClearTrial -> copy(trial = Trial())
+    is Event.DismissProblem -> copy(problem = null)
+    is Event.Pause, is Event.Resume, is Event.Undo, is Event.Reset -> this
+}
+
+/** Chooses what the next drawing means, or gives the selected drawing another meaning. */
+private fun UiState.choose(label: Int): UiState =
+    if (selected == null) copy(chosen = label)
+    else copy(notes = notes.relabelled(selected, label), chosen = label, selected = null)
+
+private fun UiState.add(): UiState {
+    val recipe = model?.description?.recipe ?: return this
+    if (draft.isEmpty()) return this
+    return copy(notes = notes.plus(chosen, draft, recipe.heldOutEvery), draft = emptyList())
+}
+
+/** A name that there is already is chosen rather than added. */
+private fun UiState.addSymbol(name: String): UiState = when {
+    name.isEmpty() -> this
+    name in labels -> copy(chosen = labels.indexOf(name))
+    !hasSpareClass -> this
+    else -> copy(notes = notes.copy(symbols = notes.symbols + name), chosen = labels.size)
+}
+
+private fun UiState.afterNews(news: News): UiState = when (news) {
+    is News.Opened -> copy(model = news.model, personal = news.personal)
+    is News.NotesRead -> copy(notes = news.notes, nightly = news.nightly)
+    is News.DeviceChanged -> copy(device = news.facts)
+    is News.Trained -> if (training is Training.Running) copy(training = training.after(news.event)) else this
+    is News.Compared -> copy(
+        notes = notes.afterTraining(),
+        comparison = news.comparison,
+        personal = personal || news.comparison.standing == Standing.OFFERED,
+        screen = if (screen == Screen.PERSONALIZE) Screen.COMPARE else screen,
+        trial = trial.copy(isCurrent = false),
+    )
+    is News.Ended -> copy(training = Training.Idle)
+    is News.Switched -> copy(
+        comparison = comparison?.copy(standing = news.standing),
+        personal = news.personal,
+        trial = trial.copy(isCurrent = false),
+    )
+    is News.Recognised -> if (news.trial.strokes == trial.strokes) copy(trial = news.trial) else this
+    is News.Failed -> copy(problem = news.problem)
+}
+
+private fun Training.Running.after(event: TrainEvent): Training.Running = when (event) {
+    is TrainEvent.Started -> Training.Running(event.resumedAt, event.steps, resumedAt = event.resumedAt)
+    is TrainEvent.Step ->
+        copy(step = event.step + 1, losses = losses + event.loss, millis = event.millis, paused = null)
+    is TrainEvent.Paused -> copy(paused = event.reason)
+    is TrainEvent.Resumed -> copy(paused = null)
+    is TrainEvent.Stalled,
+    is TrainEvent.Evaluated,
+    is TrainEvent.Checkpointed,
+    is TrainEvent.Diverged,
+    is TrainEvent.Finished -> this
+}

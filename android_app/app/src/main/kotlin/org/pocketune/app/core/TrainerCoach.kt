@@ -1,0 +1,136 @@
+package org.pocketune.app.core
+
+import java.io.File
+import java.io.InputStream
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.emitAll
+import kotlinx.coroutines.flow.flow
+import kotlinx.coroutines.sync.Mutex
+import kotlinx.coroutines.sync.withLock
+import org.pocketune.trainer.Guards
+import org.pocketune.trainer.LearningRate
+import org.pocketune.trainer.NoStateException
+import org.pocketune.trainer.Plan
+import org.pocketune.trainer.PocketuneException
+import org.pocketune.trainer.Program
+import org.pocketune.trainer.Replay
+import org.pocketune.trainer.Role
+import org.pocketune.trainer.RuntimeFactory
+import org.pocketune.trainer.Sample
+import org.pocketune.trainer.Store
+import org.pocketune.trainer.TrainEvent
+import org.pocketune.trainer.Trainer
+import org.pocketune.trainer.Values
+
+/**
+ * Trains the bundled program. One trainer holds the person's model, a second one the model as it was built.
+ *
+ * @property asset opens a file that came with the app.
+ * @property directory where the person's state lives.
+ */
+class TrainerCoach(
+    private val asset: (String) -> InputStream,
+    private val directory: File,
+    private val runtime: RuntimeFactory,
+    private val guards: Guards,
+) : Coach, AutoCloseable {
+    private class Trainers(val personal: Trainer, val original: Trainer, val description: Description, val replay: Replay)
+
+    private val opening = Mutex()
+    private var trainers: Trainers? = null
+
+    override suspend fun open(): Opening {
+        val opened = trainers()
+        val problem = try {
+            opened.personal.restore().lost?.let { Problem.STATE_DAMAGED }
+        } catch (_: NoStateException) {
+            return Opening(opened.model(), personal = false, problem = null)
+        } catch (e: PocketuneException) {
+            return Opening(opened.model(), personal = false, problem = problemOf(e))
+        }
+        return Opening(opened.model(), personal = !isAsBuilt(), problem)
+    }
+
+    override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
+        val opened = trainers()
+        val recipe = opened.description.recipe
+        val plan = Plan(
+            epochs = recipe.epochs,
+            learningRate = LearningRate.Constant(recipe.learningRate),
+            replay = opened.replay,
+            checkpointEvery = CHECKPOINT_EVERY,
+        )
+        emitAll(opened.personal.fit(samples, plan, heldOut))
+    }
+
+    override fun pause() = trainers?.personal?.pause() ?: Unit
+
+    override fun resume() = trainers?.personal?.resume() ?: Unit
+
+    override suspend fun forget() = trainers().personal.forget()
+
+    override suspend fun logits(images: List<FloatArray>, original: Boolean): List<FloatArray> {
+        val opened = trainers()
+        val trainer = if (original) opened.original else opened.personal
+        val signature = trainer.program.manifest.infer
+        val input = signature.taking(Role.INPUT).single().name
+        val output = signature.giving(Role.OUTPUT).single().name
+        return trainer.infer(images.map { mapOf(input to Values.Floats(it)) })
+            .map { (it.getValue(output) as Values.Floats).array }
+    }
+
+    override suspend fun undo(): Boolean {
+        trainers().personal.rollback()
+        return !isAsBuilt()
+    }
+
+    override suspend fun reset() = trainers().personal.reset()
+
+    override fun close() {
+        trainers?.run {
+            personal.close()
+            original.close()
+        }
+    }
+
+    /** Whether the person's model answers as the original does. */
+    private suspend fun isAsBuilt(): Boolean {
+        val probe = trainers().replay.samples.map { (it.inputs.values.single() as Values.Floats).array }.take(PROBES)
+        return logits(probe, original = true).zip(logits(probe)).all { (a, b) -> a.contentEquals(b) }
+    }
+
+    private suspend fun trainers(): Trainers = opening.withLock {
+        trainers ?: load().also { trainers = it }
+    }
+
+    private suspend fun load(): Trainers {
+        val description = Description.parse(asset(Description.FILE).use { it.reader().readText() })
+        val program = Program.open(description.program.run { asset(file).readChecked(file, sha256) })
+        val pixels = description.preprocessing.run { size * size }
+        val samples = description.samples.run { builtInSamples(asset(file).readChecked(file, sha256), pixels, levels) }
+        val personal = Trainer.open(program, runtime, Store(directory), guards)
+        val original = Trainer.open(program, runtime, Store(File(directory, "original")))
+        return Trainers(personal, original, description, Replay(samples, description.recipe.replay))
+    }
+
+    private fun Trainers.model(): Model {
+        val manifest = personal.program.manifest
+        return Model(
+            description = description,
+            name = manifest.name,
+            answers = checkNotNull(manifest.classes),
+            trained = manifest.costs["trained_parameters"]?.toLong(),
+            fileBytes = asset(description.program.file).use { it.available().toLong() },
+            stateBytes = manifest.stateBytes,
+            arenaBytes = manifest.costs["arena_bytes"]?.toLong(),
+            optimizer = manifest.optimizer,
+            layers = manifest.update.table.filter { it.fraction > 0 }.map { it.parameter to it.fraction },
+            runtime = personal.report,
+        )
+    }
+
+    private companion object {
+        const val CHECKPOINT_EVERY = 30
+        const val PROBES = 16
+    }
+}

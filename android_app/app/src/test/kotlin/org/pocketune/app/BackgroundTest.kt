@@ -1,0 +1,64 @@
+package org.pocketune.app
+
+import android.app.Notification
+import android.app.job.JobScheduler
+import android.content.Intent
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
+import org.junit.Assert.assertTrue
+import org.junit.Test
+import org.junit.runner.RunWith
+import org.pocketune.app.core.Event
+import org.pocketune.app.core.Screen
+import org.pocketune.app.core.Training
+import org.pocketune.app.device.NightJob
+import org.pocketune.app.device.TrainingService
+import org.pocketune.app.harness.HarnessActivity
+import org.robolectric.Robolectric
+import org.robolectric.RobolectricTestRunner
+import org.robolectric.Shadows.shadowOf
+
+/** What goes on when the app is not seen. */
+@RunWith(RobolectricTestRunner::class)
+class BackgroundTest {
+    @Test fun `the nights are planned for an idle device on its charger`() = Robot().use { robot ->
+        robot.show(Screen.PERSONALIZE)
+        robot.tap(R.id.nightly)
+        robot.waitFor("nights") { it.nightly }
+        val scheduler = robot.app.getSystemService(JobScheduler::class.java)
+        robot.waitFor("a plan") { scheduler.allPendingJobs.isNotEmpty() }
+        val job = scheduler.allPendingJobs.single()
+        assertEquals(NightJob::class.java.name, job.service.className)
+        assertTrue(job.isRequireDeviceIdle && job.isRequireCharging && job.isPersisted && job.isPeriodic)
+        robot.tap(R.id.nightly)
+        robot.waitFor("no plan") { scheduler.allPendingJobs.isEmpty() }
+    }
+
+    @Test fun `a training shows a notification that can cancel it, and then goes away`() = Robot().use { robot ->
+        robot.waitFor("the model") { it.model != null }
+        repeat(8) {
+            robot.app.tell(Event.Draw(Fixtures.read.person[0].strokes[0]))
+            robot.app.tell(Event.Add)
+        }
+        robot.waitFor("drawings") { it.canPersonalize }
+        robot.app.tell(Event.Pause)
+        robot.app.tell(Event.Personalize)
+        robot.waitFor("a training") { it.training != Training.Idle }
+        val service = Robolectric.buildService(TrainingService::class.java).create()
+        val shown: Notification = shadowOf(service.get()).lastForegroundNotification
+        assertEquals(robot.app.getString(R.string.cancel), shown.actions.single().title)
+        val cancel: Intent = shadowOf(shown.actions.single().actionIntent).savedIntent
+        service.get().onStartCommand(cancel, 0, 1)
+        robot.waitFor("the end") { it.training == Training.Idle && shadowOf(service.get()).isStoppedBySelf }
+        service.destroy()
+        assertFalse(robot.state.personal)
+    }
+
+    @Test fun `the harness without a job says so and leaves`() {
+        val window = Robolectric.buildActivity(HarnessActivity::class.java, Intent()).setup()
+        val end = System.nanoTime() + 10_000_000_000L
+        while (!window.get().isFinishing && System.nanoTime() < end) Thread.sleep(5)
+        assertTrue(window.get().isFinishing)
+        window.pause().stop().destroy()
+    }
+}

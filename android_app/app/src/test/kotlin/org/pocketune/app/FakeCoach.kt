@@ -1,0 +1,78 @@
+package org.pocketune.app
+
+import java.io.File
+import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.flow
+import org.pocketune.app.core.Coach
+import org.pocketune.app.core.Description
+import org.pocketune.app.core.Model
+import org.pocketune.app.core.Opening
+import org.pocketune.app.core.Problem
+import org.pocketune.app.core.Settings
+import org.pocketune.trainer.Accelerator
+import org.pocketune.trainer.RuntimeReport
+import org.pocketune.trainer.Sample
+import org.pocketune.trainer.TrainEvent
+
+/** A coach whose training says what the test lets it say; answers are whatever [answer] is. */
+class FakeCoach(private val problem: Problem? = null, private val broken: Exception? = null) : Coach {
+    val training = Channel<TrainEvent>(Channel.UNLIMITED)
+    val calls = mutableListOf<String>()
+    var learned: List<Sample> = emptyList()
+    var judged: List<Sample> = emptyList()
+    var answer = 0
+    var failure: Exception? = null
+
+    override suspend fun open(): Opening {
+        broken?.let { throw it }
+        return Opening(model, personal = false, problem)
+    }
+
+    override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
+        learned = samples
+        judged = heldOut
+        for (event in training) {
+            emit(event)
+            failure?.let { throw it }
+            if (event is TrainEvent.Finished || event is TrainEvent.Diverged) break
+        }
+    }
+
+    override fun pause() = call("pause")
+
+    override fun resume() = call("resume")
+
+    override suspend fun forget() = call("forget")
+
+    override suspend fun logits(images: List<FloatArray>, original: Boolean): List<FloatArray> =
+        images.map { FloatArray(model.answers) { label -> if (label == answer && !original) 5f else 0f } }
+
+    override suspend fun undo(): Boolean {
+        call("undo")
+        return false
+    }
+
+    override suspend fun reset() = call("reset")
+
+    private fun call(name: String) {
+        calls += name
+    }
+
+    companion object {
+        val model = Model(
+            description = Description.parse(File("target/assets/${Description.FILE}").readText()),
+            name = "fake",
+            answers = 16,
+            trained = 1,
+            fileBytes = 1,
+            stateBytes = 1,
+            arenaBytes = null,
+            optimizer = "none",
+            layers = emptyList(),
+            runtime = RuntimeReport("fake", Accelerator.CPU, Accelerator.CPU, ""),
+        )
+    }
+}
+
+class FakeSettings(override var nightly: Boolean = false) : Settings

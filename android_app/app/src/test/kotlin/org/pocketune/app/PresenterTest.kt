@@ -1,0 +1,214 @@
+package org.pocketune.app
+
+import app.cash.turbine.ReceiveTurbine
+import app.cash.turbine.test
+import java.io.File
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.flow.consumeAsFlow
+import kotlinx.coroutines.flow.flowOf
+import kotlinx.coroutines.test.runTest
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
+import org.junit.Assert.assertTrue
+import org.junit.Rule
+import org.junit.Test
+import org.junit.rules.TemporaryFolder
+import org.pocketune.app.core.DeviceFacts
+import org.pocketune.app.core.Event
+import org.pocketune.app.core.Kept
+import org.pocketune.app.core.Notebook
+import org.pocketune.app.core.Notes
+import org.pocketune.app.core.Point
+import org.pocketune.app.core.Presenter
+import org.pocketune.app.core.Problem
+import org.pocketune.app.core.Screen
+import org.pocketune.app.core.Standing
+import org.pocketune.app.core.Training
+import org.pocketune.app.core.UiState
+import org.pocketune.trainer.DamagedProgramException
+import org.pocketune.trainer.Evaluation
+import org.pocketune.trainer.PauseReason
+import org.pocketune.trainer.RuntimeFailedException
+import org.pocketune.trainer.StorageException
+import org.pocketune.trainer.TrainEvent
+
+class PresenterTest {
+    @get:Rule val folder = TemporaryFolder()
+    private val file by lazy { File(folder.root, "drawings.json") }
+    private val stroke = listOf(Point(10.0, 10.0, 0), Point(500.0, 900.0, 40))
+
+    @Test fun `teaching fills the class and keeps each fourth drawing aside`() = present {
+        taught(List(8) { 7 })
+        assertEquals(listOf(false, false, true, false, false, false, true, false), state.notes.drawings.map { it.heldOut })
+        assertTrue(state.draft.isEmpty())
+        until { Notebook(file).run { file.exists() && read() == it.notes } }
+    }
+
+    @Test fun `a drawing is given another meaning, then deleted`() = present {
+        taught(listOf(3))
+        val id = state.notes.drawings.single().id
+        tell(Event.Select(id), Event.Choose(5))
+        until { it.notes.drawings.single().label == 5 && it.selected == null }
+        tell(Event.Select(id), Event.Delete)
+        until { it.notes.drawings.isEmpty() }
+    }
+
+    @Test fun `symbols take the spare classes, each name once, and no more than there are`() = present {
+        for (name in listOf("★", " A ", "★", "", "3")) tell(Event.AddSymbol(name))
+        until { it.chosen == 3 }
+        assertEquals(listOf("★", "A"), state.notes.symbols)
+        for (name in 'B'..'Z') tell(Event.AddSymbol("$name"))
+        tell(Event.Choose(0))
+        until { it.chosen == 0 && it.notes.symbols.size > 2 }
+        assertEquals(state.model!!.description.spare, state.notes.symbols.size)
+        assertFalse(state.hasSpareClass)
+    }
+
+    @Test fun `nothing is trained before there is enough`() = present {
+        taught(listOf(1, 1))
+        tell(Event.Personalize, Event.Show(Screen.PERSONALIZE))
+        until { it.screen == Screen.PERSONALIZE }
+        assertEquals(Training.Idle, state.training)
+        assertEquals(4, state.missing)
+    }
+
+    @Test fun `a training runs, pauses, ends, and is compared`() = present {
+        taught(List(8) { 0 } + List(4) { 1 })
+        tell(Event.Show(Screen.PERSONALIZE), Event.Personalize)
+        until { it.training is Training.Running }
+        say(TrainEvent.Started(9, 3, 1, 2, 0, null), TrainEvent.Step(0, 0, 2f, 1.5))
+        until { (it.training as Training.Running).losses == listOf(2f) }
+        assertEquals(9 to 3, coach.learned.size to coach.judged.size)
+        tell(Event.Pause)
+        say(TrainEvent.Paused(PauseReason.Person))
+        until { (it.training as Training.Running).paused == PauseReason.Person }
+        tell(Event.Resume)
+        coach.answer = 1
+        say(TrainEvent.Resumed, TrainEvent.Step(0, 1, 1f, 1.5))
+        say(TrainEvent.Finished(Evaluation(2.0, 0.25), Evaluation(1.0, 0.75), stoppedEarly = false, adopted = 1))
+        until { it.training == Training.Idle && it.comparison != null }
+        assertEquals(listOf("pause", "resume"), coach.calls)
+        assertEquals(Screen.COMPARE, state.screen)
+        assertEquals(Standing.OFFERED, state.comparison?.standing)
+        assertEquals(listOf(0 to 1, 0 to 1, 0 to 1), state.comparison?.changes?.map { it.before to it.after })
+        assertFalse(state.notes.hasNew)
+        tell(Event.Undo)
+        until { it.comparison?.standing == Standing.UNDONE && !it.personal }
+        tell(Event.Undo)
+        until { it.comparison?.standing == Standing.OFFERED }
+        tell(Event.Keep)
+        until { it.comparison?.standing == Standing.KEPT }
+    }
+
+    @Test fun `a model that became worse is refused`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Personalize)
+        say(TrainEvent.Finished(Evaluation(1.0, 0.8), Evaluation(2.0, 0.5), stoppedEarly = false, adopted = null))
+        until { it.comparison?.standing == Standing.REFUSED }
+        assertFalse(state.personal)
+    }
+
+    @Test fun `cancelling stops at once and forgets the half-done`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Personalize)
+        until { it.training is Training.Running }
+        tell(Event.Cancel)
+        until { it.training == Training.Idle }
+        tell(Event.SetNightly(true))
+        until { it.nightly && coach.calls == listOf("resume", "forget") }
+        assertEquals(null, state.problem)
+    }
+
+    @Test fun `what goes wrong in a training becomes a sentence, and the next training works`() = present {
+        taught(List(8) { 0 })
+        for ((error, problem) in listOf(
+            RuntimeFailedException("interpreter") to Problem.RUNTIME,
+            StorageException("full") to Problem.DISK_FULL,
+        )) {
+            coach.failure = error
+            tell(Event.Personalize)
+            say(TrainEvent.Step(0, 0, 1f, 1.0))
+            until { it.training == Training.Idle && it.problem == problem }
+        }
+        coach.failure = null
+        tell(Event.Personalize)
+        say(TrainEvent.Diverged(0, 0, Float.NaN))
+        until { it.training == Training.Idle && it.problem == Problem.DIVERGED }
+        tell(Event.DismissProblem)
+        until { it.problem == null }
+    }
+
+    @Test fun `a damaged program is told of, and teaching waits`() =
+        present(FakeCoach(broken = DamagedProgramException("flipped")), opens = false) {
+            until { it.problem == Problem.PROGRAM_DAMAGED }
+            tell(Event.Draw(stroke), Event.Add, Event.Show(Screen.ABOUT))
+            until { it.screen == Screen.ABOUT }
+            assertEquals(1, state.draft.size)
+        }
+
+    @Test fun `damaged drawings are put aside and the app goes on`() {
+        file.writeText("{\"drawings\":[{\"id\":1,")
+        present {
+            until { it.problem == Problem.DRAWINGS_DAMAGED && it.model != null }
+            taught(listOf(2))
+            until { file.exists() }
+            assertTrue(File(folder.root, "drawings.json.damaged").exists())
+        }
+    }
+
+    @Test fun `drawings that cannot be written are told of`() = present {
+        File(folder.root, "drawings.json.partial").mkdirs()
+        File(folder.root, "drawings.json.partial/in the way").createNewFile()
+        taught(listOf(2))
+        until { it.problem == Problem.DISK_FULL }
+        assertEquals(1, state.notes.drawings.size)
+    }
+
+    @Test fun `what the window kept comes back`() = present {
+        tell(Event.Return(Kept(Screen.TRY, 4, listOf(stroke), listOf(stroke, stroke))))
+        until { it.screen == Screen.TRY && it.trial.isCurrent && it.trial.personal.isNotEmpty() }
+        assertEquals(listOf(stroke), state.draft)
+        assertEquals(4, state.chosen)
+    }
+
+    @Test fun `notes come back from the disk`() {
+        val notes = Notes(symbols = listOf("★")).plus(10, listOf(stroke), 4)
+        Notebook(file).write(notes)
+        present { until { it.notes == notes } }
+    }
+
+    private fun present(coach: FakeCoach = FakeCoach(), opens: Boolean = true, test: suspend Scene.() -> Unit) = runTest {
+        val events = Channel<Event>(Channel.UNLIMITED)
+        val presenter = Presenter(coach, Notebook(file), FakeSettings(), flowOf(DeviceFacts()), Dispatchers.Unconfined)
+        presenter.states(events.consumeAsFlow()).test {
+            Scene(coach, events, this).run {
+                if (opens) until { it.model != null }
+                test()
+            }
+            cancelAndIgnoreRemainingEvents()
+        }
+    }
+
+    private inner class Scene(
+        val coach: FakeCoach,
+        private val events: Channel<Event>,
+        private val states: ReceiveTurbine<UiState>,
+    ) {
+        var state = UiState()
+            private set
+
+        fun tell(vararg told: Event) = told.forEach { events.trySend(it) }
+
+        fun say(vararg said: TrainEvent) = said.forEach { coach.training.trySend(it) }
+
+        suspend fun until(isThere: (UiState) -> Boolean) {
+            while (!isThere(state)) state = states.awaitItem()
+        }
+
+        suspend fun taught(labels: List<Int>) {
+            for (label in labels) tell(Event.Choose(label), Event.Draw(stroke), Event.Add)
+            until { it.notes.drawings.size == labels.size && it.draft.isEmpty() }
+        }
+    }
+}

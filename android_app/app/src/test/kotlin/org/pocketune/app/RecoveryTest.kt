@@ -1,0 +1,177 @@
+package org.pocketune.app
+
+import java.io.ByteArrayInputStream
+import java.io.File
+import java.io.InputStream
+import java.nio.ByteBuffer
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.SupervisorJob
+import kotlinx.coroutines.cancel
+import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.flow.flowOf
+import kotlinx.coroutines.flow.receiveAsFlow
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.withTimeoutOrNull
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
+import org.junit.Assert.assertTrue
+import org.junit.Assert.fail
+import org.junit.Rule
+import org.junit.Test
+import org.junit.rules.TemporaryFolder
+import org.junit.runner.RunWith
+import org.pocketune.app.core.DeviceFacts
+import org.pocketune.app.core.Event
+import org.pocketune.app.core.Notebook
+import org.pocketune.app.core.Notes
+import org.pocketune.app.core.Presenter
+import org.pocketune.app.core.Problem
+import org.pocketune.app.core.Training
+import org.pocketune.app.core.TrainerCoach
+import org.pocketune.app.core.UiState
+import org.pocketune.trainer.Guards
+import org.pocketune.trainer.RuntimeFactory
+import org.pocketune.trainer.RuntimeFailedException
+import org.pocketune.trainer.TrainingRuntime
+import org.robolectric.RobolectricTestRunner
+
+/** Presenter, trainer and the real TFLite library, without windows, when things go wrong. */
+@RunWith(RobolectricTestRunner::class)
+class RecoveryTest {
+    @get:Rule val folder = TemporaryFolder()
+    private val person = Fixtures.read.person
+
+    @Test fun `a training goes on where the process ended`() {
+        var done = 0
+        process {
+            teach()
+            tell(Event.Personalize)
+            until { (it.training as? Training.Running)?.run { step >= 45 } == true }
+            done = (state.training as Training.Running).step
+        }
+        process {
+            until { it.model != null && it.notes.drawings.size == person.size }
+            assertFalse(state.personal)
+            tell(Event.Personalize)
+            until { (it.training as? Training.Running)?.run { resumedAt > 0 } == true }
+            val resumedAt = (state.training as Training.Running).resumedAt
+            assertTrue("$resumedAt of $done", resumedAt in 30..done)
+            until { it.training == Training.Idle && it.comparison != null }
+        }
+        process { until { it.personal } }
+    }
+
+    @Test fun `a program with one flipped bit is told of, and no runtime sees it`() =
+        process(asset = { name ->
+            val bytes = File("target/assets/$name").readBytes()
+            if (name.endsWith(".tflite")) bytes[bytes.size / 2] = (bytes[bytes.size / 2].toInt() xor 1).toByte()
+            ByteArrayInputStream(bytes)
+        }, runtime = { error("a runtime was opened") }) {
+            until { it.problem == Problem.PROGRAM_DAMAGED }
+            assertEquals(null, state.model)
+        }
+
+    @Test fun `an interpreter that fails in mid-epoch leaves the old model at work`() {
+        var steps = 0
+        val failing = RuntimeFactory { program ->
+            val real = runtime.open(program)
+            object : TrainingRuntime by real {
+                override fun run(
+                    signature: String,
+                    inputs: Map<String, ByteBuffer>,
+                    outputs: Map<String, ByteBuffer>,
+                ) {
+                    if (signature == "train" && ++steps == 20) throw RuntimeFailedException("out of memory")
+                    real.run(signature, inputs, outputs)
+                }
+            }
+        }
+        process(runtime = failing) {
+            teach()
+            val before = answer()
+            tell(Event.Personalize)
+            until { it.training == Training.Idle && it.problem == Problem.RUNTIME }
+            tell(Event.ClearTrial)
+            assertEquals(before, answer())
+            assertFalse(state.personal)
+        }
+    }
+
+    @Test fun `a state that cannot be written leaves the old model at work`() {
+        folder.newFile("model")
+        process {
+            teach()
+            val before = answer()
+            tell(Event.Personalize)
+            until { it.training == Training.Idle && it.problem == Problem.DISK_FULL }
+            tell(Event.ClearTrial)
+            assertEquals(before, answer())
+        }
+    }
+
+    @Test fun `a damaged state is told of, and the original takes its place`() {
+        process {
+            teach()
+            tell(Event.Personalize)
+            until { it.comparison != null }
+        }
+        folder.root.resolve("model").walk().filter { it.isFile && "state" in it.name }.forEach { file ->
+            file.writeBytes(file.readBytes().also { it[it.size / 2] = (it[it.size / 2] + 1).toByte() })
+        }
+        process { until { it.problem == Problem.STATE_DAMAGED && it.model != null && !it.personal } }
+    }
+
+    private val runtime = TestApp.real
+
+    private fun process(
+        asset: (String) -> InputStream = { File("target/assets/$it").inputStream() },
+        runtime: RuntimeFactory = this.runtime,
+        test: suspend Scene.() -> Unit,
+    ) = runBlocking {
+        val coach = TrainerCoach(asset, File(folder.root, "model"), runtime, Guards())
+        val notebook = Notebook(File(folder.root, "drawings.json"))
+        val presenter = Presenter(coach, notebook, FakeSettings(), flowOf(DeviceFacts()), Dispatchers.IO)
+        val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
+        val events = Channel<Event>(Channel.UNLIMITED)
+        val states = MutableStateFlow(UiState())
+        scope.launch { presenter.states(events.receiveAsFlow()).collect { states.value = it } }
+        try {
+            withTimeoutOrNull(60_000) { Scene(events, states).test() }
+                ?: fail("waited too long; ${states.value.copy(notes = Notes())}")
+        } finally {
+            // The process ends: nobody says goodbye.
+            scope.cancel()
+            coach.close()
+        }
+    }
+
+    private inner class Scene(private val events: Channel<Event>, private val states: MutableStateFlow<UiState>) {
+        val state get() = states.value
+
+        fun tell(vararg told: Event) = told.forEach { events.trySend(it) }
+
+        suspend fun until(isThere: (UiState) -> Boolean) {
+            states.first(isThere)
+        }
+
+        suspend fun teach() {
+            until { it.model != null }
+            for (drawing in person) {
+                tell(Event.Choose(drawing.label))
+                drawing.strokes.forEach { tell(Event.Draw(it)) }
+                tell(Event.Add)
+            }
+            until { it.notes.drawings.size == person.size }
+        }
+
+        suspend fun answer(): UiState {
+            tell(Event.Try(person[0].strokes[0]))
+            until { it.trial.strokes.size == 1 && it.trial.isCurrent }
+            return UiState(trial = state.trial)
+        }
+    }
+}

@@ -1,0 +1,101 @@
+package org.pocketune.app
+
+import android.view.View
+import android.view.ViewGroup
+import android.widget.TextView
+import org.junit.Assert.assertTrue
+import org.junit.Test
+import org.junit.runner.RunWith
+import org.pocketune.app.core.Event
+import org.pocketune.app.core.Screen
+import org.pocketune.app.core.Training
+import org.pocketune.app.ui.StrokePad
+import org.robolectric.RobolectricTestRunner
+
+/** Every screen in light, dark, large letters and German: pictures to look at, and no text that is cut off. */
+@RunWith(RobolectricTestRunner::class)
+class ScreensTest {
+    private class Look(val name: String, val qualifiers: String, val fontScale: Float = 1f)
+
+    private val looks = listOf(
+        Look("light", "en-w360dp-h740dp-notnight-hdpi"),
+        Look("dark", "en-w360dp-h740dp-night-hdpi"),
+        Look("german", "de-w360dp-h740dp-notnight-hdpi"),
+        Look("large", "en-w360dp-h740dp-notnight-hdpi", 2f),
+        Look("large-german", "de-w320dp-h740dp-notnight-hdpi", 2f),
+        Look("land", "en-w740dp-h360dp-land-notnight-hdpi"),
+        Look("tablet", "en-w900dp-h1200dp-notnight-hdpi"),
+    )
+
+    @Test fun `all screens in all looks`() = Robot().use { robot ->
+        robot.waitFor("the model") { it.model != null }
+        photographAll(robot, "empty", looks.take(2))
+        teach(robot)
+        robot.recreate(looks[0].qualifiers)
+        robot.show(Screen.PERSONALIZE)
+        robot.photograph("ready-personalize")
+        robot.tap(R.id.personalize)
+        robot.waitFor("40 steps") { (it.training as? Training.Running)?.run { step >= 40 } == true }
+        robot.tap(R.id.pause)
+        robot.waitFor("a pause") { (it.training as? Training.Running)?.paused != null }
+        for (look in looks) {
+            robot.recreate(look.qualifiers, look.fontScale)
+            check(robot, "running-${look.name}")
+        }
+        robot.tap(R.id.pause)
+        robot.waitFor("the end") { it.training == Training.Idle && it.comparison != null }
+        robot.recreate(looks[0].qualifiers, 1f)
+        robot.show(Screen.TRY)
+        robot.write(robot.activity.findViewById<StrokePad>(R.id.try_pad), Fixtures.read.person[4].strokes)
+        robot.waitFor("an answer") { it.trial.isCurrent && it.trial.personal.isNotEmpty() }
+        photographAll(robot, "", looks)
+        robot.app.tell(Event.Show(Screen.COMPARE))
+        robot.app.tell(Event.Undo)
+        robot.waitFor("undone") { !it.personal }
+        robot.recreate(looks[0].qualifiers, 1f)
+        robot.photograph("undone-compare")
+    }
+
+    private fun teach(robot: Robot) {
+        for (drawing in Fixtures.read.person) {
+            robot.app.tell(Event.Choose(drawing.label))
+            drawing.strokes.forEach { stroke -> robot.app.tell(Event.Draw(stroke.map { it.copy(x = it.x / 0.6, y = it.y / 0.6) })) }
+            robot.app.tell(Event.Add)
+        }
+        robot.app.tell(Event.AddSymbol("★"))
+        robot.app.tell(Event.Choose(4))
+        robot.waitFor("drawings") { it.notes.drawings.size == Fixtures.read.person.size && it.chosen == 4 }
+    }
+
+    private fun photographAll(robot: Robot, prefix: String, looks: List<Look>) {
+        for (look in looks) {
+            robot.recreate(look.qualifiers, look.fontScale)
+            for (screen in Screen.entries) {
+                robot.show(screen)
+                check(robot, listOf(prefix, screen.name.lowercase(), look.name).filter { it.isNotEmpty() }.joinToString("-"))
+            }
+        }
+    }
+
+    private fun check(robot: Robot, name: String) {
+        robot.photograph(name)
+        val texts = robot.activity.findViewById<View>(android.R.id.content).texts()
+        for (text in texts) assertTrue("$name: '${text.text}' is cut off", text.isWhole())
+    }
+
+    private fun View.texts(): List<TextView> = when {
+        visibility != View.VISIBLE -> emptyList()
+        this is TextView -> listOf(this)
+        this is ViewGroup -> (0 until childCount).flatMap { getChildAt(it).texts() }
+        else -> emptyList()
+    }
+
+    /** All lines are inside of the view, and none ends in an ellipsis. */
+    private fun TextView.isWhole(): Boolean {
+        val lines = layout ?: return true
+        val inside = (0 until lines.lineCount).all {
+            lines.getLineMax(it) <= width - totalPaddingLeft - totalPaddingRight + 1 && lines.getEllipsisCount(it) == 0
+        }
+        return inside && lines.height <= height - totalPaddingTop - totalPaddingBottom + 1
+    }
+}

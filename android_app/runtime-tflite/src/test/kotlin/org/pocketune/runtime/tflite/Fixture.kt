@@ -1,0 +1,50 @@
+package org.pocketune.runtime.tflite
+
+import java.io.File
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+import org.pocketune.trainer.LearningRate
+import org.pocketune.trainer.Plan
+import org.pocketune.trainer.Program
+import org.pocketune.trainer.Sample
+import org.pocketune.trainer.Store
+import org.pocketune.trainer.Trainer
+
+/** The programs that test_programs.py made, and the Android library on this JVM. */
+object Fixture {
+    private val programs = File(System.getProperty("programs"))
+
+    /** The library links to these by name; once they are loaded it finds them. */
+    private val natives by lazy {
+        for (name in listOf("c", "m", "dl", "log")) {
+            System.load("${System.getProperty("java.library.path")}/lib$name.so")
+        }
+    }
+
+    fun file(name: String) = File(programs, name)
+
+    fun program(name: String): Program = Program.open(file("$name.tflite"))
+
+    fun floats(name: String): List<Float> = buffer(name).asFloatBuffer().let { b -> List(b.limit()) { b.get(it) } }
+
+    private fun buffer(name: String) = ByteBuffer.wrap(file(name).readBytes()).order(ByteOrder.LITTLE_ENDIAN)
+
+    /** Pictures of 6 x 6 with their labels. */
+    fun samples(model: String): List<Sample> {
+        val x = floats("$model.x")
+        val y = buffer("$model.y").asIntBuffer()
+        return List(y.limit()) { i -> Sample(x.subList(36 * i, 36 * (i + 1)).toFloatArray(), y.get(i)) }
+    }
+
+    /** One pass over the samples in their order: what the host did. */
+    val asOnTheHost = Plan(epochs = 1, learningRate = LearningRate.Constant(1f), shuffle = false, checkpointEvery = 0)
+
+    suspend fun trainer(
+        program: Program,
+        store: Store,
+        factory: TfliteRuntimeFactory = TfliteRuntimeFactory(),
+    ): Trainer {
+        natives
+        return Trainer.open(program, factory, store)
+    }
+}

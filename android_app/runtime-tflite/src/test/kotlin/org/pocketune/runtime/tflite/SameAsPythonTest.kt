@@ -1,0 +1,104 @@
+package org.pocketune.runtime.tflite
+
+import java.io.File
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+import java.util.concurrent.TimeUnit
+import kotlin.math.abs
+import kotlin.test.assertContentEquals
+import kotlin.test.assertEquals
+import kotlin.test.assertTrue
+import kotlinx.coroutines.flow.filterIsInstance
+import kotlinx.coroutines.flow.toList
+import kotlinx.coroutines.runBlocking
+import org.junit.jupiter.api.Assumptions.assumeTrue
+import org.junit.jupiter.api.Tag
+import org.junit.jupiter.api.io.TempDir
+import org.junit.jupiter.params.ParameterizedTest
+import org.junit.jupiter.params.provider.CsvSource
+import org.junit.jupiter.params.provider.ValueSource
+import org.pocketune.trainer.Store
+import org.pocketune.trainer.TrainEvent
+import org.pocketune.trainer.Values
+
+/** The official Android library, driven by the trainer, against the host's runtime on the same programs. */
+class SameAsPythonTest {
+    @TempDir lateinit var folder: File
+
+    @Tag("every-version")
+    @ParameterizedTest
+    @CsvSource(
+        "mlp,variables,true", "mlp,variables,false", "mlp,stateless,true", "mlp,stateless,false",
+        "cnn,variables,true", "cnn,variables,false", "cnn,stateless,true", "cnn,stateless,false",
+    )
+    fun `fifty steps give the same losses and the same state`(model: String, export: String, xnnpack: Boolean): Unit =
+        runBlocking {
+            val factory = TfliteRuntimeFactory(xnnpack = xnnpack)
+            Fixture.trainer(Fixture.program("$model-$export"), Store(folder), factory).use { trainer ->
+                val steps = trainer.fit(Fixture.samples(model), Fixture.asOnTheHost)
+                    .filterIsInstance<TrainEvent.Step>().toList()
+                assertClose(Fixture.floats("$model.losses"), steps.map { it.loss })
+                assertClose(data(Fixture.file("$model.state")), data(File(folder, "personal.state")))
+            }
+        }
+
+    @Tag("every-version")
+    @ParameterizedTest
+    @CsvSource("mlp,variables", "mlp,stateless", "cnn,variables", "cnn,stateless")
+    fun `a state of the host is taken, and written again to the byte`(model: String, export: String): Unit = runBlocking {
+        Fixture.trainer(Fixture.program("$model-$export"), Store(folder)).use { trainer ->
+            val before = trainer.evaluate(Fixture.samples(model))
+            assertEquals(1, trainer.restore(Fixture.file("$model.state")).generation)
+            assertTrue(trainer.evaluate(Fixture.samples(model)).loss < before.loss)
+            trainer.export(File(folder, "out.state"))
+            assertContentEquals(Fixture.file("$model.state").readBytes(), File(folder, "out.state").readBytes())
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = ["variables", "stateless"])
+    fun `the host takes a state of ours`(export: String): Unit = runBlocking {
+        val python = File(System.getProperty("programs"), "../../../.venv/bin/python")
+        assumeTrue(python.canExecute(), "needs the Python environment of scripts/setup")
+        Fixture.trainer(Fixture.program("mlp-$export"), Store(folder)).use { trainer ->
+            trainer.fit(Fixture.samples("mlp"), Fixture.asOnTheHost).collect {}
+        }
+        val script = File(System.getProperty("programs"), "../../test_programs.py")
+        val files = listOf("mlp-variables.tflite", "mlp.trained").map { Fixture.file(it).path }
+        val command = listOf(python.path, script.path, "check", files[0], "$folder/personal.state", files[1])
+        val process = ProcessBuilder(command).redirectError(File(folder, "log")).start()
+        assertTrue(process.waitFor(60, TimeUnit.SECONDS))
+        assertTrue(process.inputStream.bufferedReader().readText().trim().toDouble() < TOLERANCE)
+    }
+
+    @Tag("every-version")
+    @ParameterizedTest
+    @ValueSource(strings = ["mlp", "cnn"])
+    fun `inference is the same, for any number of rows`(model: String): Unit = runBlocking {
+        Fixture.trainer(Fixture.program("$model-stateless"), Store(folder)).use { trainer ->
+            for (count in listOf(8, 1, 3)) {
+                val rows = trainer.infer(Fixture.samples(model).take(count).map { it.inputs })
+                val found = rows.flatMap { (it.getValue("output") as Values.Floats).array.toList() }
+                assertClose(Fixture.floats("$model.output").take(4 * count), found)
+            }
+        }
+    }
+
+    /** All numbers of a state file, without its header. */
+    private fun data(state: File): List<Float> {
+        val bytes = ByteBuffer.wrap(state.readBytes()).order(ByteOrder.LITTLE_ENDIAN)
+        bytes.position((48 + bytes.getInt(12) + 63) / 64 * 64)
+        val floats = bytes.slice().order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer()
+        return List(floats.limit()) { floats.get(it) }
+    }
+
+    private fun assertClose(expected: List<Float>, found: List<Float>) {
+        assertEquals(expected.size, found.size)
+        val worst = expected.indices.maxOf { abs(expected[it] - found[it]) }
+        assertTrue(worst < TOLERANCE, "off by $worst")
+    }
+
+    private companion object {
+        const val TOLERANCE = 1e-5
+    }
+}

@@ -1,0 +1,104 @@
+"""Programs for the Kotlin tests, with what the host's runtime makes of them.
+
+    .venv/bin/python android_app/test_programs.py OUT
+
+Writes OUT/<model>-<export>.tflite; beside each model its data (x, y), the losses of 50 steps, the state after them, the
+initial output on the first rows, all as raw little-endian numbers, and a state file written by `TrainingSession.save`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import converter
+from converter.runtime import TrainingSession
+from jax_frontend import Model
+
+BATCH, STEPS, CLASSES = 8, 50, 4
+MODELS = ("mlp", "cnn")
+
+
+def mlp(params: dict, x: jax.Array) -> jax.Array:
+    """float32 [B, 6, 6, 1] -> [B, 4]."""
+    hidden = jax.nn.relu(x.reshape(x.shape[0], -1) @ params["a"]["w"] + params["a"]["b"])
+    return hidden @ params["b"]["w"] + params["b"]["b"]
+
+
+def cnn(params: dict, x: jax.Array) -> jax.Array:
+    """float32 [B, 6, 6, 1] -> [B, 4]."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    hidden = jax.nn.relu(jax.lax.conv_general_dilated(x, params["conv"], (2, 2), "SAME", dimension_numbers=layout))
+    return hidden.reshape(x.shape[0], -1) @ params["w"] + params["b"]
+
+
+def model(name: str, rng: np.random.Generator) -> Model:
+    """A small model with weights of its own."""
+
+    def weight(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[:-1])))
+
+    if name == "mlp":
+        params = {
+            "a": {"w": weight(36, 16), "b": jnp.zeros(16)},
+            "b": {"w": weight(16, CLASSES), "b": jnp.zeros(CLASSES)},
+        }
+        return Model(mlp, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+    params = {"conv": weight(3, 3, 1, 6), "w": weight(54, CLASSES), "b": jnp.zeros(CLASSES)}
+    return Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+
+
+def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy pictures of four kinds, one for each row of 50 batches."""
+    y = rng.integers(0, CLASSES, BATCH * STEPS).astype(np.int32)
+    kinds = rng.random((CLASSES, 6, 6, 1)).astype(np.float32)
+    return (kinds[y] + 0.5 * rng.standard_normal((len(y), 6, 6, 1))).astype(np.float32), y
+
+
+def write(out: Path, name: str, seed: int) -> None:
+    """All files of one model."""
+    rng = np.random.default_rng(seed)
+    x, y = data(rng)
+    source = model(name, rng)
+    for state in ("variables", "stateless"):
+        program = converter.build(
+            source, optimizer=optax.adam(0.02), update="full", batch=BATCH, target="tflite-2.16", state=state
+        )
+        program.write(out / f"{name}-{state}.tflite")
+    with TrainingSession(out / f"{name}-variables.tflite") as session:
+        session.infer(x[:BATCH]).tofile(out / f"{name}.output")
+        rows = np.split(np.arange(len(y)), STEPS)
+        losses = [session.train(x[i], y[i], learning_rate=1.0) for i in rows]
+        (out / f"{name}.state").unlink(missing_ok=True)
+        session.save(out / f"{name}.state")
+        trained = np.concatenate([array.reshape(-1) for array in session.state().values()])
+    for kind, array in (
+        ("x", x),
+        ("y", y),
+        ("losses", np.asarray(losses, np.float32)),
+        ("trained", np.asarray(trained, np.float32)),
+    ):
+        array.tofile(out / f"{name}.{kind}")
+
+
+def check(program: Path, state: Path, trained: Path) -> None:
+    """Whether the host reads a state that Kotlin wrote: prints how far it is from the expected one."""
+    with TrainingSession(program) as session:
+        session.restore(state)
+        found = np.concatenate([array.reshape(-1) for array in session.state().values()])
+    print(float(np.abs(found - np.fromfile(trained, np.float32)).max()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "check":
+        check(*map(Path, sys.argv[2:]))
+    else:
+        folder = Path(sys.argv[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, each in enumerate(MODELS):
+            write(folder, each, number)

@@ -1,0 +1,69 @@
+package org.pocketune.trainer
+
+import java.util.Random
+import kotlin.math.ceil
+import kotlin.math.roundToInt
+
+/** Rows for one call of a signature, at most its batch, and how much each counts. */
+internal class Batch(val rows: List<Sample>, val weights: List<Float>) {
+    val weight: Double = weights.sumOf { it.toDouble() }
+
+    fun rowOrFirst(i: Int): Sample = rows.getOrElse(i) { rows[0] }
+}
+
+/** Rows in their order, a batch at a time. Rows of weight 0 are left out. */
+internal fun List<Sample>.inBatches(size: Int, weight: (Sample) -> Float = Sample::weight): List<Batch> =
+    filter { it.weight > 0 }.chunked(size) { rows -> Batch(rows.toList(), rows.map(weight)) }
+
+/**
+ * What each epoch of a training sees: the samples and a new draw of the replayed ones, in an order decided by the seed.
+ *
+ * @param size rows of a batch.
+ */
+internal class Curriculum(samples: List<Sample>, private val plan: Plan, private val size: Int) {
+    private val samples = samples.filter { it.weight > 0 }
+    private val replayed = plan.replay?.samples.orEmpty().filter { it.weight > 0 }
+    private val share = plan.replay?.share?.takeIf { replayed.isNotEmpty() } ?: 0.0
+    private val drawn = (this.samples.size * share / (1 - share)).roundToInt()
+
+    /** The same for every epoch. */
+    val stepsPerEpoch: Int = ceil((this.samples.size + drawn) / size.toDouble()).toInt()
+
+    fun batches(epoch: Int): List<Batch> {
+        val random = Random(plan.seed * EPOCHS_APART + epoch)
+        val rows = samples + draw(random)
+        val ordered = if (plan.shuffle) rows.shuffledBy(random) else rows
+        if (!plan.balanceClasses) return ordered.inBatches(size)
+        val shares = rows.groupBy { it.classOf() }.mapValues { (_, same) -> same.sumOf { it.weight.toDouble() } }
+        val mean = shares.values.average()
+        return ordered.inBatches(size) { (it.weight * mean / shares.getValue(it.classOf())).toFloat() }
+    }
+
+    /** Different samples as long as there are any. */
+    private fun draw(random: Random): List<Sample> {
+        if (drawn == 0) return emptyList()
+        val rounds = ceil(drawn / replayed.size.toDouble()).toInt()
+        return List(rounds) { replayed.shuffledBy(random) }.flatten().take(drawn)
+    }
+
+    private companion object {
+        const val EPOCHS_APART = 1_000_003L
+    }
+}
+
+/** The label, or the place of the largest number of a one-hot row. */
+internal fun Sample.classOf(): Int =
+    when (val values = target) {
+        is Values.Floats -> values.array.indices.maxByOrNull { values.array[it] } ?: 0
+        else -> label ?: throw InputException("balanceClasses needs one label a sample")
+    }
+
+/** Fisher and Yates with java.util.Random, whose numbers are the same on every device and for all time. */
+private fun List<Sample>.shuffledBy(random: Random): List<Sample> {
+    val order = toMutableList()
+    for (i in order.lastIndex downTo 1) {
+        val j = random.nextInt(i + 1)
+        order[i] = order[j].also { order[j] = order[i] }
+    }
+    return order
+}

@@ -1,0 +1,148 @@
+package org.pocketune.trainer
+
+import java.nio.ByteBuffer
+
+/** One tensor of a signature and where its numbers are written or read. */
+internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
+    private val floats = buffer.asFloatBuffer()
+    private val ints = buffer.asIntBuffer()
+
+    /** Writes one number. */
+    fun set(value: Float, at: Int = 0) {
+        floats.put(at, value)
+    }
+
+    /** The number of a tensor of one element. */
+    fun get(): Float = floats.get(0)
+
+    /** Writes a row; checked before. */
+    fun put(row: Int, values: Values) {
+        val start = row * spec.rowSize
+        when (values) {
+            is Values.Floats -> floats.duplicate().apply { position(start) }.put(values.array)
+            is Values.Ints -> ints.duplicate().apply { position(start) }.put(values.array)
+            is Values.Bools -> values.array.forEachIndexed { i, b -> buffer.put(start + i, if (b) 1 else 0) }
+        }
+    }
+
+    /** Reads a row. */
+    fun take(row: Int): Values {
+        val start = row * spec.rowSize
+        return when (spec.dtype) {
+            Dtype.FLOAT32 -> Values.Floats(FloatArray(spec.rowSize) { floats.get(start + it) })
+            Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { ints.get(start + it) })
+            Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { buffer.get(start + it) != 0.toByte() })
+        }
+    }
+}
+
+/** A signature with its buffers, all but the state's, which the memory lends. */
+internal class EntryPoint(val name: String, signature: Signature) {
+    val inputs = ports(signature.inputs)
+    val outputs = ports(signature.outputs)
+
+    /** Writes rows; what lacks to a batch repeats the first one, a row that the model is known to take, with weight 0. */
+    fun fill(batch: Batch) {
+        for (port in inputs.values) {
+            val rows = port.spec.shape[0]
+            when (port.spec.role) {
+                Role.INPUT -> repeat(rows) { port.put(it, batch.rowOrFirst(it).inputs.getValue(port.spec.name)) }
+                Role.TARGET -> repeat(rows) { port.put(it, batch.rowOrFirst(it).target) }
+                Role.WEIGHT -> repeat(rows) { port.set(batch.weights.getOrElse(it) { 0f }, it) }
+                else -> Unit
+            }
+        }
+    }
+
+    private fun ports(specs: List<TensorSpec>): Map<String, Port> =
+        specs.filter { it.role != Role.STATE }.associate { it.name to Port(it, directBuffer(it.size * it.dtype.bytes)) }
+}
+
+/**
+ * The signatures of a program in a runtime, and its state. Not thread-safe: it belongs to the trainer's thread. The
+ * buffers of a signature are made when it is first asked for.
+ */
+internal class Engine(program: Program, private val runtime: TrainingRuntime) {
+    private val manifest = program.manifest
+    private val entries = HashMap<String, EntryPoint>()
+    private val memory: Memory = when (manifest.state) {
+        StateKind.VARIABLES -> Variables(manifest, runtime)
+        StateKind.STATELESS -> Arguments(program)
+    }
+    private var isLost = false
+
+    /** A training step; returns the loss before it. The state is then not to be trusted if that is not finite. */
+    fun train(batch: Batch, rate: Float): Float {
+        val entry = entry("train")
+        entry.fill(batch)
+        entry.inputs.getValue("learning_rate").set(rate)
+        run(entry)
+        memory.keep()
+        return entry.outputs.getValue("loss").get()
+    }
+
+    /**
+     * Mean loss and accuracy over all batches.
+     *
+     * @param between is called before each; what it throws ends the evaluation.
+     * @throws DivergedException the loss is not finite.
+     */
+    suspend fun evaluate(batches: List<Batch>, between: suspend () -> Unit): Evaluation {
+        val entry = entry("evaluate")
+        val correct = entry.outputs["correct"]
+        var total = 0.0
+        var loss = 0.0
+        var right = 0.0
+        for (batch in batches) {
+            between()
+            entry.fill(batch)
+            run(entry)
+            // The program's loss is a mean by weight, its count of right answers a sum.
+            total += batch.weight
+            loss += entry.outputs.getValue("loss").get() * batch.weight
+            right += correct?.get() ?: 0f
+        }
+        if (!loss.isFinite()) throw DivergedException("the loss is $loss: restore a saved state or reset")
+        return Evaluation(loss / total, correct?.let { right / total })
+    }
+
+    /** The outputs of all rows; [between] as for [evaluate]. */
+    suspend fun infer(batches: List<Batch>, between: suspend () -> Unit): List<Map<String, Values>> {
+        val entry = entry("infer")
+        return batches.flatMap { batch ->
+            between()
+            entry.fill(batch)
+            run(entry)
+            batch.rows.indices.map { row -> entry.outputs.mapValues { (_, port) -> port.take(row) } }
+        }
+    }
+
+    /** A copy of the state. */
+    fun read(): List<StoredTensor> {
+        checkNotLost()
+        return manifest.stateTensors.map {
+            StoredTensor(it.tensor, it.dtype, it.shape, ByteBuffer.wrap(memory.read(it.tensor)))
+        }
+    }
+
+    /** Replaces the state by tensors that were checked. */
+    fun write(tensors: List<StoredTensor>) {
+        isLost = true
+        memory.write(tensors.associate { it.name to it.bytes })
+        isLost = false
+    }
+
+    private fun entry(name: String): EntryPoint {
+        checkNotLost()
+        return entries.getOrPut(name) { EntryPoint(name, manifest.signatures.getValue(name)) }
+    }
+
+    private fun run(entry: EntryPoint) {
+        val call = memory.call(entry)
+        runtime.run(entry.name, call.inputs, call.outputs)
+    }
+
+    private fun checkNotLost() {
+        if (isLost) throw RuntimeFailedException("the runtime failed while its state was written: restore or reset")
+    }
+}

@@ -1,0 +1,80 @@
+package org.pocketune.trainer
+
+/** What a person or app passes in, checked once, in plain words, before it reaches the runtime. */
+internal class Inputs(private val manifest: Manifest, private val limits: Limits) {
+    /** Samples for `train` or `evaluate`. Throws [InputException], also when there is nothing of weight above 0. */
+    fun check(samples: List<Sample>, what: String = "samples") {
+        if (samples.size > limits.samples) tooMany(what, samples.size)
+        samples.forEachIndexed { i, sample ->
+            val where = "$what[$i]"
+            inputs(where, sample.inputs)
+            target(where, sample.target)
+            if (!sample.weight.isFinite() || sample.weight < 0) refuse("$where: its weight is ${sample.weight}")
+        }
+        if (samples.none { it.weight > 0 }) refuse("$what: there is nothing of weight above 0")
+    }
+
+    /** Rows for `infer`. */
+    fun check(rows: List<Map<String, Values>>) {
+        if (rows.size > limits.samples) tooMany("rows", rows.size)
+        rows.forEachIndexed { i, row -> inputs("rows[$i]", row) }
+        if (rows.isEmpty()) refuse("rows: there are none")
+        val size = manifest.infer.taking(Role.INPUT)[0].shape[0]
+        manifest.infer.giving(Role.OUTPUT).firstOrNull { it.shape[0] != size }?.let {
+            refuse("the output ${it.name} of this model is not one row for each row of its input")
+        }
+    }
+
+    /** What a plan asks for. */
+    fun check(plan: Plan) {
+        if (plan.epochs < 1) refuse("epochs must be at least 1, got ${plan.epochs}")
+        if (plan.checkpointEvery < 0) refuse("checkpointEvery must not be below 0, got ${plan.checkpointEvery}")
+        val patience = plan.earlyStop?.patience ?: 1
+        if (patience < 1) refuse("earlyStop: patience must be at least 1, got $patience")
+        if (plan.balanceClasses && manifest.loss !in CLASSIFYING) refuse("balanceClasses: this model knows no classes")
+        val replay = plan.replay ?: return
+        if (replay.share !in 0.0..MOST_REPLAY) refuse("replay: the share is from 0 to $MOST_REPLAY, not ${replay.share}")
+        if (replay.samples.isNotEmpty()) check(replay.samples, "replay")
+    }
+
+    private fun inputs(where: String, row: Map<String, Values>) {
+        val specs = manifest.infer.taking(Role.INPUT)
+        for (spec in specs) {
+            values("$where.${spec.name}", spec, row[spec.name] ?: refuse("$where: the input ${spec.name} is missing"))
+        }
+        val known = specs.map { it.name }
+        row.keys.firstOrNull { it !in known }?.let { refuse("$where: the model has no input '$it', only $known") }
+    }
+
+    private fun target(where: String, target: Values) {
+        val spec = manifest.train.taking(Role.TARGET).single()
+        values("$where.${spec.name}", spec, target)
+        val classes = manifest.classes ?: return
+        val labels = (target as? Values.Ints)?.array ?: return
+        labels.firstOrNull { it !in 0 until classes }?.let {
+            refuse("$where: labels go from 0 to ${classes - 1} in this program, and this is $it")
+        }
+    }
+
+    private fun values(where: String, spec: TensorSpec, values: Values) {
+        val dtype = when (values) {
+            is Values.Floats -> Dtype.FLOAT32
+            is Values.Ints -> Dtype.INT32
+            is Values.Bools -> Dtype.BOOL
+        }
+        if (dtype != spec.dtype || values.size != spec.rowSize) {
+            refuse("$where: expected ${spec.rowSize} x ${spec.dtype}, got ${values.size} x $dtype")
+        }
+        if (values is Values.Floats && !values.array.all { it.isFinite() }) refuse("$where: holds NaN or infinity")
+    }
+
+    private fun tooMany(what: String, size: Int): Nothing =
+        refuse("$what: $size are too many, the limit is ${limits.samples}")
+
+    private fun refuse(problem: String): Nothing = throw InputException(problem)
+
+    private companion object {
+        val CLASSIFYING = setOf("sparse_categorical_crossentropy", "categorical_crossentropy")
+        const val MOST_REPLAY = 0.95
+    }
+}

@@ -1,0 +1,131 @@
+package org.pocketune.trainer
+
+import kotlinx.serialization.SerialName
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.JsonElement
+import kotlinx.serialization.json.JsonObject
+
+/** Type of the elements of a tensor. [bytes]: of one element. */
+@Serializable
+enum class Dtype(val bytes: Int) {
+    @SerialName("float32") FLOAT32(4),
+    @SerialName("int32") INT32(4),
+    @SerialName("bool") BOOL(1),
+}
+
+/** Who feeds or reads a tensor of a signature. */
+@Serializable
+enum class Role {
+    @SerialName("input") INPUT,
+    @SerialName("target") TARGET,
+    @SerialName("weight") WEIGHT,
+    @SerialName("learning_rate") LEARNING_RATE,
+    @SerialName("state") STATE,
+    @SerialName("tick") TICK,
+    @SerialName("loss") LOSS,
+    @SerialName("correct") CORRECT,
+    @SerialName("output") OUTPUT,
+    @SerialName("done") DONE,
+}
+
+/** How a program keeps its state: in the runtime, or passed in and out of every step. */
+@Serializable
+enum class StateKind {
+    @SerialName("variables") VARIABLES,
+    @SerialName("stateless") STATELESS,
+}
+
+/** An input or output of a signature. */
+@Serializable
+data class TensorSpec(val name: String, val shape: List<Int>, val dtype: Dtype, val role: Role) {
+    /** Elements. */
+    val size: Int get() = shape.product().toInt()
+
+    /** Elements of one row: one step along the first axis. */
+    val rowSize: Int get() = size / shape[0]
+
+    override fun toString() = "${dtype.name.lowercase()}$shape"
+}
+
+/** One entry point of a program: what it takes and gives, in order. */
+@Serializable
+data class Signature(val inputs: List<TensorSpec>, val outputs: List<TensorSpec>) {
+    fun taking(role: Role): List<TensorSpec> = inputs.filter { it.role == role }
+
+    fun giving(role: Role): List<TensorSpec> = outputs.filter { it.role == role }
+}
+
+/** A tensor that outlives a step: a trained one, or a [slot] of the optimizer. */
+@Serializable
+data class StateTensor(val tensor: String, val shape: List<Int>, val dtype: Dtype, val slot: Boolean) {
+    val byteSize: Int get() = (shape.product() * dtype.bytes).toInt()
+}
+
+/** Where a state tensor lies in the weight that the person knows. */
+@Serializable
+data class Piece(val tensor: String, val view: List<JsonElement>)
+
+/** Where the frozen part of a weight lies in it, and the metadata entry that holds it. */
+@Serializable
+data class FrozenPart(val entry: String, val shape: List<Int>, val view: List<JsonElement>)
+
+/** A trained weight by the model's own name, in its layout. [frozen]: the part of it that does not train. */
+@Serializable
+data class ParameterSpec(
+    val name: String,
+    val shape: List<Int>,
+    val dtype: Dtype,
+    val pieces: List<Piece>,
+    val frozen: FrozenPart?,
+)
+
+/** One line of the update scheme: how much of a weight trains. */
+@Serializable
+data class UpdateRow(val parameter: String, val fraction: Double, val why: String)
+
+/** Which weights train. */
+@Serializable
+data class Update(val scheme: String, val table: List<UpdateRow>)
+
+/**
+ * What a program says about itself, checked.
+ *
+ * @property graphHash a saved state carries it and is refused by another program.
+ * @property batch rows of one step.
+ * @property labels names of the classes, in order.
+ * @property preprocessing how the app makes an input, in terms of its own.
+ */
+@Serializable
+data class Manifest(
+    val format: String,
+    val name: String,
+    @SerialName("graph_hash") val graphHash: String,
+    val target: String,
+    val state: StateKind,
+    val batch: Int,
+    val loss: String,
+    val optimizer: String,
+    val update: Update,
+    val signatures: Map<String, Signature>,
+    @SerialName("state_tensors") val stateTensors: List<StateTensor>,
+    val parameters: List<ParameterSpec>,
+    val costs: Map<String, Double?>,
+    val labels: List<String>? = null,
+    val preprocessing: JsonObject? = null,
+) {
+    /** Bytes of all state tensors. */
+    val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }
+
+    /** How many answers a classifier chooses from; null when the targets are not labels. */
+    val classes: Int?
+        get() = if (loss == "sparse_categorical_crossentropy") infer.giving(Role.OUTPUT)[0].shape.last() else null
+
+    val train: Signature get() = signatures.getValue("train")
+    val evaluate: Signature get() = signatures.getValue("evaluate")
+    val infer: Signature get() = signatures.getValue("infer")
+}
+
+/** Elements of a shape; never overflows into something small. */
+internal fun List<Int>.product(): Long = fold(1L) { product, d ->
+    if (product > Int.MAX_VALUE) Long.MAX_VALUE else product * d
+}

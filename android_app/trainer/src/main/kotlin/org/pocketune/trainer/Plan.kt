@@ -1,0 +1,65 @@
+package org.pocketune.trainer
+
+import kotlin.math.PI
+import kotlin.math.cos
+
+/** The learning rate of every step. It multiplies the optimizer's update. */
+sealed interface LearningRate {
+    /** Of step [step] of [steps], from 0. */
+    fun at(step: Int, steps: Int): Float
+
+    /** The same for every step. */
+    data class Constant(val rate: Float) : LearningRate {
+        override fun at(step: Int, steps: Int) = rate
+    }
+
+    /** From [peak] down to [floor] along half a cosine. */
+    data class Cosine(val peak: Float, val floor: Float = 0f) : LearningRate {
+        override fun at(step: Int, steps: Int): Float =
+            (floor + (peak - floor) * (1 + cos(PI * step / steps)) / 2).toFloat()
+    }
+
+    /** A straight rise over [warmUp] steps, then [rest]. */
+    data class WarmUp(val warmUp: Int, val rest: LearningRate) : LearningRate {
+        override fun at(step: Int, steps: Int): Float =
+            if (step < warmUp) rest.at(0, restOf(steps)) * (step + 1) / (warmUp + 1)
+            else rest.at(step - warmUp, restOf(steps))
+
+        private fun restOf(steps: Int) = maxOf(1, steps - warmUp)
+    }
+}
+
+/**
+ * Samples that came with the app, mixed in so that the model does not forget what it knew.
+ *
+ * @property share of all samples of an epoch, 0 to below 1. Each epoch draws its own.
+ */
+class Replay(val samples: List<Sample>, val share: Double = 0.5)
+
+/** Ends a training when the held-out loss has not fallen for [patience] epochs; the best epoch's state is kept. */
+data class EarlyStop(val patience: Int = 2)
+
+/**
+ * How to train.
+ *
+ * @property epochs how often each sample is seen.
+ * @property shuffle a new order each epoch; off keeps the order of the list.
+ * @property seed of the orders: the same seed, samples and plan give the same training.
+ * @property balanceClasses weigh each class alike, however many samples it has.
+ * @property checkpointEvery steps between checkpoints of the unfinished training on the disk; 0 writes none.
+ * @property stalledMillis [TrainEvent.Stalled] is told of a step that runs for longer.
+ */
+class Plan(
+    val epochs: Int = 3,
+    val learningRate: LearningRate = LearningRate.Constant(0.1f),
+    val shuffle: Boolean = true,
+    val seed: Long = 0,
+    val replay: Replay? = null,
+    val balanceClasses: Boolean = false,
+    val earlyStop: EarlyStop? = null,
+    val checkpointEvery: Int = 100,
+    val stalledMillis: Long = 30_000,
+)
+
+/** What a training may take of the device. [diskBytes] is for all generations of the state together. */
+data class Limits(val samples: Int = 100_000, val diskBytes: Long = 256L shl 20)

@@ -1,0 +1,68 @@
+package org.pocketune.trainer
+
+import java.io.File
+import java.io.IOException
+import java.io.InputStream
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+
+private const val MANIFEST = "pocketune.manifest"
+private const val INITIAL = "pocketune.initial/"
+
+/**
+ * A checked training program.
+ *
+ * @property manifest what it says about itself.
+ */
+class Program private constructor(
+    private val bytes: ByteBuffer,
+    private val metadata: Map<String, ByteBuffer>,
+    val manifest: Manifest,
+) {
+    /** The `.tflite` in a direct buffer in native order, read-only: the very bytes that were checked. */
+    val data: ByteBuffer get() = bytes.asReadOnlyBuffer().apply { clear() }.order(ByteOrder.nativeOrder())
+
+    /** The built value of a state tensor, little-endian; in the file one element stands for a tensor of equal ones. */
+    internal fun initial(tensor: StateTensor): ByteBuffer {
+        val stored = metadata.getValue(INITIAL + tensor.tensor)
+        if (stored.limit() == tensor.byteSize) return stored
+        val whole = ByteBuffer.allocate(tensor.byteSize)
+        while (whole.hasRemaining()) whole.put(stored.duplicate().apply { clear() })
+        return whole.apply { clear() }
+    }
+
+    /** The state as built. */
+    internal fun initialState(): List<StoredTensor> =
+        manifest.stateTensors.map { StoredTensor(it.tensor, it.dtype, it.shape, initial(it)) }
+
+    companion object {
+        /** Opens a `.tflite` file. Throws [ProgramException]: not one bit of it may differ from what was built. */
+        fun open(file: File): Program =
+            try {
+                file.inputStream().use(::open)
+            } catch (error: IOException) {
+                throw DamagedProgramException("cannot read $file: ${error.lastLine()}", error)
+            }
+
+        /** The same from an app's assets, read to the end; the caller closes it. */
+        @Throws(IOException::class)
+        fun open(stream: InputStream): Program = open(stream.readBytes())
+
+        /** The same from memory; the array is copied. */
+        fun open(bytes: ByteArray): Program {
+            val data = directBuffer(bytes.size)
+            data.fillFrom(ByteBuffer.wrap(bytes))
+            checkSeal(data)
+            val metadata = ModelMetadata(data).entries()
+            val manifest = readManifest(
+                metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
+            )
+            for (tensor in manifest.stateTensors) {
+                if (metadata[INITIAL + tensor.tensor]?.limit() !in listOf(tensor.byteSize, tensor.dtype.bytes)) {
+                    throw DamagedProgramException("its entry '$INITIAL${tensor.tensor}' is missing or of another size")
+                }
+            }
+            return Program(data, metadata, manifest)
+        }
+    }
+}

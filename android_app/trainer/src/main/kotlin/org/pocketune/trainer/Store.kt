@@ -1,0 +1,93 @@
+package org.pocketune.trainer
+
+import java.io.File
+import java.io.IOException
+import java.nio.ByteBuffer
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.SerializationException
+
+/**
+ * Where the states of one program live: `NAME` and `NAME.previous` (docs/state-file.md), and while a training runs its
+ * checkpoints. One trainer at a time may use it.
+ *
+ * @property directory made when it is missing.
+ */
+class Store internal constructor(val directory: File, val name: String, private val disk: Disk) {
+    constructor(directory: File, name: String = "personal.state") : this(directory, name, RealDisk)
+
+    /** The newest generation. */
+    val file: File get() = File(directory, name)
+
+    /** What the person keeps. */
+    internal fun personal(limits: Limits) = TwoGenerations(file, disk, limits.diskBytes / 2)
+
+    /** The unfinished training. */
+    internal fun checkpoints(limits: Limits) =
+        Checkpoints(File(directory, "$name.training"), disk, limits.diskBytes / 2)
+
+    /** A state file from elsewhere. */
+    internal fun elsewhere(file: File, limits: Limits) = TwoGenerations(file, disk, limits.diskBytes)
+}
+
+/** How far an unfinished training had come. */
+internal class Progress(val steps: Int, val tensors: List<StoredTensor>)
+
+/**
+ * The states of an unfinished training, and in a file beside them which training that is and how far it is. Whatever is
+ * wrong with them, a training can start anew.
+ */
+internal class Checkpoints(file: File, private val disk: Disk, most: Long) {
+    private val states = TwoGenerations(file, disk, most)
+    private val note = File(file.path + ".json")
+    private val partial = File(note.path + ".partial")
+
+    @Serializable
+    private class Note(val training: String, val generation: Long, val steps: Int)
+
+    /** Saves [steps] steps of [training], a digest of all that decides its course. */
+    fun save(program: String, training: String, steps: Int, tensors: List<StoredTensor>) {
+        // First the state, then the note: the note's generation is always one of the two that are kept.
+        val generation = states.save(program, tensors)
+        val text = StrictJson.encode(Note.serializer(), Note(training, generation, steps))
+        try {
+            disk.delete(partial)
+            disk.write(partial, ByteBuffer.wrap(text))
+            disk.rename(partial, note)
+        } catch (error: IOException) {
+            throw StorageException("$note cannot be written: ${error.lastLine()}", error)
+        }
+    }
+
+    /** How far [training] had come; null when there is nothing of it. */
+    fun load(program: String, training: String): Progress? {
+        try {
+            val text = disk.read(note, MOST_OF_NOTE) ?: return null
+            val found = StrictJson.decode(Note.serializer(), text)
+            if (found.training != training || found.steps < 1) return null
+            val newest = states.load(program).state
+            val state = newest.takeIf { it.generation == found.generation } ?: states.previous(program)
+            return state?.takeIf { it.generation == found.generation }?.let { Progress(found.steps, it.tensors) }
+        } catch (_: IOException) {
+            return null
+        } catch (_: SerializationException) {
+            return null
+        } catch (_: PocketuneException) {
+            return null
+        }
+    }
+
+    /** Removes all of it. */
+    fun delete() {
+        try {
+            disk.delete(note)
+            disk.delete(partial)
+        } catch (error: IOException) {
+            throw StorageException("$note cannot be removed: ${error.lastLine()}", error)
+        }
+        states.delete()
+    }
+
+    private companion object {
+        const val MOST_OF_NOTE = 4096L
+    }
+}

@@ -1,0 +1,64 @@
+package org.pocketune.trainer
+
+/** What [Trainer.fit] tells, in order. The last event is [Finished] or [Diverged]. */
+sealed interface TrainEvent {
+    /**
+     * Everything is checked, the first step comes next.
+     *
+     * @property steps of all epochs.
+     * @property resumedAt how many of them an interrupted training of the same samples and plan had done.
+     * @property before on the held-out samples; null without any.
+     */
+    data class Started(
+        val samples: Int,
+        val heldOut: Int,
+        val epochs: Int,
+        val steps: Int,
+        val resumedAt: Int,
+        val before: Evaluation?,
+    ) : TrainEvent
+
+    /**
+     * One step is done.
+     *
+     * @property epoch from 0.
+     * @property step from 0, over all epochs.
+     * @property loss before the step's update.
+     * @property millis how long the step took.
+     */
+    data class Step(val epoch: Int, val step: Int, val loss: Float, val millis: Double) : TrainEvent
+
+    /** A step has been running for longer than the plan's `stalledMillis`; it cannot be interrupted. */
+    data class Stalled(val step: Int, val millis: Long) : TrainEvent
+
+    /** After an epoch, on the held-out samples. [isBest]: no earlier epoch had a lower loss. */
+    data class Evaluated(val epoch: Int, val evaluation: Evaluation, val isBest: Boolean) : TrainEvent
+
+    /** The unfinished training is on the disk: [steps] of it survive the end of the process. */
+    data class Checkpointed(val steps: Int) : TrainEvent
+
+    /** Nothing runs until the reason is gone. */
+    data class Paused(val reason: PauseReason) : TrainEvent
+
+    /** It goes on. */
+    data object Resumed : TrainEvent
+
+    /** The loss of this step is not finite. The state is again what it was before the training. */
+    data class Diverged(val epoch: Int, val step: Int, val loss: Float) : TrainEvent
+
+    /**
+     * The end.
+     *
+     * @property before on the held-out samples, null without any.
+     * @property after likewise, of the trained state, whether adopted or not.
+     * @property stoppedEarly the held-out loss no longer fell.
+     * @property adopted generation of the saved state; null when accuracy on the held-out samples fell: then the state
+     *   is again what it was before.
+     */
+    data class Finished(
+        val before: Evaluation?,
+        val after: Evaluation?,
+        val stoppedEarly: Boolean,
+        val adopted: Long?,
+    ) : TrainEvent
+}

@@ -1,0 +1,199 @@
+package org.pocketune.trainer
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicBoolean
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.currentCoroutineContext
+import kotlinx.coroutines.ensureActive
+import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.buffer
+import kotlinx.coroutines.flow.channelFlow
+import kotlinx.coroutines.flow.flowOn
+import kotlinx.coroutines.withContext
+
+/** Where a restored state came from. [lost]: why the newest one could not be used; null when it could. */
+data class Restored(val generation: Long, val lost: String?)
+
+/**
+ * Trains and uses a program on the device. Any thread may call anything at any time; one thread of its own runs the
+ * runtime. `infer` and `evaluate` are answered between the steps of a running training, with its present state; what
+ * would change or save the state meanwhile throws [BusyException]. After [close] everything throws [ClosedException].
+ */
+class Trainer private constructor(
+    /** The program, checked. */
+    val program: Program,
+    private val runtime: TrainingRuntime,
+    private val store: Store,
+    private val limits: Limits,
+    private val owner: Owner,
+    guards: Guards,
+) : AutoCloseable {
+    /** What really runs where. */
+    val report: RuntimeReport = runtime.report
+
+    private val manifest = program.manifest
+    private val engine = Engine(program, runtime)
+    private val inputs = Inputs(manifest, limits)
+    private val gate = Gate(guards)
+    private val personal = store.personal(limits)
+    private val checkpoints = store.checkpoints(limits)
+    private val isTraining = AtomicBoolean()
+
+    /**
+     * A training: cold, one at a time, cancellable between steps. It is at most one step ahead of its collector; add
+     * `.buffer()` to let it run on while the collector is busy.
+     *
+     * It starts from the state in memory. At its end the new state is saved and becomes the present one if accuracy on
+     * [heldOut] did not fall (without any it always does); [rollback] brings the one before back. A training that is
+     * cancelled, fails or diverges leaves the state in memory and on the disk as it was.
+     *
+     * A training that died with its process goes on from its last checkpoint when the same samples, plan and state are
+     * given again (an early stop then counts from there); [forget] drops it.
+     *
+     * The flow throws [InputException] before the first step, [BusyException], [RuntimeFailedException],
+     * [StorageException], and [ClosedException] when the trainer is closed meanwhile.
+     */
+    fun fit(samples: List<Sample>, plan: Plan = Plan(), heldOut: List<Sample> = emptyList()): Flow<TrainEvent> =
+        channelFlow {
+            owner.checkOpen()
+            inputs.check(samples)
+            if (heldOut.isNotEmpty()) inputs.check(heldOut, "heldOut")
+            inputs.check(plan)
+            if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
+            try {
+                val shop = Workshop(program, engine, personal, checkpoints, gate, owner, ::checkGoesOn)
+                Training(shop, samples, plan, heldOut, this).run()
+            } finally {
+                isTraining.set(false)
+            }
+        }.buffer(Channel.RENDEZVOUS).flowOn(owner.dispatcher)
+
+    /** Lets the running training, or the next, wait before its next step; it says [TrainEvent.Paused]. */
+    fun pause() {
+        gate.isHeld.value = true
+    }
+
+    /** Ends [pause]. */
+    fun resume() {
+        gate.isHeld.value = false
+    }
+
+    /** Drops the checkpoint of an unfinished training. */
+    suspend fun forget(): Unit = alone { checkpoints.delete() }
+
+    /** The model's outputs for some rows: for each row every output by name. Throws [InputException]. */
+    suspend fun infer(rows: List<Map<String, Values>>): List<Map<String, Values>> = owner.run {
+        inputs.check(rows)
+        val nothing = Values.Floats(FloatArray(0))
+        val size = manifest.infer.taking(Role.INPUT)[0].shape[0]
+        engine.infer(rows.map { Sample(it, nothing) }.inBatches(size), ::checkGoesOn)
+    }
+
+    /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */
+    suspend fun evaluate(samples: List<Sample>): Evaluation = owner.run {
+        inputs.check(samples)
+        engine.evaluate(samples.inBatches(manifest.batch), ::checkGoesOn)
+    }
+
+    /** Writes the state in memory as the next generation and returns its number. */
+    suspend fun save(): Long = alone { personal.save(manifest.graphHash, engine.read()) }
+
+    /** Takes the newest good state of the store. Throws [StateException]; the state in memory then stays. */
+    suspend fun restore(): Restored = alone { take(personal.load(manifest.graphHash)) }
+
+    /** Takes a state from another file, such as one of the host's; [save] keeps it. */
+    suspend fun restore(file: File): Restored = alone {
+        take(store.elsewhere(file, limits).load(manifest.graphHash))
+    }
+
+    /**
+     * Undo: the generation before the newest becomes the newest, so that a second call is Redo. With one generation
+     * only, the state that was built takes its place. Throws [NoStateException] when nothing was saved.
+     */
+    suspend fun rollback(): Restored = alone {
+        personal.load(manifest.graphHash)
+        val tensors = personal.previous(manifest.graphHash)?.tensors ?: program.initialState()
+        checkTensors(tensors)
+        // The disk first: when it refuses, nothing has happened.
+        val generation = personal.save(manifest.graphHash, tensors)
+        engine.write(tensors)
+        Restored(generation, null)
+    }
+
+    /** Back to what was built, saved as a generation if there is any, so that [rollback] brings the person's back. */
+    suspend fun reset(): Unit = alone {
+        val tensors = program.initialState()
+        try {
+            personal.load(manifest.graphHash)
+            personal.save(manifest.graphHash, tensors)
+        } catch (_: NoStateException) {
+            // Nothing was saved, so there is nothing to be undone.
+        }
+        engine.write(tensors)
+    }
+
+    /** Writes the state in memory to a file for the host or another device. Returns its generation, 1 if it is new. */
+    suspend fun export(file: File): Long = alone {
+        store.elsewhere(file, limits).save(manifest.graphHash, engine.read())
+    }
+
+    /** Waits for the step that runs and gives everything back. What was not saved is gone; closing twice is fine. */
+    override fun close(): Unit = owner.close {
+        runtime.close()
+        // A training that waits must learn that it is over.
+        resume()
+    }
+
+    private fun take(loaded: Loaded): Restored {
+        checkTensors(loaded.state.tensors)
+        engine.write(loaded.state.tensors)
+        return Restored(loaded.state.generation, loaded.lost)
+    }
+
+    private fun checkTensors(tensors: List<StoredTensor>) {
+        if (!manifest.isStateOf(tensors)) {
+            throw DamagedStateException("the tensors of the state are not those of this program")
+        }
+    }
+
+    /** On the trainer's thread, whole or not at all, and never while a training runs. */
+    private suspend fun <T> alone(work: () -> T): T = owner.run {
+        if (isTraining.get()) throw BusyException("a training is running: cancel it or wait for its end")
+        withContext(NonCancellable) { work() }
+    }
+
+    /** Between two calls of the runtime: stops what was cancelled or closed. */
+    private suspend fun checkGoesOn() {
+        owner.checkOpen()
+        currentCoroutineContext().ensureActive()
+    }
+
+    companion object {
+        /**
+         * Loads a program. The state is as built until [restore].
+         *
+         * @throws RuntimeFailedException the runtime does not take the program.
+         */
+        suspend fun open(
+            program: Program,
+            runtime: RuntimeFactory,
+            store: Store,
+            guards: Guards = Guards(),
+            limits: Limits = Limits(),
+        ): Trainer {
+            val owner = Owner("pocketune")
+            var opened: TrainingRuntime? = null
+            try {
+                return owner.run {
+                    val running = runtime.open(program).also { opened = it }
+                    Trainer(program, running, store, limits, owner, guards)
+                }
+            } catch (error: Throwable) {
+                // Also when the caller was cancelled while the runtime loaded.
+                owner.close { opened?.close() }
+                throw error
+            }
+        }
+    }
+}

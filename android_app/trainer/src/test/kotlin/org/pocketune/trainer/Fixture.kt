@@ -1,0 +1,93 @@
+package org.pocketune.trainer
+
+import java.io.File
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+
+/** The programs that test_programs.py made. */
+internal object Fixture {
+    fun file(name: String) = File(System.getProperty("programs"), name)
+
+    val stateless: Program by lazy { Program.open(file("mlp-stateless.tflite")) }
+
+    val hash: String get() = stateless.manifest.graphHash
+
+    /** A state of [stateless], all of it [value]. */
+    fun tensors(value: Float): List<StoredTensor> = stateless.manifest.stateTensors.map {
+        val bytes = ByteBuffer.allocate(it.byteSize).order(ByteOrder.LITTLE_ENDIAN)
+        while (bytes.hasRemaining()) if (it.dtype == Dtype.FLOAT32) bytes.putFloat(value) else bytes.putInt(value.toInt())
+        StoredTensor(it.tensor, it.dtype, it.shape, bytes.apply { clear() })
+    }
+
+    /** The number that fills a state. */
+    fun valueOf(tensors: List<StoredTensor>): Float =
+        tensors.single { it.name == tensors[0].name }.bytes.between(0, 4).asFloatBuffer().get(0)
+
+    fun sample(label: Int = 0, weight: Float = 1f) = Sample(FloatArray(36) { label.toFloat() }, label, weight)
+
+    fun samples(count: Int) = List(count) { sample(it % 4) }
+}
+
+/**
+ * Stands in for a runtime: a step adds the learning rate to every number of the state; loss and accuracy are functions
+ * of the state's first number. It is strict about what it is given.
+ */
+internal class ScriptedRuntime(
+    private val manifest: Manifest,
+    private val loss: (Float) -> Float = { 1 / (1 + it) },
+    private val accuracy: (Float) -> Float = { it / 100 },
+    private val onStep: (Int) -> Unit = {},
+) : TrainingRuntime {
+    override val report = RuntimeReport("scripted", Accelerator.CPU, Accelerator.CPU, "1 thread")
+    private val thread = Thread.currentThread()
+    private var steps = 0
+
+    /** What each step was given: the weights of its rows. */
+    val weights = ArrayList<List<Float>>()
+    val rates = ArrayList<Float>()
+    var isClosed = false
+
+    override fun run(signature: String, inputs: Map<String, ByteBuffer>, outputs: Map<String, ByteBuffer>) {
+        check(thread === Thread.currentThread() && !isClosed)
+        val spec = manifest.signatures.getValue(signature)
+        check(inputs.keys == spec.inputs.map { it.name }.toSet() && outputs.keys == spec.outputs.map { it.name }.toSet())
+        for (tensor in spec.inputs + spec.outputs) {
+            val buffer = checkNotNull(inputs[tensor.name] ?: outputs[tensor.name])
+            check(buffer.isDirect && buffer.capacity() == tensor.size * 4 && buffer.order() == ByteOrder.nativeOrder())
+        }
+        val state = spec.taking(Role.STATE).filter { it.dtype == Dtype.FLOAT32 }
+        val value = floats(inputs.getValue(state[0].name))[0]
+        val rate = inputs["learning_rate"]?.let { floats(it)[0] } ?: 0f
+        val rows = inputs["weight"]?.let(::floats).orEmpty()
+        if (signature == "train") {
+            onStep(steps++)
+            weights += rows
+            rates += rate
+            for (each in spec.giving(Role.STATE)) {
+                val from = inputs.getValue(each.name)
+                val to = outputs.getValue(each.name)
+                check(from !== to)
+                for (i in 0 until each.size) to.putFloat(4 * i, from.getFloat(4 * i) + rate)
+            }
+        }
+        outputs["loss"]?.putFloat(0, loss(value))
+        outputs["correct"]?.putFloat(0, accuracy(value) * rows.sum())
+        outputs["output"]?.let { for (i in 0 until it.capacity() / 4) it.putFloat(4 * i, value) }
+    }
+
+    override fun close() {
+        isClosed = true
+    }
+
+    private fun floats(buffer: ByteBuffer) = buffer.duplicate().apply { clear() }.order(ByteOrder.nativeOrder())
+        .asFloatBuffer().let { b -> List(b.limit()) { b.get(it) } }
+}
+
+/** A disk on which something fails. */
+internal class FailingDisk(var isFull: Boolean = false) : Disk by RealDisk {
+    override fun write(file: File, data: ByteBuffer) {
+        if (isFull) throw IOException("No space left on device")
+        RealDisk.write(file, data)
+    }
+}

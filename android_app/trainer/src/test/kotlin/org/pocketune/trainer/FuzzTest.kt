@@ -1,0 +1,88 @@
+package org.pocketune.trainer
+
+import java.nio.ByteBuffer
+import java.util.Random
+import java.util.concurrent.TimeUnit
+import kotlin.test.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.Timeout
+
+/** Hostile files: whatever comes, there is an answer or a typed error, soon and in 256 MB (see the pom). */
+@Timeout(120, unit = TimeUnit.SECONDS)
+class FuzzTest {
+    private val random = Random(1)
+    private val program = Fixture.file("mlp-variables.tflite").readBytes()
+    private val state = Fixture.file("cnn.state").readBytes()
+
+    @Test
+    fun `forty thousand flatbuffers`() = fuzz(40_000) {
+        ModelMetadata(ByteBuffer.wrap(mutated(program, structural = 4))).entries()
+    }
+
+    @Test
+    fun `thirty thousand manifests`() {
+        val text = ModelMetadata(ByteBuffer.wrap(program)).entries().getValue("pocketune.manifest").copy()
+        fuzz(30_000) { readManifest(ByteBuffer.wrap(mutatedText(text))) }
+    }
+
+    @Test
+    fun `thirty thousand state files whose digest is right`() = fuzz(30_000) {
+        val header = String(mutatedText(StateTest.header(state).toByteArray()), Charsets.ISO_8859_1)
+        StateFile.unpack(StateTest.withHeader(state, header))
+    }
+
+    @Test
+    fun `twenty thousand damaged state files`() = fuzz(20_000) {
+        StateFile.unpack(ByteBuffer.wrap(mutated(state, structural = 64)))
+    }
+
+    /** Anything but a typed error fails the test. */
+    private fun fuzz(count: Int, open: () -> Any) {
+        var accepted = 0
+        repeat(count) {
+            try {
+                open()
+                accepted++
+            } catch (_: PocketuneException) {
+                // What is meant to happen.
+            }
+        }
+        assertTrue(accepted < count)
+    }
+
+    /** Some bytes overwritten, half of them among the first, where a file's structure is; sometimes cut. */
+    private fun mutated(bytes: ByteArray, structural: Int): ByteArray {
+        val bad = if (random.nextInt(8) == 0) bytes.copyOf(random.nextInt(bytes.size)) else bytes.copyOf()
+        if (bad.isEmpty()) return bad
+        repeat(1 + random.nextInt(8)) {
+            val region = if (random.nextBoolean()) minOf(bad.size, structural * 16) else bad.size
+            bad[random.nextInt(region)] = listOf(0, 1, 0x7f, 0x80, 0xff, random.nextInt(256)).random(random).toByte()
+        }
+        return bad
+    }
+
+    /** Bytes replaced, pieces doubled, cut or swapped for what JSON is made of. */
+    private fun mutatedText(bytes: ByteArray): ByteArray {
+        var text = String(bytes, Charsets.ISO_8859_1)
+        repeat(1 + random.nextInt(3)) {
+            val at = random.nextInt(text.length + 1)
+            val end = minOf(text.length, at + random.nextInt(12))
+            text = when (random.nextInt(4)) {
+                0 -> text.removeRange(at, end)
+                1 -> text.replaceRange(at, end, TOKENS.random(random))
+                2 -> text.replaceRange(at, at, text.substring(at, end))
+                else -> text.replaceRange(at, minOf(text.length, at + 1), random.nextInt(256).toChar().toString())
+            }
+        }
+        return text.toByteArray(Charsets.ISO_8859_1)
+    }
+
+    private fun <T> List<T>.random(random: Random): T = this[random.nextInt(size)]
+
+    private companion object {
+        val TOKENS = listOf(
+            "null", "true", "-1", "0", "1e999", "99999999999999999999", "2147483647", "NaN", "3.5",
+            "[]", "{}", "[[[[", "\"", "\\u0000", ",", ":", "]", "}",
+        )
+    }
+}

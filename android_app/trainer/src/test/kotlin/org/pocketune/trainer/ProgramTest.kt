@@ -1,0 +1,99 @@
+package org.pocketune.trainer
+
+import java.io.File
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+import java.security.MessageDigest
+import java.util.Random
+import kotlin.test.assertEquals
+import kotlin.test.assertFailsWith
+import kotlin.test.assertTrue
+import org.junit.jupiter.api.Test
+
+/** Programs: nothing in a file is believed before it is checked. */
+class ProgramTest {
+    private val bytes = Fixture.file("mlp-variables.tflite").readBytes()
+    private val manifest = String(ModelMetadata(ByteBuffer.wrap(bytes)).entries().getValue("pocketune.manifest").copy())
+
+    @Test
+    fun `programs of the compiler open`() {
+        for (name in listOf("mlp-variables", "mlp-stateless", "cnn-variables", "cnn-stateless")) {
+            val program = Program.open(Fixture.file("$name.tflite"))
+            assertEquals(name.endsWith("stateless"), program.manifest.state == StateKind.STATELESS)
+            assertEquals(8 to 4, program.manifest.batch to program.manifest.classes)
+            assertEquals(program.manifest.stateTensors.size, program.initialState().size)
+            assertTrue(program.data.isDirect && program.data.order() == ByteOrder.nativeOrder())
+        }
+        assertEquals(Fixture.hash, Program.open(bytes).manifest.graphHash)
+    }
+
+    @Test
+    fun `every flipped bit and every cut is found`() {
+        val random = Random(0)
+        repeat(2000) {
+            val bad = bytes.copyOf()
+            val at = random.nextInt(bad.size)
+            bad[at] = (bad[at].toInt() xor (1 shl random.nextInt(8))).toByte()
+            assertFailsWith<DamagedProgramException>("byte $at") { Program.open(bad) }
+        }
+        for (size in bytes.indices step 997) assertFailsWith<DamagedProgramException> { Program.open(bytes.copyOf(size)) }
+        assertFailsWith<DamagedProgramException> { Program.open(bytes + 0) }
+        assertFailsWith<DamagedProgramException> { Program.open(File("/nowhere.tflite")) }
+    }
+
+    @Test
+    fun `a changed program with a good seal is checked all the same`() {
+        val renamed = String(bytes, Charsets.ISO_8859_1).replace("pocketune.manifest", "pocketune.manifesT")
+        val failure = assertFailsWith<DamagedProgramException> { Program.open(resealed(renamed)) }
+        assertTrue("no manifest" in failure.message.orEmpty())
+        val lacking = String(bytes, Charsets.ISO_8859_1).replace("pocketune.initial/a/b", "pocketune.initial/a/X")
+        assertFailsWith<DamagedProgramException> { Program.open(resealed(lacking)) }
+    }
+
+    @Test
+    fun `a newer format is told apart from damage`() {
+        assertFailsWith<NewerProgramException> { read(manifest.replace("pocketune/1", "pocketune/2")) }
+        assertFailsWith<NewerProgramException> { read("""{"format":"pocketune/2","all":"new"}""") }
+    }
+
+    @Test
+    fun `manifests that contradict themselves are refused`() {
+        val lies = listOf(
+            "\"batch\":8" to "\"batch\":0",
+            "\"batch\":8" to "\"batch\":9",
+            "\"batch\":8" to "\"batch\":\"8\"",
+            "\"batch\":8" to "\"batch\":8.0",
+            "\"batch\":8" to "\"batch\":8,\"more\":1",
+            "\"graph_hash\":\"" to "\"graph_hash\":\"x",
+            "\"role\":\"learning_rate\"" to "\"role\":\"tick\"",
+            "\"role\":\"loss\"" to "\"role\":\"input\"",
+            "\"restore\":{" to "\"restores\":{",
+            "\"shape\":[16]" to "\"shape\":[17]",
+            "\"shape\":[16]" to "\"shape\":[16,1073741824,1073741824]",
+            "\"shape\":[16]" to "\"shape\":[]",
+            "\"shape\":[36,16]" to "\"shape\":[-36,-16]",
+            "\"float32\"" to "\"float16\"",
+            "\"view\":[" to "\"view\":[[\"slice\",0,0,99],",
+            "\"view\":[" to "\"view\":[[\"transpose\",[0,0]],",
+            "\"view\":[" to "\"view\":[[\"spin\"],",
+            "\"loss\":\"" to "\"loss\":null,\"x\":\"",
+        )
+        for ((from, to) in lies) {
+            assertTrue(from in manifest, from)
+            assertFailsWith<DamagedProgramException>("$from -> $to") { read(manifest.replaceFirst(from, to)) }
+        }
+        for (text in listOf("", "null", "[]", "{}", "[".repeat(1_000_000), "\"\\ud800\"", "{\"a\":NaN}")) {
+            assertFailsWith<DamagedProgramException>(text.take(20)) { read(text) }
+        }
+    }
+
+    private fun read(text: String) = readManifest(ByteBuffer.wrap(text.toByteArray()))
+
+    private fun resealed(text: String): ByteArray {
+        val mark = "pocketune-sha256:"
+        val start = text.indexOf(mark) + mark.length
+        val blank = text.replaceRange(start, start + 64, "0".repeat(64))
+        val digest = MessageDigest.getInstance("SHA-256").digest(blank.toByteArray(Charsets.ISO_8859_1)).toHex()
+        return blank.replaceRange(start, start + 64, digest).toByteArray(Charsets.ISO_8859_1)
+    }
+}

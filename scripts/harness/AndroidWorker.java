@@ -1,0 +1,53 @@
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import kotlin.coroutines.EmptyCoroutineContext;
+import kotlinx.coroutines.BuildersKt;
+import kotlinx.serialization.json.Json;
+import kotlinx.serialization.json.JsonElement;
+import kotlinx.serialization.json.JsonElementKt;
+import kotlinx.serialization.json.JsonObject;
+import org.pocketune.app.harness.Harness;
+import org.pocketune.app.harness.Job;
+
+/**
+ * Runs a job as the app's harness activity does, by the app's own classes and the official Android library, on a JVM.
+ *
+ * <p>java ... AndroidWorker JOB.json RESULTS [ROOT], where ROOT stands before the paths in the job. The property
+ * `natives` is a folder with the library and what it needs from Android.
+ */
+public final class AndroidWorker {
+    public static void main(String[] arguments) throws Exception {
+        for (String name : List.of("libc", "libm", "libdl", "liblog")) {
+            System.load(Path.of(System.getProperty("natives"), name + ".so").toString());
+        }
+        String root = arguments.length > 2 ? arguments[2] : "";
+        Job read = Json.Default.decodeFromString(Job.Companion.serializer(), Files.readString(Path.of(arguments[0])));
+        Job job = read.copy(
+            read.getFormat(), read.getId(), root + read.getProgram(), root + read.getBatches(), read.getSteps(),
+            read.getLearningRate(), read.getThreads(), read.getAccelerator(), read.getRepeats());
+        File scratch = Files.createTempDirectory("pocketune-worker").toFile();
+        Harness harness = new Harness(new File(arguments[1]), scratch, facts(), AndroidWorker::conditions);
+        BuildersKt.runBlocking(EmptyCoroutineContext.INSTANCE, (scope, continuation) -> harness.run(job, continuation));
+    }
+
+    private static JsonObject facts() {
+        Map<String, JsonElement> facts = new HashMap<>();
+        facts.put("model", JsonElementKt.JsonPrimitive(System.getProperty("os.arch")));
+        facts.put("cores", JsonElementKt.JsonPrimitive(Runtime.getRuntime().availableProcessors()));
+        return new JsonObject(facts);
+    }
+
+    /** Memory of this process; the other conditions of a phone do not exist here. */
+    private static JsonObject conditions() {
+        try {
+            long pages = Long.parseLong(Files.readString(Path.of("/proc/self/statm")).split(" ")[1]);
+            return new JsonObject(Map.of("pss_kib", JsonElementKt.JsonPrimitive(4 * pages)));
+        } catch (java.io.IOException error) {
+            throw new java.io.UncheckedIOException(error);
+        }
+    }
+}

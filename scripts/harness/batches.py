@@ -1,0 +1,114 @@
+"""The data of a job: made from a seed or taken from the person's arrays, in the file format that the app reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.manifest import Manifest, TensorSpec
+
+#: More batches than this are not sent: steps take them in turn.
+MOST_BATCHES = 16
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step takes.
+
+    Attributes:
+        inputs: the array of a model's only input, or arrays by name.
+        target: as `train` takes it.
+        weight: float32 [batch].
+    """
+
+    inputs: np.ndarray | dict[str, np.ndarray]
+    target: np.ndarray
+    weight: np.ndarray
+
+
+def _specs(manifest: Manifest) -> list[TensorSpec]:
+    """The tensors of a batch in the order of the file: inputs, target and weight as `train` lists them."""
+    return [s for s in manifest.signatures["train"].inputs if s.role in ("input", "target", "weight")]
+
+
+def classes_of(manifest: Manifest) -> int:
+    """How many labels there are: the model's last axis."""
+    infer = manifest.signatures.get("infer")
+    return infer.giving("output")[0].shape[-1] if infer else 2
+
+
+def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
+    """A file of batches: inputs and real targets from a normal distribution, labels uniform, weights 1.
+
+    Integer inputs (tokens) are 0 and 1 alone, which every table has.
+    """
+    rng, classes = np.random.default_rng(seed), classes_of(manifest)
+
+    def tensor(spec: TensorSpec) -> np.ndarray:
+        if spec.role == "weight":
+            return np.ones(spec.shape, "<f4")
+        if spec.role == "target" and spec.dtype == "float32" and len(spec.shape) > 1 and spec.shape[-1] == classes:
+            return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
+        if spec.dtype == "float32":
+            return rng.standard_normal(spec.shape).astype("<f4")
+        limit = classes if spec.role == "target" else 2
+        return rng.integers(0, limit, spec.shape).astype(np.dtype(spec.dtype).newbyteorder("<"))
+
+    return b"".join(tensor(spec).tobytes() for _ in range(min(count, MOST_BATCHES)) for spec in _specs(manifest))
+
+
+def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
+    """A file of batches from the person's arrays: an .npz with `y` and each input by its name.
+
+    Raises:
+        UsageError: an array is missing, too short, or of another shape.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file}: no .npz with arrays ({error})") from None
+    specs, columns = _specs(manifest), {}
+    for spec in specs:
+        if spec.role == "weight":
+            continue
+        array = arrays.get("y" if spec.role == "target" else spec.name)
+        if array is None or array.shape[1:] != spec.shape[1:] or len(array) < manifest.batch:
+            found = "is missing" if array is None else f"has the shape {array.shape}"
+            raise UsageError(f"{file}: {spec.name} {found}, and the program takes batches of {list(spec.shape)}")
+        columns[spec.name] = array.astype(np.dtype(spec.dtype).newbyteorder("<"))
+    count = min(count, MOST_BATCHES, min(len(a) for a in columns.values()) // manifest.batch)
+    ones = np.ones(manifest.batch, "<f4")
+    pieces = []
+    for i in range(count):
+        rows = slice(i * manifest.batch, (i + 1) * manifest.batch)
+        pieces += [(columns[s.name][rows] if s.name in columns else ones).tobytes() for s in specs]
+    return b"".join(pieces)
+
+
+def read_batches(file: Path, manifest: Manifest) -> list[Batch]:
+    """The batches of a file. Raises UsageError when its size is not that of whole batches of this program."""
+    return list(_parse(file.read_bytes(), manifest, file.name))
+
+
+def _parse(data: bytes, manifest: Manifest, name: str) -> Iterator[Batch]:
+    specs = _specs(manifest)
+    sizes = [prod(s.shape) * np.dtype(s.dtype).itemsize for s in specs]
+    if not data or len(data) % sum(sizes):
+        raise UsageError(f"{name}: {len(data)} bytes, and a batch of this program has {sum(sizes)}")
+    at = 0
+    while at < len(data):
+        arrays = {}
+        for spec, size in zip(specs, sizes, strict=True):
+            dtype = np.dtype(spec.dtype).newbyteorder("<")
+            arrays[spec.name] = np.frombuffer(data, dtype, prod(spec.shape), at).reshape(spec.shape)
+            at += size
+        inputs = {s.name: arrays[s.name] for s in specs if s.role == "input"}
+        (target,) = (arrays[s.name] for s in specs if s.role == "target")
+        (weight,) = (arrays[s.name] for s in specs if s.role == "weight")
+        yield Batch(next(iter(inputs.values())) if len(inputs) == 1 else inputs, target, weight)

@@ -1,0 +1,191 @@
+"""The commands of `scripts/device`. Results go to stdout, narration to stderr."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from converter.errors import NumericError, PocketuneError
+from converter.files import write_atomically
+from scripts.harness.adb import Adb, adb_binary
+from scripts.harness.bench import Options, check_program, describe, result_path, run_all
+from scripts.harness.compare import compare as compare_files
+from scripts.harness.conditions import NAMES, check_names, concerns
+from scripts.harness.faults import Fault
+from scripts.harness.hosts import local, open_device, open_devices
+from scripts.harness.log import read_results
+from scripts.harness.plan import Plan, read_plan
+from scripts.harness.runner import STOP
+from scripts.harness.tables import comparison_table, device_row, results_table
+
+app = typer.Typer(
+    help="Trains programs on phones, boards and this machine, and says what to believe of the numbers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+# Off a terminal a table is as wide as it must be: rich would cut it to 80 columns.
+_out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+_err = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+On = Annotated[list[str] | None, typer.Option("--on", help="A serial of adb, local, local-android, ssh:HOST; repeat.")]
+AdbPath = Annotated[str | None, typer.Option("--adb", help="The adb to use; else $POCKETUNE_ADB, PATH, adbutils' own.")]
+Apk = Annotated[Path | None, typer.Option("--apk", help="The app; installed where another build of it is.")]
+Allow = Annotated[
+    list[str] | None, typer.Option("--allow", help=f"A condition to accept: {', '.join(NAMES)}; repeatable.")
+]
+
+
+@app.command("list")
+def list_devices(adb: AdbPath = None) -> None:
+    """Phones that are connected, and this machine, with what speaks against measuring there now."""
+    table = Table()
+    for name in ("name", "model", "processor", "system", "runs", "battery", "heat", "not ready"):
+        table.add_column(name)
+    listed = Adb(adb_binary(adb)).devices()
+    for device in [local(), *(open_device(d.serial, adb) for d in listed if d.state == "device")]:
+        try:
+            facts, now = device.facts(), device.conditions()
+            table.add_row(*device_row(facts, now), ", ".join(c.name for c in concerns(facts, now)))
+        except Fault as fault:
+            table.add_row(device.name, *[""] * 6, fault.problem)
+    for other in (d for d in listed if d.state != "device"):
+        table.add_row(other.serial, other.model, *[""] * 5, other.state)
+    _out.print(table)
+
+
+@app.command()
+def check(
+    program: Annotated[Path, typer.Argument(help="A .tflite of `python -m converter build`.")],
+    on: On = None,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="Training steps to compare.")] = 5,
+    accelerator: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, max=64)] = 1,
+    learning_rate: Annotated[float, typer.Option()] = 0.01,
+    data: Annotated[
+        Path | None, typer.Option(help="An .npz with the inputs by name and y; else made from a seed.")
+    ] = None,
+    adb: AdbPath = None,
+    apk: Apk = None,
+    allow: Allow = None,
+) -> None:
+    """Trains a program on a device and on this machine on the same data, and compares losses and every tensor."""
+    check_names(allow or [])
+    plan = Plan(
+        programs=(str(program),),
+        accelerators=(accelerator,),
+        threads=(threads,),
+        check_steps=steps,
+        steps=steps,
+        learning_rate=learning_rate,
+        data=None if data is None else str(data),
+    )
+    wrong = []
+    for device in open_devices(on or [], adb, apk):
+        found = check_program(device, program, plan, tuple(allow or []), _err.print)
+        _out.print(f"{device.name}: {describe(found)}")
+        table = Table()
+        for name in ("step", "loss there", "loss here"):
+            table.add_column(name, justify="right")
+        for step, (there, here) in enumerate(zip(found.losses, found.host_losses, strict=True)):
+            table.add_row(str(step), f"{there:.6f}", f"{here:.6f}")
+        _out.print(table)
+        if not found.ok:
+            wrong.append(device.name)
+    if wrong:
+        raise NumericError(f"{', '.join(wrong)}: the numbers are not those of the host")
+
+
+@app.command()
+def bench(
+    plan: Annotated[Path, typer.Argument(help="A TOML file; docs/harness.md says what is in it.")],
+    on: On = None,
+    out: Annotated[Path, typer.Option(help="Folder of the result files, one for each device and build.")] = Path(
+        "out/device"
+    ),
+    resume: Annotated[bool, typer.Option("--resume", help="Finish what an earlier run began.")] = False,
+    retries: Annotated[int, typer.Option(min=0, help="How often a lost connection is made anew.")] = 3,
+    adb: AdbPath = None,
+    apk: Apk = None,
+    allow: Allow = None,
+) -> None:
+    """Runs a plan: first checks the numbers, then times the steps; several devices at once."""
+    check_names(allow or [])
+    found, devices = read_plan(plan), open_devices(on or [], adb, apk)
+    options = Options(out, secrets.token_hex(4), resume, tuple(allow or []), retries)
+    ended = run_all(devices, found, options, _err.print)
+    for device in devices:
+        for build in found.plan.builds:
+            path = result_path(out, device.name, build)
+            if path.stat().st_size and (file := read_results(path)).results:
+                _out.print(results_table(file))
+                _err.print(f"{path}: {len(file.results)} results. Next: scripts/device report {path}")
+    problems = [error for error in ended.values() if error is not None]
+    for error in problems:
+        _err.print(f"error: {error}")
+    if problems:
+        raise typer.Exit(max(error.exit_code for error in problems))
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="A result file.")],
+    after: Annotated[Path, typer.Argument(help="The one to judge, of the same device.")],
+    threshold: Annotated[float, typer.Option(min=0.0, help="The slowdown that matters.")] = 0.05,
+) -> None:
+    """Is the second run slower than the first? PASS, WARN or FAIL for each variant; exit status 4 on FAIL."""
+    found = compare_files(read_results(before), read_results(after), threshold)
+    _out.print(comparison_table(found, threshold))
+    if slower := [c.key for c in found if c.verdict == "FAIL"]:
+        raise NumericError(f"slower than before: {'; '.join(slower)}")
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A result file.")],
+    out: Annotated[Path | None, typer.Option(help="The page; else beside the result file.")] = None,
+) -> None:
+    """A table here, and one HTML page with plots."""
+    from scripts.harness.report import render
+
+    file = read_results(run)
+    page = out or run.with_suffix(".html")
+    write_atomically(page, render(file).encode())
+    _out.print(results_table(file))
+    _err.print(f"wrote {page}")
+
+
+@app.command()
+def clean(on: On = None, adb: AdbPath = None) -> None:
+    """Removes all that the harness ever put on a device; the app stays."""
+    for device in open_devices(on or [], adb, None):
+        device.clean()
+        _err.print(f"{device.name}: clean")
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """The first Ctrl-C stops the jobs in order, the second at once."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    STOP.set()
+
+
+def main() -> None:
+    """Runs a command; the exit status is that of the error (converter.errors)."""
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        app(standalone_mode=True)
+    except PocketuneError as error:
+        _err.print(f"error: {error}")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

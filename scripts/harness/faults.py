@@ -1,0 +1,135 @@
+"""What can go wrong with a device. Each fault has a name, says what happened, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from converter.errors import DeviceError
+
+
+class Fault(DeviceError):
+    """Base of all faults.
+
+    Attributes:
+        kind: its name in result files.
+        advice: what a person can do, a sentence.
+        recoverable: worth another try without a person.
+    """
+
+    kind: ClassVar[str] = "fault"
+    advice: ClassVar[str] = ""
+    recoverable: ClassVar[bool] = False
+
+    def __init__(self, device: str, problem: str) -> None:
+        super().__init__(f"{device}: {problem}. {self.advice}".rstrip())
+        self.device = device
+        self.problem = problem
+
+
+class Gone(Fault):
+    """The connection broke, or there is no such device (any more)."""
+
+    kind = "gone"
+    advice = "Check the cable and `scripts/device list`, then run again with --resume."
+    recoverable = True
+
+
+class Silent(Fault):
+    """A command got no answer in time."""
+
+    kind = "silent"
+    advice = "Unplug it and plug it in again, or restart it, then run again with --resume."
+    recoverable = True
+
+
+class Unauthorized(Fault):
+    """The phone does not trust this computer."""
+
+    kind = "unauthorized"
+    advice = "Unlock the phone, tap Allow in the dialog about USB debugging, then run again with --resume."
+
+
+class OutOfSpace(Fault):
+    """A file does not fit."""
+
+    kind = "out-of-space"
+    advice = "Free some storage on the device (`scripts/device clean` removes ours), then run again with --resume."
+
+
+class Corrupted(Fault):
+    """What arrived is not what was sent."""
+
+    kind = "corrupted"
+    advice = "Try another cable or port, then run again with --resume."
+    recoverable = True
+
+
+class Killed(Fault):
+    """The job's process ended before the job did."""
+
+    kind = "killed"
+    advice = "Close other apps or take a smaller batch, then run again with --resume."
+
+
+class Stalled(Fault):
+    """The job's process lives and writes nothing any more."""
+
+    kind = "stalled"
+    advice = "Look at the device's screen; raise stall_seconds in the plan if a step may take so long; then --resume."
+
+
+class Failed(Fault):
+    """The job ran and reported an error."""
+
+    kind = "failed"
+    advice = "Mend what it says, then run again with --resume."
+
+
+class NotReady(Fault):
+    """The device is in a condition in which numbers mean little."""
+
+    kind = "not-ready"
+    advice = "Mend that and run again with --resume, or accept it with --allow and its name."
+
+
+class Overheated(Fault):
+    """The device did not cool down, or grew hot in every run."""
+
+    kind = "overheated"
+    advice = "Take it out of the sun and its case, let it rest, then run again with --resume; or --allow THERMAL."
+
+
+class WrongDevice(Fault):
+    """The app cannot run there at all."""
+
+    kind = "wrong-device"
+    advice = "Take another device."
+
+
+class NotInstalled(Fault):
+    """The app is missing on the phone."""
+
+    kind = "not-installed"
+    advice = "Build it with scripts/build_apk and give it with --apk FILE."
+
+
+class Fallback(Fault):
+    """Another accelerator ran than the one that was asked for: such a number would be a lie."""
+
+    kind = "fallback"
+    advice = "Take that accelerator out of the plan, or build the program for it."
+
+
+class WrongNumbers(Fault):
+    """The device computes something else than the host: its speed is of no interest."""
+
+    kind = "wrong-numbers"
+    advice = "Look at `scripts/device check`; a program for that device's runtime needs the right --target."
+    exit_code = 4
+
+
+class Interrupted(Fault):
+    """A person stopped the run."""
+
+    kind = "interrupted"
+    advice = "Run again with --resume to finish it."

@@ -1,0 +1,88 @@
+"""From what the person writes after --on to a device."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from converter.errors import UsageError
+from scripts.harness import android_jvm
+from scripts.harness.adb import Adb, AdbTransport, adb_binary
+from scripts.harness.computer import Computer
+from scripts.harness.device import Device
+from scripts.harness.phone import Phone
+from scripts.harness.transport import LocalTransport, SshTransport
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[Device]:
+    """The devices of these names; without any, the one phone that is connected.
+
+    Args:
+        names: serials of adb, `local`, `local-android[:arm64]`, `ssh:HOST[:FOLDER]`.
+        adb: path of an adb binary.
+        apk: the app, installed on phones that have another build of it.
+
+    Raises:
+        UsageError: no phone or several, no adb, or a name twice.
+    """
+    if len(set(names)) < len(names):
+        raise UsageError("--on: the same device twice")
+    return [open_device(name, adb, apk) for name in names or [only_phone(Adb(adb_binary(adb)))]]
+
+
+def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> Device:
+    """The device of this name; nothing is asked of it yet."""
+    if name == "local":
+        return local()
+    if name == "local-android":
+        return Computer(LocalTransport(name), "local-android", folder_of(name), android_jvm.worker)
+    if name == "local-android:arm64":
+        worker = android_jvm.arm64_worker
+        return Computer(LocalTransport(name), "local-android", folder_of(name), worker, is_emulated=True)
+    if name.startswith("ssh:"):
+        return ssh(name)
+    return Phone(AdbTransport(Adb(adb_binary(adb)), name), apk)
+
+
+def only_phone(adb: Adb) -> str:
+    """The serial of the one phone. Raises UsageError when there is none or a choice."""
+    listed = adb.devices()
+    if len(listed) == 1:
+        return listed[0].serial
+    if not listed:
+        raise UsageError("no phone is connected: plug one in and allow USB debugging, or give --on local")
+    raise UsageError(f"several phones are connected: choose with --on {' or --on '.join(d.serial for d in listed)}")
+
+
+def local() -> Computer:
+    """This machine and its own runtime."""
+
+    def worker(job: str, results: str) -> str:
+        python = shlex.join([sys.executable, "-m", "scripts.harness.worker", job, results])
+        return f"cd {shlex.quote(str(ROOT))} && exec {python}"
+
+    return Computer(LocalTransport("local"), "local", folder_of("local"), worker)
+
+
+def folder_of(name: str) -> str:
+    """Where a host on this machine keeps its files: each person's own."""
+    return str(Path(tempfile.gettempdir(), f"pocketune-{os.getuid()}-{name}"))
+
+
+def ssh(name: str) -> Computer:
+    """A machine behind ssh with a checkout of Pocketune where `scripts/setup` has run. Raises UsageError."""
+    match = re.fullmatch(r"ssh:([\w.@-]+)(?::([\w./~-]+))?", name)
+    if match is None or match[1].startswith("-"):
+        raise UsageError(f"--on {name}: expected ssh:HOST or ssh:USER@HOST:FOLDER_OF_POCKETUNE")
+    host, checkout = match[1], match[2] or "pocketune"
+
+    def worker(job: str, results: str) -> str:
+        return f"cd {checkout} && exec .venv/bin/python -m scripts.harness.worker {job} {results}"
+
+    return Computer(SshTransport(name, host), "ssh", "/tmp/pocketune-harness", worker)  # noqa: S108

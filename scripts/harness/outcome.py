@@ -1,0 +1,162 @@
+"""What a job left on a device, understood: nothing is a result before all of it is there and adds up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.records import decode
+from converter.runtime import load_state
+from scripts.harness.device import LOG, RESULT, STATE, Device, Job
+from scripts.harness.faults import Failed, Fallback
+
+
+@dataclass(frozen=True)
+class JobConditions:
+    """What the app says about itself and its phone from time to time; null is not known."""
+
+    thermal: str | None = None
+    battery_percent: int | None = None
+    charging: bool | None = None
+    native_heap_bytes: int | None = None
+    pss_kib: int | None = None
+    available_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """A repeat begins."""
+
+    repeat: int
+    runtime: str
+    asked: str
+    runs: str
+    detail: str | None
+    fallback: str | None
+    conditions: JobConditions
+    type: Literal["start"] = "start"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step was done."""
+
+    repeat: int
+    step: int
+    loss: float
+    millis: float
+    conditions: JobConditions | None = None
+    type: Literal["step"] = "step"
+
+
+@dataclass(frozen=True)
+class End:
+    """A repeat ended."""
+
+    repeat: int
+    conditions: JobConditions
+    type: Literal["end"] = "end"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The result file of a job."""
+
+    id: str
+    ok: bool
+    error: str | None
+    lines: int
+    format: Literal["pocketune-result/1"] = "pocketune-result/1"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A job that ended well.
+
+    Attributes:
+        start: of the first repeat.
+        ms, losses: [repeat][step].
+        peak_kib: the most memory of the process that was seen.
+        state: the trained state after the first repeat, by tensor.
+    """
+
+    start: Start
+    ms: tuple[tuple[float, ...], ...]
+    losses: tuple[tuple[float, ...], ...]
+    peak_kib: int | None
+    state: dict[str, np.ndarray] = field(repr=False)
+
+
+KINDS: dict[str, type[Any]] = {"start": Start, "step": Step, "end": End}
+
+
+def collect(device: Device, job: Job, program_hash: str, into: Path) -> Outcome:
+    """Fetches the files of a finished job and checks that they add up.
+
+    Args:
+        device: where it ran.
+        job: what ran.
+        program_hash: of the graph that should have run; the state carries the one that did.
+        into: a folder for the files.
+
+    Raises:
+        Failed: the job reports an error, or its files are not those of this job, whole and finite.
+        Fallback: another accelerator ran.
+        Gone, Silent, Unauthorized, Corrupted: as any transfer.
+    """
+    name = device.name
+    try:
+        ending = decode(Ending, json.loads(device.pull(job, RESULT, into).read_bytes()), "result")
+        if ending.id != job.id:
+            raise Failed(name, f"the result is of job {ending.id}, not {job.id}")
+        if not ending.ok:
+            raise Failed(name, f"the job failed: {ending.error}")
+        lines = device.pull(job, LOG, into).read_bytes().splitlines()
+        if len(lines) != ending.lines:
+            raise Failed(name, f"the log has {len(lines)} lines, and the result says {ending.lines}")
+        records = [_record(line, f"log:{n}") for n, line in enumerate(lines, 1)]
+        state = load_state(device.pull(job, STATE, into), program_hash).tensors
+    except (UsageError, ValueError) as error:
+        raise Failed(name, f"the app's files are not as docs/harness.md says: {error}") from None
+    return _outcome(name, job, records, dict(state))
+
+
+def _record(line: bytes, where: str) -> Start | Step | End | None:
+    data = json.loads(line)
+    kind = KINDS.get(str(data.get("type"))) if isinstance(data, dict) else None
+    record: Start | Step | End | None = None if kind is None else decode(kind, data, where)
+    return record
+
+
+def _outcome(name: str, job: Job, records: list[Start | Step | End | None], state: dict[str, np.ndarray]) -> Outcome:
+    starts = [r for r in records if isinstance(r, Start)]
+    steps = [r for r in records if isinstance(r, Step)]
+    if [(s.repeat, s.step) for s in steps] != [(r, i) for r in range(job.repeats) for i in range(job.steps)]:
+        raise Failed(name, f"the log has {len(steps)} steps, and the job {job.repeats} × {job.steps}")
+    if len(starts) != job.repeats:
+        raise Failed(name, f"the log has {len(starts)} starts, and the job {job.repeats}")
+    for start in starts:
+        if start.runs != job.accelerator or start.fallback:
+            why = f" ({start.fallback})" if start.fallback else ""
+            raise Fallback(name, f"{job.accelerator} was asked for and {start.runs} ran{why}")
+    if not all(isfinite(s.loss) and s.millis > 0 for s in steps):
+        raise Failed(name, "a loss or a time in the log is no number")
+    told = [r.conditions for r in records if r is not None and r.conditions is not None]
+    memory = [c.pss_kib for c in told if c.pss_kib is not None]
+
+    def by_repeat(values: list[float]) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(values[r * job.steps : (r + 1) * job.steps]) for r in range(job.repeats))
+
+    return Outcome(
+        starts[0],
+        by_repeat([s.millis for s in steps]),
+        by_repeat([s.loss for s in steps]),
+        max(memory, default=None),
+        state,
+    )

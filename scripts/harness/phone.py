@@ -1,0 +1,170 @@
+"""A phone behind adb: jobs run in the app's harness activity, in the foreground, as people get it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from scripts.harness.adb import AdbTransport
+from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Conditions, Facts, Job, Progress
+from scripts.harness.faults import Failed, NotInstalled
+from scripts.harness.transport import fetch_whole, must, put, sha256_of
+
+PACKAGE = "org.pocketune.app"
+ACTIVITY = f"{PACKAGE}/{PACKAGE}.harness.HarnessActivity"
+TAG = "PocketuneHarness"
+FOLDER = "/data/local/tmp/pocketune"
+RESULTS = f"/sdcard/Android/data/{PACKAGE}/files/harness"
+
+#: Sections of one shell command, so that asking costs one round trip.
+ASK = (
+    "dumpsys battery; dumpsys thermalservice; echo lowpower; settings get global low_power; "
+    "dumpsys power | grep mWakefulness=; cat /proc/meminfo; df -k /data/local/tmp; "
+    "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq 2>/dev/null"
+)
+#: Who speaks of a dead process in the log.
+MOURNERS = re.compile(rf"lowmemorykiller|lmkd|AndroidRuntime|DEBUG|libc|{re.escape(PACKAGE)}|{TAG}")
+
+
+class Phone:
+    """See Device."""
+
+    poll_seconds = 1.0
+
+    def __init__(self, transport: AdbTransport, apk: Path | None = None) -> None:
+        self.transport, self.apk, self.name = transport, apk, transport.name
+        self._facts: Facts | None = None
+
+    def facts(self) -> Facts:
+        """See Device."""
+        if self._facts is None:
+            out = self.transport.shell("getprop; echo; cat /proc/meminfo; cat /proc/cpuinfo").out
+            self._facts = parse_facts(self.name, out)
+        return self._facts
+
+    def conditions(self) -> Conditions:
+        """See Device."""
+        return parse_conditions(self.transport.shell(ASK).out)
+
+    def prepare(self) -> None:
+        """Installs the app if it was given and another one is there; wakes the screen. Raises NotInstalled."""
+        self.transport.shell("input keyevent KEYCODE_WAKEUP; wm dismiss-keyguard")
+        if self.apk is not None and not self._is_installed(self.apk):
+            self.transport.install(self.apk)
+        if self.transport.shell(f"pm path {PACKAGE}").code:
+            raise NotInstalled(self.name, f"{PACKAGE} is not installed")
+
+    def push(self, file: Path) -> str:
+        """See Device."""
+        return put(self.transport, file, FOLDER)
+
+    def start(self, job: Job) -> None:
+        """See Device."""
+        self.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, f"{job.id}.json")
+            file.write_text(json.dumps(asdict(job)))
+            path = self.push(file)
+        said = must(self.transport, f"am start -W -n {ACTIVITY} --es job {shlex.quote(path)}", seconds=30)
+        if "Error" in said:
+            raise Failed(self.name, f"the app did not start: {' '.join(said.split())[-200:]}")
+
+    def poll(self, job: Job) -> Progress:
+        """See Device."""
+        path = f"{RESULTS}/{job.id}"
+        # The process first: one that ends between the two questions has left its result.
+        script = (
+            f"pidof {PACKAGE} >/dev/null && echo alive; test -f {path}.{RESULT} && echo finished; "
+            f"stat -c %s {path}.{LOG} 2>/dev/null"
+        )
+        words = self.transport.shell(script).out.split()
+        size = next((int(word) for word in words if word.isdigit()), 0)
+        return Progress("finished" if "finished" in words else "running" if "alive" in words else "gone", size)
+
+    def pull(self, job: Job, part: str, into: Path) -> Path:
+        """See Device."""
+        return fetch_whole(self.transport, f"{RESULTS}/{job.id}.{part}", into / f"{job.id}.{part}")
+
+    def stop(self) -> None:
+        """See Device."""
+        self.transport.shell(f"am force-stop {PACKAGE}")
+
+    def forget(self, job: Job) -> None:
+        """See Device."""
+        files = " ".join(f"{RESULTS}/{job.id}.{part}" for part in (LOG, STATE, RESULT))
+        self.transport.shell(f"rm -f {files} {FOLDER}/*/{job.id}.json")
+
+    def last_words(self) -> str:
+        """See Device."""
+        out = self.transport.shell("logcat -d -t 400 -v brief", 30).out
+        return "\n".join([line for line in out.splitlines() if MOURNERS.search(line)][-8:])
+
+    def recover(self) -> None:
+        """See Device."""
+        self.transport.recover()
+
+    def clean(self) -> None:
+        """See Device."""
+        self.stop()
+        self.transport.shell(f"rm -rf {FOLDER} {RESULTS}")
+
+    def _is_installed(self, apk: Path) -> bool:
+        """Compares content: a version number says nothing about a build."""
+        path = self.transport.shell(f"pm path {PACKAGE}").out.strip().partition("package:")[2]
+        if not path:
+            return False
+        there = self.transport.shell(f"sha256sum {shlex.quote(path)}", 60).out.split()
+        return there[:1] == [sha256_of(apk)]
+
+
+def parse_facts(name: str, out: str) -> Facts:
+    """Facts from the output of getprop, /proc/meminfo and /proc/cpuinfo."""
+    props = dict(re.findall(r"^\[([^]]*)]: \[([^]]*)]", out, re.MULTILINE))
+
+    def prop(*names: str) -> str | None:
+        return next((props[n] for n in names if props.get(n)), None)
+
+    sdk, memory = prop("ro.build.version.sdk"), re.search(r"MemTotal:\s+(\d+) kB", out)
+    return Facts(
+        kind="adb",
+        name=name,
+        model=prop("ro.product.model") or "unknown",
+        manufacturer=prop("ro.product.manufacturer"),
+        soc=prop("ro.soc.model", "ro.board.platform", "ro.hardware"),
+        fingerprint=prop("ro.build.fingerprint"),
+        sdk=int(sdk) if sdk and sdk.isdigit() else None,
+        abis=tuple((prop("ro.product.cpu.abilist", "ro.product.cpu.abi") or "").split(",")),
+        cores=len(re.findall(r"^processor\s*:", out, re.MULTILINE)) or None,
+        memory_bytes=int(memory[1]) * 1024 if memory else None,
+        is_emulator=prop("ro.kernel.qemu", "ro.boot.qemu") == "1" or "generic" in (prop("ro.product.device") or ""),
+    )
+
+
+def parse_conditions(out: str) -> Conditions:
+    """Conditions from the output of ASK; what a phone does not say stays unknown."""
+
+    def number(pattern: str) -> int | None:
+        match = re.search(pattern, out, re.MULTILINE)
+        return int(match[1]) if match else None
+
+    def truth(pattern: str, yes: str) -> bool | None:
+        match = re.search(pattern, out, re.MULTILINE)
+        return None if match is None else match[1] == yes
+
+    tenths, available = number(r"^\s*temperature: (-?\d+)"), number(r"^MemAvailable:\s+(\d+) kB")
+    free, thermal = number(r"^/\S+\s+\d+\s+\d+\s+(\d+)\s+\d+%"), number(r"Thermal Status: (\d+)")
+    return Conditions(
+        thermal=None if thermal is None else min(thermal, len(THERMAL) - 1),
+        celsius=None if tenths is None else tenths / 10,
+        battery_percent=number(r"^\s*level: (\d+)"),
+        is_charging=True if re.search(r"powered: true", out) else truth(r"^\s*status: (\d)", "2"),
+        power_saver=truth(r"^lowpower\r?\n(\w+)", "1"),
+        screen_on=truth(r"mWakefulness=(\w+)", "Awake"),
+        free_bytes=None if free is None else free * 1024,
+        available_bytes=None if available is None else available * 1024,
+        mhz=tuple(int(line) // 1000 for line in re.findall(r"^(\d{4,8})$", out, re.MULTILINE)),
+    )

@@ -1,0 +1,204 @@
+"""The plan of a bench: programs × accelerators × threads × batch sizes, from a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+from converter.errors import UsageError
+from converter.manifest import Manifest
+from converter.program_file import read_program
+from converter.records import decode
+from scripts.harness.batches import batches_from, random_batches
+from scripts.harness.device import Job
+from scripts.harness.transport import sha256_of
+
+
+@dataclass(frozen=True)
+class Cooling:
+    """When the next job may begin.
+
+    Attributes:
+        celsius: how much warmer than at the start the battery may be.
+        seconds: how long to wait for that at most.
+        tries: how often a job is repeated in which the thermal status rose.
+    """
+
+    celsius: float = 1.0
+    seconds: float = 300.0
+    tries: int = 3
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a device may be from the host after the steps of the check.
+
+    Attributes:
+        loss: relative, of every step's loss.
+        update: of each trained tensor, the distance in terms of how far the host moved it (Euclidean).
+    """
+
+    loss: float = 1e-3
+    update: float = 0.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the TOML file holds; every field but `programs` has a default.
+
+    Attributes:
+        programs: paths beside the plan; `{batch}` in one stands for each of batch_sizes.
+        builds: name -> folder, to compare builds of the same programs: their jobs take turns (ABBA).
+        rounds: how many jobs there are of each variant, spread over the whole run.
+        repeats: trainings in one job, each from the built state.
+        steps: of each training, the first `warmup` not counted.
+        data: an .npz of the person's; otherwise data made from `seed`.
+        check_steps: the steps whose numbers are compared with the host's before anything is timed.
+        stall_seconds: a job whose log does not grow for so long has failed.
+    """
+
+    programs: tuple[str, ...]
+    builds: dict[str, str] = field(default_factory=lambda: {"": "."})
+    accelerators: tuple[str, ...] = ("cpu",)
+    threads: tuple[int, ...] = (1,)
+    batch_sizes: tuple[int, ...] = ()
+    rounds: int = 6
+    repeats: int = 1
+    steps: int = 30
+    warmup: int = 5
+    learning_rate: float = 0.01
+    seed: int = 0
+    data: str | None = None
+    check_steps: int = 5
+    stall_seconds: float = 120.0
+    cooling: Cooling = field(default_factory=Cooling)
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+#: Fields of a plan that change no number.
+PATIENCE = ("rounds", "stall_seconds", "cooling")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing to measure, as it stands in result files."""
+
+    build: str
+    program: str
+    sha256: str
+    batch: int
+    accelerator: str
+    threads: int
+
+    @property
+    def key(self) -> str:
+        """Names what is measured, in all builds: two files are compared by it."""
+        unit = "thread" if self.threads == 1 else "threads"
+        return f"{self.program} batch {self.batch} {self.accelerator} {self.threads} {unit}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A variant with its file here."""
+
+    variant: Variant
+    file: Path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the program says about itself."""
+        return read_program(self.file).manifest
+
+    def batches(self, plan: Plan, folder: Path) -> bytes:
+        """The data of its steps."""
+        if plan.data is not None:
+            return batches_from(self.manifest, folder / plan.data, plan.steps)
+        return random_batches(self.manifest, plan.steps, plan.seed)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A plan with its programs found and checked."""
+
+    name: str
+    folder: Path
+    plan: Plan
+    subjects: tuple[Subject, ...]
+
+    @property
+    def hash(self) -> str:
+        """Changes with anything that changes the numbers: a run is only resumed with the same.
+
+        How many rounds there are and how long to wait may change: more rounds are what a WARN asks for.
+        """
+        plan = {name: value for name, value in asdict(self.plan).items() if name not in PATIENCE}
+        content = {"plan": plan, "subjects": [asdict(s.variant) for s in self.subjects]}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def order(self) -> list[tuple[int, Subject]]:
+        """Rounds and subjects, forth and back (ABBA): what drifts slowly meets all alike."""
+        rounds = range(self.plan.rounds)
+        return [(r, s) for r in rounds for s in (self.subjects if r % 2 == 0 else reversed(self.subjects))]
+
+    def job(self, subject: Subject, id: str, program: str, batches: str, steps: int, repeats: int) -> Job:
+        """A job for a subject whose files lie on the device."""
+        variant = subject.variant
+        rate = self.plan.learning_rate
+        return Job(id, program, batches, steps, rate, variant.threads, variant.accelerator, repeats)
+
+
+def read_plan(path: Path) -> Bench:
+    """A plan and the programs that it names.
+
+    Raises:
+        UsageError: the file or a program is missing or not what it should be; the error names the field.
+    """
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: no TOML: {error}") from None
+    plan = decode(Plan, data, str(path))
+    _check(plan, path)
+    subjects = []
+    for program, batch in product(plan.programs, plan.batch_sizes or (None,)):
+        name = program if batch is None else program.replace("{batch}", str(batch))
+        for accelerator, threads in product(plan.accelerators, plan.threads):
+            for build, folder in plan.builds.items():
+                subjects.append(subject_of(path.parent / folder / name, accelerator, threads, build, batch))
+    return Bench(path.stem, path.parent, plan, tuple(subjects))
+
+
+def subject_of(file: Path, accelerator: str, threads: int, build: str = "", batch: int | None = None) -> Subject:
+    """A program file to be run in one way. Raises UsageError when it is no program or of another batch size."""
+    manifest = read_program(file).manifest
+    if batch is not None and manifest.batch != batch:
+        raise UsageError(f"{file}: its batch is {manifest.batch}, and the plan says {batch}")
+    return Subject(Variant(build, file.stem, sha256_of(file), manifest.batch, accelerator, threads), file)
+
+
+def _check(plan: Plan, path: Path) -> None:
+    limits = {
+        "rounds": (plan.rounds, 1, 1000),
+        "repeats": (plan.repeats, 1, 1000),
+        "steps": (plan.steps, 2, 100_000),
+        "warmup": (plan.warmup, 0, plan.steps - 1),
+        "check_steps": (plan.check_steps, 1, plan.steps),
+        **{f"threads[{i}]": (t, 1, 64) for i, t in enumerate(plan.threads)},
+    }
+    for name, (value, least, most) in limits.items():
+        if not least <= value <= most:
+            raise UsageError(f"{path}.{name}: must be from {least} to {most}, got {value}")
+    for name in ("programs", "accelerators", "threads", "builds"):
+        if not getattr(plan, name):
+            raise UsageError(f"{path}.{name}: is empty")
+    if unknown := set(plan.accelerators) - {"cpu", "gpu"}:
+        raise UsageError(f"{path}.accelerators: {min(unknown)!r} is none of 'cpu', 'gpu'")
+    if any("{batch}" in p for p in plan.programs) != bool(plan.batch_sizes):
+        raise UsageError(f"{path}: batch_sizes and a {{batch}} in programs belong together")

@@ -1,0 +1,48 @@
+"""One HTML page about a run: everything in it, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+from scripts.harness import plots
+from scripts.harness.device import THERMAL, Facts
+from scripts.harness.log import ResultFile
+from scripts.harness.tables import agreement_in_words, summarize
+
+
+def render(file: ResultFile) -> str:
+    """The page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["in_words"] = agreement_in_words
+    run, results = file.runs[0], file.results
+    drawn = (
+        [
+            ("Step times", plots.distribution(file)),
+            ("Over the run", plots.over_time(file)),
+            ("Losses", plots.losses(file)),
+        ]
+        if results
+        else []
+    )
+    conditions = [("before", run.conditions), *([("after", results[-1].after)] if results else [])]
+    return environment.get_template("report.html").render(
+        run=run,
+        machine=_machine(run.facts),
+        rows=summarize(file),
+        plots=drawn,
+        conditions=conditions,
+        thermal=THERMAL,
+        discarded=file.discarded,
+        faults=file.faults,
+    )
+
+
+def _machine(facts: Facts) -> str:
+    """What a device is, as far as it says."""
+    model = " ".join(filter(None, (facts.manufacturer, facts.model)))
+    system = f"Android API {facts.sdk}" if facts.sdk else None
+    return ", ".join(filter(None, (model, facts.soc, system, facts.fingerprint, " ".join(facts.abis))))

@@ -1,0 +1,135 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from scripts.harness.compare import Comparison
+from scripts.harness.device import THERMAL, Conditions, Facts
+from scripts.harness.log import Checked, Result, ResultFile
+
+COLOURS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A variant's figures over all its good results; times in milliseconds.
+
+    Attributes:
+        mad: median absolute deviation of the steps.
+        spread: of the jobs' medians, largest over smallest.
+        check: the last one; None when there was none.
+    """
+
+    key: str
+    build: str
+    runs: str
+    runtime: str
+    jobs: int
+    steps: int
+    median: float
+    p5: float
+    p95: float
+    mad: float
+    spread: float
+    peak_kib: int | None
+    check: Checked | None
+
+
+def summarize(file: ResultFile) -> list[Summary]:
+    """The figures of each variant, in the order of the plan."""
+    warmup = file.runs[0].warmup
+    groups: dict[object, list[Result]] = {}
+    for result in file.results:
+        groups.setdefault(result.variant, []).append(result)
+    summaries = []
+    for results in groups.values():
+        steps = np.array([ms for r in results for repeat in r.ms for ms in repeat[warmup:]])
+        jobs = [np.median([ms for repeat in r.ms for ms in repeat[warmup:]]) for r in results]
+        median = float(np.median(steps))
+        variant = results[0].variant
+        summaries.append(
+            Summary(
+                key=variant.key,
+                build=variant.build,
+                runs=results[0].runs,
+                runtime=results[0].runtime,
+                jobs=len(results),
+                steps=len(steps),
+                median=median,
+                p5=float(np.quantile(steps, 0.05)),
+                p95=float(np.quantile(steps, 0.95)),
+                mad=float(np.median(np.abs(steps - median))),
+                spread=float(max(jobs) / min(jobs)),
+                peak_kib=max((r.peak_kib for r in results if r.peak_kib is not None), default=None),
+                check=file.checks.get(variant),
+            )
+        )
+    return summaries
+
+
+def results_table(file: ResultFile) -> Table:
+    """What a run found."""
+    facts = file.runs[0].facts
+    table = Table(title=f"{facts.name} ({facts.model}), {file.runs[0].plan}")
+    for name in ("program", "runs on", "ms a step", "p5..p95", "MAD", "jobs", "memory", "numbers"):
+        table.add_column(name, justify="left" if name in ("program", "runs on", "numbers") else "right")
+    for s in summarize(file):
+        table.add_row(
+            f"{s.build}: {s.key}" if s.build else s.key,
+            f"{s.runs}, {s.runtime}",
+            f"{s.median:.3g}",
+            f"{s.p5:.3g}..{s.p95:.3g}",
+            f"{s.mad / s.median:.1%}",
+            str(s.jobs),
+            "" if s.peak_kib is None else f"{s.peak_kib / 1024:.0f} MiB",
+            agreement_in_words(s.check),
+        )
+    return table
+
+
+def comparison_table(found: list[Comparison], threshold: float) -> Table:
+    """Verdicts."""
+    table = Table(title=f"slower than before? threshold {threshold:.0%}")
+    for name in ("program", "before ms", "now ms", "ratio", "95 % interval", "jobs", "verdict", ""):
+        table.add_column(name, justify="left" if name in ("program", "verdict", "") else "right")
+    for c in found:
+        jobs = f"{c.jobs[0]} pairs" if c.paired else f"{c.jobs[0]} and {c.jobs[1]}"
+        table.add_row(
+            c.key,
+            f"{c.a:.3g}",
+            f"{c.b:.3g}",
+            f"{c.ratio:.3f}",
+            f"{c.low:.3f}..{c.high:.3f}",
+            jobs,
+            f"[{COLOURS[c.verdict]}]{c.verdict}[/]",
+            c.why,
+        )
+    return table
+
+
+def device_row(facts: Facts, now: Conditions) -> tuple[str, ...]:
+    """A row of `list`."""
+    battery = "" if now.battery_percent is None else f"{now.battery_percent} %"
+    heat = " ".join(
+        part
+        for part in (
+            "" if now.thermal is None else THERMAL[now.thermal],
+            "" if now.celsius is None else f"{now.celsius:.0f} °C",
+        )
+        if part
+    )
+    system = f"Android API {facts.sdk}" if facts.sdk else facts.fingerprint or ""
+    return facts.name, facts.model, facts.soc or "", system, facts.abis[0] if facts.abis else "", battery, heat
+
+
+def agreement_in_words(check: Checked | None) -> str:
+    """What the check of a variant found."""
+    if check is None:
+        return "not checked"
+    if not check.loss_error and not check.update_error:
+        return "exactly the host's"
+    return f"as the host: losses within {check.loss_error:.0e}, weights within {check.update_error:.0e} of the update"

@@ -1,0 +1,101 @@
+"""Runs one job in the host runtime and leaves what the app's harness activity leaves (docs/harness.md).
+
+python -m scripts.harness.worker JOB.json RESULTS
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TextIO
+
+from converter.errors import PocketuneError, UsageError
+from converter.files import write_atomically
+from converter.records import decode
+from converter.runtime import TrainingSession
+from scripts.harness.batches import read_batches
+from scripts.harness.device import LOG, RESULT, RESULT_FORMAT, STATE, Job
+
+CONDITIONS_EVERY = 10
+
+
+class Lines:
+    """The log: a JSON object a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.count = stream, 0
+
+    def write(self, type: str, /, **fields: Any) -> None:
+        """Writes a line and hands it to the system at once, so that it survives this process."""
+        self.stream.write(json.dumps({"type": type, **fields}, allow_nan=False) + "\n")
+        self.stream.flush()
+        self.count += 1
+
+
+def run(job: Job, results: Path) -> None:
+    """Runs a job to its end; whatever comes of it stands in the result, which appears last and whole."""
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"{job.id}.{RESULT}").unlink(missing_ok=True)
+    error = None
+    with (results / f"{job.id}.{LOG}").open("w") as stream:
+        lines = Lines(stream)
+        try:
+            _perform(job, lines, results / f"{job.id}.{STATE}")
+        except (PocketuneError, OSError) as problem:
+            error = f"{type(problem).__name__}: {problem}"
+            lines.write("error", kind=type(problem).__name__, message=str(problem))
+        os.fsync(stream.fileno())
+    result = {"format": RESULT_FORMAT, "id": job.id, "ok": error is None, "error": error, "lines": lines.count}
+    write_atomically(results / f"{job.id}.{RESULT}", (json.dumps(result) + "\n").encode())
+
+
+def _perform(job: Job, lines: Lines, state: Path) -> None:
+    lines.write("device", model=platform.node(), system=platform.platform(), cores=os.cpu_count())
+    if job.accelerator != "cpu":
+        raise UsageError(f"accelerator: {job.accelerator!r} is not offered by this host, only 'cpu'")
+    program = Path(job.program).read_bytes()
+    for repeat in range(job.repeats):
+        with TrainingSession(program, threads=job.threads) as session:
+            batches = read_batches(Path(job.batches), session.manifest)
+            lines.write(
+                "start",
+                repeat=repeat,
+                runtime=f"ai-edge-litert {version('ai-edge-litert')}",
+                asked=job.accelerator,
+                runs="cpu",
+                detail="XNNPACK",
+                fallback=None,
+                conditions=_conditions(),
+            )
+            for step in range(job.steps):
+                batch = batches[step % len(batches)]
+                began = time.perf_counter()
+                loss = session.train(batch.inputs, batch.target, job.learning_rate, batch.weight)
+                millis = (time.perf_counter() - began) * 1e3
+                extra = {"conditions": _conditions()} if step % CONDITIONS_EVERY == 0 else {}
+                lines.write("step", repeat=repeat, step=step, loss=loss, millis=millis, **extra)
+            lines.write("end", repeat=repeat, conditions=_conditions())
+            if repeat == 0:
+                state.unlink(missing_ok=True)
+                session.save(state)
+
+
+def _conditions() -> dict[str, Any]:
+    """Memory of this process now; the other conditions of a phone do not exist here."""
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return {"pss_kib": resident // 1024}
+
+
+def main() -> None:
+    """Reads the job file and runs it."""
+    job = decode(Job, json.loads(Path(sys.argv[1]).read_text()), "job")
+    run(job, Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Gradle cannot run here: at least it must say the same as Maven, which does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ANDROID = Path(__file__).resolve().parents[2] / "android_app"
+POM = "{http://maven.apache.org/POM/4.0.0}"
+MODULES = ("trainer", "runtime-tflite", "app")
+CATALOG = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())
+#: What only one of the two needs: Gradle takes AARs as they are, Maven runs the tests.
+ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "kotlin-stdlib"}
+ONLY_GRADLE = {
+    "litert",
+    "litert-gpu",
+    "litert-gpu-api",
+    "tensorflow-lite",
+    "tensorflow-lite-gpu",
+    "tensorflow-lite-gpu-api",
+}
+
+
+def pom(module: str = ".") -> ElementTree.Element:
+    return ElementTree.parse(ANDROID / module / "pom.xml").getroot()
+
+
+def properties(module: str = ".") -> dict[str, str]:
+    element = pom(module).find(f"{POM}properties")
+    return {p.tag.removeprefix(POM): p.text or "" for p in element if isinstance(p.tag, str)}
+
+
+def gradle(module: str = ".") -> str:
+    return (ANDROID / module / "build.gradle.kts").read_text()
+
+
+def number(name: str, text: str) -> int:
+    return int(re.search(rf"\b{name} = (\d+)", text)[1])
+
+
+def artifact(name: str) -> str:
+    return name.removesuffix("-jvm")
+
+
+def test_versions_are_the_same() -> None:
+    maven = {name.removesuffix(".version"): v for name, v in properties().items() if name.endswith(".version")}
+    shared = maven.keys() & CATALOG["versions"].keys()
+    assert shared == {"coroutines", "junit", "kotlin", "serialization", "tflite", "turbine"}
+    assert {name: maven[name] for name in shared} == {name: CATALOG["versions"][name] for name in shared}
+
+
+def test_modules_are_the_same() -> None:
+    maven = {m.text for m in pom().iter(f"{POM}module")}
+    settings = (ANDROID / "settings.gradle.kts").read_text()
+    assert set(re.findall(r'":([a-z-]+)"', settings)) == maven - {"tflite-library"} == set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_dependencies_are_the_same(module: str) -> None:
+    aliases = {name.replace("-", "."): library["module"] for name, library in CATALOG["libraries"].items()}
+    text = gradle(module)
+    taken = {artifact(aliases[alias].split(":")[1]) for alias in re.findall(r"\(libs\.((?!plugins)[a-z0-9.]+)\)", text)}
+    taken |= set(re.findall(r'project\(":([a-z-]+)"\)', text))
+    wanted = {
+        artifact(d.findtext(f"{POM}artifactId") or "")
+        for d in pom(module).findall(f"{POM}dependencies/{POM}dependency")
+        # Gradle builds the app; its tests, and those of the runtime, run in Maven.
+        if module == "trainer" or d.findtext(f"{POM}scope") != "test"
+    }
+    assert taken - ONLY_GRADLE == wanted - ONLY_MAVEN
+
+
+def test_sdk_levels_version_and_libraries_are_the_same() -> None:
+    maven, app = properties("app"), gradle("app")
+    assert number("minSdk", app) == number("minSdk", gradle("runtime-tflite")) == int(maven["min.sdk"]) == 26
+    assert number("targetSdk", app) == number("compileSdk", app) == int(maven["target.sdk"]) == 34
+    assert number("compileSdk", gradle("runtime-tflite")) == 34
+    # The Android that Maven compiles against.
+    assert properties()["android.all.version"].startswith("14-")
+    assert number("versionCode", app) == int(maven["version.code"])
+    assert re.search(r'versionName = "(.*)"', app)[1] == pom().findtext(f"{POM}version")
+    assert f'applicationId = "{maven["application.id"]}"' in app
+    assert f'namespace = "{maven["application.id"]}"' in app
+    abis = [pattern.partition("/")[0] for pattern in maven["libraries"].split(",")]
+    assert re.findall(r'"([\w-]+)"', re.search(r"abiFilters.*", app)[0]) == abis
+
+
+def test_both_build_from_one_manifest_without_internet() -> None:
+    manifests = [p for p in ANDROID.rglob("AndroidManifest.xml") if "target" not in p.parts]
+    assert manifests == [ANDROID / "app" / "src" / "main" / "AndroidManifest.xml"]
+    name = "{http://schemas.android.com/apk/res/android}name"
+    root = ElementTree.parse(manifests[0]).getroot()
+    permissions = {element.get(name) for element in root.iter("uses-permission")}
+    assert permissions == {
+        "android.permission.FOREGROUND_SERVICE",
+        "android.permission.FOREGROUND_SERVICE_SPECIAL_USE",
+        "android.permission.POST_NOTIFICATIONS",
+        "android.permission.RECEIVE_BOOT_COMPLETED",
+    }
+    assert 'srcDir("target/assets")' in gradle("app")
+
+
+def test_every_catalog_entry_is_used() -> None:
+    texts = "".join(gradle(module) for module in (".", *MODULES))
+    unused = [name for name in CATALOG["libraries"] if f"(libs.{name.replace('-', '.')})" not in texts]
+    unused += [name for name in CATALOG["plugins"] if f"(libs.plugins.{name.replace('-', '.')})" not in texts]
+    assert not unused

@@ -1,0 +1,178 @@
+"""Verdicts: a planted slowdown is found, the same twice raises no alarm; and what the table and the page say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from converter.errors import NumericError, UsageError
+from scripts.harness.cli import app
+from scripts.harness.compare import Comparison, compare, judge
+from scripts.harness.device import Conditions, Facts
+from scripts.harness.log import Checked, FaultLine, Log, Result, ResultFile, Run
+from scripts.harness.plan import Variant
+from scripts.harness.report import render
+from scripts.harness.tables import comparison_table, results_table, summarize
+
+VARIANT = Variant("", "digits", "0" * 64, 8, "cpu", 1)
+FACTS = Facts("adb", "SERIAL", "Phone", abis=("arm64-v8a",))
+ROUNDS, STEPS = 12, 30
+
+Times = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def file_of(times: list[np.ndarray], session: str = "s", model: str = "Phone") -> ResultFile:
+    """A result file with a job for each array of step times."""
+    cool = Conditions(thermal=0, celsius=28.0, battery_percent=80)
+    run = Run(
+        session,
+        "plan",
+        "0" * 16,
+        "",
+        replace(FACTS, model=model),
+        cool,
+        (),
+        5,
+        None,
+        None,
+        "2026-01-01T00:00:00",
+    )
+    results = [
+        Result(
+            id=f"job-{i}",
+            session=session,
+            variant=VARIANT,
+            round=i,
+            attempt=0,
+            time=f"2026-01-01T00:00:{i:02}",
+            seconds=1.0,
+            runtime="tflite 2.16.1",
+            asked="cpu",
+            runs="cpu",
+            detail="XNNPACK",
+            ms=(tuple(map(float, ms)),),
+            losses=(tuple(np.linspace(2, 1, len(ms))),),
+            peak_kib=60_000,
+            before=cool,
+            after=cool,
+        )
+        for i, ms in enumerate(times)
+    ]
+    return ResultFile(Path("run.jsonl"), (run, *results))
+
+
+def phone_like(rng: np.random.Generator, drift: float, slower: float = 1.0) -> np.ndarray:
+    """Step times of a job: its own luck (3 %), noise of steps (4 %), now and then a step of twice the time."""
+    level = 10.0 * slower * drift * rng.lognormal(0, 0.03)
+    return level * rng.lognormal(0, 0.04, STEPS) * np.where(rng.random(STEPS) < 0.04, 2.0, 1.0)
+
+
+def interleaved(seed: int, slower: float = 1.0) -> tuple[ResultFile, ResultFile]:
+    """Two builds whose jobs took turns on a phone that grows slower by a quarter in the course of the run."""
+    rng, a, b = np.random.default_rng(seed), [], []
+    for i in range(ROUNDS):
+        drift = 1 + 0.25 * i / ROUNDS
+        a.append(phone_like(rng, drift))
+        b.append(phone_like(rng, drift, slower))
+    return file_of(a), file_of(b)
+
+
+def verdict(files: tuple[ResultFile, ResultFile]) -> Comparison:
+    (found,) = compare(*files, threshold=0.05)
+    return found
+
+
+def test_the_same_build_twice_raises_no_alarm() -> None:
+    alarms = [seed for seed in range(20) if verdict(interleaved(seed)).verdict == "FAIL"]
+    assert len(alarms) <= 1
+
+
+def test_a_planted_slowdown_is_found() -> None:
+    found = [verdict(interleaved(seed, 1.08)) for seed in range(20)]
+    assert all(c.paired for c in found)
+    # None may be called good; nearly all are called bad, and the interval knows the truth.
+    assert "PASS" not in {c.verdict for c in found}
+    assert [c.verdict for c in found].count("FAIL") >= 18
+    assert sum(c.low <= 1.08 <= c.high for c in found) >= 18
+
+
+def test_jobs_of_two_runs_are_two_samples() -> None:
+    rng = np.random.default_rng(0)
+    a = file_of([phone_like(rng, 1.0) for _ in range(ROUNDS)], "monday")
+    b = file_of([phone_like(rng, 1.0, 1.2) for _ in range(8)], "tuesday")
+    found = verdict((a, b))
+    assert (found.paired, found.jobs, found.verdict) == (False, (ROUNDS, 8), "FAIL")
+    assert verdict((b, a)).verdict == "PASS"
+    assert "faster" in verdict((b, a)).why
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "jobs", "expected"),
+    [
+        (1.08, 1.03, 1.12, 8, "FAIL"),
+        (1.08, 0.98, 1.20, 8, "WARN"),
+        (1.01, 0.97, 1.07, 8, "WARN"),
+        (1.04, 1.02, 1.049, 8, "PASS"),
+        (0.90, 0.88, 0.93, 8, "PASS"),
+        (1.50, 1.40, 1.60, 3, "WARN"),
+    ],
+)
+def test_judgement(ratio: float, low: float, high: float, jobs: int, expected: str) -> None:
+    assert judge(ratio, low, high, 0.05, jobs)[0] == expected
+
+
+def test_the_command(tmp_path: Path) -> None:
+    for name, file in zip(("a", "b"), interleaved(0, 1.2), strict=True):
+        with Log(tmp_path / name, resume=False) as log:
+            for record in file.records:
+                log.write(record)
+    runner, (a, b) = CliRunner(), (str(tmp_path / name) for name in ("a", "b"))
+    with pytest.raises(NumericError, match="slower than before: digits batch 8 cpu 1 thread"):
+        runner.invoke(app, ["compare", a, b], catch_exceptions=False)
+    good = runner.invoke(app, ["compare", b, a], catch_exceptions=False)
+    assert good.exit_code == 0
+    assert "PASS" in good.output
+    assert runner.invoke(app, ["compare", a, b, "--threshold", "0.5"], catch_exceptions=False).exit_code == 0
+
+
+def test_two_devices_are_not_compared() -> None:
+    a, b = interleaved(0)
+    other = file_of([np.ones(STEPS)], model="Other")
+    with pytest.raises(UsageError, match="two devices"):
+        compare(a, other, 0.05)
+    with pytest.raises(UsageError, match="in common"):
+        compare(a, replace(b, records=b.records[:1]), 0.05)
+
+
+def test_the_page_holds_everything() -> None:
+    file, _ = interleaved(0)
+    check = Checked("c", VARIANT, True, (2.0, 1.9), (2.0, 1.9), 1e-6, 2e-5, "dense/kernel")
+    heat = replace(file.results[0], id="hot", discarded="the thermal status rose from none to light")
+    fault = FaultLine("gone", "SERIAL: the connection is <gone> & away", "2026-01-01T00:01:00")
+    page = render(replace(file, records=(*file.records, check, heat, fault)))
+    assert page.count("<svg") == page.count("</svg>") == 3
+    assert "within 1e-06" in page
+    assert "rose from none to light" in page
+    assert "&lt;gone&gt; &amp; away" in page
+    assert "src=" not in page
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    ).replace("https://matplotlib.org", "")
+    assert render(file_of([]))  # a run without results has a page too
+
+
+def test_summary_and_tables() -> None:
+    a, b = interleaved(1)
+    (summary,) = summarize(a)
+    steps = np.array([ms for r in a.results for ms in r.ms[0][5:]])
+    assert summary.median == pytest.approx(np.median(steps))
+    assert (summary.jobs, summary.steps) == (ROUNDS, ROUNDS * (STEPS - 5))
+    assert results_table(a).row_count == 1
+    assert comparison_table(compare(a, b, 0.05), 0.05).row_count == 1
+    assert json.dumps([r.ms for r in a.results])

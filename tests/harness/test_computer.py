@@ -1,0 +1,186 @@
+"""Machines without adb: this one, and one behind ssh."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from converter.errors import UsageError
+from scripts.harness import hosts
+from scripts.harness.adb import Adb, adb_binary
+from scripts.harness.computer import Computer
+from scripts.harness.faults import Fault, Gone, Killed, Silent
+from scripts.harness.hosts import ROOT, open_device, ssh
+from scripts.harness.log import read_results
+from scripts.harness.plan import Bench
+from scripts.harness.transport import LocalTransport, SshTransport, fetch_whole, put
+from scripts.harness.transport import run as run_program
+from tests.harness.conftest import ROUNDS, impatient, run, write_plan
+
+ALLOWED = ("BUSY", "SPACE", "MEMORY")
+
+
+def sleeping(tmp_path: Path, script: str) -> Computer:
+    """A host whose worker is a shell script."""
+    return Computer(LocalTransport("local"), "local", str(tmp_path / "host"), lambda job, results: script)
+
+
+def test_facts_and_conditions_of_this_machine(tmp_path: Path) -> None:
+    computer = sleeping(tmp_path, "true")
+    facts, now = computer.facts(), computer.conditions()
+    assert facts.cores == os.cpu_count()
+    assert facts.abis == (os.uname().machine,)
+    assert facts.memory_bytes is not None
+    assert "kernel" in str(facts.fingerprint)
+    assert now.load is not None
+    assert now.free_bytes is not None
+    assert now.available_bytes is not None
+    assert now.available_bytes < facts.memory_bytes
+
+
+def test_a_worker_that_dies_is_killed_and_not_done(bench: Bench, tmp_path: Path) -> None:
+    error, _ = run(sleeping(tmp_path, "echo out of luck; kill -9 $$"), bench, tmp_path / "out", allowed=ALLOWED)
+    assert type(error) is Killed
+    assert "out of luck" in str(error)
+
+
+def test_a_worker_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path: Path) -> None:
+    script = f"sleep 60 & echo $! > {tmp_path}/pid; sleep 60"
+    error, _ = run(sleeping(tmp_path, script), impatient(bench), tmp_path / "out", allowed=ALLOWED)
+    assert type(error).__name__ == "Stalled"
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(50):
+        status = Path(f"/proc/{pid}/status")
+        if not status.exists() or re.search(r"State:\s+[ZX]", status.read_text()):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} lives on")
+
+
+def test_ctrl_c_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_path: Path) -> None:
+    write_plan(tmp_path, program)
+    plan = tmp_path / "tiny-plan.toml"
+    plan.write_text(re.sub(r"^(steps|rounds) = .*$", r"\1 = 1000", plan.read_text(), flags=re.MULTILINE))
+    allowed = [word for name in ALLOWED for word in ("--allow", name)]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "scripts.harness",
+            "bench",
+            str(plan),
+            "--on",
+            "local",
+            "--out",
+            str(tmp_path),
+            *allowed,
+        ],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "1/1000" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 5
+    assert "stopped by Ctrl-C" in said
+    file = read_results(tmp_path / "local.jsonl")
+    assert file.results
+    assert file.faults[-1].kind == "interrupted"
+
+
+@pytest.fixture
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An `ssh` that runs the script in a shell here; its first line may be replaced by a fault."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    path = folder / "ssh"
+    path.write_text('#!/bin/sh\n:\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nexec sh -c "$1"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(SshTransport, "OPTIONS", ("-o", "BatchMode=yes"))
+    return path
+
+
+def broken(ssh: Path, fault: str) -> None:
+    ssh.write_text(ssh.read_text().replace("\n:\n", f"\n{fault}\n", 1))
+
+
+def test_a_plan_behind_ssh(fake_ssh: Path, bench: Bench, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / ".venv/bin").mkdir(parents=True)
+    for name in ("scripts", "converter"):
+        (checkout / name).symlink_to(ROOT / name)
+    (checkout / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (checkout / ".venv/bin/python").chmod(0o755)
+    device = ssh(f"ssh:pi@board:{checkout}")
+    device.folder = str(tmp_path / "there")
+    error, file = run(device, bench, tmp_path / "out", allowed=ALLOWED)
+    assert error is None, error
+    assert file is not None
+    assert file.runs[0].facts.kind == "ssh"
+    assert len(file.results) == ROUNDS
+    device.clean()
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "words"),
+    [
+        ("echo 'ssh: Could not resolve hostname board' >&2; exit 255", Gone, "resolve hostname"),
+        ("exit 0", Gone, "no word"),
+        ("sleep 9", Silent, "no answer within"),
+    ],
+)
+def test_what_ssh_says_is_understood(fake_ssh: Path, fault: str, expected: type[Fault], words: str) -> None:
+    broken(fake_ssh, fault)
+    with pytest.raises(expected, match=words):
+        SshTransport("ssh:board", "board").shell("echo hello", seconds=0.5)
+
+
+def test_files_go_there_and_back(fake_ssh: Path, tmp_path: Path) -> None:
+    transport = SshTransport("ssh:board", "board")
+    source = tmp_path / "it's a file.bin"
+    source.write_bytes(bytes(range(256)) * 100)
+    there = put(transport, source, str(tmp_path / "there"))
+    back = fetch_whole(transport, there, tmp_path / "back")
+    assert back.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "ssh:host:$(reboot)"])
+def test_names_that_are_no_hosts(name: str) -> None:
+    with pytest.raises(UsageError, match="expected ssh:HOST"):
+        open_device(name)
+
+
+def test_a_program_that_is_missing_is_told() -> None:
+    with pytest.raises(Fault, match="cannot run no-such-adb"):
+        Adb("no-such-adb").devices()
+    with pytest.raises(Silent, match="no answer within 0 s"):
+        run_program(["sleep", "5"], "x", 0.1)
+
+
+def test_the_persons_own_adb_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("POCKETUNE_ADB", raising=False)
+    assert "adbutils" in adb_binary()
+    (tmp_path / "adb").write_text("#!/bin/sh\n")
+    (tmp_path / "adb").chmod(0o755)
+    assert adb_binary() == str(tmp_path / "adb")
+    assert adb_binary("/opt/adb") == "/opt/adb"
+
+
+def test_every_host_has_its_own_folder() -> None:
+    assert hosts.folder_of("local") != hosts.folder_of("local-android")

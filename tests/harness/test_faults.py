@@ -1,0 +1,259 @@
+"""Every way in which a phone fails: the right error, a sentence that helps, no false result, and --resume finishes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scripts.harness.adb import Adb, AdbTransport
+from scripts.harness.device import Job
+from scripts.harness.faults import (
+    Corrupted,
+    Failed,
+    Fallback,
+    Fault,
+    Gone,
+    Killed,
+    NotInstalled,
+    NotReady,
+    OutOfSpace,
+    Overheated,
+    Silent,
+    Stalled,
+    Unauthorized,
+    WrongDevice,
+    WrongNumbers,
+)
+from scripts.harness.log import Began
+from scripts.harness.phone import PACKAGE, Phone
+from scripts.harness.plan import Bench
+from tests.harness.conftest import APP, ROUNDS, STEPS, impatient, phone_of, run
+from tests.harness.fake import FakeDevice
+
+Do = Callable[[FakeDevice], object]
+
+
+def hot(fake: FakeDevice, *ramp: tuple[float, int]) -> None:
+    fake.thermal_ramp, fake.ramp_start = list(ramp), time.time()
+
+
+def trust(fake: FakeDevice, auth: str) -> None:
+    """The phone begins to trust this computer, or no longer does."""
+    fake.auth = auth
+    fake.drop_connections()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault.
+
+    Attributes:
+        first: done to the phone before the run.
+        later: done to the phone after the first result.
+        heal: makes it well again, as a person would.
+        retries: of the faulty run.
+        allowed: conditions.
+        words: must stand in the message.
+    """
+
+    expected: type[Fault]
+    first: Do = lambda fake: None
+    later: Do = lambda fake: None
+    heal: Do = lambda fake: None
+    words: str = ""
+    retries: int = 0
+    allowed: tuple[str, ...] = ()
+
+
+CASES = {
+    "drop in mid-push": Case(Gone, lambda f: f.inject("push-drop", 100), words="cable"),
+    "hang in mid-push": Case(Silent, lambda f: f.inject("push-hang", 100), words="no answer within"),
+    "no space in mid-push": Case(OutOfSpace, lambda f: f.inject("push-full", 100), words="Free some storage"),
+    "no space from the start": Case(
+        OutOfSpace,
+        lambda f: setattr(f, "capacity", f.used_bytes() + 1000),
+        heal=lambda f: setattr(f, "capacity", 8 << 30),
+        words="are free",
+        allowed=("SPACE",),
+    ),
+    "flipped bit in every push": Case(
+        Corrupted,
+        lambda f: f.inject("push-corrupt", times=-1),
+        heal=lambda f: f.inject("push-corrupt", None, times=0),
+        words="arrived altered 3 times",
+    ),
+    "unauthorized": Case(
+        Unauthorized,
+        lambda f: trust(f, "never"),
+        heal=lambda f: trust(f, "none"),
+        words="tap Allow",
+        retries=1,
+    ),
+    "shell hangs": Case(Silent, later=lambda f: f.inject("shell-hang", "am start"), words="no answer within"),
+    "drop in mid-command": Case(Gone, later=lambda f: f.inject("shell-drop", "am start"), words="cable"),
+    "drop in mid-pull": Case(Gone, later=lambda f: f.inject("pull-drop", 1), words="cable"),
+    "killed for memory": Case(Killed, later=lambda f: f.inject("app-kill", 0.05), words="lowmemorykiller"),
+    "crash": Case(Killed, later=lambda f: f.inject("app-crash", 0.05), words="OutOfMemoryError"),
+    "stalls": Case(
+        Stalled,
+        lambda f: setattr(f, "app", f"{APP} stalls"),
+        heal=lambda f: setattr(f, "app", APP),
+        words="stall_seconds",
+    ),
+    "the app says no": Case(
+        Failed, lambda f: setattr(f, "app", f"{APP} fails"), heal=lambda f: setattr(f, "app", APP), words="nowhere"
+    ),
+    "half a log": Case(
+        Failed, lambda f: setattr(f, "app", f"{APP} writes-half"), heal=lambda f: setattr(f, "app", APP), words="lines"
+    ),
+    "fallback": Case(
+        Fallback,
+        lambda f: setattr(f, "app", f"{APP} falls-back"),
+        heal=lambda f: setattr(f, "app", APP),
+        words="delegate",
+    ),
+    "app missing": Case(
+        NotInstalled,
+        lambda f: setattr(f, "kept", f.packages.pop(PACKAGE)),
+        heal=lambda f: f.packages.update({PACKAGE: f.kept}),  # type: ignore[attr-defined]
+        words="--apk",
+    ),
+    "hot from the start": Case(NotReady, lambda f: hot(f, (0, 2)), heal=lambda f: hot(f, (0, 0)), words="THERMAL"),
+    "grows hot and stays so": Case(
+        Overheated, later=lambda f: hot(f, (0, 3)), heal=lambda f: hot(f, (0, 0)), words="thermal status severe"
+    ),
+    "battery warms up": Case(
+        Overheated,
+        later=lambda f: f.battery.update(temperature=320),
+        heal=lambda f: f.battery.update(temperature=281),
+        words="3.9 more than at the start",
+    ),
+    "battery low": Case(
+        NotReady, lambda f: f.battery.update(level=12), heal=lambda f: f.battery.update(level=80), words="BATTERY"
+    ),
+    "wrong ABI": Case(
+        WrongDevice,
+        lambda f: f.props.update({"ro.product.cpu.abilist": "riscv64"}),
+        heal=lambda f: f.props.update({"ro.product.cpu.abilist": "arm64-v8a"}),
+        words="riscv64",
+    ),
+    "old Android": Case(
+        WrongDevice,
+        lambda f: f.props.update({"ro.build.version.sdk": "24"}),
+        heal=lambda f: f.props.update({"ro.build.version.sdk": "30"}),
+        words="API 24",
+    ),
+    "offline": Case(Gone, later=lambda f: f.offline(1.0), heal=lambda f: time.sleep(1.2), words="cable"),
+    "reboots and stays away": Case(
+        Gone,
+        first=lambda f: setattr(f, "reboot_seconds", 1.5),
+        later=lambda f: f.reboot_soon(),
+        heal=lambda f: time.sleep(2.5),
+        words="cable",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_told_and_resume_finishes(
+    name: str, adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path
+) -> None:
+    case, out = CASES[name], tmp_path / "out"
+    case.first(fake)
+    did: list[object] = []
+
+    def say(text: str) -> None:
+        if re.match(r"1/\d", text) and not did:
+            did.append(case.later(fake))
+
+    plan = impatient(bench) if case.expected is Stalled else bench
+    error, file = run(phone_of(adb, fake), plan, out, retries=case.retries, allowed=case.allowed, say=say)
+    assert type(error) is case.expected, error
+    assert error.exit_code == 5
+    assert case.words in str(error)
+    assert error.advice in str(error)
+    assert fake.serial in str(error)
+    results = file.results if file else []
+    assert len(results) == len(did)
+    if file is not None:
+        assert file.faults[-1].kind == error.kind
+
+    case.heal(fake)
+    error, file = run(phone_of(adb, fake), bench, out, resume=True, retries=3)
+    assert error is None
+    assert file is not None
+    assert sorted(r.round for r in file.results) == list(range(ROUNDS))
+    assert all(len(r.ms[0]) == STEPS for r in file.results)
+    # What began and did not end well is no result.
+    began = {r.id for r in file.records if isinstance(r, Began)}
+    assert {r.id for r in file.results} <= began
+
+
+PASSING = {
+    "a flipped bit, once": lambda f: f.inject("push-corrupt"),
+    "a drop in mid-push": lambda f: f.inject("push-drop", 100),
+    "offline and back": lambda f: f.offline(0.7),
+    "silent after connecting": lambda f: (f.inject("connect-silent"), f.drop_connections()),
+    "reboots": lambda f: f.reboot_soon(),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes_is_recovered_from(name: str, adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    did: list[object] = []
+
+    def say(text: str) -> None:
+        if re.match(r"1/\d", text) and not did:
+            did.append(PASSING[name](fake))
+
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out", retries=3, say=say)
+    assert error is None, error
+    assert file is not None
+    assert [r.round for r in file.results] == list(range(ROUNDS))
+
+
+def test_a_job_in_which_it_grew_hot_is_repeated(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    """The status rises during the first timed job and falls after it: that job is discarded, another one counts."""
+
+    class WarmingPhone(Phone):
+        started = 0
+
+        def start(self, job: Job) -> None:
+            super().start(job)
+            self.started += 1
+            if self.started == 2:
+                hot(fake, (0, 1))
+
+    def say(text: str) -> None:
+        if "once more" in text:
+            hot(fake, (0, 0))
+
+    error, file = run(WarmingPhone(AdbTransport(adb, fake.serial)), bench, tmp_path / "out", say=say)
+    assert error is None, error
+    assert file is not None
+    assert [r.discarded for r in file.discarded] == ["the thermal status rose from none to light"]
+    assert [(r.round, r.attempt) for r in file.results] == [(0, 1), (1, 0)]
+
+
+def test_conditions_can_be_allowed(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    fake.battery.update(level=12)
+    hot(fake, (0, 1))
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out", allowed=("BATTERY", "THERMAL"))
+    assert error is None
+    assert file is not None
+    assert set(file.runs[0].allowed) == {"BATTERY", "THERMAL"}
+
+
+def test_wrong_numbers_are_never_timed(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    fake.app = f"{APP} computes-otherwise"
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out")
+    assert type(error) is WrongNumbers
+    assert error.exit_code == 4
+    assert file is not None
+    assert not file.results
+    assert [c.ok for c in file.checks.values()] == [False]

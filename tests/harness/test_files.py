@@ -1,0 +1,300 @@
+"""Plans, data, job files and result files: what is right is read back the same, what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.errors import UsageError
+from converter.program_file import read_program
+from converter.records import decode
+from scripts.harness import worker
+from scripts.harness.batches import batches_from, random_batches, read_batches
+from scripts.harness.conditions import check_names, concerns, preflight
+from scripts.harness.device import Conditions, Facts, Job
+from scripts.harness.faults import NotReady
+from scripts.harness.log import Began, Log, Record, finished, read_results
+from scripts.harness.phone import parse_conditions, parse_facts
+from scripts.harness.plan import Plan, Variant, read_plan
+from scripts.harness.reference import agreement, reference
+from scripts.harness.transport import unmarked
+from tests.harness.conftest import build_program
+from tests.harness.test_compare import file_of, interleaved
+
+
+def plan_of(folder: Path, text: str) -> Path:
+    path = folder / "plan.toml"
+    path.write_text(text)
+    return path
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_every_combination_forth_and_back(program: Path, tmp_path: Path) -> None:
+    for build in ("old", "new"):
+        for batch in (2, 4):
+            (tmp_path / build).mkdir(exist_ok=True)
+            build_program(tmp_path / build / f"net-{batch}.tflite", batch=batch)
+    bench = read_plan(
+        plan_of(
+            tmp_path,
+            'programs = ["net-{batch}.tflite"]\nbatch_sizes = [2, 4]\nthreads = [1, 2]\nrounds = 2\n'
+            '[builds]\nold = "old"\nnew = "new"\n',
+        )
+    )
+    keys = [(s.variant.build, s.variant.key) for s in bench.subjects]
+    assert len(set(keys)) == len(keys) == 8
+    assert keys[:2] == [(b, "net-2 batch 2 cpu 1 thread") for b in ("old", "new")]
+    order = [(r, s.variant) for r, s in bench.order()]
+    assert [v for r, v in order if r == 1] == [v for r, v in order if r == 0][::-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "missing field 'programs'"),
+        ("programs = []", "programs: is empty"),
+        ('programs = ["P"]\nthreds = [1]', "Did you mean 'threads'"),
+        ('programs = ["P"]\nrounds = 0', "rounds: must be from 1"),
+        ('programs = ["P"]\nsteps = 5\nwarmup = 5', "warmup: must be from 0 to 4"),
+        ('programs = ["P"]\naccelerators = ["npu"]', "'npu' is none of"),
+        ('programs = ["P"]\nbatch_sizes = [2]', "belong together"),
+        ('programs = ["nowhere.tflite"]', "no such file"),
+        ("programs = [", "no TOML"),
+    ],
+)
+def test_a_wrong_plan_is_told(program: Path, tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_plan(plan_of(tmp_path, text.replace("P", str(program))))
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def test_data_from_a_seed(program: Path, tmp_path: Path) -> None:
+    manifest = read_program(program).manifest
+    data = random_batches(manifest, 3, seed=0)
+    assert data == random_batches(manifest, 3, seed=0) != random_batches(manifest, 3, seed=1)
+    (tmp_path / "b").write_bytes(data)
+    batches = read_batches(tmp_path / "b", manifest)
+    assert len(batches) == 3
+    assert isinstance(batches[0].inputs, np.ndarray)
+    assert (batches[0].inputs.shape, batches[0].target.shape, batches[0].weight.tolist()) == ((8, 12), (8,), [1] * 8)
+    assert set(np.concatenate([b.target for b in batches])) <= {0, 1, 2}
+    (tmp_path / "b").write_bytes(data[:-1])
+    with pytest.raises(UsageError, match="a batch of this program has"):
+        read_batches(tmp_path / "b", manifest)
+
+
+def test_data_of_a_person(program: Path, tmp_path: Path) -> None:
+    manifest = read_program(program).manifest
+    x, y = np.random.default_rng(0).standard_normal((20, 12)), np.arange(20) % 3
+    np.savez(tmp_path / "d.npz", x=x, y=y)
+    (tmp_path / "b").write_bytes(batches_from(manifest, tmp_path / "d.npz", 10))
+    batches = read_batches(tmp_path / "b", manifest)
+    assert len(batches) == 2
+    np.testing.assert_array_equal(np.asarray(batches[1].inputs), x[8:16].astype("float32"))
+    np.testing.assert_array_equal(batches[1].target, y[8:16])
+    np.savez(tmp_path / "d.npz", x=x[:, :5], y=y)
+    with pytest.raises(UsageError, match=r"x has the shape \(20, 5\)"):
+        batches_from(manifest, tmp_path / "d.npz", 10)
+
+
+# -- the worker --------------------------------------------------------------------------------------------------------
+
+
+def job_of(program: Path, folder: Path, **changes: Any) -> Job:
+    (folder / "b").write_bytes(random_batches(read_program(program).manifest, 2, 0))
+    return replace(Job("j", str(program), str(folder / "b"), steps=3, learning_rate=0.1, repeats=2), **changes)
+
+
+def test_a_worker_leaves_what_the_app_leaves(program: Path, tmp_path: Path) -> None:
+    worker.run(job_of(program, tmp_path), tmp_path / "results")
+    lines = [json.loads(line) for line in (tmp_path / "results/j.jsonl").read_text().splitlines()]
+    steps = ["step"] * 3
+    assert [line["type"] for line in lines] == ["device", "start", *steps, "end", "start", *steps, "end"]
+    assert json.loads((tmp_path / "results/j.result.json").read_text()) == {
+        "format": "pocketune-result/1",
+        "id": "j",
+        "ok": True,
+        "error": None,
+        "lines": len(lines),
+    }
+    host = reference(program, (tmp_path / "b").read_bytes(), 3, 0.1)
+    assert [line["loss"] for line in lines if line["type"] == "step"] == [*host.losses, *host.losses]
+
+
+def test_a_worker_tells_what_went_wrong(program: Path, tmp_path: Path) -> None:
+    worker.run(job_of(program, tmp_path, accelerator="gpu"), tmp_path)
+    result = json.loads((tmp_path / "j.result.json").read_text())
+    assert not result["ok"]
+    assert "'gpu' is not offered" in result["error"]
+    assert json.loads((tmp_path / "j.jsonl").read_text().splitlines()[-1])["type"] == "error"
+
+
+def test_a_job_file_is_checked() -> None:
+    job = Job("j", "p", "b", 3, 0.1)
+    assert decode(Job, asdict(job), "job") == job
+    with pytest.raises(UsageError, match=r"job\.steps: expected an integer"):
+        decode(Job, {**asdict(job), "steps": "3"}, "job")
+
+
+# -- agreement ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_that_is_a_little_wrong_is_found(program: Path, tmp_path: Path) -> None:
+    """A learning rate 5 % off changes no weight by 1 %, and every update by 5 %."""
+    from scripts.harness.outcome import Outcome, Start
+    from scripts.harness.plan import Tolerance
+
+    data = random_batches(read_program(program).manifest, 4, 0)
+    host, other = (reference(program, data, 4, rate) for rate in (0.01, 0.0105))
+    start = Start(0, "r", "cpu", "cpu", None, None, conditions=None)  # type: ignore[arg-type]
+    same = agreement(Outcome(start, ((1.0,),), (host.losses,), None, host.trained), host, Tolerance())
+    wrong = agreement(Outcome(start, ((1.0,),), (other.losses,), None, other.trained), host, Tolerance())
+    assert same.ok
+    assert same.update_error == same.loss_error == 0
+    assert not wrong.ok
+    assert wrong.update_error == pytest.approx(0.05, rel=0.1)
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+PHONE = Facts("adb", "S", "Phone", sdk=34, abis=("arm64-v8a",))
+
+
+@pytest.mark.parametrize(
+    ("now", "name"),
+    [
+        (Conditions(battery_percent=24), "BATTERY"),
+        (Conditions(thermal=1), "THERMAL"),
+        (Conditions(power_saver=True), "LOW_POWER"),
+        (Conditions(screen_on=False), "SCREEN"),
+        (Conditions(free_bytes=1), "SPACE"),
+        (Conditions(available_bytes=1), "MEMORY"),
+        (Conditions(load=0.9), "BUSY"),
+    ],
+)
+def test_each_condition_blocks_unless_allowed(now: Conditions, name: str) -> None:
+    assert [c.name for c in concerns(PHONE, now)] == [name]
+    with pytest.raises(NotReady, match=name):
+        preflight(PHONE, now, ())
+    assert preflight(PHONE, now, (name, "EMULATOR")) == [name]
+
+
+def test_conditions_that_do_not_exist_are_told() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'BATTERY'"):
+        check_names(["BATERY"])
+
+
+def test_all_that_is_unknown_blocks_nothing() -> None:
+    assert preflight(PHONE, Conditions(), ()) == []
+    assert preflight(PHONE, parse_conditions(""), ()) == []
+    assert parse_facts("S", "").model == "unknown"
+
+
+@given(st.text(max_size=400))
+def test_no_words_of_a_phone_break_the_harness(text: str) -> None:
+    parse_conditions(text)
+    parse_facts("S", text)
+    unmarked(text, "")
+
+
+def test_a_reply_without_its_marker_is_none() -> None:
+    whole = unmarked("7\n\nPOCKETUNE-END 3\n", "")
+    assert whole is not None
+    assert (whole.code, whole.out) == (3, "7\n")
+    assert unmarked("7\n\nPOCKETUNE-EN", "") is None
+    assert unmarked("7\n", "") is None
+
+
+# -- result files ------------------------------------------------------------------------------------------------------
+
+
+def written(path: Path) -> tuple[Record, ...]:
+    file, _ = interleaved(0)
+    with Log(path, resume=False) as log:
+        for record in file.records:
+            log.write(record)
+    return file.records
+
+
+def test_results_are_read_back_the_same(tmp_path: Path) -> None:
+    records = written(tmp_path / "r.jsonl")
+    assert read_results(tmp_path / "r.jsonl").records == records
+
+
+def test_a_result_file_is_not_written_over(tmp_path: Path) -> None:
+    written(tmp_path / "r.jsonl")
+    with pytest.raises(UsageError, match="--resume"):
+        Log(tmp_path / "r.jsonl", resume=False)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 400))
+def test_a_file_cut_anywhere_is_taken_up(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("cut") / "r.jsonl"
+    file, _ = interleaved(0)
+    records = file.records[:3]
+    with Log(path, resume=False) as log:
+        for record in records:
+            log.write(record)
+    path.write_bytes(path.read_bytes()[:-cut])
+    with Log(path, resume=True) as log:
+        assert log.earlier is not None
+        kept = log.earlier.records
+        assert kept == records[: len(kept)]
+        log.write(records[-1])
+    assert read_results(path).records == (*kept, records[-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda line: {**line, "more": 1}, "unknown field 'more'"),
+        (lambda line: {k: v for k, v in line.items() if k != "runs"}, "missing field 'runs'"),
+        (lambda line: {**line, "seconds": "1"}, "expected a number"),
+        (lambda line: {**line, "type": "resalt"}, "no record of a known type"),
+        (lambda line: [line], "no record of a known type"),
+    ],
+)
+def test_a_line_that_is_not_as_it_should_be(tmp_path: Path, change: Any, message: str) -> None:
+    path = tmp_path / "r.jsonl"
+    written(path)
+    lines = path.read_text().splitlines()
+    lines[3] = json.dumps(change(json.loads(lines[3])))
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match=message) as raised:
+        read_results(path)
+    assert ":4" in str(raised.value)
+
+
+def test_another_file_is_no_result_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"type": "began"}\n')
+    with pytest.raises(UsageError, match="missing field"):
+        read_results(tmp_path / "x")
+    (tmp_path / "x").write_text("")
+    with pytest.raises(UsageError, match="no run"):
+        read_results(tmp_path / "x")
+
+
+def test_what_only_began_is_not_finished() -> None:
+    variant = Variant("", "p", "0", 8, "cpu", 1)
+    assert finished([Began("i", variant, 0, 0, "t")]) == set()
+    (result,) = file_of([np.ones(10)]).results
+    assert finished([result]) == {(result.variant, 0)}
+    assert finished([replace(result, discarded="hot")]) == set()
+
+
+def test_a_plan_and_its_defaults_are_in_agreement() -> None:
+    plan = Plan(programs=("a",))
+    assert 0 < plan.check_steps <= plan.steps
+    assert plan.warmup < plan.steps

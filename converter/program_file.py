@@ -60,6 +60,8 @@ def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
     if isinstance(program, bytes):
         where, data = "the program", program
     else:
+        if not isinstance(program, str | os.PathLike):
+            raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}")
         where, data = os.fspath(program), _read(Path(program))
     try:
         check_seal(data)

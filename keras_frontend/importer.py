@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import jax_frontend
-from converter.errors import NumericError, UsageError
+from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.ir import Graph
 from keras_frontend.archive import check_archive
 
@@ -171,6 +171,11 @@ def _input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str]
         raise UsageError(
             f"input {index} of {model.name!r} has the shape {shape}: every axis after the batch needs a fixed size, "
             "for example keras.Input((224, 224, 3))"
+        )
+    if dtype == "string":
+        raise UnsupportedError(
+            f"input {index} of {model.name!r} takes strings: turn them into numbers before the model, for example by "
+            "taking its preprocessing layers out"
         )
     return jax.ShapeDtypeStruct((1, *shape[1:]), dtype if dtype != "int64" else "int32")
 

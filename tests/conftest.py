@@ -7,6 +7,9 @@ import os
 
 from hypothesis import settings
 
+# Keras takes its backend when it is first imported; other backends are tested in processes of their own.
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

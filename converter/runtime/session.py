@@ -204,6 +204,8 @@ class TrainingSession:
         if not len(rows):
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
         if validation is not None:
+            if not isinstance(validation, list | tuple) or len(validation) != 2:
+                raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
             self._examples("evaluate", *validation)
         signature = "train"
         if "features" in self.manifest.signatures:

@@ -10,6 +10,7 @@ import numpy as np
 
 from converter.errors import UnsupportedError
 from converter.ir import FLOAT32, Builder, Graph, Op, Shape, Value
+from converter.ir.op import ShapeError
 from converter.targets import Target
 from converter.tflite import builtins as tfl
 
@@ -106,8 +107,14 @@ def lower(graph: Graph, target: Target) -> Graph:
         rule = RULES.get(type(node.op))
         if rule is None:
             raise UnsupportedError(f"no TFLite form of {node.op.name} is known: {node.origin}")
-        with c.at(node.origin):
-            result = rule(c, node.op, *(lowered[v] for v in node.inputs))
+        try:
+            with c.at(node.origin):
+                result = rule(c, node.op, *(lowered[v] for v in node.inputs))
+        except ShapeError as error:
+            raise UnsupportedError(
+                f"TFLite has no kernel for {node.op.name} of {', '.join(str(v.type) for v in node.inputs)} ({error}). "
+                "Compute it in float32, or outside the model."
+            ) from None
         results = result if isinstance(result, tuple) else (result,)
         for value, made in zip(node.outputs, results, strict=True):
             assert made.shape == stored_shape(value.shape), f"{node!r} was lowered to {made!r}"

@@ -64,6 +64,7 @@ def test_a_worker_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path
     pytest.fail(f"process {pid} lives on")
 
 
+@pytest.mark.slow  # waits for a signal
 def test_ctrl_c_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_path: Path) -> None:
     write_plan(tmp_path, program)
     plan = tmp_path / "tiny-plan.toml"
@@ -86,15 +87,19 @@ def test_ctrl_c_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_path
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        # A parent in the background ignores the signal, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if "1/1000" in line:
-            process.send_signal(signal.SIGINT)
-            break
-    said = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(30) == 5
+    try:
+        for line in process.stderr:
+            if "1/1000" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 5
     assert "stopped by Ctrl-C" in said
     file = read_results(tmp_path / "local.jsonl")
     assert file.results

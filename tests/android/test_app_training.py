@@ -37,7 +37,7 @@ def test_the_app_trains_as_python_does() -> None:
         losses = [session.train(s["x"], s["y"], float(s["learning_rate"][0]), s["weight"]) for s in steps]
         after = session.evaluate(x[held_out], y[held_out])["accuracy"]
 
-    np.testing.assert_allclose(losses, steps["loss"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(losses, steps["loss"], rtol=1e-5, atol=1e-5)
     app_before, app_after = map(float, (TARGET / "recorded" / "result.txt").read_text().split())
     assert (app_before, app_after) == pytest.approx((before, after))
     assert app_after - app_before >= 0.15

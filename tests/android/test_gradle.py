@@ -47,10 +47,28 @@ def artifact(name: str) -> str:
 
 
 def test_versions_are_the_same() -> None:
-    maven = {name.removesuffix(".version"): v for name, v in properties().items() if name.endswith(".version")}
+    versions = {name.removesuffix(".version"): v for name, v in properties().items() if name.endswith(".version")}
+    maven = {name.replace(".", "-"): version for name, version in versions.items()}
     shared = maven.keys() & CATALOG["versions"].keys()
-    assert shared == {"coroutines", "junit", "kotlin", "serialization", "tflite", "turbine"}
+    assert shared == {"coroutines", "junit", "kotlin", "serialization", "tflite", "tflite-gpu-api", "turbine"}
     assert {name: maven[name] for name in shared} == {name: CATALOG["versions"][name] for name in shared}
+
+
+def test_the_tflite_library_is_the_same() -> None:
+    versions = {f"${{{name}}}": version for name, version in properties().items()}
+    maven = {
+        f"{item.findtext(f'{POM}groupId')}:{item.findtext(f'{POM}artifactId')}": item.findtext(f"{POM}version")
+        for item in pom("tflite-library").iter(f"{POM}artifactItem")
+    }
+    gradle = {
+        library["module"]: CATALOG["versions"][library["version"]["ref"]]
+        for library in CATALOG["libraries"].values()
+        if library["module"].startswith("org.tensorflow:")
+    }
+    # Gradle takes tensorflow-lite-api of itself: tensorflow-lite depends on it.
+    api = maven.pop("org.tensorflow:tensorflow-lite-api")
+    assert api == maven["org.tensorflow:tensorflow-lite"]
+    assert gradle == {module: versions[version] for module, version in maven.items()}
 
 
 def test_modules_are_the_same() -> None:

@@ -1,10 +1,12 @@
 package org.pocketune.app
 
 import android.app.Notification
+import android.app.job.JobParameters
 import android.app.job.JobScheduler
 import android.content.Intent
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
+import org.junit.Assert.assertSame
 import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
@@ -16,7 +18,9 @@ import org.pocketune.app.device.TrainingService
 import org.pocketune.app.harness.HarnessActivity
 import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
+import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
+import org.robolectric.shadow.api.Shadow
 
 /** What goes on when the app is not seen. */
 @RunWith(RobolectricTestRunner::class)
@@ -34,13 +38,44 @@ class BackgroundTest {
         robot.waitFor("no plan") { scheduler.allPendingJobs.isEmpty() }
     }
 
-    @Test fun `a training shows a notification that can cancel it, and then goes away`() = Robot().use { robot ->
+    @Test fun `a planned night is left alone, for it may be running`() {
+        val app = RuntimeEnvironment.getApplication()
+        val scheduler = app.getSystemService(JobScheduler::class.java)
+        NightJob.plan(app, nightly = true)
+        val planned = scheduler.allPendingJobs.single()
+        NightJob.plan(app, nightly = true)
+        assertSame(planned, scheduler.allPendingJobs.single())
+    }
+
+    @Test fun `a night trains what is new and ends`() = Robot().use { robot ->
+        teachAFew(robot)
+        night(robot)
+        assertTrue(robot.state.comparison != null && !robot.state.notes.hasNew)
+        robot.app.tell(Event.Show(Screen.TEACH))
+        val trained = robot.state.comparison
+        night(robot)
+        assertSame("there was nothing new", trained, robot.state.comparison)
+    }
+
+    /** One night from its beginning to its end. */
+    private fun night(robot: Robot) {
+        val job = Robolectric.buildService(NightJob::class.java).create()
+        assertTrue(job.get().onStartJob(Shadow.newInstanceOf(JobParameters::class.java)))
+        robot.waitFor("the morning") { shadowOf(job.get()).isJobFinished && it.training == Training.Idle }
+        job.destroy()
+    }
+
+    private fun teachAFew(robot: Robot) {
         robot.waitFor("the model") { it.model != null }
         repeat(8) {
             robot.app.tell(Event.Draw(Fixtures.read.person[0].strokes[0]))
             robot.app.tell(Event.Add)
         }
         robot.waitFor("drawings") { it.canPersonalize }
+    }
+
+    @Test fun `a training shows a notification that can cancel it, and then goes away`() = Robot().use { robot ->
+        teachAFew(robot)
         robot.app.tell(Event.Pause)
         robot.app.tell(Event.Personalize)
         robot.waitFor("a training") { it.training != Training.Idle }

@@ -113,17 +113,50 @@ class RecoveryTest {
         }
     }
 
-    @Test fun `a damaged state is told of, and the original takes its place`() {
+    @Test fun `a newest state that is damaged is told of, and the one before takes its place`() {
+        personalizeOnce()
         process {
-            teach()
+            until { it.personal }
             tell(Event.Personalize)
-            until { it.comparison != null }
+            until { it.comparison != null && it.training == Training.Idle }
         }
-        folder.root.resolve("model").walk().filter { it.isFile && "state" in it.name }.forEach { file ->
-            file.writeBytes(file.readBytes().also { it[it.size / 2] = (it[it.size / 2] + 1).toByte() })
-        }
-        process { until { it.problem == Problem.STATE_DAMAGED && it.model != null && !it.personal } }
+        damage(states().single { it.name == "personal.state" }, at = 100)
+        process { until { it.problem == Problem.STATE_OLDER && it.model != null && it.personal } }
     }
+
+    @Test fun `a state that cannot be used is told of, and one can personalize again`() {
+        val unusable = listOf<Pair<Problem, () -> Unit>>(
+            Problem.STATE_DAMAGED to { states().forEach { damage(it, at = it.length().toInt() / 2) } },
+            // Not even to be recognised as a state.
+            Problem.STATE_DAMAGED to { states().forEach { damage(it, at = 0) } },
+            Problem.STATE_FOREIGN to { foreign.copyTo(File(folder.root, "model/personal.state"), overwrite = true) },
+        )
+        for ((problem, spoil) in unusable) {
+            personalizeOnce()
+            spoil()
+            process {
+                until { it.problem == problem && it.model != null && !it.personal }
+                tell(Event.DismissProblem, Event.Personalize)
+                until { it.comparison != null && it.training == Training.Idle }
+                assertEquals(null, state.problem)
+            }
+            process { until { it.personal && it.problem == null } }
+        }
+    }
+
+    /** A good state of another program. */
+    private val foreign = File("target/fixtures/foreign.state")
+
+    private fun personalizeOnce() = process {
+        until { it.model != null }
+        if (state.notes.drawings.isEmpty()) teach()
+        tell(Event.Personalize)
+        until { it.comparison != null && it.training == Training.Idle }
+    }
+
+    private fun states() = listOf("", ".previous").map { File(folder.root, "model/personal.state$it") }.filter(File::exists)
+
+    private fun damage(file: File, at: Int) = file.writeBytes(file.readBytes().also { it[at] = (it[at] + 1).toByte() })
 
     private val runtime = TestApp.real
 

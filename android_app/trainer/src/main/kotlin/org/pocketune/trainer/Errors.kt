@@ -29,8 +29,8 @@ class DamagedStateException(message: String) : StateException(message)
 /** A good state of another program. */
 class ForeignStateException(message: String) : StateException(message)
 
-/** A state of a format that this version does not know: update the app. */
-class NewerStateException(message: String) : StateException(message)
+/** A state of an older or newer format than the one that this version knows. */
+class StateVersionException(message: String) : StateException(message)
 
 /** The state was not written: the disk is full, or access is denied. The old state still stands. */
 class StorageException(message: String, cause: IOException? = null) : PocketuneException(message, cause)

@@ -71,7 +71,7 @@ internal object StateFile {
      * The state in the bytes of a file, as views of them.
      *
      * @throws DamagedStateException a byte is missing, added or altered.
-     * @throws NewerStateException the format is of another version.
+     * @throws StateVersionException the format is of another version.
      */
     fun unpack(bytes: ByteBuffer): State {
         val file = bytes.between(0, bytes.limit())
@@ -81,7 +81,8 @@ internal object StateFile {
         if (!digest(file, length).contentEquals(file.between(FIXED, BODY).copy())) damaged("its header is altered")
         val version = file.getInt(8)
         if (version != VERSION) {
-            throw NewerStateException("its format version $version is not known here, only $VERSION: update the app")
+            val advice = if (version > VERSION) "update the app" else "it was saved by an older version of the app"
+            throw StateVersionException("its format version $version is not known here, only $VERSION: $advice")
         }
         val header = header(file.between(BODY, BODY + length))
         val start = (BODY + length).toLong().aligned()

@@ -133,6 +133,12 @@ class Trainer private constructor(
         engine.write(tensors)
     }
 
+    /**
+     * Moves saved states that cannot be used (damaged, of another program or version) to `NAME.unusable`, so that new
+     * ones can be saved. The state in memory stays.
+     */
+    suspend fun setAside(): Unit = alone { personal.setAside() }
+
     /** Writes the state in memory to a file for the host or another device. Returns its generation, 1 if it is new. */
     suspend fun export(file: File): Long = alone {
         store.elsewhere(file, limits).save(manifest.graphHash, engine.read())

@@ -25,7 +25,7 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
     fun load(program: String): Loaded {
         val newest = find(file, program)
         if (newest?.state != null) return Loaded(newest.state, null)
-        newest?.problem?.let { if (it is ForeignStateException || it is NewerStateException) throw it }
+        newest?.problem?.let { if (it is ForeignStateException || it is StateVersionException) throw it }
         val previous = find(older, program)
         val reason = newest?.problem?.message ?: "it is missing"
         if (previous?.state != null) return Loaded(previous.state, reason)
@@ -60,6 +60,16 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
         }
         write(data, keepsNewest = newest?.state != null)
         return generation
+    }
+
+    /**
+     * Moves what is there out of the way, whatever it is, so that the next [save] begins anew: the newest file becomes
+     * `NAME.unusable`.
+     */
+    fun setAside() = storing("set aside") {
+        val unusable = File(file.path + ".unusable")
+        listOf(older, file).filter { disk.read(it, 0) != null }.forEach { disk.rename(it, unusable) }
+        disk.flush(file.absoluteFile.parentFile)
     }
 
     /** Removes both generations. */

@@ -99,14 +99,27 @@ class StateTest {
     }
 
     @Test
+    fun `what cannot be used is set aside and not lost`() {
+        states.setAside()
+        save(1)
+        val foreign = Fixture.file("cnn.state").readBytes()
+        file.writeBytes(foreign)
+        states.setAside()
+        assertFailsWith<NoStateException> { states.load(Fixture.hash) }
+        assertContentEquals(foreign, File(file.path + ".unusable").readBytes())
+        assertEquals(1L, save(7))
+        assertEquals(7f, Fixture.valueOf(states.load(Fixture.hash).state.tensors))
+    }
+
+    @Test
     fun `other versions of the format are refused and not overwritten`() {
         save(1)
         for (version in listOf(0, 2)) {
             val bytes = ByteBuffer.wrap(file.readBytes())
             bytes.put(8, version.toByte())
             file.writeBytes(resealed(bytes).array())
-            assertFailsWith<NewerStateException> { states.load(Fixture.hash) }
-            assertFailsWith<NewerStateException> { save(2) }
+            assertFailsWith<StateVersionException> { states.load(Fixture.hash) }
+            assertFailsWith<StateVersionException> { save(2) }
         }
     }
 

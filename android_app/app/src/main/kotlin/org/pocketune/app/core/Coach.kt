@@ -5,7 +5,7 @@ import kotlinx.coroutines.flow.Flow
 import org.pocketune.trainer.DivergedException
 import org.pocketune.trainer.InputException
 import org.pocketune.trainer.NewerProgramException
-import org.pocketune.trainer.NewerStateException
+import org.pocketune.trainer.StateVersionException
 import org.pocketune.trainer.ForeignStateException
 import org.pocketune.trainer.PocketuneException
 import org.pocketune.trainer.ProgramException
@@ -51,7 +51,7 @@ class Opening(val model: Model, val personal: Boolean, val problem: Problem?)
 fun problemOf(error: Throwable): Problem? = when (error) {
     is NewerProgramException -> Problem.PROGRAM_NEWER
     is ProgramException -> Problem.PROGRAM_DAMAGED
-    is ForeignStateException, is NewerStateException -> Problem.STATE_FOREIGN
+    is ForeignStateException, is StateVersionException -> Problem.STATE_FOREIGN
     is StateException -> Problem.STATE_DAMAGED
     is StorageException, is IOException -> Problem.DISK_FULL
     is DivergedException -> Problem.DIVERGED

@@ -17,6 +17,7 @@ import org.pocketune.trainer.Replay
 import org.pocketune.trainer.Role
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.Sample
+import org.pocketune.trainer.StateException
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Trainer
@@ -42,11 +43,15 @@ class TrainerCoach(
     override suspend fun open(): Opening {
         val opened = trainers()
         val problem = try {
-            opened.personal.restore().lost?.let { Problem.STATE_DAMAGED }
+            opened.personal.restore().lost?.let { Problem.STATE_OLDER }
         } catch (_: NoStateException) {
-            return Opening(opened.model(), personal = false, problem = null)
+            null
+        } catch (e: StateException) {
+            // It would be refused to be overwritten, and the person could never personalize again.
+            opened.personal.setAside()
+            problemOf(e)
         } catch (e: PocketuneException) {
-            return Opening(opened.model(), personal = false, problem = problemOf(e))
+            problemOf(e)
         }
         return Opening(opened.model(), personal = !isAsBuilt(), problem)
     }

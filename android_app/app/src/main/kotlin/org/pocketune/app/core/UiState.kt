@@ -139,6 +139,7 @@ enum class Problem {
     PROGRAM_DAMAGED,
     PROGRAM_NEWER,
     STATE_DAMAGED,
+    STATE_OLDER,
     STATE_FOREIGN,
     DISK_FULL,
     DIVERGED,

@@ -29,7 +29,7 @@ class NightJob : JobService() {
             val ready = app.states.first { it.model != null || it.problem != null }
             if (ready.canPersonalize && ready.notes.hasNew) {
                 app.tell(Event.Personalize)
-                app.states.first { it.training != Training.Idle }
+                app.states.first { it.training != Training.Idle || it.problem != null }
                 app.states.first { it.training == Training.Idle }
             }
             jobFinished(parameters, false)
@@ -56,6 +56,8 @@ class NightJob : JobService() {
         fun plan(context: Context, nightly: Boolean) {
             val scheduler = context.getSystemService(JobScheduler::class.java)
             if (!nightly) return scheduler.cancel(ID)
+            // To schedule it again would end it where it runs, which may be why this process began.
+            if (scheduler.getPendingJob(ID) != null) return
             scheduler.schedule(
                 JobInfo.Builder(ID, ComponentName(context, NightJob::class.java))
                     .setPeriodic(TimeUnit.DAYS.toMillis(1))

@@ -119,6 +119,7 @@ class MainActivity : Activity() {
         Problem.PROGRAM_DAMAGED -> R.string.problem_program_damaged
         Problem.PROGRAM_NEWER -> R.string.problem_program_newer
         Problem.STATE_DAMAGED -> R.string.problem_state_damaged
+        Problem.STATE_OLDER -> R.string.problem_state_older
         Problem.STATE_FOREIGN -> R.string.problem_state_foreign
         Problem.DISK_FULL -> R.string.problem_disk_full
         Problem.DIVERGED -> R.string.problem_diverged

@@ -69,7 +69,9 @@ def main() -> None:
     (assets / "digits.samples").write_bytes(samples)
     write_json(assets / "digits.json", describe(program.data, samples, preprocessing))
     write_json(fixtures / "strokes.json", drawings(preprocessing))
-    other = State(program=hashlib.sha256(b"another program").hexdigest(), generation=1, tensors={"w": np.zeros(3, "f4")})
+    other = State(
+        program=hashlib.sha256(b"another program").hexdigest(), generation=1, tensors={"w": np.zeros(3, "f4")}
+    )
     (fixtures / "foreign.state").write_bytes(pack(other))
     stamp.write_text(sources)
 

@@ -17,12 +17,21 @@ import org.pocketune.app.harness.Job;
  * Runs a job as the app's harness activity does, by the app's own classes and the official Android library, on a JVM.
  *
  * <p>java ... AndroidWorker JOB.json RESULTS [ROOT], where ROOT stands before the paths in the job. The property
- * `natives` is a folder with the library and what it needs from Android.
+ * `natives` is a folder with the library and what it needs from Android; under an emulator that counts instructions
+ * (scripts/arm64/instructions.c) `counts` is the file that it writes.
  */
 public final class AndroidWorker {
+    private static final String COUNTS = System.getProperty("counts");
+
+    /** Lets the emulator write down how many instructions of the library have run. */
+    private static native void count();
+
     public static void main(String[] arguments) throws Exception {
         for (String name : List.of("libc", "libm", "libdl", "liblog")) {
             System.load(Path.of(System.getProperty("natives"), name + ".so").toString());
+        }
+        if (COUNTS != null) {
+            System.load(Path.of(System.getProperty("natives"), "counter.so").toString());
         }
         String root = arguments.length > 2 ? arguments[2] : "";
         Job read = Json.Default.decodeFromString(Job.Companion.serializer(), Files.readString(Path.of(arguments[0])));
@@ -41,11 +50,18 @@ public final class AndroidWorker {
         return new JsonObject(facts);
     }
 
-    /** Memory of this process; the other conditions of a phone do not exist here. */
+    /** Memory of this process, and instructions where they are counted; the other conditions of a phone do not exist here. */
     private static JsonObject conditions() {
         try {
             long pages = Long.parseLong(Files.readString(Path.of("/proc/self/statm")).split(" ")[1]);
-            return new JsonObject(Map.of("pss_kib", JsonElementKt.JsonPrimitive(4 * pages)));
+            Map<String, JsonElement> conditions = new HashMap<>();
+            conditions.put("pss_kib", JsonElementKt.JsonPrimitive(4 * pages));
+            if (COUNTS != null) {
+                count();
+                long instructions = Long.parseLong(Files.readString(Path.of(COUNTS)).strip());
+                conditions.put("instructions", JsonElementKt.JsonPrimitive(instructions));
+            }
+            return new JsonObject(conditions);
         } catch (java.io.IOException error) {
             throw new java.io.UncheckedIOException(error);
         }

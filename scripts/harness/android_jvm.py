@@ -1,7 +1,7 @@
 """The app's job runner and the official Android library on a JVM: `local-android`, and `local-android:arm64`.
 
 The second runs the unmodified library of phones in an arm64 JVM under qemu: its losses are a phone's, its times are
-not.
+not. Instead the emulator counts the instructions of the library, and of nothing else in the JVM.
 """
 
 from __future__ import annotations
@@ -32,24 +32,28 @@ ADVICE_ARM64 = "run android_app/test --slow first: it sets up an arm64 JVM under
 ADVICE = "run android_app/test and scripts/build_apk first: they compile what this host runs"
 
 
-def command(arm64: bool = False) -> list[str]:
+def command(counts: str | None = None) -> list[str]:
     """The command line that runs jobs, to be followed by JOB.json and RESULTS; compiles the worker when it is old.
+
+    Args:
+        counts: run the arm64 library, and keep the number of its instructions in this file.
 
     Raises:
         UsageError: the app has not been built, or there is no JDK.
     """
     versions = dict(re.findall(r"<([\w.-]+\.version)>([^<]+)<", (ANDROID / "pom.xml").read_text()))
     emulated = ANDROID / "target/arm64"
-    natives = emulated / "natives" if arm64 else ANDROID / "target/natives" / versions["tflite.version"]
+    natives = emulated / "natives" if counts else ANDROID / "target/natives" / versions["tflite.version"]
     path = [_app(), *(ANDROID / module / "target/classes" for module in MODULES)]
     path += [_jar(artifact, versions[name]) for name, artifacts in LIBRARIES.items() for artifact in artifacts]
-    for needed in (*path, natives / "libtensorflowlite_jni.so"):
+    counting = (natives / "counter.so", emulated / "instructions.so") if counts else ()
+    for needed in (*path, natives / "libtensorflowlite_jni.so", *counting):
         if not needed.exists():
-            raise UsageError(f"local-android: {needed} is missing: {ADVICE_ARM64 if arm64 else ADVICE}")
+            raise UsageError(f"local-android: {needed} is missing: {ADVICE_ARM64 if counts else ADVICE}")
     classes = ANDROID / "target/harness-worker"
     classpath = os.pathsep.join(map(str, path))
     _compile(classes, classpath)
-    java = _arm64_java(emulated) if arm64 else ["java"]
+    java = _arm64_java(emulated, counts) if counts else ["java"]
     settings = ["-Xmx1g", f"-Djava.library.path={natives}", f"-Dnatives={natives}"]
     return [*java, *settings, "-cp", f"{classes}{os.pathsep}{classpath}", "AndroidWorker"]
 
@@ -61,10 +65,11 @@ def worker(job: str, results: str) -> str:
 
 def arm64_worker(job: str, results: str) -> str:
     """The script that runs a job under emulation."""
-    return f"exec {shlex.join([*command(arm64=True), job, results])}"
+    arguments = [*command(counts=f"{results}/instructions"), job, results]
+    return f"exec {shlex.join(arguments)}"
 
 
-def _arm64_java(folder: Path) -> list[str]:
+def _arm64_java(folder: Path, counts: str) -> list[str]:
     """An arm64 JVM as android_app/test --slow sets it up. The library picks its kernels by the cpuinfo it is shown."""
     environment = {
         "LD_LIBRARY_PATH": folder / "natives",
@@ -73,7 +78,8 @@ def _arm64_java(folder: Path) -> list[str]:
     }
     given = [word for name, value in environment.items() for word in ("-E", f"{name}={value}")]
     java = folder / "jre/usr/lib/jvm/java-17-openjdk-arm64/bin/java"
-    return ["qemu-aarch64", "-cpu", "cortex-a76", "-L", str(folder / "jre"), *given, str(java), "-Xint"]
+    emulator = ["qemu-aarch64", "-cpu", "cortex-a76", "-plugin", f"{folder}/instructions.so,out={counts}"]
+    return [*emulator, "-L", str(folder / "jre"), *given, str(java), "-Xint", f"-Dcounts={counts}"]
 
 
 def _app() -> Path:

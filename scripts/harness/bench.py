@@ -175,6 +175,7 @@ class Session:
                 ms=outcome.ms,
                 losses=outcome.losses,
                 peak_kib=outcome.peak_kib,
+                instructions=outcome.instructions,
                 before=before,
                 after=after,
                 discarded=discarded,

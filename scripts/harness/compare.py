@@ -2,7 +2,7 @@
 
 Steps of one job share its luck (clocks, caches, memory layout): the job's median is one observation. Jobs of one
 invocation took turns, so that those of a round are compared with each other; jobs of two runs are compared as two
-samples.
+samples. Where instructions are counted they take the place of times, which mean nothing under emulation.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from scripts.harness.log import Result, ResultFile
 
 RESAMPLES = 4000
 CONFIDENCE = 0.95
-#: With fewer observations an interval means nothing.
+#: With fewer observations an interval of times means nothing. Counts repeat within 0.1 %.
 LEAST_JOBS = 4
+LEAST_COUNTS = 1
 
 Verdict = Literal["PASS", "WARN", "FAIL"]
 
@@ -29,7 +30,8 @@ class Comparison:
     """One variant in both files.
 
     Attributes:
-        a, b: median milliseconds of a step.
+        a, b: median of a step.
+        unit: of a and b.
         ratio: b / a as estimated, with the interval low..high.
         paired: the jobs took turns.
         jobs: observations on each side.
@@ -39,6 +41,7 @@ class Comparison:
     key: str
     a: float
     b: float
+    unit: Literal["ms", "instructions"]
     ratio: float
     low: float
     high: float
@@ -83,8 +86,14 @@ def observations(results: list[Result], warmup: int) -> dict[tuple[str, int], fl
     return {(r.session, r.round): float(np.median([ms for repeat in r.ms for ms in repeat[warmup:]])) for r in results}
 
 
+def counts(results: list[Result]) -> dict[tuple[str, int], float]:
+    """Instructions of a step of each job, by session and round."""
+    return {(r.session, r.round): float(np.median(r.instructions)) for r in results}
+
+
 def _compare(key: str, a: list[Result], b: list[Result], warmup_a: int, warmup_b: int, threshold: float) -> Comparison:
-    x, y = observations(a, warmup_a), observations(b, warmup_b)
+    is_counted = all(r.instructions for r in (*a, *b))
+    x, y = (counts(a), counts(b)) if is_counted else (observations(a, warmup_a), observations(b, warmup_b))
     both = sorted(x.keys() & y.keys())
     paired = len(both) >= LEAST_JOBS
     if paired:
@@ -94,9 +103,11 @@ def _compare(key: str, a: list[Result], b: list[Result], warmup_a: int, warmup_b
     else:
         ratio, low, high = _interval(np.log(list(y.values())), np.log(list(x.values())))
         jobs = (len(x), len(y))
-    verdict, why = judge(ratio, low, high, threshold, min(jobs))
+    least = LEAST_COUNTS if is_counted else LEAST_JOBS
+    verdict, why = judge(ratio, low, high, threshold, min(jobs), least)
     middle_a, middle_b = (float(np.median(list(v.values()))) for v in (x, y))
-    return Comparison(key, middle_a, middle_b, ratio, low, high, paired, jobs, verdict, why)
+    unit: Literal["ms", "instructions"] = "instructions" if is_counted else "ms"
+    return Comparison(key, middle_a, middle_b, unit, ratio, low, high, paired, jobs, verdict, why)
 
 
 def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, float, float]:
@@ -111,10 +122,10 @@ def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, float, float]:
     return float(np.exp(estimate)), float(np.exp(edges[0])), float(np.exp(edges[1]))
 
 
-def judge(ratio: float, low: float, high: float, threshold: float, jobs: int) -> tuple[Verdict, str]:
+def judge(ratio: float, low: float, high: float, threshold: float, jobs: int, least: int) -> tuple[Verdict, str]:
     """FAIL: slower by more than the threshold, and surely slower. WARN: that cannot be ruled out. PASS: it can."""
-    if jobs < LEAST_JOBS:
-        return "WARN", f"{jobs} jobs are too few for an interval: raise rounds in the plan to {LEAST_JOBS} or more"
+    if jobs < least:
+        return "WARN", f"{jobs} jobs are too few for an interval: raise rounds in the plan to {least} or more"
     if ratio > 1 + threshold and low > 1:
         return "FAIL", f"slower by {ratio - 1:.1%}"
     if high > 1 + threshold:

@@ -93,6 +93,7 @@ class Result:
         runs: the accelerator that really ran.
         detail: what the runtime says about it.
         peak_kib: the most memory that the app's process held, as far as it was asked.
+        instructions: for each repeat those of the runtime in a step; empty where nobody counts.
         before, after: the device around the job.
         discarded: why it is no number; None for a good one.
     """
@@ -113,6 +114,7 @@ class Result:
     peak_kib: int | None
     before: Conditions
     after: Conditions
+    instructions: tuple[int, ...] = ()
     discarded: str | None = None
     type: Literal["result"] = "result"
 

@@ -27,6 +27,7 @@ class JobConditions:
     native_heap_bytes: int | None = None
     pss_kib: int | None = None
     available_bytes: int | None = None
+    instructions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Outcome:
         start: of the first repeat.
         ms, losses: [repeat][step].
         peak_kib: the most memory of the process that was seen.
+        instructions: of the runtime in a step, without the first, by repeat; empty where nobody counts.
         state: the trained state after the first repeat, by tensor.
     """
 
@@ -90,6 +92,7 @@ class Outcome:
     ms: tuple[tuple[float, ...], ...]
     losses: tuple[tuple[float, ...], ...]
     peak_kib: int | None
+    instructions: tuple[int, ...]
     state: dict[str, np.ndarray] = field(repr=False)
 
 
@@ -158,5 +161,16 @@ def _outcome(name: str, job: Job, records: list[Start | Step | End | None], stat
         by_repeat([s.millis for s in steps]),
         by_repeat([s.loss for s in steps]),
         max(memory, default=None),
+        _instructions(job, steps),
         state,
     )
+
+
+def _instructions(job: Job, steps: list[Step]) -> tuple[int, ...]:
+    """Between the first and the last step of each repeat, in which nothing but steps happens."""
+    counts = []
+    for repeat in range(job.repeats):
+        first, last = (steps[repeat * job.steps + i].conditions for i in (0, job.steps - 1))
+        if job.steps > 1 and first and last and first.instructions is not None and last.instructions is not None:
+            counts.append((last.instructions - first.instructions) // (job.steps - 1))
+    return tuple(counts) if len(counts) == job.repeats else ()

@@ -9,7 +9,7 @@ import jinja2
 from scripts.harness import plots
 from scripts.harness.device import THERMAL, Facts
 from scripts.harness.log import ResultFile
-from scripts.harness.tables import agreement_in_words, summarize
+from scripts.harness.tables import agreement_in_words, in_millions, summarize
 
 
 def render(file: ResultFile) -> str:
@@ -18,6 +18,7 @@ def render(file: ResultFile) -> str:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["in_words"] = agreement_in_words
+    environment.filters["in_millions"] = in_millions
     run, results = file.runs[0], file.results
     drawn = (
         [
@@ -29,10 +30,12 @@ def render(file: ResultFile) -> str:
         else []
     )
     conditions = [("before", run.conditions), *([("after", results[-1].after)] if results else [])]
+    rows = summarize(file)
     return environment.get_template("report.html").render(
         run=run,
         machine=_machine(run.facts),
-        rows=summarize(file),
+        rows=rows,
+        counted=any(row.instructions for row in rows),
         plots=drawn,
         conditions=conditions,
         thermal=THERMAL,

@@ -21,6 +21,7 @@ class Summary:
     Attributes:
         mad: median absolute deviation of the steps.
         spread: of the jobs' medians, largest over smallest.
+        instructions: of the runtime in a step, the median of the jobs; None where nobody counts.
         check: the last one; None when there was none.
     """
 
@@ -36,6 +37,7 @@ class Summary:
     mad: float
     spread: float
     peak_kib: int | None
+    instructions: int | None
     check: Checked | None
 
 
@@ -65,19 +67,26 @@ def summarize(file: ResultFile) -> list[Summary]:
                 mad=float(np.median(np.abs(steps - median))),
                 spread=float(max(jobs) / min(jobs)),
                 peak_kib=max((r.peak_kib for r in results if r.peak_kib is not None), default=None),
+                instructions=_median([n for r in results for n in r.instructions]),
                 check=file.checks.get(variant),
             )
         )
     return summaries
 
 
+def _median(counts: list[int]) -> int | None:
+    return int(np.median(counts)) if counts else None
+
+
 def results_table(file: ResultFile) -> Table:
     """What a run found."""
     facts = file.runs[0].facts
     table = Table(title=f"{facts.name} ({facts.model}), {file.runs[0].plan}")
-    for name in ("program", "runs on", "ms a step", "p5..p95", "MAD", "jobs", "memory", "numbers"):
+    summaries = summarize(file)
+    counted = ["instructions"] if any(s.instructions for s in summaries) else []
+    for name in ("program", "runs on", "ms a step", "p5..p95", "MAD", "jobs", "memory", *counted, "numbers"):
         table.add_column(name, justify="left" if name in ("program", "runs on", "numbers") else "right")
-    for s in summarize(file):
+    for s in summaries:
         table.add_row(
             f"{s.build}: {s.key}" if s.build else s.key,
             f"{s.runs}, {s.runtime}",
@@ -86,6 +95,7 @@ def results_table(file: ResultFile) -> Table:
             f"{s.mad / s.median:.1%}",
             str(s.jobs),
             "" if s.peak_kib is None else f"{s.peak_kib / 1024:.0f} MiB",
+            *([in_millions(s.instructions)] if counted else []),
             agreement_in_words(s.check),
         )
     return table
@@ -94,14 +104,13 @@ def results_table(file: ResultFile) -> Table:
 def comparison_table(found: list[Comparison], threshold: float) -> Table:
     """Verdicts."""
     table = Table(title=f"slower than before? threshold {threshold:.0%}")
-    for name in ("program", "before ms", "now ms", "ratio", "95 % interval", "jobs", "verdict", ""):
+    for name in ("program", "before", "now", "ratio", "95 % interval", "jobs", "verdict", ""):
         table.add_column(name, justify="left" if name in ("program", "verdict", "") else "right")
     for c in found:
         jobs = f"{c.jobs[0]} pairs" if c.paired else f"{c.jobs[0]} and {c.jobs[1]}"
         table.add_row(
             c.key,
-            f"{c.a:.3g}",
-            f"{c.b:.3g}",
+            *(in_millions(v) if c.unit == "instructions" else f"{v:.3g} ms" for v in (c.a, c.b)),
             f"{c.ratio:.3f}",
             f"{c.low:.3f}..{c.high:.3f}",
             jobs,
@@ -109,6 +118,11 @@ def comparison_table(found: list[Comparison], threshold: float) -> Table:
             c.why,
         )
     return table
+
+
+def in_millions(instructions: float | None) -> str:
+    """A count of instructions."""
+    return "" if instructions is None else f"{instructions / 1e6:.4g} M"
 
 
 def device_row(facts: Facts, now: Conditions) -> tuple[str, ...]:

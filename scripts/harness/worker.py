@@ -77,7 +77,8 @@ def _perform(job: Job, lines: Lines, state: Path) -> None:
                 began = time.perf_counter()
                 loss = session.train(batch.inputs, batch.target, job.learning_rate, batch.weight)
                 millis = (time.perf_counter() - began) * 1e3
-                extra = {"conditions": _conditions()} if step % CONDITIONS_EVERY == 0 else {}
+                is_told = step % CONDITIONS_EVERY == 0 or step == job.steps - 1
+                extra = {"conditions": _conditions()} if is_told else {}
                 lines.write("step", repeat=repeat, step=step, loss=loss, millis=millis, **extra)
             lines.write("end", repeat=repeat, conditions=_conditions())
             if repeat == 0:

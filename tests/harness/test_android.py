@@ -16,7 +16,7 @@ from scripts.harness import android_jvm
 from scripts.harness.adb import Adb
 from scripts.harness.hosts import open_device
 from scripts.harness.plan import Bench
-from tests.harness.conftest import phone_of, run, write_plan
+from tests.harness.conftest import ROUNDS, phone_of, run, write_plan
 from tests.harness.fake import FakeDevice
 
 APK = android_jvm.ANDROID / "app/target/pocketune-debug.apk"
@@ -73,7 +73,7 @@ def test_a_phone_with_the_real_app(make: Callable[[Path], Path], adb: Adb, fake:
 @pytest.mark.slow
 def test_the_library_of_phones_under_emulation(bench: Bench, tmp_path: Path) -> None:
     try:
-        android_jvm.command(arm64=True)
+        android_jvm.command(counts="unused")
     except UsageError as missing:
         pytest.skip(str(missing))
     allowed = ("BUSY", "SPACE", "MEMORY")
@@ -85,6 +85,12 @@ def test_the_library_of_phones_under_emulation(bench: Bench, tmp_path: Path) -> 
     (check,) = file.checks.values()
     assert check.ok
     assert check.losses == pytest.approx(check.host_losses, rel=1e-5)
+    counts = [n for result in file.results for n in result.instructions]
+    assert len(counts) == ROUNDS
+    # An instruction does eight floating-point operations at most; and the same ones run each time.
+    costs = bench.subjects[0].manifest.costs
+    assert min(counts) > sum(costs[name] for name in ("flops_forward", "flops_backward", "flops_update")) / 8
+    assert max(counts) < 1.02 * min(counts)
 
 
 def test_the_app_tells_what_it_does_not_run(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:

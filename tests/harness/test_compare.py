@@ -124,7 +124,25 @@ def test_jobs_of_two_runs_are_two_samples() -> None:
     ],
 )
 def test_judgement(ratio: float, low: float, high: float, jobs: int, expected: str) -> None:
-    assert judge(ratio, low, high, 0.05, jobs)[0] == expected
+    assert judge(ratio, low, high, 0.05, jobs, least=4)[0] == expected
+
+
+def test_counted_instructions_take_the_place_of_times() -> None:
+    """Under emulation a step may take longer for any reason; one job of each is enough for counts."""
+
+    def counted(instructions: int, slower: float) -> ResultFile:
+        file = file_of([slower * np.ones(STEPS)])
+        result = replace(file.results[0], instructions=(instructions, instructions + 2))
+        return replace(file, records=(file.runs[0], result))
+
+    before = counted(1_000_000, slower=3.0)
+    found = verdict((before, counted(1_080_000, slower=1.0)))
+    assert (found.verdict, found.unit, found.a, found.b) == ("FAIL", "instructions", 1_000_001, 1_080_001)
+    assert verdict((before, counted(1_020_000, slower=9.0))).verdict == "PASS"
+    (summary,) = summarize(before)
+    assert summary.instructions == 1_000_001
+    assert "1 M" in render(before)
+    assert "instructions" not in render(interleaved(0)[0])
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ def test_an_update_that_is_a_little_wrong_is_found(program: Path, tmp_path: Path
     data = random_batches(read_program(program).manifest, 4, 0)
     host, other = (reference(program, data, 4, rate) for rate in (0.01, 0.0105))
     start = Start(0, "r", "cpu", "cpu", None, None, conditions=None)  # type: ignore[arg-type]
-    same = agreement(Outcome(start, ((1.0,),), (host.losses,), None, host.trained), host, Tolerance())
-    wrong = agreement(Outcome(start, ((1.0,),), (other.losses,), None, other.trained), host, Tolerance())
+    same = agreement(Outcome(start, ((1.0,),), (host.losses,), None, (), host.trained), host, Tolerance())
+    wrong = agreement(Outcome(start, ((1.0,),), (other.losses,), None, (), other.trained), host, Tolerance())
     assert same.ok
     assert same.update_error == same.loss_error == 0
     assert not wrong.ok

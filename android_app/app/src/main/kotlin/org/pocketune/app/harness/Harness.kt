@@ -86,7 +86,7 @@ class Harness(
                     }
                     put("conditions", conditions())
                 }
-                trainer.fit(rows, plan).collect { log.event(repeat, it) }
+                trainer.fit(rows, plan).collect { log.event(repeat, it, last = job.steps - 1) }
                 log.write("end") {
                     put("repeat", repeat)
                     put("conditions", conditions())
@@ -96,13 +96,13 @@ class Harness(
         }
     }
 
-    private fun Lines.event(repeat: Int, event: TrainEvent) = when (event) {
+    private fun Lines.event(repeat: Int, event: TrainEvent, last: Int) = when (event) {
         is TrainEvent.Step -> write("step") {
             put("repeat", repeat)
             put("step", event.step)
             put("loss", event.loss)
             put("millis", event.millis)
-            if (event.step % CONDITIONS_EVERY == 0) put("conditions", conditions())
+            if (event.step % CONDITIONS_EVERY == 0 || event.step == last) put("conditions", conditions())
         }
         is TrainEvent.Diverged -> throw DivergedException("the loss of step ${event.step} is ${event.loss}")
         else -> Unit

@@ -28,8 +28,10 @@ import org.pocketune.trainer.RuntimeFactory
 open class PocketuneApp : Application() {
     private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
     private val events = Channel<Event>(Channel.UNLIMITED)
-    private val shown = MutableStateFlow(UiState())
     private var isFresh = true
+
+    /** The newest state; tests put there what is hard to come by. */
+    protected val shown = MutableStateFlow(UiState())
 
     /** What to show, always the newest. */
     val states: StateFlow<UiState> = shown.asStateFlow()

@@ -1,9 +1,11 @@
 package org.pocketune.app
 
+import android.view.View
 import android.view.ViewGroup
 import android.widget.TextView
 import java.io.File
 import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
@@ -14,6 +16,7 @@ import org.pocketune.app.core.UiState
 import org.pocketune.app.device.TrainingService
 import org.pocketune.app.ui.StrokePad
 import org.robolectric.RobolectricTestRunner
+import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
 
 /** A person whose handwriting nobody tuned anything on, from the touch of the finger to a model of their own. */
@@ -53,6 +56,25 @@ class PersonalizeTest {
         robot.tap(R.id.reset)
         robot.waitFor("reset") { it.comparison?.standing == Standing.RESET && !it.personal }
         assertEquals(original, answers(robot))
+    }
+
+    @Test fun `a disk that takes nothing is told of in words, and the words can be put away`() {
+        File(RuntimeEnvironment.getApplication().noBackupFilesDir, "model/personal.state.partial/in the way").mkdirs()
+        Robot().use { robot ->
+            robot.waitFor("the model") { it.model != null }
+            person.take(3 * 10).forEach { robot.teach(it.label, it.strokes) }
+            val original = answers(robot)
+            robot.show(Screen.PERSONALIZE)
+            robot.tap(R.id.personalize)
+            robot.waitFor("a training") { it.training != Training.Idle }
+            robot.waitFor("a problem") { it.problem != null && it.training == Training.Idle }
+            assertTrue(robot.activity.findViewById<View>(R.id.problem).isShown)
+            assertEquals(robot.activity.getString(R.string.problem_disk_full), robot.text(R.id.problem_text))
+            assertEquals(original, answers(robot))
+            robot.tap(R.id.problem_dismiss)
+            robot.waitFor("nothing wrong") { it.problem == null }
+            assertFalse(robot.activity.findViewById<View>(R.id.problem).isShown)
+        }
     }
 
     private fun personalizeThroughRotations(robot: Robot) {

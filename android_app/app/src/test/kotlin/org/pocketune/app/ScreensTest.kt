@@ -3,10 +3,12 @@ package org.pocketune.app
 import android.view.View
 import android.view.ViewGroup
 import android.widget.TextView
+import org.junit.Assert.assertEquals
 import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
 import org.pocketune.app.core.Event
+import org.pocketune.app.core.Problem
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Training
 import org.pocketune.app.ui.StrokePad
@@ -54,6 +56,20 @@ class ScreensTest {
         robot.waitFor("undone") { !it.personal }
         robot.recreate(looks[0].qualifiers, 1f)
         robot.photograph("undone-compare")
+    }
+
+    @Test fun `every problem is a sentence of its own that fits`() = Robot().use { robot ->
+        robot.waitFor("the model") { it.model != null }
+        for (look in looks) {
+            robot.recreate(look.qualifiers, look.fontScale)
+            val sentences = Problem.entries.map { problem ->
+                robot.app.pretend { it.copy(problem = problem) }
+                robot.settle()
+                check(robot, "problem-${problem.name.lowercase()}-${look.name}")
+                robot.text(R.id.problem_text)
+            }
+            assertEquals(Problem.entries.size, sentences.toSet().size)
+        }
     }
 
     private fun teach(robot: Robot) {

@@ -5,6 +5,8 @@ import java.io.FileOutputStream
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import java.nio.channels.FileChannel
+import kotlinx.coroutines.flow.update
+import org.pocketune.app.core.UiState
 import org.pocketune.runtime.tflite.TfliteRuntimeFactory
 import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFactory
@@ -13,6 +15,9 @@ import org.pocketune.trainer.TrainingRuntime
 /** The app with the real TFLite library, on this JVM; [recorder] writes down what it is given to learn. */
 class TestApp : PocketuneApp() {
     val recorder = Recorder()
+
+    /** As if the presenter had said so. */
+    fun pretend(change: (UiState) -> UiState) = shown.update(change)
 
     override val runtime: RuntimeFactory
         get() = RuntimeFactory { program -> recorder.Recorded(real.open(program), program) }

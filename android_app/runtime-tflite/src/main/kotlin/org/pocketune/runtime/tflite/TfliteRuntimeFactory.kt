@@ -46,7 +46,8 @@ class TfliteRuntimeFactory internal constructor(
 
     private fun onCpu(program: Program, fallback: String?): TrainingRuntime {
         val kernels = if (xnnpack) "XNNPACK" else "the library's own kernels"
-        val report = report(Accelerator.CPU, "$kernels, $threads threads", fallback)
+        val cores = if (threads == 1) "1 thread" else "$threads threads"
+        val report = report(Accelerator.CPU, "$kernels, $cores", fallback)
         return load(program, null, report)
     }
 

@@ -50,12 +50,16 @@ public final class AndroidWorker {
         return new JsonObject(facts);
     }
 
-    /** Memory of this process, and instructions where they are counted; the other conditions of a phone do not exist here. */
+    /** The most memory of this process so far, and instructions where they are counted; the other conditions of a phone do not exist here. */
     private static JsonObject conditions() {
         try {
-            long pages = Long.parseLong(Files.readString(Path.of("/proc/self/statm")).split(" ")[1]);
             Map<String, JsonElement> conditions = new HashMap<>();
-            conditions.put("pss_kib", JsonElementKt.JsonPrimitive(4 * pages));
+            for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+                if (line.startsWith("VmHWM:")) {
+                    long peak = Long.parseLong(line.replaceAll("[^0-9]", ""));
+                    conditions.put("peak_rss_kib", JsonElementKt.JsonPrimitive(peak));
+                }
+            }
             if (COUNTS != null) {
                 count();
                 long instructions = Long.parseLong(Files.readString(Path.of(COUNTS)).strip());

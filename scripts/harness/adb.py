@@ -12,6 +12,7 @@ from pathlib import Path
 
 from converter.errors import UsageError
 from scripts.harness.faults import Failed, Fault, Gone, OutOfSpace, Silent, Unauthorized, WrongDevice
+from scripts.harness.stop import rest
 from scripts.harness.transport import MARKER, SHELL_SECONDS, Reply, marked, run, unmarked
 
 #: A push may be slow, never endless: this and a second for each such amount.
@@ -131,7 +132,7 @@ class AdbTransport:
                     return
             except (Gone, Silent) as error:
                 fault = error
-            time.sleep(0.3)
+            rest(self.name, 0.3)
         raise fault
 
     def _reconnect(self) -> None:
@@ -141,6 +142,10 @@ class AdbTransport:
             self.adb.run("connect", self.name, device=self.name, seconds=10)
         else:
             self.adb.run("reconnect", "offline", device=self.name, seconds=10)
+
+    def _state(self) -> str | None:
+        """What adb's server says of it now; None when it is not connected at all."""
+        return next((d.state for d in self.adb.devices() if d.serial == self.name), None)
 
     def _move(self, verb: str, source: str, target: str, size: int) -> None:
         seconds = MOVE_SECONDS + size / MOVE_BYTES_A_SECOND
@@ -159,4 +164,10 @@ class AdbTransport:
         if meant is None:
             # Silence after a started command is a dropped connection; words that nobody knows are shown.
             meant = Gone if what.startswith("the connection") else Failed
+        if meant is Gone:
+            state = self._state()
+            if state == "unauthorized":
+                meant = Unauthorized
+            elif state is None:
+                what = "adb knows no such device"
         return meant(self.name, f"{what} (adb: {said or f'exit {code}, no word'})")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from converter.errors import NumericError, UsageError
-from scripts.harness.conditions import preflight
-from scripts.harness.device import Conditions, Device
+from converter.errors import NumericError, PocketuneError, UsageError
+from scripts.harness.conditions import preflight, spoiled
+from scripts.harness.device import Conditions, Device, Facts
 from scripts.harness.faults import Fault, Overheated, WrongNumbers
 from scripts.harness.hosts import ROOT
-from scripts.harness.log import Began, Checked, FaultLine, Log, Result, Run, finished
-from scripts.harness.plan import Bench, Plan, Subject, subject_of
+from scripts.harness.log import Began, Checked, FaultLine, Log, Result, Run, finished, lock
+from scripts.harness.plan import Bench, Plan, Subject, Variant, subject_of
 from scripts.harness.reference import agreement, reference
-from scripts.harness.runner import STOP, Runner, cool, grew_hot, new_id, now
+from scripts.harness.runner import Runner, cool, grew_hot, new_id, now
+from scripts.harness.stop import is_asked
 
 Say = Callable[[str], None]
 
@@ -46,33 +51,48 @@ def result_path(out: Path, device: str, build: str) -> Path:
     return out / (f"{safe}.{build}.jsonl" if build else f"{safe}.jsonl")
 
 
-def run_all(devices: list[Device], bench: Bench, options: Options, say: Say) -> dict[str, Fault | NumericError | None]:
+def run_all(devices: list[Device], bench: Bench, options: Options, say: Say) -> dict[str, list[PocketuneError]]:
     """Runs the plan on all devices at once; the end of one does not touch the others.
 
     Returns:
-        What ended each device's run; None for those that finished.
+        What went wrong on each device; nothing on those that finished.
 
     Raises:
-        UsageError: result files exist, or belong to another plan.
+        UsageError: result files exist, belong to another plan, or they or a device are in use by another run.
     """
 
-    def one(device: Device) -> Fault | NumericError | None:
-        with ExitStack() as stack:
-            logs = {b: stack.enter_context(log) for b, log in opened[device.name].items()}
-            return Session(device, bench, logs, options, say).run()
+    def one(device: Device) -> list[PocketuneError]:
+        try:
+            return Session(device, bench, opened[device.name], options, say).run()
+        except PocketuneError as error:
+            return [error]
+        except Exception as bug:  # The other devices go on.
+            say(traceback.format_exc())
+            return [Fault(device.name, f"a mistake in scripts/device itself: {bug!r}")]
 
-    opened = {d.name: _open_logs(d, bench, options) for d in devices}
-    with ThreadPoolExecutor(len(devices)) as pool:
+    with ExitStack() as stack, ThreadPoolExecutor(len(devices)) as pool:
+        opened = {}
+        for device in devices:
+            stack.enter_context(held(device))
+            opened[device.name] = {b: stack.enter_context(log) for b, log in _open_logs(device, bench, options)}
         return dict(zip(opened, pool.map(one, devices), strict=True))
 
 
-def _open_logs(device: Device, bench: Bench, options: Options) -> dict[str, Log]:
-    logs = {}
+def _open_logs(device: Device, bench: Bench, options: Options) -> Iterator[tuple[str, Log]]:
     for build in bench.plan.builds:
-        log = logs[build] = Log(result_path(options.out, device.name, build), options.resume)
+        log = Log(result_path(options.out, device.name, build), options.resume)
+        yield build, log
         if log.earlier is not None and log.earlier.runs[0].plan_hash != bench.hash:
-            raise UsageError(f"{log.path}: the plan or a program has changed since: give another --out")
-    return logs
+            raise UsageError(f"{log.path}: the plan, its data or a program has changed since: give another --out")
+
+
+@contextmanager
+def held(device: Device) -> Iterator[None]:
+    """The device for this process alone: two runs would end each other's jobs. Raises UsageError."""
+    safe = result_path(Path(), device.name, "").stem
+    with Path(tempfile.gettempdir(), f"pocketune-{os.getuid()}-{safe}.lock").open("w") as stream:
+        lock(stream, f"{device.name}: another scripts/device is at work there: let it end")
+        yield
 
 
 class Session:
@@ -84,33 +104,38 @@ class Session:
         earlier = [r for log in logs.values() if log.earlier for r in log.earlier.records]
         self.done = finished(earlier)
         self.checked = {r.variant for r in earlier if isinstance(r, Checked) and r.ok}
+        #: What cannot be measured here, and why.
+        self.failed: dict[Variant, Fault | NumericError] = {}
         self.start = Conditions()
 
-    def run(self) -> Fault | NumericError | None:
-        """All that is still to do. Returns the fault that ended it; it stands in the result files too."""
+    def run(self) -> list[PocketuneError]:
+        """All that is still to do.
+
+        Returns:
+            The faults of single variants, and last of all the one that ended the run; the result files hold them too.
+        """
         faults = 0
         while True:
             try:
                 self._begin()
                 self._work()
-                return None
-            except NumericError as error:
-                return error
+                return [*self.failed.values()]
             except Fault as fault:
                 self._note(fault)
                 faults += 1
-                if not fault.recoverable or faults > self.options.retries or STOP.is_set():
-                    return fault
+                if not fault.recoverable or faults > self.options.retries or is_asked():
+                    return [*self.failed.values(), fault]
                 self.say(f"{fault.problem}: connecting again ({faults} of {self.options.retries})")
             try:
                 self.device.recover()
             except Fault as fault:
                 self._note(fault)
-                return fault
+                return [*self.failed.values(), fault]
 
     def _begin(self) -> None:
         self.device.prepare()
         facts, self.start = self.device.facts(), self.device.conditions()
+        self._expect_the_same(facts)
         allowed = tuple(preflight(facts, self.start, self.options.allowed))
         commit, dirty = _commit()
         for build, log in self.logs.items():
@@ -123,22 +148,47 @@ class Session:
                     facts=facts,
                     conditions=self.start,
                     allowed=allowed,
-                    warmup=self.bench.plan.warmup,
+                    setup=self.bench.setup,
                     commit=commit,
                     dirty=dirty,
                     time=now(),
                 )
             )
 
+    def _expect_the_same(self, facts: Facts) -> None:
+        """Raises UsageError when the earlier results of a file are another device's, or another app's."""
+        for log in self.logs.values():
+            was = log.earlier.runs[-1].facts if log.earlier else facts
+            for name in ("model", "fingerprint", "app"):
+                if getattr(was, name) != getattr(facts, name):
+                    change = f"{name} was {getattr(was, name)} and is {getattr(facts, name)}"
+                    raise UsageError(f"{log.path}: {self.device.name} has changed since ({change}): give another --out")
+
     def _work(self) -> None:
         for subject in self.bench.subjects:
-            if subject.variant not in self.checked:
-                self._check(subject)
+            if subject.variant not in self.checked and subject.variant not in self.failed:
+                with self._failing(subject):
+                    self._check(subject)
         order = [(r, s) for r, s in self.bench.order() if (s.variant, r) not in self.done]
         for number, (round, subject) in enumerate(order, 1):
-            median = self._measure(subject, round)
-            build = f" {subject.variant.build}" if subject.variant.build else ""
-            self.say(f"{number}/{len(order)} {subject.variant.key}{build}: {median:.2f} ms a step")
+            if subject.variant in self.failed:
+                continue
+            with self._failing(subject):
+                middle = self._measure(subject, round)
+                build = f" {subject.variant.build}" if subject.variant.build else ""
+                self.say(f"{number}/{len(order)} {subject.variant.key}{build}: {middle:.2f} ms a step")
+
+    @contextmanager
+    def _failing(self, subject: Subject) -> Iterator[None]:
+        """A variant that fails is left out of the rest of the run, and the others go on."""
+        try:
+            yield
+        except (Fault, NumericError) as error:
+            if isinstance(error, Fault) and not error.of_variant:
+                raise
+            self.failed[subject.variant] = error
+            self._note(error, subject.variant)
+            self.say(f"{error}\n{subject.variant.key} is left out; the rest goes on")
 
     def _check(self, subject: Subject) -> None:
         """Correctness before speed. Raises WrongNumbers."""
@@ -154,12 +204,13 @@ class Session:
         plan, log = self.bench.plan, self.logs[subject.variant.build]
         for attempt in range(plan.cooling.tries):
             before = cool(self.device, self.start, plan.cooling, self.options.allowed)
+            spoiled(self.device.facts(), before, self.options.allowed)
             id = new_id(subject, round, attempt)
             log.write(Began(id, subject.variant, round, attempt, now()))
             started = time.monotonic()
             outcome = self.runner.run(subject, id, plan.steps, plan.repeats)
             seconds, after = time.monotonic() - started, self.device.conditions()
-            discarded = None if "THERMAL" in self.options.allowed else grew_hot(before, after)
+            discarded = None if "THERMAL" in self.options.allowed else grew_hot(before, outcome.thermal, after)
             result = Result(
                 id=id,
                 session=self.options.session,
@@ -183,15 +234,15 @@ class Session:
             log.write(result)
             if discarded is None:
                 self.done.add((subject.variant, round))
-                counted = sorted(ms for repeat in outcome.ms for ms in repeat[plan.warmup :])
-                return counted[len(counted) // 2]
+                return median(result.timed(plan.warmup))
             self.say(f"{subject.variant.key}: {discarded}, once more")
         raise Overheated(self.device.name, f"{discarded} in each of {plan.cooling.tries} runs")
 
-    def _note(self, fault: Fault) -> None:
-        for log in self.logs.values():
-            if log.path.stat().st_size:
-                log.write(FaultLine(fault.kind, str(fault), now()))
+    def _note(self, error: Fault | NumericError, variant: Variant | None = None) -> None:
+        kind = error.kind if isinstance(error, Fault) else "diverged"
+        for build, log in self.logs.items():
+            if log.path.stat().st_size and (variant is None or variant.build == build):
+                log.write(FaultLine(kind, str(error), now(), variant))
 
 
 def check(runner: Runner, subject: Subject) -> Checked:
@@ -224,9 +275,10 @@ def check_program(device: Device, program: Path, plan: Plan, allowed: tuple[str,
     """
     subject = subject_of(program, plan.accelerators[0], plan.threads[0])
     bench = Bench(program.stem, Path(), plan, (subject,))
-    device.prepare()
-    preflight(device.facts(), device.conditions(), allowed)
-    return check(Runner(device, bench, say), subject)
+    with held(device):
+        device.prepare()
+        preflight(device.facts(), device.conditions(), allowed)
+        return check(Runner(device, bench, say), subject)
 
 
 def describe(checked: Checked) -> str:
@@ -239,7 +291,10 @@ def _commit() -> tuple[str | None, bool | None]:
     """Commit of this checkout, and whether files differ from it."""
 
     def git(*arguments: str) -> str | None:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        except OSError:
+            return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     status = git("status", "--porcelain")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -19,12 +17,13 @@ from converter.files import write_atomically
 from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, check_program, describe, result_path, run_all
 from scripts.harness.compare import compare as compare_files
+from scripts.harness.compare import differences
 from scripts.harness.conditions import NAMES, check_names, concerns
 from scripts.harness.faults import Fault
 from scripts.harness.hosts import local, open_device, open_devices
 from scripts.harness.log import read_results
-from scripts.harness.plan import Plan, read_plan
-from scripts.harness.runner import STOP
+from scripts.harness.plan import Plan, check_plan, read_plan
+from scripts.harness.stop import is_asked, listen
 from scripts.harness.tables import comparison_table, device_row, results_table
 
 app = typer.Typer(
@@ -81,18 +80,27 @@ def check(
 ) -> None:
     """Trains a program on a device and on this machine on the same data, and compares losses and every tensor."""
     check_names(allow or [])
+    listen()
     plan = Plan(
         programs=(str(program),),
         accelerators=(accelerator,),
         threads=(threads,),
         check_steps=steps,
-        steps=steps,
+        steps=max(steps, 2),
+        warmup=0,
         learning_rate=learning_rate,
         data=None if data is None else str(data),
     )
-    wrong = []
+    check_plan(plan, "--")
+    problems: list[PocketuneError] = []
     for device in open_devices(on or [], adb, apk):
-        found = check_program(device, program, plan, tuple(allow or []), _err.print)
+        try:
+            found = check_program(device, program, plan, tuple(allow or []), _err.print)
+        except (Fault, NumericError) as error:
+            problems.append(error)
+            if is_asked():
+                break
+            continue
         _out.print(f"{device.name}: {describe(found)}")
         table = Table()
         for name in ("step", "loss there", "loss here"):
@@ -101,9 +109,8 @@ def check(
             table.add_row(str(step), f"{there:.6f}", f"{here:.6f}")
         _out.print(table)
         if not found.ok:
-            wrong.append(device.name)
-    if wrong:
-        raise NumericError(f"{', '.join(wrong)}: the numbers are not those of the host")
+            problems.append(NumericError(f"{device.name}: the numbers are not those of the host"))
+    _end(problems)
 
 
 @app.command()
@@ -121,6 +128,7 @@ def bench(
 ) -> None:
     """Runs a plan: first checks the numbers, then times the steps; several devices at once."""
     check_names(allow or [])
+    listen()
     found, devices = read_plan(plan), open_devices(on or [], adb, apk)
     options = Options(out, secrets.token_hex(4), resume, tuple(allow or []), retries)
     ended = run_all(devices, found, options, _err.print)
@@ -130,7 +138,11 @@ def bench(
             if path.stat().st_size and (file := read_results(path)).results:
                 _out.print(results_table(file))
                 _err.print(f"{path}: {len(file.results)} results. Next: scripts/device report {path}")
-    problems = [error for error in ended.values() if error is not None]
+    _end([error for errors in ended.values() for error in errors])
+
+
+def _end(problems: list[PocketuneError]) -> None:
+    """Tells all of them; the exit status is that of the worst."""
     for error in problems:
         _err.print(f"error: {error}")
     if problems:
@@ -143,9 +155,12 @@ def compare(
     after: Annotated[Path, typer.Argument(help="The one to judge, of the same device.")],
     threshold: Annotated[float, typer.Option(min=0.0, help="The slowdown that matters.")] = 0.05,
 ) -> None:
-    """Is the second run slower than the first? PASS, WARN or FAIL for each variant; exit status 4 on FAIL."""
-    found = compare_files(read_results(before), read_results(after), threshold)
+    """Is the second run slower than the first? PASS, WARN or FAIL for each variant; exit status 4 on FAIL, else 0."""
+    a, b = read_results(before), read_results(after)
+    found = compare_files(a, b, threshold)
     _out.print(comparison_table(found, threshold))
+    for difference in differences(a, b):
+        _err.print(f"not the same: {difference}")
     if slower := [c.key for c in found if c.verdict == "FAIL"]:
         raise NumericError(f"slower than before: {'; '.join(slower)}")
 
@@ -173,15 +188,8 @@ def clean(on: On = None, adb: AdbPath = None) -> None:
         _err.print(f"{device.name}: clean")
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    """The first Ctrl-C stops the jobs in order, the second at once."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    STOP.set()
-
-
 def main() -> None:
     """Runs a command; the exit status is that of the error (converter.errors)."""
-    signal.signal(signal.SIGINT, _stop)
     try:
         app(standalone_mode=True)
     except PocketuneError as error:

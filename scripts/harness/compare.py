@@ -2,13 +2,14 @@
 
 Steps of one job share its luck (clocks, caches, memory layout): the job's median is one observation. Jobs of one
 invocation took turns, so that those of a round are compared with each other; jobs of two runs are compared as two
-samples. Where instructions are counted they take the place of times, which mean nothing under emulation.
+samples, and what changed between the runs (heat, other work) is not in the interval. Where instructions are counted
+they take the place of times, which mean nothing under emulation.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from scripts.harness.log import Result, ResultFile
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 #: With fewer observations an interval of times means nothing. Counts repeat within 0.1 %.
-LEAST_JOBS = 4
+LEAST_JOBS = 6
 LEAST_COUNTS = 1
 
 Verdict = Literal["PASS", "WARN", "FAIL"]
@@ -27,24 +28,24 @@ Verdict = Literal["PASS", "WARN", "FAIL"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One variant in both files.
+    """One variant in both files, or in one of them.
 
     Attributes:
-        a, b: median of a step.
+        a, b: median of a step; None where the file has no good result.
         unit: of a and b.
-        ratio: b / a as estimated, with the interval low..high.
+        ratio: b / a as estimated; None where one is missing.
+        interval: of the ratio.
         paired: the jobs took turns.
         jobs: observations on each side.
         why: the verdict in words.
     """
 
     key: str
-    a: float
-    b: float
+    a: float | None
+    b: float | None
     unit: Literal["ms", "instructions"]
-    ratio: float
-    low: float
-    high: float
+    ratio: float | None
+    interval: tuple[float, float] | None
     paired: bool
     jobs: tuple[int, int]
     verdict: Verdict
@@ -52,10 +53,12 @@ class Comparison:
 
 
 def compare(a: ResultFile, b: ResultFile, threshold: float) -> list[Comparison]:
-    """Compares the variants that both files have; a threshold of 0.05 means that a slowdown of 5 % matters.
+    """Compares variant by variant; a threshold of 0.05 means that a slowdown of 5 % matters.
+
+    What only one file has is a WARN.
 
     Raises:
-        UsageError: there are none, or the files are of different devices.
+        UsageError: there is no variant in common, or the files are of different devices or setups.
     """
     ours, theirs = (f.runs[0].facts for f in (a, b))
     if (ours.kind, ours.model, ours.name) != (theirs.kind, theirs.model, theirs.name):
@@ -63,11 +66,38 @@ def compare(a: ResultFile, b: ResultFile, threshold: float) -> list[Comparison]:
             f"{a.path} is of {ours.name} ({ours.model}) and {b.path} of {theirs.name} ({theirs.model}): "
             f"numbers of two devices say nothing about a build"
         )
+    setup, other = (asdict(f.runs[0].setup) for f in (a, b))
+    if differing := [f"{name} {setup[name]} and {other[name]}" for name in setup if setup[name] != other[name]]:
+        raise UsageError(f"{a.path} and {b.path} did not train alike: {', '.join(differing)}")
     before, after = _by_key(a), _by_key(b)
-    keys = [key for key in before if key in after]
-    if not keys:
+    if not before.keys() & after.keys():
         raise UsageError(f"{a.path} and {b.path} have no variant in common")
-    return [_compare(key, before[key], after[key], _warmup(a), _warmup(b), threshold) for key in keys]
+    found = []
+    for key in [*before, *(key for key in after if key not in before)]:
+        if key in before and key in after:
+            found.append(_compare(key, before[key], after[key], a.warmup, threshold, ours.is_emulator))
+        else:
+            found.append(_missing(key, before.get(key), after.get(key), a if key in after else b))
+    return found
+
+
+def differences(a: ResultFile, b: ResultFile) -> list[str]:
+    """What else is not the same in two runs, in words: it may explain a difference."""
+    first, second = a.runs[0], b.runs[0]
+    pairs = {
+        "system": (first.facts.fingerprint, second.facts.fingerprint),
+        "app": tuple(app and app[:12] for app in (first.facts.app, second.facts.app)),
+        "runtime": tuple(", ".join(sorted({r.runtime for r in f.results})) for f in (a, b)),
+        "accepted conditions": tuple(", ".join(f.allowed) or "none" for f in (a, b)),
+    }
+    return [f"{name}: {x} before, {y} now" for name, (x, y) in pairs.items() if x != y]
+
+
+def _missing(key: str, a: list[Result] | None, b: list[Result] | None, without: ResultFile) -> Comparison:
+    fault = next((f.kind for f in reversed(without.faults)), None)
+    why = f"no result {'now' if b is None else 'before'}{f', the last fault is {fault!r}' if fault else ''}"
+    values = [None if r is None else float(np.median(list(observations(r, without.warmup).values()))) for r in (a, b)]
+    return Comparison(key, values[0], values[1], "ms", None, None, False, (len(a or ()), len(b or ())), "WARN", why)
 
 
 def _by_key(file: ResultFile) -> dict[str, list[Result]]:
@@ -77,13 +107,9 @@ def _by_key(file: ResultFile) -> dict[str, list[Result]]:
     return found
 
 
-def _warmup(file: ResultFile) -> int:
-    return file.runs[0].warmup
-
-
 def observations(results: list[Result], warmup: int) -> dict[tuple[str, int], float]:
     """Median milliseconds of a step of each job, by session and round."""
-    return {(r.session, r.round): float(np.median([ms for repeat in r.ms for ms in repeat[warmup:]])) for r in results}
+    return {(r.session, r.round): float(np.median(r.timed(warmup))) for r in results}
 
 
 def counts(results: list[Result]) -> dict[tuple[str, int], float]:
@@ -91,26 +117,30 @@ def counts(results: list[Result]) -> dict[tuple[str, int], float]:
     return {(r.session, r.round): float(np.median(r.instructions)) for r in results}
 
 
-def _compare(key: str, a: list[Result], b: list[Result], warmup_a: int, warmup_b: int, threshold: float) -> Comparison:
+def _compare(
+    key: str, a: list[Result], b: list[Result], warmup: int, threshold: float, is_emulator: bool
+) -> Comparison:
     is_counted = all(r.instructions for r in (*a, *b))
-    x, y = (counts(a), counts(b)) if is_counted else (observations(a, warmup_a), observations(b, warmup_b))
+    x, y = (counts(a), counts(b)) if is_counted else (observations(a, warmup), observations(b, warmup))
     both = sorted(x.keys() & y.keys())
     paired = len(both) >= LEAST_JOBS
     if paired:
         logs = np.log([y[k] / x[k] for k in both])
-        ratio, low, high = _interval(logs, np.zeros(1))
+        ratio, interval = _interval(logs, np.zeros(1))
         jobs = (len(both), len(both))
     else:
-        ratio, low, high = _interval(np.log(list(y.values())), np.log(list(x.values())))
+        ratio, interval = _interval(np.log(list(y.values())), np.log(list(x.values())))
         jobs = (len(x), len(y))
     least = LEAST_COUNTS if is_counted else LEAST_JOBS
-    verdict, why = judge(ratio, low, high, threshold, min(jobs), least)
+    verdict, why = judge(ratio, *interval, threshold, min(jobs), least)
+    if is_emulator and not is_counted:
+        verdict, why = "WARN", "times of an emulated processor say nothing"
     middle_a, middle_b = (float(np.median(list(v.values()))) for v in (x, y))
     unit: Literal["ms", "instructions"] = "instructions" if is_counted else "ms"
-    return Comparison(key, middle_a, middle_b, unit, ratio, low, high, paired, jobs, verdict, why)
+    return Comparison(key, middle_a, middle_b, unit, ratio, interval, paired, jobs, verdict, why)
 
 
-def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, float, float]:
+def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, tuple[float, float]]:
     """exp of median(b) − median(a), and its bootstrap interval. Seeded: the same files give the same verdict."""
     rng = np.random.default_rng(0)
 
@@ -119,7 +149,7 @@ def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, float, float]:
 
     edges = np.quantile(resampled(b) - resampled(a), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     estimate = np.median(b) - np.median(a)
-    return float(np.exp(estimate)), float(np.exp(edges[0])), float(np.exp(edges[1]))
+    return float(np.exp(estimate)), (float(np.exp(edges[0])), float(np.exp(edges[1])))
 
 
 def judge(ratio: float, low: float, high: float, threshold: float, jobs: int, least: int) -> tuple[Verdict, str]:

@@ -23,6 +23,8 @@ ASK = (
     "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq 2>/dev/null | sed 's/^/khz /'; "
     "sed -n 's/^cpu MHz[^0-9]*/mhz /p' /proc/cpuinfo"
 )
+#: When a process began, in clock ticks since the boot.
+BORN = "awk '{{print $22}}' /proc/{}/stat"
 ASK_FACTS = (
     "uname -m; getconf _NPROCESSORS_ONLN; cat /proc/meminfo; "
     "cat /proc/device-tree/model 2>/dev/null | tr -d '\\0' | sed 's/^/model /'; "
@@ -36,7 +38,7 @@ class Computer:
 
     Attributes:
         worker: the script that runs a job, made from the paths of the job file and the folder of results there.
-        is_emulated: the processor is not that of this machine.
+        emulates: another processor that the worker runs on; None for the machine's own.
     """
 
     poll_seconds = 0.05
@@ -47,10 +49,10 @@ class Computer:
         kind: Kind,
         folder: str,
         worker: Callable[[str, str], str],
-        is_emulated: bool = False,
+        emulates: str | None = None,
     ) -> None:
         self.transport, self.kind, self.folder, self.worker = transport, kind, folder, worker
-        self.is_emulated = is_emulated
+        self.emulates = emulates
         self.name = transport.name
         self._facts: Facts | None = None
         self._pid: int | None = None
@@ -59,7 +61,9 @@ class Computer:
         """See Device."""
         if self._facts is None:
             facts = parse_facts(self.kind, self.name, self.transport.shell(ASK_FACTS).out)
-            self._facts = replace(facts, is_emulator=self.is_emulated)
+            if self.emulates:
+                facts = replace(facts, is_emulator=True, abis=("aarch64",), model=f"{self.emulates} on {facts.model}")
+            self._facts = facts
         return self._facts
 
     def conditions(self) -> Conditions:
@@ -84,7 +88,7 @@ class Computer:
         # A session of its own: stopping it reaches all that it starts, and nothing else.
         words = f"{self.folder}/words"
         script = f"setsid sh -c {shlex.quote(self.worker(path, self._results))} </dev/null >{words} 2>&1 &"
-        out = must(self.transport, f"{script}\necho $!").split()
+        out = must(self.transport, f"{script}\necho $! $({BORN.format('$!')}) > {self._worker}\necho $!").split()
         if not out or not out[-1].isdigit():
             raise Failed(self.name, f"the worker did not start: {' '.join(out)!r}")
         self._pid = int(out[-1])
@@ -106,9 +110,13 @@ class Computer:
 
     def stop(self) -> None:
         """See Device."""
-        if self._pid is not None:
-            self.transport.shell(f"kill -s KILL -- -{self._pid} 2>/dev/null")
-            self._pid = None
+        # Also the worker of a harness that was killed; its number may be another process's by now.
+        script = (
+            f"read pid born 2>/dev/null < {self._worker} || exit 0; rm -f {self._worker}; "
+            f'test "$({BORN.format("$pid")})" = "$born" && kill -s KILL -- -$pid'
+        )
+        self.transport.shell(f"({script}) 2>/dev/null")
+        self._pid = None
 
     def forget(self, job: Job) -> None:
         """See Device."""
@@ -127,6 +135,10 @@ class Computer:
         """See Device."""
         self.stop()
         self.transport.shell(f"rm -rf {self.folder}")
+
+    @property
+    def _worker(self) -> str:
+        return f"{self.folder}/worker"
 
     @property
     def _results(self) -> str:

@@ -68,6 +68,13 @@ def check_names(allowed: Collection[str]) -> None:
             raise UsageError(f"--allow {name}: the conditions are {', '.join(NAMES)}.{nearest(name, NAMES)}")
 
 
+def spoiled(facts: Facts, now: Conditions, allowed: Collection[str]) -> None:
+    """What may have come up since the run began and does not go away by itself. Raises NotReady."""
+    later = [c for c in concerns(facts, now) if c.name in ("BATTERY", "LOW_POWER") and c.name not in allowed]
+    if later:
+        raise NotReady(facts.name, "; ".join(f"{c.sentence} ({c.name})" for c in later))
+
+
 def preflight(facts: Facts, now: Conditions, allowed: Collection[str]) -> list[str]:
     """Names of the conditions that hold and are allowed.
 
@@ -76,9 +83,10 @@ def preflight(facts: Facts, now: Conditions, allowed: Collection[str]) -> list[s
         NotReady: a condition holds that is not allowed; all of them are named.
     """
     if facts.kind == "adb":
-        if not set(facts.abis) & set(ABIS):
-            has = ", ".join(facts.abis) or "unknown"
-            raise WrongDevice(facts.name, f"its processor runs {has}, and the app has {', '.join(ABIS)}")
+        if facts.abis and not set(facts.abis) & set(ABIS):
+            raise WrongDevice(
+                facts.name, f"its processor runs {', '.join(facts.abis)}, and the app has {', '.join(ABIS)}"
+            )
         if facts.sdk is not None and facts.sdk < LEAST_SDK:
             raise WrongDevice(facts.name, f"it has Android API {facts.sdk}, and the app needs {LEAST_SDK}")
     found = concerns(facts, now)

@@ -24,6 +24,7 @@ class Facts:
         fingerprint: the system's build.
         sdk: Android's API level.
         abis: what its processor runs, best first.
+        app: SHA-256 of the installed app; None where no app runs the jobs.
     """
 
     kind: Kind
@@ -37,6 +38,7 @@ class Facts:
     cores: int | None = None
     memory_bytes: int | None = None
     is_emulator: bool = False
+    app: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,13 @@ class Fault(DeviceError):
         kind: its name in result files.
         advice: what a person can do, a sentence.
         recoverable: worth another try without a person.
+        of_variant: says nothing about the device's other work, which goes on.
     """
 
     kind: ClassVar[str] = "fault"
     advice: ClassVar[str] = ""
     recoverable: ClassVar[bool] = False
+    of_variant: ClassVar[bool] = False
 
     def __init__(self, device: str, problem: str) -> None:
         super().__init__(f"{device}: {problem}. {self.advice}".rstrip())
@@ -68,7 +70,8 @@ class Killed(Fault):
     """The job's process ended before the job did."""
 
     kind = "killed"
-    advice = "Close other apps or take a smaller batch, then run again with --resume."
+    advice = "Close other apps and run again with --resume; if it stays so, a program of a smaller batch may fit."
+    of_variant = True
 
 
 class Stalled(Fault):
@@ -76,6 +79,7 @@ class Stalled(Fault):
 
     kind = "stalled"
     advice = "Look at the device's screen; raise stall_seconds in the plan if a step may take so long; then --resume."
+    of_variant = True
 
 
 class Failed(Fault):
@@ -83,6 +87,7 @@ class Failed(Fault):
 
     kind = "failed"
     advice = "Mend what it says, then run again with --resume."
+    of_variant = True
 
 
 class NotReady(Fault):
@@ -117,7 +122,8 @@ class Fallback(Fault):
     """Another accelerator ran than the one that was asked for: such a number would be a lie."""
 
     kind = "fallback"
-    advice = "Take that accelerator out of the plan, or build the program for it."
+    advice = "Build the program for that accelerator, or take it out of the plan and give another --out."
+    of_variant = True
 
 
 class WrongNumbers(Fault):
@@ -126,6 +132,7 @@ class WrongNumbers(Fault):
     kind = "wrong-numbers"
     advice = "Look at `scripts/device check`; a program for that device's runtime needs the right --target."
     exit_code = 4
+    of_variant = True
 
 
 class Interrupted(Fault):

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from converter.errors import UsageError
+from converter.errors import UsageError, nearest
 from scripts.harness import android_jvm
 from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.computer import Computer
@@ -17,6 +17,7 @@ from scripts.harness.device import Device
 from scripts.harness.phone import Phone
 from scripts.harness.transport import LocalTransport, SshTransport
 
+HOSTS = ("local", "local-android", "local-android:arm64", "ssh:")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -37,17 +38,27 @@ def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[De
 
 
 def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> Device:
-    """The device of this name; nothing is asked of it yet."""
+    """The device of this name; nothing is asked of it yet. Raises UsageError for a name that is a slip."""
     if name == "local":
         return local()
     if name == "local-android":
+        # It tells at once when it has not been built.
+        android_jvm.command()
         return Computer(LocalTransport(name), "local-android", folder_of(name), android_jvm.worker)
     if name == "local-android:arm64":
+        android_jvm.command(counts="unused")
         worker = android_jvm.arm64_worker
-        return Computer(LocalTransport(name), "local-android", folder_of(name), worker, is_emulated=True)
+        return Computer(LocalTransport(name), "local-android", folder_of(name), worker, emulates="Cortex-A76 (qemu)")
     if name.startswith("ssh:"):
         return ssh(name)
-    return Phone(AdbTransport(Adb(adb_binary(adb)), name), apk)
+    if apk is not None and not apk.is_file():
+        raise UsageError(f"--apk: there is no file {apk}: scripts/build_apk makes it")
+    client = Adb(adb_binary(adb))
+    if near := nearest(name, HOSTS):
+        connected = [d.serial for d in client.devices()]
+        if name not in connected:
+            raise UsageError(f"--on {name}: no such device; connected are: {', '.join(connected) or 'none'}.{near}")
+    return Phone(AdbTransport(client, name), apk)
 
 
 def only_phone(adb: Adb) -> str:

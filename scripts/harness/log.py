@@ -5,18 +5,20 @@ A job has two lines: `began` before it starts and `result` or `fault` after it. 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from converter.errors import UsageError
 from converter.records import decode
 from scripts.harness.device import Conditions, Facts
-from scripts.harness.plan import Variant
+from scripts.harness.plan import Setup, Variant
 
 FORMAT: Literal["pocketune-bench/1"] = "pocketune-bench/1"
 
@@ -30,6 +32,7 @@ class Run:
         commit: of Pocketune's own checkout; None outside of git.
         dirty: files differ from the commit.
         allowed: conditions that hold and that the person accepts.
+        setup: how its jobs train.
     """
 
     session: str
@@ -39,7 +42,7 @@ class Run:
     facts: Facts
     conditions: Conditions
     allowed: tuple[str, ...]
-    warmup: int
+    setup: Setup
     commit: str | None
     dirty: bool | None
     time: str
@@ -118,14 +121,19 @@ class Result:
     discarded: str | None = None
     type: Literal["result"] = "result"
 
+    def timed(self, warmup: int) -> list[float]:
+        """Milliseconds of the steps that count."""
+        return [ms for repeat in self.ms for ms in repeat[warmup:]]
+
 
 @dataclass(frozen=True)
 class FaultLine:
-    """The run on this device was interrupted, by a fault of that kind (scripts/harness/faults.py)."""
+    """A fault of that kind (scripts/harness/faults.py): of one variant, or the end of the run on this device."""
 
     kind: str
     message: str
     time: str
+    variant: Variant | None = None
     type: Literal["fault"] = "fault"
 
 
@@ -144,6 +152,16 @@ class ResultFile:
     def runs(self) -> list[Run]:
         """The runs, at least one."""
         return [r for r in self.records if isinstance(r, Run)]
+
+    @property
+    def warmup(self) -> int:
+        """Steps at the beginning of each training that do not count."""
+        return self.runs[0].setup.warmup
+
+    @property
+    def allowed(self) -> list[str]:
+        """What held in any of the runs and was accepted."""
+        return sorted({name for run in self.runs for name in run.allowed})
 
     @property
     def results(self) -> list[Result]:
@@ -178,8 +196,15 @@ def read_results(path: Path) -> ResultFile:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     records = tuple(_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1))
-    if not records or not isinstance(records[0], Run):
+    if not lines:
+        raise UsageError(f"{path}: there is no result in it yet")
+    if not isinstance(records[0], Run):
         raise UsageError(f"{path}: this is no result file of scripts/device: its first line is no run")
+    setup = records[0].setup
+    for number, record in enumerate(records, 1):
+        if isinstance(record, Result) and (len(record.ms), len(record.ms[0])) != (setup.repeats, setup.steps):
+            found = f"{len(record.ms)} × {len(record.ms[0])}"
+            raise UsageError(f"{path}:{number}: {found} steps, and the run has {setup.repeats} × {setup.steps}")
     return ResultFile(path, records)
 
 
@@ -192,28 +217,44 @@ def _record(line: bytes, where: str) -> Record:
     if kind is None:
         raise UsageError(f"{where}: no record of a known type ({', '.join(KINDS)})")
     record: Record = decode(kind, data, where)
+    if isinstance(record, Result):
+        _check_numbers(record, where)
     return record
+
+
+def _check_numbers(result: Result, where: str) -> None:
+    """Raises UsageError for numbers that no job can have."""
+    lengths = {len(steps) for steps in (*result.ms, *result.losses)}
+    if not result.ms or len(result.ms) != len(result.losses) or len(lengths) != 1 or not min(lengths):
+        raise UsageError(f"{where}: times and losses are not those of whole trainings")
+    if not all(isfinite(ms) and ms > 0 for steps in result.ms for ms in steps):
+        raise UsageError(f"{where}: a step time is no positive number")
 
 
 class Log:
     """A result file that is written to; each line is on the disk before `write` returns."""
 
     def __init__(self, path: Path, resume: bool) -> None:
-        """Opens the file.
+        """Opens the file, for itself alone.
 
         Raises:
-            UsageError: it exists and is not to be resumed, or is no result file.
+            UsageError: it exists and is not to be resumed, is no result file, or another run writes to it.
         """
         self.path = path
         self.earlier: ResultFile | None = None
-        if path.exists() and path.stat().st_size:
-            if not resume:
-                raise UsageError(f"{path} exists: give --resume to finish it, or another --out")
-            whole = path.read_bytes().rfind(b"\n") + 1
-            self.earlier = read_results(path) if whole else None
-            os.truncate(path, whole)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._stream = path.open("ab")
+        try:
+            lock(self._stream, f"{path}: another run writes to it: let it end, or give another --out")
+            if path.stat().st_size:
+                if not resume:
+                    raise UsageError(f"{path} exists: give --resume to finish it, or another --out")
+                whole = path.read_bytes().rfind(b"\n") + 1
+                self.earlier = read_results(path) if whole else None
+                os.truncate(path, whole)
+        except BaseException:
+            self._stream.close()
+            raise
 
     def write(self, record: Record) -> None:
         """Appends a record."""
@@ -230,6 +271,14 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stream.close()
+
+
+def lock(stream: IO[Any], problem: str) -> None:
+    """Takes a file for this process, until it is closed. Raises UsageError with the problem when another one has it."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(problem) from None
 
 
 def finished(records: Iterable[Record]) -> set[tuple[Variant, int]]:

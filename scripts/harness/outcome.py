@@ -13,7 +13,7 @@ import numpy as np
 from converter.errors import UsageError
 from converter.records import decode
 from converter.runtime import load_state
-from scripts.harness.device import LOG, RESULT, STATE, Device, Job
+from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Device, Job
 from scripts.harness.faults import Failed, Fallback
 
 
@@ -26,6 +26,7 @@ class JobConditions:
     charging: bool | None = None
     native_heap_bytes: int | None = None
     pss_kib: int | None = None
+    peak_rss_kib: int | None = None
     available_bytes: int | None = None
     instructions: int | None = None
 
@@ -83,7 +84,8 @@ class Outcome:
     Attributes:
         start: of the first repeat.
         ms, losses: [repeat][step].
-        peak_kib: the most memory of the process that was seen.
+        peak_kib: the most memory of the process that was seen: PSS on a phone, else the peak of the resident set.
+        thermal: the highest status in the job, an index in THERMAL; None is not known.
         instructions: of the runtime in a step, without the first, by repeat; empty where nobody counts.
         state: the trained state after the first repeat, by tensor.
     """
@@ -92,6 +94,7 @@ class Outcome:
     ms: tuple[tuple[float, ...], ...]
     losses: tuple[tuple[float, ...], ...]
     peak_kib: int | None
+    thermal: int | None
     instructions: tuple[int, ...]
     state: dict[str, np.ndarray] = field(repr=False)
 
@@ -151,7 +154,8 @@ def _outcome(name: str, job: Job, records: list[Start | Step | End | None], stat
     if not all(isfinite(s.loss) and s.millis > 0 for s in steps):
         raise Failed(name, "a loss or a time in the log is no number")
     told = [r.conditions for r in records if r is not None and r.conditions is not None]
-    memory = [c.pss_kib for c in told if c.pss_kib is not None]
+    memory = [kib for c in told for kib in (c.pss_kib, c.peak_rss_kib) if kib is not None]
+    heat = [THERMAL.index(c.thermal) for c in told if c.thermal in THERMAL]
 
     def by_repeat(values: list[float]) -> tuple[tuple[float, ...], ...]:
         return tuple(tuple(values[r * job.steps : (r + 1) * job.steps]) for r in range(job.repeats))
@@ -161,6 +165,7 @@ def _outcome(name: str, job: Job, records: list[Start | Step | End | None], stat
         by_repeat([s.millis for s in steps]),
         by_repeat([s.loss for s in steps]),
         max(memory, default=None),
+        max(heat, default=None),
         _instructions(job, steps),
         state,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.harness.adb import AdbTransport
 from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Conditions, Facts, Job, Progress
 from scripts.harness.faults import Failed, NotInstalled
-from scripts.harness.transport import fetch_whole, must, put, sha256_of
+from scripts.harness.transport import fetch_whole, put, sha256_of
 
 PACKAGE = "org.pocketune.app"
 ACTIVITY = f"{PACKAGE}/{PACKAGE}.harness.HarnessActivity"
@@ -25,6 +25,10 @@ ASK = (
     "dumpsys battery; dumpsys thermalservice; echo lowpower; settings get global low_power; "
     "dumpsys power | grep mWakefulness=; cat /proc/meminfo; df -k /data/local/tmp; "
     "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq 2>/dev/null"
+)
+ASK_FACTS = (
+    "getprop; echo; cat /proc/meminfo; cat /proc/cpuinfo; "
+    f'app=$(pm path {PACKAGE} | sed -n \'s/^package://p\' | head -n 1); test -n "$app" && echo "app $(sha256sum $app)"'
 )
 #: Who speaks of a dead process in the log.
 MOURNERS = re.compile(rf"lowmemorykiller|lmkd|AndroidRuntime|DEBUG|libc|{re.escape(PACKAGE)}|{TAG}")
@@ -42,7 +46,7 @@ class Phone:
     def facts(self) -> Facts:
         """See Device."""
         if self._facts is None:
-            out = self.transport.shell("getprop; echo; cat /proc/meminfo; cat /proc/cpuinfo").out
+            out = self.transport.shell(ASK_FACTS, 60).out
             self._facts = parse_facts(self.name, out)
         return self._facts
 
@@ -64,14 +68,18 @@ class Phone:
 
     def start(self, job: Job) -> None:
         """See Device."""
-        self.stop()
+        # The screen may have gone off while the phone rested; an app behind it is not what people get.
+        self.transport.shell(f"am force-stop {PACKAGE}; input keyevent KEYCODE_WAKEUP; wm dismiss-keyguard")
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, f"{job.id}.json")
             file.write_text(json.dumps(asdict(job)))
             path = self.push(file)
-        said = must(self.transport, f"am start -W -n {ACTIVITY} --es job {shlex.quote(path)}", seconds=30)
-        if "Error" in said:
-            raise Failed(self.name, f"the app did not start: {' '.join(said.split())[-200:]}")
+        reply = self.transport.shell(f"am start -W -n {ACTIVITY} --es job {shlex.quote(path)}", seconds=30)
+        said = f"{reply.out} {reply.err}"
+        if "does not exist" in said:
+            raise NotInstalled(self.name, f"{PACKAGE} is not installed any more")
+        if reply.code or "Error" in said:
+            raise Failed(self.name, f"the app did not start: {' '.join(said.split())[:300]}")
 
     def poll(self, job: Job) -> Progress:
         """See Device."""
@@ -137,7 +145,8 @@ def parse_facts(name: str, out: str) -> Facts:
         soc=prop("ro.soc.model", "ro.board.platform", "ro.hardware"),
         fingerprint=prop("ro.build.fingerprint"),
         sdk=int(sdk) if sdk and sdk.isdigit() else None,
-        abis=tuple((prop("ro.product.cpu.abilist", "ro.product.cpu.abi") or "").split(",")),
+        abis=tuple(filter(None, (prop("ro.product.cpu.abilist", "ro.product.cpu.abi") or "").split(","))),
+        app=app[1] if (app := re.search(r"^app ([0-9a-f]{64}) ", out, re.MULTILINE)) else None,
         cores=len(re.findall(r"^processor\s*:", out, re.MULTILINE)) or None,
         memory_bytes=int(memory[1]) * 1024 if memory else None,
         is_emulator=prop("ro.kernel.qemu", "ro.boot.qemu") == "1" or "generic" in (prop("ro.product.device") or ""),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import tomllib
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from converter.errors import UsageError
+from converter.errors import UsageError, nearest
 from converter.manifest import Manifest
 from converter.program_file import read_program
 from converter.records import decode
@@ -80,6 +81,8 @@ class Plan:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
+ACCELERATORS = ("cpu", "gpu")
+
 #: Fields of a plan that change no number.
 PATIENCE = ("rounds", "stall_seconds", "cooling")
 
@@ -122,6 +125,21 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Setup:
+    """How a job trains, as it stands in result files: only times of the same setup are compared.
+
+    Attributes:
+        data: SHA-256 of the person's file, or the seed.
+    """
+
+    steps: int
+    repeats: int
+    warmup: int
+    learning_rate: float
+    data: str
+
+
+@dataclass(frozen=True)
 class Bench:
     """A plan with its programs found and checked."""
 
@@ -137,13 +155,30 @@ class Bench:
         How many rounds there are and how long to wait may change: more rounds are what a WARN asks for.
         """
         plan = {name: value for name, value in asdict(self.plan).items() if name not in PATIENCE}
-        content = {"plan": plan, "subjects": [asdict(s.variant) for s in self.subjects]}
+        content = {"plan": plan, "data": self.setup.data, "subjects": [asdict(s.variant) for s in self.subjects]}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
+    @cached_property
+    def setup(self) -> Setup:
+        """How its jobs train."""
+        plan = self.plan
+        data = f"seed {plan.seed}" if plan.data is None else sha256_of(self.folder / plan.data)
+        return Setup(plan.steps, plan.repeats, plan.warmup, plan.learning_rate, data)
+
     def order(self) -> list[tuple[int, Subject]]:
-        """Rounds and subjects, forth and back (ABBA): what drifts slowly meets all alike."""
-        rounds = range(self.plan.rounds)
-        return [(r, s) for r in rounds for s in (self.subjects if r % 2 == 0 else reversed(self.subjects))]
+        """Rounds and subjects, forth and back: what drifts slowly meets all alike.
+
+        Chance decides for each two rounds which comes first (ABBA or BAAB): what comes and goes by itself must not keep
+        in step with them.
+        """
+        order = []
+        for pair in range(0, self.plan.rounds, 2):
+            forth = list(self.subjects)
+            if random.Random(f"{self.hash} {pair}").random() < 0.5:
+                forth.reverse()
+            both = [(pair, s) for s in forth] + [(pair + 1, s) for s in reversed(forth)]
+            order += [(round, subject) for round, subject in both if round < self.plan.rounds]
+        return order
 
     def job(self, subject: Subject, id: str, program: str, batches: str, steps: int, repeats: int) -> Job:
         """A job for a subject whose files lie on the device."""
@@ -165,13 +200,18 @@ def read_plan(path: Path) -> Bench:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: no TOML: {error}") from None
     plan = decode(Plan, data, str(path))
-    _check(plan, path)
+    check_plan(plan, f"{path}.")
+    if plan.data is not None and not (path.parent / plan.data).is_file():
+        raise UsageError(f"{path}.data: there is no file {path.parent / plan.data}")
     subjects = []
     for program, batch in product(plan.programs, plan.batch_sizes or (None,)):
         name = program if batch is None else program.replace("{batch}", str(batch))
         for accelerator, threads in product(plan.accelerators, plan.threads):
             for build, folder in plan.builds.items():
                 subjects.append(subject_of(path.parent / folder / name, accelerator, threads, build, batch))
+    names = [(s.variant.build, s.variant.key) for s in subjects]
+    if twice := next((key for build, key in names if names.count((build, key)) > 1), None):
+        raise UsageError(f"{path}.programs: two of them would stand in the results as {twice!r}: rename one file")
     return Bench(path.stem, path.parent, plan, tuple(subjects))
 
 
@@ -183,22 +223,36 @@ def subject_of(file: Path, accelerator: str, threads: int, build: str = "", batc
     return Subject(Variant(build, file.stem, sha256_of(file), manifest.batch, accelerator, threads), file)
 
 
-def _check(plan: Plan, path: Path) -> None:
-    limits = {
+def check_plan(plan: Plan, where: str) -> None:
+    """Raises UsageError for values that no plan can have; their names come after `where`."""
+    limits: dict[str, tuple[float, float, float]] = {
         "rounds": (plan.rounds, 1, 1000),
         "repeats": (plan.repeats, 1, 1000),
         "steps": (plan.steps, 2, 100_000),
         "warmup": (plan.warmup, 0, plan.steps - 1),
         "check_steps": (plan.check_steps, 1, plan.steps),
+        "learning_rate": (plan.learning_rate, 0, 1e6),
+        "seed": (plan.seed, 0, 2**63 - 1),
+        "stall_seconds": (plan.stall_seconds, 0.1, 86_400),
+        "cooling.celsius": (plan.cooling.celsius, 0, 100),
+        "cooling.seconds": (plan.cooling.seconds, 0, 86_400),
+        "cooling.tries": (plan.cooling.tries, 1, 100),
+        "tolerance.loss": (plan.tolerance.loss, 0, 1),
+        "tolerance.update": (plan.tolerance.update, 0, 1),
         **{f"threads[{i}]": (t, 1, 64) for i, t in enumerate(plan.threads)},
     }
     for name, (value, least, most) in limits.items():
         if not least <= value <= most:
-            raise UsageError(f"{path}.{name}: must be from {least} to {most}, got {value}")
+            raise UsageError(f"{where}{name}: must be from {least:,} to {most:,}, got {value}")
     for name in ("programs", "accelerators", "threads", "builds"):
         if not getattr(plan, name):
-            raise UsageError(f"{path}.{name}: is empty")
-    if unknown := set(plan.accelerators) - {"cpu", "gpu"}:
-        raise UsageError(f"{path}.accelerators: {min(unknown)!r} is none of 'cpu', 'gpu'")
+            raise UsageError(f"{where}{name}: is empty")
+    for name in ("programs", "accelerators", "threads", "batch_sizes"):
+        values = getattr(plan, name)
+        if twice := next((value for value in values if values.count(value) > 1), None):
+            raise UsageError(f"{where}{name}: {twice!r} is there twice")
+    for name in plan.accelerators:
+        if name not in ACCELERATORS:
+            raise UsageError(f"{where}accelerators: {name!r} is none of 'cpu', 'gpu'.{nearest(name, ACCELERATORS)}")
     if any("{batch}" in p for p in plan.programs) != bool(plan.batch_sizes):
-        raise UsageError(f"{path}: batch_sizes and a {{batch}} in programs belong together")
+        raise UsageError(f"{where}batch_sizes: these and a {{batch}} in programs belong together")

@@ -59,10 +59,10 @@ def _legend(axes: Axes) -> None:
 
 def distribution(file: ResultFile) -> str:
     """Step times of each variant: all steps as dots, the quartiles as a box."""
-    groups, warmup = _groups(file), file.runs[0].warmup
+    groups, warmup = _groups(file), file.warmup
     with mpl.rc_context(STYLE):
         figure, axes = _figure(0.9 + 0.55 * len(groups))
-        steps = [[ms for r in results for repeat in r.ms for ms in repeat[warmup:]] for results in groups.values()]
+        steps = [[ms for r in results for ms in r.timed(warmup)] for results in groups.values()]
         rng = np.random.default_rng(0)
         for at, values in enumerate(steps):
             axes.plot(values, at + rng.uniform(-0.18, 0.18, len(values)), ".", markersize=2.5, alpha=0.5, zorder=1)
@@ -84,12 +84,12 @@ def distribution(file: ResultFile) -> str:
 
 def over_time(file: ResultFile) -> str:
     """The median of each job in the order in which they ran, and what the device says about heat."""
-    groups, warmup = _groups(file), file.runs[0].warmup
+    groups, warmup = _groups(file), file.warmup
     order = {result.id: number for number, result in enumerate(sorted(file.results, key=lambda r: r.time), 1)}
     with mpl.rc_context(STYLE):
         figure, axes = _figure(2.6)
         for name, results in groups.items():
-            medians = [np.median([ms for repeat in r.ms for ms in repeat[warmup:]]) for r in results]
+            medians = [np.median(r.timed(warmup)) for r in results]
             axes.plot([order[r.id] for r in results], medians, "o-", markersize=4, linewidth=1, label=name)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("job, in the order in which they ran")

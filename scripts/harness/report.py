@@ -8,7 +8,7 @@ import jinja2
 
 from scripts.harness import plots
 from scripts.harness.device import THERMAL, Facts
-from scripts.harness.log import ResultFile
+from scripts.harness.log import ResultFile, Run
 from scripts.harness.tables import agreement_in_words, in_millions, summarize
 
 
@@ -33,6 +33,8 @@ def render(file: ResultFile) -> str:
     rows = summarize(file)
     return environment.get_template("report.html").render(
         run=run,
+        allowed=file.allowed,
+        commits=list(dict.fromkeys(_commit(r) for r in file.runs)),
         machine=_machine(run.facts),
         rows=rows,
         counted=any(row.instructions for row in rows),
@@ -42,6 +44,10 @@ def render(file: ResultFile) -> str:
         discarded=file.discarded,
         faults=file.faults,
     )
+
+
+def _commit(run: Run) -> str:
+    return f"{(run.commit or 'unknown')[:12]}{' with changes' if run.dirty else ''}"
 
 
 def _machine(facts: Facts) -> str:

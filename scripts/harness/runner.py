@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 import secrets
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from scripts.harness.device import THERMAL, Conditions, Device, Job
-from scripts.harness.faults import Fault, Interrupted, Killed, Overheated, Stalled
+from scripts.harness.faults import Fault, Killed, Overheated, Stalled
 from scripts.harness.outcome import Outcome, collect
 from scripts.harness.plan import Bench, Cooling, Subject
-
-#: Set by Ctrl-C: every runner stops its job and ends.
-STOP = threading.Event()
+from scripts.harness.stop import rest
 
 
 def now() -> str:
@@ -69,8 +66,7 @@ class Runner:
                 size, grown = progress.bytes, time.monotonic()
             elif time.monotonic() - grown > self.bench.plan.stall_seconds:
                 raise Stalled(self.device.name, f"no step for {self.bench.plan.stall_seconds:.0f} s")
-            if STOP.wait(self.device.poll_seconds):
-                raise Interrupted(self.device.name, "stopped by Ctrl-C")
+            rest(self.device.name, self.device.poll_seconds)
 
     def _abandon(self, job: Job, fault: Fault) -> None:
         """Best effort: a device that is gone cannot be tidied."""
@@ -101,8 +97,7 @@ def cool(device: Device, start: Conditions, cooling: Cooling, allowed: tuple[str
             return current
         if time.monotonic() > until:
             raise Overheated(device.name, f"{hot} after {cooling.seconds:.0f} s of rest")
-        if STOP.wait(min(10 * device.poll_seconds, max(cooling.seconds / 10, 0.05))):
-            raise Interrupted(device.name, "stopped by Ctrl-C")
+        rest(device.name, min(10 * device.poll_seconds, max(cooling.seconds / 10, 0.05)))
 
 
 def warmth(start: Conditions, current: Conditions, cooling: Cooling) -> str | None:
@@ -117,8 +112,9 @@ def warmth(start: Conditions, current: Conditions, cooling: Cooling) -> str | No
     return None
 
 
-def grew_hot(before: Conditions, after: Conditions) -> str | None:
-    """Why a job between these conditions gives no number; None when it does."""
-    if (after.thermal or 0) > (before.thermal or 0):
-        return f"the thermal status rose from {THERMAL[before.thermal or 0]} to {THERMAL[after.thermal or 0]}"
+def grew_hot(before: Conditions, during: int | None, after: Conditions) -> str | None:
+    """Why a job gives no number, by the thermal status around it and the highest in it; None when it does."""
+    hottest = max(during or 0, after.thermal or 0)
+    if hottest > (before.thermal or 0):
+        return f"the thermal status rose from {THERMAL[before.thermal or 0]} to {THERMAL[hottest]}"
     return None

@@ -43,14 +43,14 @@ class Summary:
 
 def summarize(file: ResultFile) -> list[Summary]:
     """The figures of each variant, in the order of the plan."""
-    warmup = file.runs[0].warmup
+    warmup = file.warmup
     groups: dict[object, list[Result]] = {}
     for result in file.results:
         groups.setdefault(result.variant, []).append(result)
     summaries = []
     for results in groups.values():
-        steps = np.array([ms for r in results for repeat in r.ms for ms in repeat[warmup:]])
-        jobs = [np.median([ms for repeat in r.ms for ms in repeat[warmup:]]) for r in results]
+        steps = np.array([ms for r in results for ms in r.timed(warmup)])
+        jobs = [np.median(r.timed(warmup)) for r in results]
         median = float(np.median(steps))
         variant = results[0].variant
         summaries.append(
@@ -81,7 +81,8 @@ def _median(counts: list[int]) -> int | None:
 def results_table(file: ResultFile) -> Table:
     """What a run found."""
     facts = file.runs[0].facts
-    table = Table(title=f"{facts.name} ({facts.model}), {file.runs[0].plan}")
+    although = f"measured although: {', '.join(file.allowed)}" if file.allowed else None
+    table = Table(title=f"{facts.name} ({facts.model}), {file.runs[0].plan}", caption=although)
     summaries = summarize(file)
     counted = ["instructions"] if any(s.instructions for s in summaries) else []
     for name in ("program", "runs on", "ms a step", "p5..p95", "MAD", "jobs", "memory", *counted, "numbers"):
@@ -103,16 +104,18 @@ def results_table(file: ResultFile) -> Table:
 
 def comparison_table(found: list[Comparison], threshold: float) -> Table:
     """Verdicts."""
-    table = Table(title=f"slower than before? threshold {threshold:.0%}")
+    apart = "Jobs of two runs: what changed between the runs is not in the interval; see [builds] in docs/harness.md."
+    caption = None if all(c.paired or c.ratio is None for c in found) else apart
+    table = Table(title=f"slower than before? threshold {threshold:.0%}", caption=caption)
     for name in ("program", "before", "now", "ratio", "95 % interval", "jobs", "verdict", ""):
         table.add_column(name, justify="left" if name in ("program", "verdict", "") else "right")
     for c in found:
         jobs = f"{c.jobs[0]} pairs" if c.paired else f"{c.jobs[0]} and {c.jobs[1]}"
         table.add_row(
             c.key,
-            *(in_millions(v) if c.unit == "instructions" else f"{v:.3g} ms" for v in (c.a, c.b)),
-            f"{c.ratio:.3f}",
-            f"{c.low:.3f}..{c.high:.3f}",
+            *(in_millions(v) if c.unit == "instructions" else "" if v is None else f"{v:.3g} ms" for v in (c.a, c.b)),
+            "" if c.ratio is None else f"{c.ratio:.3f}",
+            "" if c.interval is None else f"{c.interval[0]:.3f}..{c.interval[1]:.3f}",
             jobs,
             f"[{COLOURS[c.verdict]}]{c.verdict}[/]",
             c.why,

@@ -73,7 +73,9 @@ def run(
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        raise Silent(device, f"no answer within {seconds:.0f} s to {shlex.join(arguments)[:100]}") from None
+        # A script for the device says more than the program that carries it.
+        asked = arguments[-1].splitlines()[0][:80]
+        raise Silent(device, f"no answer within {seconds:.0f} s to `{asked}`") from None
     except OSError as error:
         raise Fault(device, f"cannot run {arguments[0]} ({error.strerror}): install it, or say where it is") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 import time
 from importlib.metadata import version
@@ -87,9 +88,9 @@ def _perform(job: Job, lines: Lines, state: Path) -> None:
 
 
 def _conditions() -> dict[str, Any]:
-    """Memory of this process now; the other conditions of a phone do not exist here."""
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"pss_kib": resident // 1024}
+    """The most memory of this process so far; the other conditions of a phone do not exist here."""
+    peak = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return {"peak_rss_kib": int(peak[1])} if peak else {}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +18,6 @@ from jax_frontend import Model
 from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.bench import Options, run_all
 from scripts.harness.device import Device
-from scripts.harness.faults import Fault
 from scripts.harness.log import ResultFile, read_results
 from scripts.harness.phone import PACKAGE, Phone
 from scripts.harness.plan import Bench, read_plan
@@ -48,6 +48,12 @@ def build_program(path: Path, width: int = 16, batch: int = 8) -> Path:
     )
     program.write(path)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Processes of the suite that run side by side are other people to each other: `local` is locked while in use."""
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("scratch"))
 
 
 @pytest.fixture(scope="session")
@@ -138,6 +144,6 @@ def run(
 ) -> tuple[Exception | None, ResultFile | None]:
     """Runs a plan on one device: what ended it, and what stands in the file."""
     options = Options(out, "test", resume, allowed, retries)
-    ended: dict[str, Fault | converter.errors.NumericError | None] = run_all([device], bench, options, say)
+    ended = run_all([device], bench, options, say)[device.name]
     (path,) = out.glob("*.jsonl")
-    return ended[device.name], read_results(path) if path.stat().st_size else None
+    return ended[-1] if ended else None, read_results(path) if path.stat().st_size else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from converter.errors import NumericError, UsageError
 from scripts.harness.cli import app
-from scripts.harness.compare import Comparison, compare, judge
+from scripts.harness.compare import Comparison, compare, differences, judge
 from scripts.harness.device import Conditions, Facts
-from scripts.harness.log import Checked, FaultLine, Log, Result, ResultFile, Run
-from scripts.harness.plan import Variant
+from scripts.harness.log import Checked, FaultLine, Log, Result, ResultFile, Run, read_results
+from scripts.harness.plan import Setup, Variant
 from scripts.harness.report import render
 from scripts.harness.tables import comparison_table, results_table, summarize
 
@@ -38,7 +38,7 @@ def file_of(times: list[np.ndarray], session: str = "s", model: str = "Phone") -
         replace(FACTS, model=model),
         cool,
         (),
-        5,
+        Setup(len(times[0]) if times else STEPS, 1, 5, 0.01, "seed 0"),
         None,
         None,
         "2026-01-01T00:00:00",
@@ -99,7 +99,7 @@ def test_a_planted_slowdown_is_found() -> None:
     # None may be called good; nearly all are called bad, and the interval knows the truth.
     assert "PASS" not in {c.verdict for c in found}
     assert [c.verdict for c in found].count("FAIL") >= 18
-    assert sum(c.low <= 1.08 <= c.high for c in found) >= 18
+    assert sum(c.interval[0] <= 1.08 <= c.interval[1] for c in found if c.interval) >= 18
 
 
 def test_jobs_of_two_runs_are_two_samples() -> None:
@@ -120,11 +120,11 @@ def test_jobs_of_two_runs_are_two_samples() -> None:
         (1.01, 0.97, 1.07, 8, "WARN"),
         (1.04, 1.02, 1.049, 8, "PASS"),
         (0.90, 0.88, 0.93, 8, "PASS"),
-        (1.50, 1.40, 1.60, 3, "WARN"),
+        (1.50, 1.40, 1.60, 5, "WARN"),
     ],
 )
 def test_judgement(ratio: float, low: float, high: float, jobs: int, expected: str) -> None:
-    assert judge(ratio, low, high, 0.05, jobs, least=4)[0] == expected
+    assert judge(ratio, low, high, 0.05, jobs, least=6)[0] == expected
 
 
 def test_counted_instructions_take_the_place_of_times() -> None:
@@ -143,6 +143,61 @@ def test_counted_instructions_take_the_place_of_times() -> None:
     assert summary.instructions == 1_000_001
     assert "1 M" in render(before)
     assert "instructions" not in render(interleaved(0)[0])
+
+
+def test_what_one_file_lacks_is_told() -> None:
+    a, b = interleaved(0)
+    other = replace(VARIANT, program="letters")
+    more = [replace(r, variant=other) for r in a.results]
+    fault = FaultLine("killed", "SERIAL: gone", "2026-01-01T00:02:00", other)
+    found = compare(replace(a, records=(*a.records, *more)), replace(b, records=(*b.records, fault)), 0.05)
+    assert [(c.key, c.verdict) for c in found if c.b is None] == [("letters batch 8 cpu 1 thread", "WARN")]
+    assert "no result now, the last fault is 'killed'" in found[-1].why
+    assert found[-1].a is not None
+    assert comparison_table(found, 0.05).row_count == 2
+    # The other way round it is new.
+    assert "no result before" in compare(b, replace(a, records=(*a.records, *more)), 0.05)[-1].why
+
+
+def test_runs_that_trained_otherwise_are_not_compared() -> None:
+    a, b = interleaved(0)
+    run = b.runs[0]
+    longer = replace(run, setup=replace(run.setup, warmup=6, learning_rate=0.1))
+    with pytest.raises(UsageError, match=r"warmup 5 and 6, learning_rate 0\.01 and 0\.1"):
+        compare(a, replace(b, records=(longer, *b.results)), 0.05)
+    updated = replace(run, facts=replace(run.facts, fingerprint="new", app="c" * 64), allowed=("BATTERY",))
+    told = differences(a, replace(b, records=(updated, *b.results)))
+    assert [line.partition(":")[0] for line in told] == ["system", "app", "accepted conditions"]
+    assert differences(a, b) == []
+
+
+def test_times_of_an_emulated_processor_get_no_verdict() -> None:
+    a, b = interleaved(0, slower=2.0)
+    emulated = [
+        replace(f, records=(replace(f.runs[0], facts=replace(f.runs[0].facts, is_emulator=True)), *f.results))
+        for f in (a, b)
+    ]
+    assert [verdict((x, y)).verdict for x, y in ((a, b), emulated)] == ["FAIL", "WARN"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ms": [], "losses": []}, "whole trainings"),
+        ({"ms": [[]], "losses": [[]]}, "whole trainings"),
+        ({"ms": [[1.0] * STEPS, [1.0]]}, "whole trainings"),
+        ({"ms": [[1.0] * (STEPS - 1) + [-1.0]]}, "no positive number"),
+        ({"ms": [[1.0] * (STEPS - 1) + [float("nan")]]}, "expected a finite number"),
+        ({"ms": [[1.0] * 3], "losses": [[1.0] * 3]}, "1 × 3 steps, and the run has 1 × 30"),
+    ],
+)
+def test_numbers_that_no_job_can_have_are_refused(change: dict, message: str, tmp_path: Path) -> None:
+    lines = [json.dumps(asdict(record)) for record in interleaved(0)[0].records]
+    lines[2] = json.dumps({**json.loads(lines[2]), **change})
+    (tmp_path / "r.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match=message) as raised:
+        read_results(tmp_path / "r.jsonl")
+    assert ":3" in str(raised.value)
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -172,8 +227,10 @@ def test_the_page_holds_everything() -> None:
     file, _ = interleaved(0)
     check = Checked("c", VARIANT, True, (2.0, 1.9), (2.0, 1.9), 1e-6, 2e-5, "dense/kernel")
     heat = replace(file.results[0], id="hot", discarded="the thermal status rose from none to light")
+    later = replace(file.runs[0], allowed=("BATTERY",))
     fault = FaultLine("gone", "SERIAL: the connection is <gone> & away", "2026-01-01T00:01:00")
-    page = render(replace(file, records=(*file.records, check, heat, fault)))
+    page = render(replace(file, records=(*file.records, later, check, heat, fault)))
+    assert "Measured although: BATTERY" in page
     assert page.count("<svg") == page.count("</svg>") == 3
     assert "within 1e-06" in page
     assert "rose from none to light" in page

@@ -15,7 +15,9 @@ import pytest
 from converter.errors import UsageError
 from scripts.harness import hosts
 from scripts.harness.adb import Adb, adb_binary
+from scripts.harness.bench import Options, held, run_all
 from scripts.harness.computer import Computer
+from scripts.harness.device import Job
 from scripts.harness.faults import Fault, Gone, Killed, Silent
 from scripts.harness.hosts import ROOT, open_device, ssh
 from scripts.harness.log import read_results
@@ -64,8 +66,53 @@ def test_a_worker_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path
     pytest.fail(f"process {pid} lives on")
 
 
+def test_a_worker_that_outlived_its_harness_is_ended(tmp_path: Path, program: Path) -> None:
+    job = Job("j", "p", "b", 1, 0.1)
+    killed = sleeping(tmp_path, "sleep 60")
+    killed.prepare()
+    killed.start(job)
+    assert killed.poll(job).state == "running"
+    another = sleeping(tmp_path, "sleep 60")
+    another.start(job)
+    for _ in range(50):
+        if killed.poll(job).state == "gone":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("two workers run side by side")
+    assert another.poll(job).state == "running"
+    another.stop()
+
+
+def test_a_device_is_used_by_one_run(bench: Bench, tmp_path: Path) -> None:
+    device = sleeping(tmp_path, "true")
+    with held(device), pytest.raises(UsageError, match="local: another scripts/device is at work there"):
+        run(device, bench, tmp_path / "out")
+
+
+def test_a_mistake_of_ours_on_one_device_does_not_end_the_others(bench: Bench, tmp_path: Path) -> None:
+    class Broken(Computer):
+        def prepare(self) -> None:
+            raise ZeroDivisionError("planted")
+
+    broken = Broken(LocalTransport("broken"), "local", str(tmp_path / "broken"), lambda job, results: "true")
+    ended = run_all([broken, hosts.local()], bench, Options(tmp_path / "out", "s", allowed=ALLOWED), print)
+    (problem,) = ended["broken"]
+    assert "ZeroDivisionError" in str(problem)
+    assert ended["local"] == []
+    assert len(read_results(tmp_path / "out" / "local.jsonl").results) == ROUNDS
+
+
+def test_slips_in_names_are_told(adb: Adb) -> None:
+    with pytest.raises(UsageError, match=r"--on local-andriod: no such device; connected are: .* Did you mean"):
+        open_device("local-andriod")
+    with pytest.raises(UsageError, match=r"there is no file .*nope\.apk"):
+        open_device("SERIAL", apk=Path("nope.apk"))
+
+
 @pytest.mark.slow  # waits for a signal
-def test_ctrl_c_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_path: Path, number: int) -> None:
     write_plan(tmp_path, program)
     plan = tmp_path / "tiny-plan.toml"
     plan.write_text(re.sub(r"^(steps|rounds) = .*$", r"\1 = 1000", plan.read_text(), flags=re.MULTILINE))
@@ -94,13 +141,13 @@ def test_ctrl_c_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_path
     try:
         for line in process.stderr:
             if "1/1000" in line:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
                 break
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
     assert process.returncode == 5
-    assert "stopped by Ctrl-C" in said
+    assert "stopped by a signal" in said
     file = read_results(tmp_path / "local.jsonl")
     assert file.results
     assert file.faults[-1].kind == "interrupted"

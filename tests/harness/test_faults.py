@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from converter.errors import UsageError
 from scripts.harness.adb import Adb, AdbTransport
 from scripts.harness.device import Job
 from scripts.harness.faults import (
@@ -32,7 +33,7 @@ from scripts.harness.faults import (
 from scripts.harness.log import Began
 from scripts.harness.phone import PACKAGE, Phone
 from scripts.harness.plan import Bench
-from tests.harness.conftest import APP, ROUNDS, STEPS, impatient, phone_of, run
+from tests.harness.conftest import APP, ROUNDS, STEPS, impatient, phone_of, run, write_plan
 from tests.harness.fake import FakeDevice
 
 Do = Callable[[FakeDevice], object]
@@ -116,6 +117,18 @@ CASES = {
         lambda f: setattr(f, "app", f"{APP} falls-back"),
         heal=lambda f: setattr(f, "app", APP),
         words="delegate",
+    ),
+    "app removed in mid-run": Case(
+        NotInstalled,
+        later=lambda f: setattr(f, "kept", f.packages.pop(PACKAGE)),
+        heal=lambda f: f.packages.update({PACKAGE: f.kept}),  # type: ignore[attr-defined]
+        words="not installed any more",
+    ),
+    "trust withdrawn in mid-run": Case(
+        Unauthorized, later=lambda f: trust(f, "never"), heal=lambda f: trust(f, "none"), words="tap Allow", retries=1
+    ),
+    "battery runs low in mid-run": Case(
+        NotReady, later=lambda f: f.battery.update(level=3), heal=lambda f: f.battery.update(level=80), words="at 3 %"
     ),
     "app missing": Case(
         NotInstalled,
@@ -238,6 +251,43 @@ def test_a_job_in_which_it_grew_hot_is_repeated(adb: Adb, fake: FakeDevice, benc
     assert file is not None
     assert [r.discarded for r in file.discarded] == ["the thermal status rose from none to light"]
     assert [(r.round, r.attempt) for r in file.results] == [(0, 1), (1, 0)]
+
+
+def test_heat_that_only_the_app_saw_discards_a_job(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    """The status rose and fell between two questions of the harness; the job's own log tells."""
+    fake.app = f"{APP} grows-hot"
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out")
+    assert type(error) is Overheated
+    assert file is not None
+    assert not file.results
+    assert {r.discarded for r in file.discarded} == {"the thermal status rose from none to severe"}
+
+
+def test_a_variant_that_fails_is_left_out(adb: Adb, fake: FakeDevice, program: Path, tmp_path: Path) -> None:
+    """The GPU falls back: what runs on the CPU is measured all the same, and --resume tries the GPU again."""
+    fake.app = f"{APP} has-no-gpu"
+    bench = write_plan(tmp_path, program, 'accelerators = ["gpu", "cpu"]')
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out")
+    assert type(error) is Fallback
+    assert file is not None
+    assert [r.variant.accelerator for r in file.results] == ["cpu"] * ROUNDS
+    assert [f.variant.accelerator for f in file.faults if f.variant] == ["gpu"]
+    fake.app = APP
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out", resume=True)
+    assert error is None, error
+    assert file is not None
+    assert sorted(r.variant.accelerator for r in file.results) == ["cpu"] * ROUNDS + ["gpu"] * ROUNDS
+
+
+def test_another_phone_does_not_go_on_with_a_file(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    error, _ = run(phone_of(adb, fake), bench, tmp_path / "out")
+    assert error is None
+    fake.props["ro.build.fingerprint"] = "updated"
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out", resume=True)
+    assert type(error) is UsageError
+    assert "has changed since (fingerprint was" in str(error)
+    assert file is not None
+    assert len(file.runs) == 1
 
 
 def test_conditions_can_be_allowed(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:

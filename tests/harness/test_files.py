@@ -158,8 +158,8 @@ def test_an_update_that_is_a_little_wrong_is_found(program: Path, tmp_path: Path
     data = random_batches(read_program(program).manifest, 4, 0)
     host, other = (reference(program, data, 4, rate) for rate in (0.01, 0.0105))
     start = Start(0, "r", "cpu", "cpu", None, None, conditions=None)  # type: ignore[arg-type]
-    same = agreement(Outcome(start, ((1.0,),), (host.losses,), None, (), host.trained), host, Tolerance())
-    wrong = agreement(Outcome(start, ((1.0,),), (other.losses,), None, (), other.trained), host, Tolerance())
+    same = agreement(Outcome(start, ((1.0,),), (host.losses,), None, None, (), host.trained), host, Tolerance())
+    wrong = agreement(Outcome(start, ((1.0,),), (other.losses,), None, None, (), other.trained), host, Tolerance())
     assert same.ok
     assert same.update_error == same.loss_error == 0
     assert not wrong.ok
@@ -282,8 +282,35 @@ def test_another_file_is_no_result_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="missing field"):
         read_results(tmp_path / "x")
     (tmp_path / "x").write_text("")
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="no result in it yet"):
         read_results(tmp_path / "x")
+
+
+def test_one_run_writes_to_a_file(tmp_path: Path) -> None:
+    with Log(tmp_path / "r.jsonl", resume=False), pytest.raises(UsageError, match="another run writes to it"):
+        Log(tmp_path / "r.jsonl", resume=True)
+    Log(tmp_path / "r.jsonl", resume=True).__exit__(None, None, None)
+
+
+def test_programs_of_one_name_are_refused(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    build_program(tmp_path / "b" / "tiny.tflite", width=8)
+    with pytest.raises(UsageError, match="two of them would stand in the results as 'tiny batch 8 cpu 1 thread'"):
+        read_plan(plan_of(tmp_path, f'programs = ["{program}", "b/tiny.tflite"]'))
+
+
+def test_a_run_goes_on_with_the_same_data_only(program: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.standard_normal((8, 12)).astype("f4"), "y": rng.integers(0, 3, 8)}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    path = plan_of(tmp_path, f'programs = ["{program}"]\ndata = "mine.npz"')
+    before = read_plan(path).hash
+    assert read_plan(path).hash == before
+    np.savez(tmp_path / "mine.npz", **{**arrays, "x": arrays["x"] + 1})
+    assert read_plan(path).hash != before
+    (tmp_path / "mine.npz").unlink()
+    with pytest.raises(UsageError, match=r"plan\.toml\.data: there is no file"):
+        read_plan(path)
 
 
 def test_what_only_began_is_not_finished() -> None:

@@ -34,7 +34,7 @@ def measure(folder: Path, program: Path, worker: str, rounds: int) -> Comparison
         LocalTransport("local"), "local", str(folder / "host"), lambda job, results: f"{python} {job} {results}"
     )
     options = Options(folder / "out", "session", allowed=("BUSY", "SPACE", "MEMORY"))
-    assert run_all([device], read_plan(folder / "plan.toml"), options, print) == {"local": None}
+    assert run_all([device], read_plan(folder / "plan.toml"), options, print) == {"local": []}
     old, new = (read_results(folder / f"out/local.{build}.jsonl") for build in ("old", "new"))
     (found,) = compare(old, new, THRESHOLD)
     return found

@@ -123,6 +123,10 @@ class Computer:
         files = " ".join(f"{self._results}/{job.id}.{part}" for part in (LOG, STATE, RESULT))
         self.transport.shell(f"rm -f {files} {self.folder}/*/{job.id}.json")
 
+    def said(self) -> str:
+        """See Device."""
+        return self.transport.shell(f"cat {self.folder}/words 2>/dev/null").out
+
     def last_words(self) -> str:
         """See Device."""
         return self.transport.shell(f"tail -c 500 {self.folder}/words 2>/dev/null").out.strip()

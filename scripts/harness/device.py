@@ -155,6 +155,10 @@ class Device(Protocol):
         """Removes the job's files there."""
         ...
 
+    def said(self) -> str:
+        """What the runtime logged since the last job started; empty when nothing."""
+        ...
+
     def last_words(self) -> str:
         """What the device's log says about the end of the last job's process; empty when nothing."""
         ...

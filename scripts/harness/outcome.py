@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -113,7 +114,7 @@ def collect(device: Device, job: Job, program_hash: str, into: Path) -> Outcome:
 
     Raises:
         Failed: the job reports an error, or its files are not those of this job, whole and finite.
-        Fallback: another accelerator ran.
+        Fallback: another accelerator ran, or the GPU took only a part.
         Gone, Silent, Unauthorized, Corrupted: as any transfer.
     """
     name = device.name
@@ -130,7 +131,18 @@ def collect(device: Device, job: Job, program_hash: str, into: Path) -> Outcome:
         state = load_state(device.pull(job, STATE, into), program_hash).tensors
     except (UsageError, ValueError) as error:
         raise Failed(name, f"the app's files are not as docs/harness.md says: {error}") from None
-    return _outcome(name, job, records, dict(state))
+    outcome = _outcome(name, job, records, dict(state))
+    if job.accelerator == "gpu":
+        taken, of = delegated(device.said())
+        if taken < of:
+            raise Fallback(name, f"the GPU took {taken} of {of} operators, and the rest ran on the CPU")
+    return outcome
+
+
+def delegated(log: str) -> tuple[int, int]:
+    """How many operators the GPU delegate took, of how many, over all graphs; (0, 0) when TFLite's log is silent."""
+    found = re.findall(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \(\w*Gpu\w*\)", log)
+    return sum(int(n) for n, _ in found), sum(int(m) for _, m in found)
 
 
 def _record(line: bytes, where: str) -> Start | Step | End | None:

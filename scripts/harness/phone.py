@@ -42,6 +42,8 @@ class Phone:
     def __init__(self, transport: AdbTransport, apk: Path | None = None) -> None:
         self.transport, self.apk, self.name = transport, apk, transport.name
         self._facts: Facts | None = None
+        #: By the phone's clock, as logcat takes it.
+        self._started = ""
 
     def facts(self) -> Facts:
         """See Device."""
@@ -70,6 +72,7 @@ class Phone:
         """See Device."""
         # The screen may have gone off while the phone rested; an app behind it is not what people get.
         self.transport.shell(f"am force-stop {PACKAGE}; input keyevent KEYCODE_WAKEUP; wm dismiss-keyguard")
+        self._started = self.transport.shell("date '+%m-%d %H:%M:%S.000'").out.strip()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, f"{job.id}.json")
             file.write_text(json.dumps(asdict(job)))
@@ -105,6 +108,11 @@ class Phone:
         """See Device."""
         files = " ".join(f"{RESULTS}/{job.id}.{part}" for part in (LOG, STATE, RESULT))
         self.transport.shell(f"rm -f {files} {FOLDER}/*/{job.id}.json")
+
+    def said(self) -> str:
+        """See Device."""
+        since = f"-T {shlex.quote(self._started)}" if self._started else ""
+        return self.transport.shell(f"logcat -d -v raw {since}", 30).out
 
     def last_words(self) -> str:
         """See Device."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from scripts.harness.device import THERMAL
 from scripts.harness.log import Result, ResultFile
 
 WIDTH = 9.0
+#: Times further apart than this need a logarithmic axis.
+WIDE = 8.0
 STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -57,6 +60,16 @@ def _legend(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
+def _scale(axes: Axes, values: list[float], set_scale: Callable[[str], None]) -> None:
+    """Logarithmic where a small program would be a smear at 0 beside a large one."""
+    if max(values) > WIDE * min(values):
+        set_scale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axis.set_minor_formatter(NullFormatter())
+
+
 def distribution(file: ResultFile) -> str:
     """Step times of each variant: all steps as dots, the quartiles as a box."""
     groups, warmup = _groups(file), file.warmup
@@ -76,7 +89,10 @@ def distribution(file: ResultFile) -> str:
             medianprops={"color": "black"},
         )
         # A single slow step must not press all others into a corner.
-        axes.set_xlim(0, 1.15 * max(float(np.quantile(values, 0.99)) for values in steps))
+        most = 1.15 * max(float(np.quantile(values, 0.99)) for values in steps)
+        _scale(axes, [ms for values in steps for ms in values], axes.set_xscale)
+        least = 0.85 * min(map(min, steps)) if axes.get_xscale() == "log" else 0
+        axes.set_xlim(least, most)
         axes.invert_yaxis()
         axes.set_xlabel("milliseconds a step")
         return _svg(figure)
@@ -91,7 +107,9 @@ def over_time(file: ResultFile) -> str:
         for name, results in groups.items():
             medians = [np.median(r.timed(warmup)) for r in results]
             axes.plot([order[r.id] for r in results], medians, "o-", markersize=4, linewidth=1, label=name)
-        axes.set_ylim(bottom=0)
+        _scale(axes, [ms for r in file.results for ms in r.timed(warmup)], axes.set_yscale)
+        axes.set_ylim(bottom=None if axes.get_yscale() == "log" else 0)
+        axes.margins(y=0.15)
         axes.set_xlabel("job, in the order in which they ran")
         axes.set_ylabel("milliseconds a step")
         _legend(axes)

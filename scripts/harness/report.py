@@ -9,7 +9,7 @@ import jinja2
 from scripts.harness import plots
 from scripts.harness.device import THERMAL, Facts
 from scripts.harness.log import ResultFile, Run
-from scripts.harness.tables import agreement_in_words, in_millions, summarize
+from scripts.harness.tables import UNSTEADY, agreement_in_words, in_millions, summarize
 
 
 def render(file: ResultFile) -> str:
@@ -37,6 +37,7 @@ def render(file: ResultFile) -> str:
         commits=list(dict.fromkeys(_commit(r) for r in file.runs)),
         machine=_machine(run.facts),
         rows=rows,
+        unsteady=UNSTEADY,
         counted=any(row.instructions for row in rows),
         plots=drawn,
         conditions=conditions,

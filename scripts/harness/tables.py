@@ -11,6 +11,8 @@ from scripts.harness.compare import Comparison
 from scripts.harness.device import THERMAL, Conditions, Facts
 from scripts.harness.log import Checked, Result, ResultFile
 
+#: Jobs whose medians are so far apart, largest over smallest, were disturbed.
+UNSTEADY = 1.25
 COLOURS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
 
 
@@ -94,7 +96,7 @@ def results_table(file: ResultFile) -> Table:
             f"{s.median:.3g}",
             f"{s.p5:.3g}..{s.p95:.3g}",
             f"{s.mad / s.median:.1%}",
-            str(s.jobs),
+            f"[yellow]{s.jobs}, unsteady[/]" if s.spread > UNSTEADY else str(s.jobs),
             "" if s.peak_kib is None else f"{s.peak_kib / 1024:.0f} MiB",
             *([in_millions(s.instructions)] if counted else []),
             agreement_in_words(s.check),

@@ -279,6 +279,16 @@ def test_a_variant_that_fails_is_left_out(adb: Adb, fake: FakeDevice, program: P
     assert sorted(r.variant.accelerator for r in file.results) == ["cpu"] * ROUNDS + ["gpu"] * ROUNDS
 
 
+def test_a_gpu_that_takes_a_part_is_a_fallback(adb: Adb, fake: FakeDevice, program: Path, tmp_path: Path) -> None:
+    fake.app = f"{APP} has-half-a-gpu"
+    bench = write_plan(tmp_path, program, 'accelerators = ["gpu"]')
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out")
+    assert type(error) is Fallback
+    assert "the GPU took 60 of 86 operators" in str(error)
+    assert file is not None
+    assert not file.results
+
+
 def test_another_phone_does_not_go_on_with_a_file(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
     error, _ = run(phone_of(adb, fake), bench, tmp_path / "out")
     assert error is None

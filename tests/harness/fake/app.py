@@ -38,6 +38,10 @@ def main() -> None:
         log.write_text(text.replace('"conditions": {', '"conditions": {"thermal": "severe", ', 2))
     if job.accelerator == "gpu" and not wrong:
         log.write_text(text.replace('"runs": "cpu"', '"runs": "gpu"'))
+    if wrong == "has-half-a-gpu":
+        log.write_text(text.replace('"runs": "cpu"', '"runs": "gpu"'))
+        print("Replacing 86 out of 86 node(s) with delegate (TfLiteXNNPackDelegate) node, yielding 1 partitions.")
+        print("Replacing 60 out of 86 node(s) with delegate (TfLiteGpuDelegateV2) node, yielding 9 partitions.")
     if wrong == "falls-back":
         log.write_text(log.read_text().replace('"fallback": null', '"fallback": "no GPU delegate"'))
     if wrong == "writes-half":

@@ -76,9 +76,9 @@ class BackgroundTest {
 
     @Test fun `a training shows a notification that can cancel it, and then goes away`() = Robot().use { robot ->
         teachAFew(robot)
-        robot.app.tell(Event.Pause)
         robot.app.tell(Event.Personalize)
-        robot.waitFor("a training") { it.training != Training.Idle }
+        robot.app.tell(Event.Pause)
+        robot.waitFor("a pause") { (it.training as? Training.Running)?.paused != null }
         val service = Robolectric.buildService(TrainingService::class.java).create()
         val shown: Notification = shadowOf(service.get()).lastForegroundNotification
         assertEquals(robot.app.getString(R.string.cancel), shown.actions.single().title)

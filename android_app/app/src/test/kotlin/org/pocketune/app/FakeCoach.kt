@@ -19,6 +19,9 @@ import org.pocketune.trainer.TrainEvent
 class FakeCoach(private val problem: Problem? = null, private val broken: Exception? = null) : Coach {
     val training = Channel<TrainEvent>(Channel.UNLIMITED)
     val calls = mutableListOf<String>()
+
+    /** An undo takes until something is sent here. */
+    val undone = Channel<Unit>(Channel.UNLIMITED)
     var learned: List<Sample> = emptyList()
     var judged: List<Sample> = emptyList()
     var answer = 0
@@ -26,7 +29,7 @@ class FakeCoach(private val problem: Problem? = null, private val broken: Except
 
     override suspend fun open(): Opening {
         broken?.let { throw it }
-        return Opening(model, personal = false, problem)
+        return Opening(model, personal = false, saved = false, problem)
     }
 
     override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
@@ -50,6 +53,7 @@ class FakeCoach(private val problem: Problem? = null, private val broken: Except
 
     override suspend fun undo(): Boolean {
         call("undo")
+        undone.receive()
         return false
     }
 

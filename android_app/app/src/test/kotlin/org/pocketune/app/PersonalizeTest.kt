@@ -11,6 +11,7 @@ import org.junit.Test
 import org.junit.runner.RunWith
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Standing
+import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
 import org.pocketune.app.core.UiState
 import org.pocketune.app.device.TrainingService
@@ -46,15 +47,15 @@ class PersonalizeTest {
         assertTrue(original != personal)
         robot.show(Screen.COMPARE)
         robot.tap(R.id.undo)
-        robot.waitFor("undone") { it.comparison?.standing == Standing.UNDONE && !it.personal }
+        robot.waitFor("undone") { it.switched == Switch.UNDONE && !it.personal }
         assertEquals(original, answers(robot))
         robot.show(Screen.COMPARE)
         robot.tap(R.id.undo)
-        robot.waitFor("brought back") { it.comparison?.standing == Standing.OFFERED && it.personal }
+        robot.waitFor("brought back") { it.switched == null && it.personal }
         assertEquals(personal, answers(robot))
         robot.show(Screen.COMPARE)
         robot.tap(R.id.reset)
-        robot.waitFor("reset") { it.comparison?.standing == Standing.RESET && !it.personal }
+        robot.waitFor("reset") { it.switched == Switch.RESET && !it.personal }
         assertEquals(original, answers(robot))
     }
 

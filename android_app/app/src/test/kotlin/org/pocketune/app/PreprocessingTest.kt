@@ -11,7 +11,7 @@ import org.junit.Test
 import org.pocketune.app.core.Description
 import org.pocketune.app.core.Stroke
 import org.pocketune.app.core.builtInSamples
-import org.pocketune.app.core.readChecked
+import org.pocketune.app.core.checked
 import org.pocketune.trainer.DamagedProgramException
 
 /** A drawing and the image that Python made of it. */
@@ -43,7 +43,7 @@ class PreprocessingTest {
 
     @Test fun `built-in samples are read as they were written`() {
         val file = description.samples
-        val bytes = File("target/assets/${file.file}").inputStream().readChecked(file.file, file.sha256)
+        val bytes = File("target/assets/${file.file}").readBytes().checked(file.file, file.sha256)
         val samples = builtInSamples(bytes, pixels = 64, levels = file.levels)
         assertEquals(description.labels.indices.toList(), samples.map { it.label }.distinct().sortedBy { it })
         assertEquals(bytes.size, samples.size * 65)
@@ -55,7 +55,7 @@ class PreprocessingTest {
             assertThrows(DamagedProgramException::class.java) { Description.parse(altered) }
         }
         assertThrows(DamagedProgramException::class.java) {
-            "altered".byteInputStream().readChecked("digits.tflite", description.program.sha256)
+            "altered".toByteArray().checked("digits.tflite", description.program.sha256)
         }
     }
 }

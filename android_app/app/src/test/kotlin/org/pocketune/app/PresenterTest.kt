@@ -24,6 +24,7 @@ import org.pocketune.app.core.Presenter
 import org.pocketune.app.core.Problem
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Standing
+import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
 import org.pocketune.app.core.UiState
 import org.pocketune.trainer.DamagedProgramException
@@ -88,17 +89,26 @@ class PresenterTest {
         say(TrainEvent.Resumed, TrainEvent.Step(0, 1, 1f, 1.5))
         say(TrainEvent.Finished(Evaluation(2.0, 0.25), Evaluation(1.0, 0.75), stoppedEarly = false, adopted = 1))
         until { it.training == Training.Idle && it.comparison != null }
-        assertEquals(listOf("pause", "resume"), coach.calls)
+        assertEquals(listOf("resume", "pause", "resume"), coach.calls)
         assertEquals(Screen.COMPARE, state.screen)
         assertEquals(Standing.OFFERED, state.comparison?.standing)
         assertEquals(listOf(0 to 1, 0 to 1, 0 to 1), state.comparison?.changes?.map { it.before to it.after })
         assertFalse(state.notes.hasNew)
         tell(Event.Undo)
-        until { it.comparison?.standing == Standing.UNDONE && !it.personal }
+        coach.undone.send(Unit)
+        until { it.switched == Switch.UNDONE && !it.personal }
         tell(Event.Undo)
-        until { it.comparison?.standing == Standing.OFFERED }
+        coach.undone.send(Unit)
+        until { it.switched == null && !it.isSwitching }
         tell(Event.Keep)
         until { it.comparison?.standing == Standing.KEPT }
+        tell(Event.Undo)
+        coach.undone.send(Unit)
+        until { it.switched == Switch.UNDONE }
+        tell(Event.Undo)
+        coach.undone.send(Unit)
+        until { it.switched == null && !it.isSwitching }
+        assertEquals(Standing.KEPT, state.comparison?.standing)
     }
 
     @Test fun `a model that became worse is refused`() = present {
@@ -118,6 +128,77 @@ class PresenterTest {
         tell(Event.SetNightly(true))
         until { it.nightly && coach.calls == listOf("resume", "forget") }
         assertEquals(null, state.problem)
+    }
+
+    @Test fun `a training that was cancelled is over before the next begins`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Personalize)
+        until { it.training is Training.Running }
+        tell(Event.Cancel, Event.Personalize)
+        until { it.training == Training.Stopping }
+        until { it.training == Training.Idle }
+        tell(Event.Personalize)
+        until { it.training is Training.Running }
+        say(TrainEvent.Started(6, 2, 1, 2, 0, null), TrainEvent.Step(0, 0, 2f, 1.5))
+        until { (it.training as Training.Running).losses == listOf(2f) }
+    }
+
+    @Test fun `a second tap on Undo waits for the first`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Undo, Event.Undo, Event.Reset, Event.Show(Screen.ABOUT))
+        until { it.screen == Screen.ABOUT && it.isSwitching }
+        coach.undone.send(Unit)
+        until { it.switched == Switch.UNDONE && !it.isSwitching }
+        assertEquals(listOf("undo"), coach.calls)
+    }
+
+    @Test fun `a pause that came too late does not hold the next training`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Pause, Event.Personalize)
+        until { it.training is Training.Running }
+        assertEquals(listOf("resume"), coach.calls)
+    }
+
+    @Test fun `what is taught during a training is new after it`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Personalize)
+        until { it.training is Training.Running }
+        tell(Event.Draw(stroke), Event.Add)
+        until { it.notes.drawings.size == 9 }
+        say(TrainEvent.Finished(Evaluation(2.0, 0.25), Evaluation(1.0, 0.75), stoppedEarly = false, adopted = 1))
+        until { it.training == Training.Idle && it.comparison != null }
+        assertTrue(state.notes.hasNew)
+    }
+
+    @Test fun `drawings that are deleted and written anew keep the share that is kept aside`() {
+        var notes = Notes()
+        repeat(8) { notes = notes.plus(0, listOf(stroke), 4) }
+        repeat(20) { notes = notes.without(notes.drawings.first { !it.heldOut }.id).plus(0, listOf(stroke), 4) }
+        assertEquals(2, notes.drawings.count { it.heldOut })
+        notes.drawings.filter { it.heldOut }.forEach { notes = notes.without(it.id) }
+        repeat(2) { notes = notes.plus(0, listOf(stroke), 4) }
+        assertEquals(2, notes.drawings.count { it.heldOut })
+    }
+
+    @Test fun `a drawing becomes one of a new symbol`() = present {
+        taught(listOf(3))
+        tell(Event.Select(state.notes.drawings.single().id), Event.AddSymbol("★"))
+        until { it.notes.drawings.single().label == 10 && it.selected == null }
+    }
+
+    @Test fun `drawings of classes that this program does not have are left alone`() {
+        var notes = Notes()
+        repeat(8) { notes = notes.plus(3, listOf(stroke), 4) }
+        Notebook(file).write(notes.plus(15, listOf(stroke), 4))
+        present {
+            until { it.notes.drawings.size == 9 }
+            tell(Event.Return(Kept(Screen.TEACH, 15, listOf(stroke), emptyList())), Event.Add, Event.Personalize)
+            until { it.training is Training.Running }
+            say(TrainEvent.Step(0, 0, 1f, 1.0))
+            until { (it.training as Training.Running).losses.isNotEmpty() }
+            assertEquals(setOf(3), (coach.learned + coach.judged).map { it.label }.toSet())
+            assertEquals(9, state.notes.drawings.size)
+        }
     }
 
     @Test fun `what goes wrong in a training becomes a sentence, and the next training works`() = present {
@@ -148,12 +229,14 @@ class PresenterTest {
         }
 
     @Test fun `damaged drawings are put aside and the app goes on`() {
-        file.writeText("{\"drawings\":[{\"id\":1,")
-        present {
-            until { it.problem == Problem.DRAWINGS_DAMAGED && it.model != null }
-            taught(listOf(2))
-            until { file.exists() }
-            assertTrue(File(folder.root, "drawings.json.damaged").exists())
+        for (text in listOf("{\"id\":1,", "{\"id\":1,\"label\":1,\"strokes\":[],\"heldOut\":false}]}")) {
+            file.writeText("{\"drawings\":[$text")
+            present {
+                until { it.problem == Problem.DRAWINGS_DAMAGED && it.model != null }
+                taught(listOf(2))
+                until { file.exists() }
+                assertTrue(File(folder.root, "drawings.json.damaged").delete())
+            }
         }
     }
 

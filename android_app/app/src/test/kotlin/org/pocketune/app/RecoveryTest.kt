@@ -2,6 +2,7 @@ package org.pocketune.app
 
 import java.io.ByteArrayInputStream
 import java.io.File
+import java.io.FileNotFoundException
 import java.io.InputStream
 import java.nio.ByteBuffer
 import kotlinx.coroutines.CoroutineScope
@@ -24,19 +25,26 @@ import org.junit.Rule
 import org.junit.Test
 import org.junit.rules.TemporaryFolder
 import org.junit.runner.RunWith
+import org.pocketune.app.core.Coach
 import org.pocketune.app.core.DeviceFacts
 import org.pocketune.app.core.Event
 import org.pocketune.app.core.Notebook
 import org.pocketune.app.core.Notes
+import org.pocketune.app.core.Point
 import org.pocketune.app.core.Presenter
 import org.pocketune.app.core.Problem
+import org.pocketune.app.core.Standing
+import org.pocketune.app.core.Stroke
+import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
 import org.pocketune.app.core.TrainerCoach
 import org.pocketune.app.core.UiState
+import org.pocketune.app.core.builtInSamples
 import org.pocketune.trainer.Guards
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.TrainingRuntime
+import org.pocketune.trainer.Values
 import org.robolectric.RobolectricTestRunner
 
 /** Presenter, trainer and the real TFLite library, without windows, when things go wrong. */
@@ -74,6 +82,80 @@ class RecoveryTest {
             until { it.problem == Problem.PROGRAM_DAMAGED }
             assertEquals(null, state.model)
         }
+
+    @Test fun `assets that are missing, cut or of each other are told of`() {
+        fun read(name: String) = File("target/assets/$name").readBytes()
+        val spoiled = mutableListOf<(String) -> ByteArray?>()
+        for (file in listOf("digits.json", "digits.tflite", "digits.samples")) {
+            spoiled += { name -> if (name == file) null else read(name) }
+            spoiled += { name -> if (name == file) ByteArray(0) else read(name) }
+            spoiled += { name -> if (name == file) read(name).copyOf(read(name).size / 2) else read(name) }
+        }
+        val changes = listOf(
+            "\"size\":8" to "\"size\":9", "\"size\":8" to "\"size\":0", "\"spare\":6" to "\"spare\":7",
+            "\"held_out_every\":4" to "\"held_out_every\":0", "\"cells\":4" to "\"cells\":0",
+            "\"9\"]" to "\"8\"]", "\"replay\":0.5" to "\"replay\":1.5", "\"levels\":16" to "\"levels\":0",
+        )
+        for ((old, new) in changes) {
+            spoiled += { name -> if (name == "digits.json") read(name).decodeToString().replace(old, new).encodeToByteArray() else read(name) }
+        }
+        for (assets in spoiled) {
+            val open = { name: String -> assets(name)?.inputStream() ?: throw FileNotFoundException(name) }
+            process(asset = open, runtime = { error("a runtime was opened") }) {
+                until { it.problem == Problem.PROGRAM_DAMAGED }
+                assertEquals(null, state.model)
+            }
+        }
+    }
+
+    @Test fun `a checkpoint of another program does not stand in the way`() {
+        process {
+            teach()
+            tell(Event.Personalize)
+            until { (it.training as? Training.Running)?.run { step >= 45 } == true }
+        }
+        foreign.copyTo(File(folder.root, "model/personal.state.training"), overwrite = true)
+        process {
+            until { it.model != null }
+            tell(Event.Personalize)
+            until { it.comparison != null && it.training == Training.Idle }
+        }
+    }
+
+    @Test fun `what was undone can be brought back after the app was closed`() {
+        personalizeOnce()
+        process {
+            until { it.personal }
+            tell(Event.Undo)
+            until { it.switched == Switch.UNDONE && !it.personal }
+        }
+        process {
+            until { it.model != null }
+            assertFalse(state.personal)
+            assertTrue(state.switched != null)
+            tell(Event.Undo)
+            until { it.personal && it.switched == null }
+        }
+    }
+
+    /** That is what the built-in samples are mixed in for. */
+    @Test fun `one symbol alone is learned and the digits are not forgotten`() = process {
+        until { it.model != null }
+        tell(Event.AddSymbol("★"))
+        until { it.chosen == 10 }
+        val star = listOf(listOf(Point(0.0, 0.0, 0), Point(100.0, 100.0, 9)), listOf(Point(100.0, 0.0, 20), Point(0.0, 100.0, 30)))
+        repeat(8) {
+            star.forEach { tell(Event.Draw(it)) }
+            tell(Event.Add)
+        }
+        until { it.notes.drawings.size == 8 }
+        val before = shareOfDigits()
+        tell(Event.Personalize)
+        until { it.comparison != null && it.training == Training.Idle }
+        assertEquals(Standing.OFFERED, state.comparison?.standing)
+        assertEquals(10, bestOf(star))
+        assertTrue("$before before, now ${shareOfDigits()}", shareOfDigits() >= before - 0.05)
+    }
 
     @Test fun `an interpreter that fails in mid-epoch leaves the old model at work`() {
         var steps = 0
@@ -180,7 +262,7 @@ class RecoveryTest {
         val states = MutableStateFlow(UiState())
         scope.launch { presenter.states(events.receiveAsFlow()).collect { states.value = it } }
         try {
-            withTimeoutOrNull(60_000) { Scene(events, states).test() }
+            withTimeoutOrNull(60_000) { Scene(coach, events, states).test() }
                 ?: fail("waited too long; ${states.value.copy(notes = Notes())}")
         } finally {
             // The process ends: nobody says goodbye.
@@ -189,7 +271,7 @@ class RecoveryTest {
         }
     }
 
-    private inner class Scene(private val events: Channel<Event>, private val states: MutableStateFlow<UiState>) {
+    private inner class Scene(private val coach: Coach, private val events: Channel<Event>, private val states: MutableStateFlow<UiState>) {
         val state get() = states.value
 
         fun tell(vararg told: Event) = told.forEach { events.trySend(it) }
@@ -207,6 +289,19 @@ class RecoveryTest {
             }
             until { it.notes.drawings.size == person.size }
         }
+
+        suspend fun bestOf(strokes: List<Stroke>): Int =
+            coach.logits(listOf(checkNotNull(state.model).description.preprocessing.image(strokes))).single().best()
+
+        /** Of the built-in samples, how many are answered right. */
+        suspend fun shareOfDigits(): Double {
+            val file = checkNotNull(state.model).description.samples
+            val samples = builtInSamples(File("target/assets/${file.file}").readBytes(), 64, file.levels)
+            val answers = coach.logits(samples.map { (it.inputs.getValue("x") as Values.Floats).array }).map { it.best() }
+            return samples.indices.count { answers[it] == samples[it].label } / samples.size.toDouble()
+        }
+
+        private fun FloatArray.best() = indices.maxBy { this[it] }
 
         suspend fun answer(): UiState {
             tell(Event.Try(person[0].strokes[0]))

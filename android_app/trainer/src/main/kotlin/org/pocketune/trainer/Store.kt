@@ -47,7 +47,13 @@ internal class Checkpoints(file: File, private val disk: Disk, most: Long) {
     /** Saves [steps] steps of [training], a digest of all that decides its course. */
     fun save(program: String, training: String, steps: Int, tensors: List<StoredTensor>) {
         // First the state, then the note: the note's generation is always one of the two that are kept.
-        val generation = states.save(program, tensors)
+        val generation = try {
+            states.save(program, tensors)
+        } catch (_: StateException) {
+            // Of another program, as before an update of the app, or damaged: nobody can go on from it.
+            states.delete()
+            states.save(program, tensors)
+        }
         val text = StrictJson.encode(Note.serializer(), Note(training, generation, steps))
         try {
             disk.delete(partial)

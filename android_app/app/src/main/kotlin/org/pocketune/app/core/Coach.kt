@@ -42,10 +42,11 @@ interface Coach {
 /**
  * An open program.
  *
- * @property personal whether there is a state of the person's.
+ * @property personal whether a state of the person's is in use.
+ * @property saved whether there is one, in use or not.
  * @property problem why the person's state could not be used, or not the newest one; null when all is well.
  */
-class Opening(val model: Model, val personal: Boolean, val problem: Problem?)
+class Opening(val model: Model, val personal: Boolean, val saved: Boolean, val problem: Problem?)
 
 /** What an exception means for the person; null for one that is not ours. */
 fun problemOf(error: Throwable): Problem? = when (error) {

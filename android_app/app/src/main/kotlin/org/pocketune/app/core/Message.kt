@@ -37,17 +37,20 @@ sealed interface Event : Message {
 
 /** What comes of the work that events cause. */
 sealed interface News : Message {
-    data class Opened(val model: Model, val personal: Boolean) : News
+    /** [saved]: there is a model of the person's, in use ([personal]) or not. */
+    data class Opened(val model: Model, val personal: Boolean, val saved: Boolean) : News
     data class NotesRead(val notes: Notes, val nightly: Boolean) : News
     data class DeviceChanged(val facts: DeviceFacts) : News
     data class Trained(val event: TrainEvent) : News
-    data class Compared(val comparison: Comparison) : News
+
+    /** [learned]: the newest drawing that there was when the training began. */
+    data class Compared(val comparison: Comparison, val learned: Long) : News
 
     /** The training is over, whatever came of it. */
     data object Ended : News
 
-    /** Another model is in use. [personal]: not the one that was built. */
-    data class Switched(val standing: Standing, val personal: Boolean) : News
+    /** Another model is in use; null: the newest again. [personal]: not the one that was built. */
+    data class Switched(val switched: Switch?, val personal: Boolean) : News
     data class Recognised(val trial: Trial) : News
     data class Failed(val problem: Problem) : News
 }

@@ -11,10 +11,15 @@ import kotlinx.serialization.json.Json
  * A character that the person wrote.
  *
  * @property label the class it means.
+ * @property strokes at least one, each of at least one point.
  * @property heldOut kept aside to judge by; never trained on.
  */
 @Serializable
-data class Drawing(val id: Long, val label: Int, val strokes: List<Stroke>, val heldOut: Boolean)
+data class Drawing(val id: Long, val label: Int, val strokes: List<Stroke>, val heldOut: Boolean) {
+    init {
+        require(label >= 0 && strokes.isNotEmpty() && strokes.none { it.isEmpty() }) { "drawing $id has nothing in it" }
+    }
+}
 
 /**
  * All that the person taught.
@@ -28,17 +33,20 @@ data class Notes(
     val symbols: List<String> = emptyList(),
     val learned: Long = 0,
 ) {
-    private val newest: Long get() = drawings.maxOfOrNull { it.id } ?: 0
+    val newest: Long get() = drawings.maxOfOrNull { it.id } ?: 0
 
     /** Whether something was taught since the last training. */
     val hasNew: Boolean get() = newest > learned
 
-    fun afterTraining(): Notes = copy(learned = newest)
-
-    /** With one more drawing; every [heldOutEvery]-th of its class, the third being the first, is kept aside. */
+    /**
+     * With one more drawing. Of each class the third is kept aside and then every [heldOutEvery]-th; where some were
+     * deleted since, as many as keep that share.
+     */
     fun plus(label: Int, strokes: List<Stroke>, heldOutEvery: Int): Notes {
-        val ofClass = drawings.count { it.label == label }
-        return copy(drawings = drawings + Drawing(maxOf(newest, learned) + 1, label, strokes, ofClass % heldOutEvery == HELD_OUT_PLACE))
+        val ofClass = drawings.filter { it.label == label }
+        val share = (ofClass.size + heldOutEvery - HELD_OUT_PLACE) / heldOutEvery
+        val heldOut = ofClass.count { it.heldOut } < share
+        return copy(drawings = drawings + Drawing(maxOf(newest, learned) + 1, label, strokes, heldOut))
     }
 
     fun without(id: Long): Notes = copy(drawings = drawings.filterNot { it.id == id })

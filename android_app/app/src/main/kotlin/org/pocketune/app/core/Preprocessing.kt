@@ -14,6 +14,10 @@ import kotlinx.serialization.Serializable
  */
 @Serializable
 data class Preprocessing(val kind: String, val size: Int, val cells: Int, val pen: Double) {
+    init {
+        require(size in 1..MOST && cells in 1..MOST && pen >= 0 && 2 * pen < size * cells) { "preprocessing: $this" }
+    }
+
     /** Ink 1 on paper 0, row by row, `size * size` numbers, of a drawing of at least one point. */
     fun image(strokes: List<Stroke>): FloatArray {
         val points = strokes.flatten()
@@ -63,5 +67,9 @@ data class Preprocessing(val kind: String, val size: Int, val cells: Int, val pe
         val ex = x - (a.x + along * dx)
         val ey = y - (a.y + along * dy)
         return ex * ex + ey * ey
+    }
+
+    private companion object {
+        const val MOST = 256
     }
 }

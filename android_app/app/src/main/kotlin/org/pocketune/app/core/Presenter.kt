@@ -7,8 +7,10 @@ import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.cancelAndJoin
 import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.channelFlow
+import kotlinx.coroutines.isActive
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import org.pocketune.trainer.Sample
@@ -72,55 +74,59 @@ class Presenter(
 
         private suspend fun openModel() {
             val opening = coach.open()
-            inbox.send(News.Opened(opening.model, opening.personal))
+            inbox.send(News.Opened(opening.model, opening.personal, opening.saved))
             opening.problem?.let { inbox.send(News.Failed(it)) }
         }
 
         fun follow(message: Message, before: UiState, state: UiState) {
             if (message !is News.NotesRead && state.notes != before.notes) unwritten.trySend(state.notes)
             when (message) {
-                is Event.Personalize -> if (before.training == Training.Idle && state.training != Training.Idle) {
-                    val previous = training
-                    training = start {
-                        previous?.cancelAndJoin()
-                        personalize(state)
-                    }
-                }
-                is Event.Pause -> coach.pause()
-                is Event.Resume -> coach.resume()
-                is Event.Cancel -> cancel()
+                is Event.Personalize ->
+                    if (before.training == Training.Idle && state.training is Training.Running) personalize(state)
+                is Event.Pause -> if (state.training is Training.Running) coach.pause()
+                is Event.Resume -> if (state.training is Training.Running) coach.resume()
+                is Event.Cancel -> if (before.training is Training.Running) cancel()
                 is Event.SetNightly -> start { withContext(io) { settings.nightly = message.on } }
-                is Event.Undo -> start {
+                is Event.Undo -> if (state.isSwitching && !before.isSwitching) start {
                     val personal = coach.undo()
-                    val undone = state.comparison?.standing.let { it != Standing.UNDONE && it != Standing.RESET }
-                    inbox.send(News.Switched(if (undone) Standing.UNDONE else Standing.OFFERED, personal))
+                    inbox.send(News.Switched(if (state.switched == null) Switch.UNDONE else null, personal))
                 }
-                is Event.Reset -> start {
+                is Event.Reset -> if (state.isSwitching && !before.isSwitching) start {
                     coach.reset()
-                    inbox.send(News.Switched(Standing.RESET, personal = false))
+                    inbox.send(News.Switched(Switch.RESET, personal = false))
                 }
                 is Event.Try, is Event.Return, is News.Opened, is News.Switched, is News.Compared -> recognise(state)
                 else -> Unit
             }
         }
 
-        private suspend fun personalize(state: UiState) {
+        private fun personalize(state: UiState) {
+            // A pause of the last training that came too late for it must not hold this one.
+            coach.resume()
+            training = start {
+                try {
+                    train(state)
+                } finally {
+                    // The end of a cancelled one is told by who cancelled it.
+                    if (currentCoroutineContext().isActive) inbox.send(News.Ended)
+                }
+            }
+        }
+
+        private suspend fun train(state: UiState) {
             val model = checkNotNull(state.model)
-            try {
-                val judged = state.heldOut
-                val before = bestAnswers(state, judged)
-                var end: TrainEvent? = null
-                coach.train(state.toLearn.map { it.sample(model) }, judged.map { it.sample(model) }).collect {
-                    inbox.send(News.Trained(it))
-                    end = it
-                }
-                when (val last = end) {
-                    is TrainEvent.Finished -> inbox.send(News.Compared(compare(state, judged, before, last)))
-                    is TrainEvent.Diverged -> inbox.send(News.Failed(Problem.DIVERGED))
-                    else -> Unit
-                }
-            } finally {
-                inbox.trySend(News.Ended)
+            val judged = state.heldOut
+            val before = bestAnswers(state, judged)
+            var end: TrainEvent? = null
+            coach.train(state.toLearn.map { it.sample(model) }, judged.map { it.sample(model) }).collect {
+                inbox.send(News.Trained(it))
+                end = it
+            }
+            when (val last = end) {
+                is TrainEvent.Finished ->
+                    inbox.send(News.Compared(compare(state, judged, before, last), state.notes.newest))
+                is TrainEvent.Diverged -> inbox.send(News.Failed(Problem.DIVERGED))
+                else -> Unit
             }
         }
 
@@ -143,10 +149,13 @@ class Presenter(
 
         private fun cancel() {
             val stopped = training ?: return
-            coach.resume()
             start {
                 stopped.cancelAndJoin()
-                coach.forget()
+                try {
+                    coach.forget()
+                } finally {
+                    if (stopped.isCancelled) inbox.send(News.Ended)
+                }
             }
         }
 

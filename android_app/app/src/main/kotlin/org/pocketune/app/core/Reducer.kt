@@ -24,13 +24,14 @@ private fun UiState.afterEvent(event: Event): UiState = when (event) {
     is Event.Select -> copy(selected = event.drawing)
     is Event.Delete -> copy(notes = selected?.let(notes::without) ?: notes, selected = null)
     is Event.Personalize -> if (canPersonalize) copy(training = Training.Running(), problem = null) else this
-    is Event.Cancel -> copy(training = Training.Idle)
+    is Event.Cancel -> if (training is Training.Running) copy(training = Training.Stopping) else this
     is Event.SetNightly -> copy(nightly = event.on)
     is Event.Keep -> copy(comparison = comparison?.copy(standing = Standing.KEPT))
     is Event.Try -> copy(trial = trial.copy(strokes = trial.strokes + listOf(event.stroke), isCurrent = false))
     is Event.ClearTrial -> copy(trial = Trial())
     is Event.DismissProblem -> copy(problem = null)
-    is Event.Pause, is Event.Resume, is Event.Undo, is Event.Reset -> this
+    is Event.Undo, is Event.Reset -> if (training == Training.Idle) copy(isSwitching = true, problem = null) else this
+    is Event.Pause, is Event.Resume -> this
 }
 
 /** Chooses what the next drawing means, or gives the selected drawing another meaning. */
@@ -40,38 +41,44 @@ private fun UiState.choose(label: Int): UiState =
 
 private fun UiState.add(): UiState {
     val recipe = model?.description?.recipe ?: return this
-    if (draft.isEmpty()) return this
+    if (draft.isEmpty() || chosen !in labels.indices) return this
     return copy(notes = notes.plus(chosen, draft, recipe.heldOutEvery), draft = emptyList())
 }
 
 /** A name that there is already is chosen rather than added. */
 private fun UiState.addSymbol(name: String): UiState = when {
     name.isEmpty() -> this
-    name in labels -> copy(chosen = labels.indexOf(name))
+    name in labels -> choose(labels.indexOf(name))
     !hasSpareClass -> this
-    else -> copy(notes = notes.copy(symbols = notes.symbols + name), chosen = labels.size)
+    else -> copy(notes = notes.copy(symbols = notes.symbols + name)).choose(labels.size)
 }
 
 private fun UiState.afterNews(news: News): UiState = when (news) {
-    is News.Opened -> copy(model = news.model, personal = news.personal)
+    is News.Opened -> copy(
+        model = news.model,
+        personal = news.personal,
+        switched = if (news.saved && !news.personal) Switch.RESET else null,
+    ).run { copy(chosen = chosen.takeIf { it in labels.indices } ?: 0) }
     is News.NotesRead -> copy(notes = news.notes, nightly = news.nightly)
     is News.DeviceChanged -> copy(device = news.facts)
     is News.Trained -> if (training is Training.Running) copy(training = training.after(news.event)) else this
     is News.Compared -> copy(
-        notes = notes.afterTraining(),
+        notes = notes.copy(learned = news.learned),
         comparison = news.comparison,
+        switched = if (news.comparison.standing == Standing.REFUSED) switched else null,
         personal = personal || news.comparison.standing == Standing.OFFERED,
         screen = if (screen == Screen.PERSONALIZE) Screen.COMPARE else screen,
         trial = trial.copy(isCurrent = false),
     )
     is News.Ended -> copy(training = Training.Idle)
     is News.Switched -> copy(
-        comparison = comparison?.copy(standing = news.standing),
+        switched = news.switched,
+        isSwitching = false,
         personal = news.personal,
         trial = trial.copy(isCurrent = false),
     )
     is News.Recognised -> if (news.trial.strokes == trial.strokes) copy(trial = news.trial) else this
-    is News.Failed -> copy(problem = news.problem)
+    is News.Failed -> copy(problem = news.problem, isSwitching = false)
 }
 
 private fun Training.Running.after(event: TrainEvent): Training.Running = when (event) {

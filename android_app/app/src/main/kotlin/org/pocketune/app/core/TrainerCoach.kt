@@ -1,12 +1,14 @@
 package org.pocketune.app.core
 
 import java.io.File
+import java.io.IOException
 import java.io.InputStream
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.emitAll
 import kotlinx.coroutines.flow.flow
 import kotlinx.coroutines.sync.Mutex
 import kotlinx.coroutines.sync.withLock
+import org.pocketune.trainer.DamagedProgramException
 import org.pocketune.trainer.Guards
 import org.pocketune.trainer.LearningRate
 import org.pocketune.trainer.NoStateException
@@ -42,8 +44,11 @@ class TrainerCoach(
 
     override suspend fun open(): Opening {
         val opened = trainers()
+        var saved = false
         val problem = try {
-            opened.personal.restore().lost?.let { Problem.STATE_OLDER }
+            val restored = opened.personal.restore()
+            saved = true
+            restored.lost?.let { Problem.STATE_OLDER }
         } catch (_: NoStateException) {
             null
         } catch (e: StateException) {
@@ -53,7 +58,7 @@ class TrainerCoach(
         } catch (e: PocketuneException) {
             problemOf(e)
         }
-        return Opening(opened.model(), personal = !isAsBuilt(), problem)
+        return Opening(opened.model(), personal = !isAsBuilt(), saved, problem)
     }
 
     override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
@@ -109,13 +114,20 @@ class TrainerCoach(
     }
 
     private suspend fun load(): Trainers {
-        val description = Description.parse(asset(Description.FILE).use { it.reader().readText() })
-        val program = Program.open(description.program.run { asset(file).readChecked(file, sha256) })
+        val description = Description.parse(bytes(Description.FILE).decodeToString())
+        val program = Program.open(description.program.run { bytes(file).checked(file, sha256) })
         val pixels = description.preprocessing.run { size * size }
-        val samples = description.samples.run { builtInSamples(asset(file).readChecked(file, sha256), pixels, levels) }
+        val samples = description.samples.run { builtInSamples(bytes(file).checked(file, sha256), pixels, levels) }
+        description.check(program.manifest, samples)
         val personal = Trainer.open(program, runtime, Store(directory), guards)
         val original = Trainer.open(program, runtime, Store(File(directory, "original")))
         return Trainers(personal, original, description, Replay(samples, description.recipe.replay))
+    }
+
+    private fun bytes(file: String): ByteArray = try {
+        asset(file).use { it.readBytes() }
+    } catch (e: IOException) {
+        throw DamagedProgramException("$file cannot be read", e)
     }
 
     private fun Trainers.model(): Model {

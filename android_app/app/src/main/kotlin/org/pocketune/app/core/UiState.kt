@@ -17,6 +17,8 @@ enum class Screen { TEACH, PERSONALIZE, COMPARE, TRY, ABOUT }
  * @property selected a drawing that the person wants to change.
  * @property personal whether the model is not as it was built.
  * @property comparison what the last training changed; null before the first one of this run of the app.
+ * @property switched what the person has done about the model since the last training; null when nothing.
+ * @property isSwitching the models are changing places just now.
  */
 data class UiState(
     val screen: Screen = Screen.TEACH,
@@ -28,6 +30,8 @@ data class UiState(
     val training: Training = Training.Idle,
     val personal: Boolean = false,
     val comparison: Comparison? = null,
+    val switched: Switch? = null,
+    val isSwitching: Boolean = false,
     val trial: Trial = Trial(),
     val nightly: Boolean = false,
     val device: DeviceFacts = DeviceFacts(),
@@ -39,13 +43,16 @@ data class UiState(
     /** Whether the program has a class left for one more symbol. */
     val hasSpareClass: Boolean get() = model != null && notes.symbols.size < model.description.spare
 
-    val heldOut: List<Drawing> get() = notes.drawings.filter { it.heldOut }
-    val toLearn: List<Drawing> get() = notes.drawings.filterNot { it.heldOut }
+    val heldOut: List<Drawing> get() = taught.filter { it.heldOut }
+    val toLearn: List<Drawing> get() = taught.filterNot { it.heldOut }
+
+    /** Without those of classes that this program does not have; they wait for one that does. */
+    private val taught: List<Drawing> get() = notes.drawings.filter { it.label in labels.indices }
 
     /** How many more drawings a training needs at least; 0 when there are enough. */
     val missing: Int get() = maxOf(LEAST_TO_LEARN - toLearn.size, if (heldOut.isEmpty()) 1 else 0)
 
-    val canPersonalize: Boolean get() = model != null && training == Training.Idle && missing == 0
+    val canPersonalize: Boolean get() = model != null && training == Training.Idle && !isSwitching && missing == 0
 
     companion object {
         const val LEAST_TO_LEARN = 6
@@ -76,6 +83,9 @@ data class Model(
 sealed interface Training {
     data object Idle : Training
 
+    /** The person cancelled it; the step that runs must end first. */
+    data object Stopping : Training
+
     /**
      * @property step of [steps] done, over all epochs.
      * @property losses one a step.
@@ -92,14 +102,16 @@ sealed interface Training {
     ) : Training
 }
 
-/** Which of the two models is in use since the last training. */
-enum class Standing { OFFERED, KEPT, UNDONE, RESET, REFUSED }
+/** What came of a training: a model that the person may keep, has kept, or one that was worse and was not taken. */
+enum class Standing { OFFERED, KEPT, REFUSED }
+
+/** Which model took the place of the person's newest. */
+enum class Switch { UNDONE, RESET }
 
 /**
  * What the last training changed.
  *
  * @property before share of right answers on [heldOut] drawings.
- * @property standing REFUSED: the new model was worse and was not taken.
  */
 data class Comparison(
     val before: Double,

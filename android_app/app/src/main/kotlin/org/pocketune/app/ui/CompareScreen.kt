@@ -8,6 +8,7 @@ import org.pocketune.app.R
 import org.pocketune.app.core.Change
 import org.pocketune.app.core.Event
 import org.pocketune.app.core.Standing
+import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
 import org.pocketune.app.core.UiState
 
@@ -22,13 +23,15 @@ class CompareScreen(parent: ViewGroup, tell: (Event) -> Unit) : ScreenView(paren
     override fun draw(state: UiState) {
         val comparison = state.comparison
         val standing = comparison?.standing
-        val message = when (standing) {
-            null -> if (state.personal) R.string.compare_earlier else R.string.compare_empty
-            Standing.OFFERED -> null
-            Standing.KEPT -> R.string.standing_kept
-            Standing.UNDONE -> R.string.standing_undone
-            Standing.RESET -> R.string.standing_reset
-            Standing.REFUSED -> R.string.standing_refused
+        val message = when (state.switched) {
+            Switch.UNDONE -> R.string.standing_undone
+            Switch.RESET -> R.string.standing_reset
+            null -> when (standing) {
+                null -> if (state.personal) R.string.compare_earlier else R.string.compare_empty
+                Standing.OFFERED -> null
+                Standing.KEPT -> R.string.standing_kept
+                Standing.REFUSED -> R.string.standing_refused
+            }
         }
         view<TextView>(R.id.message).apply {
             showIf(message != null)
@@ -36,13 +39,16 @@ class CompareScreen(parent: ViewGroup, tell: (Event) -> Unit) : ScreenView(paren
         }
         view<View>(R.id.scores).showIf(comparison != null)
         val idle = state.training == Training.Idle
-        val gone = standing == Standing.UNDONE || standing == Standing.RESET
-        view<View>(R.id.keep).showIf(idle && standing == Standing.OFFERED)
+        view<View>(R.id.keep).showIf(idle && state.switched == null && standing == Standing.OFFERED)
         view<Button>(R.id.undo).apply {
-            showIf(idle && (state.personal || gone))
-            setText(if (gone) R.string.redo else R.string.undo)
+            showIf(idle && (state.personal || state.switched != null))
+            isEnabled = !state.isSwitching
+            setText(if (state.switched == null) R.string.undo else R.string.redo)
         }
-        view<View>(R.id.reset).showIf(idle && state.personal)
+        view<View>(R.id.reset).apply {
+            showIf(idle && state.personal)
+            isEnabled = !state.isSwitching
+        }
         val changes = comparison?.changes.orEmpty()
         view<TextView>(R.id.changes_title).apply {
             showIf(comparison != null)

@@ -186,6 +186,16 @@ class PresenterTest {
         until { it.notes.drawings.single().label == 10 && it.selected == null }
     }
 
+    @Test fun `a symbol gets another name and keeps its drawings`() = present {
+        tell(Event.AddSymbol("A"), Event.AddSymbol("B"), Event.Draw(stroke), Event.Add)
+        until { it.notes.drawings.size == 1 && it.notes.symbols.size == 2 }
+        for ((label, name) in listOf(11 to " ★ ", 10 to "★", 10 to " ", 3 to "C", 12 to "D")) tell(Event.RenameSymbol(label, name))
+        tell(Event.Show(Screen.ABOUT))
+        until { it.screen == Screen.ABOUT }
+        assertEquals(listOf("A", "★"), state.notes.symbols)
+        assertEquals(11, state.notes.drawings.single().label)
+    }
+
     @Test fun `drawings of classes that this program does not have are left alone`() {
         var notes = Notes()
         repeat(8) { notes = notes.plus(3, listOf(stroke), 4) }

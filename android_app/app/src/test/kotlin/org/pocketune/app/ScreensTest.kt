@@ -56,6 +56,12 @@ class ScreensTest {
         robot.waitFor("undone") { !it.personal }
         robot.recreate(looks[0].qualifiers, 1f)
         robot.photograph("undone-compare")
+        robot.app.tell(Event.Choose(10))
+        for (look in looks) {
+            robot.recreate(look.qualifiers, look.fontScale)
+            robot.show(Screen.TEACH)
+            check(robot, "symbol-teach-${look.name}")
+        }
     }
 
     @Test fun `every problem is a sentence of its own that fits`() = Robot().use { robot ->

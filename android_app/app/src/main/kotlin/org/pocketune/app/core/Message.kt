@@ -17,6 +17,9 @@ sealed interface Event : Message {
     data object ClearDraft : Event
     data object Add : Event
     data class AddSymbol(val name: String) : Event
+
+    /** Gives the person's symbol of class [label] another name. */
+    data class RenameSymbol(val label: Int, val name: String) : Event
     data class Select(val drawing: Long?) : Event
     data object Delete : Event
 

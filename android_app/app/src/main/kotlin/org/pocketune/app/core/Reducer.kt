@@ -21,6 +21,7 @@ private fun UiState.afterEvent(event: Event): UiState = when (event) {
     is Event.ClearDraft -> copy(draft = emptyList())
     is Event.Add -> add()
     is Event.AddSymbol -> addSymbol(event.name.trim())
+    is Event.RenameSymbol -> renameSymbol(event.label, event.name.trim())
     is Event.Select -> copy(selected = event.drawing)
     is Event.Delete -> copy(notes = selected?.let(notes::without) ?: notes, selected = null)
     is Event.Personalize -> if (canPersonalize) copy(training = Training.Running(), problem = null) else this
@@ -51,6 +52,13 @@ private fun UiState.addSymbol(name: String): UiState = when {
     name in labels -> choose(labels.indexOf(name))
     !hasSpareClass -> this
     else -> copy(notes = notes.copy(symbols = notes.symbols + name)).choose(labels.size)
+}
+
+/** A name that is empty or another class's changes nothing. */
+private fun UiState.renameSymbol(label: Int, name: String): UiState {
+    if (name.isEmpty() || name in labels || !isSymbol(label)) return this
+    val symbols = notes.symbols.toMutableList().also { it[label - (labels.size - it.size)] = name }
+    return copy(notes = notes.copy(symbols = symbols))
 }
 
 private fun UiState.afterNews(news: News): UiState = when (news) {

@@ -43,6 +43,9 @@ data class UiState(
     /** Whether the program has a class left for one more symbol. */
     val hasSpareClass: Boolean get() = model != null && notes.symbols.size < model.description.spare
 
+    /** Whether a class is one of the person's own. */
+    fun isSymbol(label: Int): Boolean = model != null && label in model.description.labels.size until labels.size
+
     val heldOut: List<Drawing> get() = taught.filter { it.heldOut }
     val toLearn: List<Drawing> get() = taught.filterNot { it.heldOut }
 

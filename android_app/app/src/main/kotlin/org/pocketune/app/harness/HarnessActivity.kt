@@ -30,7 +30,10 @@ class HarnessActivity : Activity() {
         window.addFlags(WindowManager.LayoutParams.FLAG_KEEP_SCREEN_ON)
         val path = intent.getStringExtra(JOB)
         setContentView(TextView(this).apply { text = path })
-        if (savedInstanceState == null) start(path)
+        if (savedInstanceState == null) return start(path)
+        // Android ended the job with the window before this one: it leaves no result.
+        Log.e(TAG, "interrupted")
+        finishAndRemoveTask()
     }
 
     /** One job at a time: another one is told of in the log and left alone. */

@@ -19,6 +19,7 @@ import org.pocketune.app.core.UiState
 /** Write a character and say what it means. */
 class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : ScreenView(parent, R.layout.teach) {
     private val pad = view<StrokePad>(R.id.pad)
+    private val rename = view<Button>(R.id.rename)
 
     init {
         pad.onStroke = { tell(Event.Draw(it)) }
@@ -40,6 +41,8 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
             isEnabled = state.draft.isNotEmpty() && state.model != null
         }
         view<View>(R.id.clear).isEnabled = state.draft.isNotEmpty()
+        rename.showIf(state.isSymbol(state.chosen))
+        rename.setOnClickListener { askForName(label) { tell(Event.RenameSymbol(state.chosen, it)) } }
         drawGallery(label, state.notes.drawings.filter { it.label == state.chosen }, state.selected)
     }
 
@@ -52,7 +55,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
             if (label == NEW_SYMBOL) {
                 chip.setText(R.string.chip_add)
                 chip.contentDescription = resources.getString(R.string.chip_add_description)
-                chip.setOnClickListener { askForSymbol() }
+                chip.setOnClickListener { askForName("") { tell(Event.AddSymbol(it)) } }
             } else {
                 val count = counts[label] ?: 0
                 chip.text = chipText(state.labels[label], count)
@@ -85,8 +88,9 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
 
     private fun drawings(count: Int) = resources.getQuantityString(R.plurals.drawings, count, count)
 
-    private fun askForSymbol() {
+    private fun askForName(present: String, use: (String) -> Unit) {
         val name = EditText(root.context).apply {
+            setText(present)
             setHint(R.string.symbol_hint)
             filters = arrayOf(InputFilter.LengthFilter(LONGEST_SYMBOL))
             isSingleLine = true
@@ -99,7 +103,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
         AlertDialog.Builder(root.context)
             .setTitle(R.string.symbol_title)
             .setView(frame)
-            .setPositiveButton(R.string.ok) { _, _ -> tell(Event.AddSymbol(name.text.toString())) }
+            .setPositiveButton(R.string.ok) { _, _ -> use(name.text.toString()) }
             .setNegativeButton(R.string.cancel, null)
             .show()
     }

@@ -15,7 +15,7 @@ object Fixture {
     private val programs = File(System.getProperty("programs"))
 
     /** The library links to these by name; once they are loaded it finds them. */
-    private val natives by lazy {
+    val natives by lazy {
         for (name in listOf("c", "m", "dl", "log")) {
             System.load("${System.getProperty("java.library.path")}/lib$name.so")
         }

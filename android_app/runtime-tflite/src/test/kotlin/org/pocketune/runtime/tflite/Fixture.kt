@@ -6,6 +6,7 @@ import java.nio.ByteOrder
 import org.pocketune.trainer.LearningRate
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.Program
+import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.Trainer
@@ -42,7 +43,7 @@ object Fixture {
     suspend fun trainer(
         program: Program,
         store: Store,
-        factory: TfliteRuntimeFactory = TfliteRuntimeFactory(),
+        factory: RuntimeFactory = TfliteRuntimeFactory(),
     ): Trainer {
         natives
         return Trainer.open(program, factory, store)

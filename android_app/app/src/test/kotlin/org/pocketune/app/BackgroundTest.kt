@@ -11,6 +11,7 @@ import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
 import org.pocketune.app.core.Event
+import org.pocketune.app.core.Problem
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Training
 import org.pocketune.app.device.NightJob
@@ -49,6 +50,8 @@ class BackgroundTest {
 
     @Test fun `a night trains what is new and ends`() = Robot().use { robot ->
         teachAFew(robot)
+        // What the person has not read yet must not keep the night from its work.
+        robot.app.pretend { it.copy(problem = Problem.STATE_OLDER) }
         night(robot)
         assertTrue(robot.state.comparison != null && !robot.state.notes.hasNew)
         robot.app.tell(Event.Show(Screen.TEACH))

@@ -20,6 +20,9 @@ class FakeCoach(private val problem: Problem? = null, private val broken: Except
     val training = Channel<TrainEvent>(Channel.UNLIMITED)
     val calls = mutableListOf<String>()
 
+    /** Answers wait until this is closed. */
+    var thinking: Channel<Unit>? = null
+
     /** An undo takes until something is sent here. */
     val undone = Channel<Unit>(Channel.UNLIMITED)
     var learned: List<Sample> = emptyList()
@@ -48,8 +51,10 @@ class FakeCoach(private val problem: Problem? = null, private val broken: Except
 
     override suspend fun forget() = call("forget")
 
-    override suspend fun logits(images: List<FloatArray>, original: Boolean): List<FloatArray> =
-        images.map { FloatArray(model.answers) { label -> if (label == answer && !original) 5f else 0f } }
+    override suspend fun logits(images: List<FloatArray>, original: Boolean): List<FloatArray> {
+        thinking?.receiveCatching()
+        return images.map { FloatArray(model.answers) { label -> if (label == answer && !original) 5f else 0f } }
+    }
 
     override suspend fun undo(): Boolean {
         call("undo")

@@ -135,12 +135,39 @@ class PresenterTest {
         tell(Event.Personalize)
         until { it.training is Training.Running }
         tell(Event.Cancel, Event.Personalize)
-        until { it.training == Training.Stopping }
+        until { it.training == Training.Ending }
         until { it.training == Training.Idle }
         tell(Event.Personalize)
         until { it.training is Training.Running }
         say(TrainEvent.Started(6, 2, 1, 2, 0, null), TrainEvent.Step(0, 0, 2f, 1.5))
         until { (it.training as Training.Running).losses == listOf(2f) }
+    }
+
+    @Test fun `what was adopted cannot be cancelled any more`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Personalize)
+        until { it.training is Training.Running }
+        coach.thinking = Channel(Channel.UNLIMITED)
+        say(TrainEvent.Finished(Evaluation(2.0, 0.25), Evaluation(1.0, 0.75), stoppedEarly = false, adopted = 1))
+        until { it.training == Training.Ending }
+        tell(Event.Cancel, Event.Show(Screen.ABOUT))
+        until { it.screen == Screen.ABOUT }
+        coach.thinking?.close()
+        until { it.training == Training.Idle && it.comparison != null }
+        assertTrue(state.personal)
+        assertFalse("forget" in coach.calls)
+    }
+
+    @Test fun `a training that is refused after an undo is told of`() = present {
+        taught(List(8) { 0 })
+        tell(Event.Undo)
+        coach.undone.send(Unit)
+        until { it.switched == Switch.UNDONE }
+        tell(Event.Personalize)
+        say(TrainEvent.Finished(Evaluation(1.0, 0.8), Evaluation(2.0, 0.5), stoppedEarly = false, adopted = null))
+        until { it.comparison?.standing == Standing.REFUSED && it.training == Training.Idle }
+        assertEquals(false, state.comparison?.isOld)
+        assertEquals(Switch.UNDONE, state.switched)
     }
 
     @Test fun `a second tap on Undo waits for the first`() = present {

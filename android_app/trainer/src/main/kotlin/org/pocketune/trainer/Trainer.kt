@@ -134,8 +134,8 @@ class Trainer private constructor(
     }
 
     /**
-     * Moves saved states that cannot be used (damaged, of another program or version) to `NAME.unusable`, so that new
-     * ones can be saved. The state in memory stays.
+     * Moves saved states that cannot be used (damaged, of another program or version) out of the way, to names that end
+     * in `.unusable`, so that new ones can be saved. The state in memory stays.
      */
     suspend fun setAside(): Unit = alone { personal.setAside() }
 

@@ -63,12 +63,11 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
     }
 
     /**
-     * Moves what is there out of the way, whatever it is, so that the next [save] begins anew: the newest file becomes
-     * `NAME.unusable`.
+     * Moves both generations out of the way, whatever they are, so that the next [save] begins anew: `.unusable` is added
+     * to their names.
      */
     fun setAside() = storing("set aside") {
-        val unusable = File(file.path + ".unusable")
-        listOf(older, file).filter { disk.read(it, 0) != null }.forEach { disk.rename(it, unusable) }
+        for (at in listOf(older, file)) if (disk.read(at, 0) != null) disk.rename(at, File(at.path + ".unusable"))
         disk.flush(file.absoluteFile.parentFile)
     }
 

@@ -101,12 +101,14 @@ class StateTest {
     @Test
     fun `what cannot be used is set aside and not lost`() {
         states.setAside()
-        save(1)
+        (1..2).forEach(::save)
+        val older = previous.readBytes()
         val foreign = Fixture.file("cnn.state").readBytes()
         file.writeBytes(foreign)
         states.setAside()
         assertFailsWith<NoStateException> { states.load(Fixture.hash) }
         assertContentEquals(foreign, File(file.path + ".unusable").readBytes())
+        assertContentEquals(older, File(previous.path + ".unusable").readBytes())
         assertEquals(1L, save(7))
         assertEquals(7f, Fixture.valueOf(states.load(Fixture.hash).state.tensors))
     }

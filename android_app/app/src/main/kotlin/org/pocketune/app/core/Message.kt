@@ -54,6 +54,9 @@ sealed interface News : Message {
 
     /** Another model is in use; null: the newest again. [personal]: not the one that was built. */
     data class Switched(val switched: Switch?, val personal: Boolean) : News
+
+    /** The models did not change places. */
+    data object NotSwitched : News
     data class Recognised(val trial: Trial) : News
     data class Failed(val problem: Problem) : News
 }

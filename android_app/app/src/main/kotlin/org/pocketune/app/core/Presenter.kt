@@ -2,15 +2,14 @@ package org.pocketune.app.core
 
 import java.io.IOException
 import kotlin.math.exp
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineDispatcher
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Job
-import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.channels.Channel
-import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.channelFlow
-import kotlinx.coroutines.isActive
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import org.pocketune.trainer.Sample
@@ -55,6 +54,7 @@ class Presenter(
     private inner class Work(private val scope: CoroutineScope, private val inbox: Channel<Message>) {
         private val unwritten = Channel<Notes>(Channel.CONFLATED)
         private var training: Job? = null
+        @Volatile private var isCancelled = false
         private var recognition: Job? = null
 
         fun load() {
@@ -87,30 +87,48 @@ class Presenter(
                 is Event.Resume -> if (state.training is Training.Running) coach.resume()
                 is Event.Cancel -> if (before.training is Training.Running) cancel()
                 is Event.SetNightly -> start { withContext(io) { settings.nightly = message.on } }
-                is Event.Undo -> if (state.isSwitching && !before.isSwitching) start {
-                    val personal = coach.undo()
-                    inbox.send(News.Switched(if (state.switched == null) Switch.UNDONE else null, personal))
+                is Event.Undo -> if (state.isSwitching && !before.isSwitching) switch {
+                    News.Switched(if (state.switched == null) Switch.UNDONE else null, personal = coach.undo())
                 }
-                is Event.Reset -> if (state.isSwitching && !before.isSwitching) start {
+                is Event.Reset -> if (state.isSwitching && !before.isSwitching) switch {
                     coach.reset()
-                    inbox.send(News.Switched(Switch.RESET, personal = false))
+                    News.Switched(Switch.RESET, personal = false)
                 }
                 is Event.Try, is Event.Return, is News.Opened, is News.Switched, is News.Compared -> recognise(state)
                 else -> Unit
             }
         }
 
+        private fun switch(work: suspend () -> News.Switched) = start {
+            var news: News = News.NotSwitched
+            try {
+                news = work()
+            } finally {
+                inbox.trySend(news)
+            }
+        }
+
         private fun personalize(state: UiState) {
             // A pause of the last training that came too late for it must not hold this one.
             coach.resume()
+            isCancelled = false
             training = start {
                 try {
                     train(state)
+                } catch (e: CancellationException) {
+                    // Unless it is the process that ends: then the next one goes on.
+                    if (isCancelled) withContext(NonCancellable) { forget() }
+                    throw e
                 } finally {
-                    // The end of a cancelled one is told by who cancelled it.
-                    if (currentCoroutineContext().isActive) inbox.send(News.Ended)
+                    inbox.trySend(News.Ended)
                 }
             }
+        }
+
+        /** Drops what is half done. The model may have been taken in the last moment: looks which one is in use. */
+        private suspend fun forget() {
+            coach.forget()
+            openModel()
         }
 
         private suspend fun train(state: UiState) {
@@ -148,15 +166,8 @@ class Presenter(
         }
 
         private fun cancel() {
-            val stopped = training ?: return
-            start {
-                stopped.cancelAndJoin()
-                try {
-                    coach.forget()
-                } finally {
-                    if (stopped.isCancelled) inbox.send(News.Ended)
-                }
-            }
+            isCancelled = true
+            training?.cancel()
         }
 
         private fun recognise(state: UiState) {

@@ -25,7 +25,7 @@ private fun UiState.afterEvent(event: Event): UiState = when (event) {
     is Event.Select -> copy(selected = event.drawing)
     is Event.Delete -> copy(notes = selected?.let(notes::without) ?: notes, selected = null)
     is Event.Personalize -> if (canPersonalize) copy(training = Training.Running(), problem = null) else this
-    is Event.Cancel -> if (training is Training.Running) copy(training = Training.Stopping) else this
+    is Event.Cancel -> if (training is Training.Running) copy(training = Training.Ending) else this
     is Event.SetNightly -> copy(nightly = event.on)
     is Event.Keep -> copy(comparison = comparison?.copy(standing = Standing.KEPT))
     is Event.Try -> copy(trial = trial.copy(strokes = trial.strokes + listOf(event.stroke), isCurrent = false))
@@ -78,18 +78,20 @@ private fun UiState.afterNews(news: News): UiState = when (news) {
         screen = if (screen == Screen.PERSONALIZE) Screen.COMPARE else screen,
         trial = trial.copy(isCurrent = false),
     )
-    is News.Ended -> copy(training = Training.Idle)
+    is News.Ended -> copy(training = Training.Idle, trainings = trainings + 1)
     is News.Switched -> copy(
+        comparison = comparison?.copy(isOld = true),
         switched = news.switched,
         isSwitching = false,
         personal = news.personal,
         trial = trial.copy(isCurrent = false),
     )
+    is News.NotSwitched -> copy(isSwitching = false)
     is News.Recognised -> if (news.trial.strokes == trial.strokes) copy(trial = news.trial) else this
-    is News.Failed -> copy(problem = news.problem, isSwitching = false)
+    is News.Failed -> copy(problem = news.problem)
 }
 
-private fun Training.Running.after(event: TrainEvent): Training.Running = when (event) {
+private fun Training.Running.after(event: TrainEvent): Training = when (event) {
     is TrainEvent.Started -> Training.Running(event.resumedAt, event.steps, resumedAt = event.resumedAt)
     is TrainEvent.Step ->
         copy(step = event.step + 1, losses = losses + event.loss, millis = event.millis, paused = null)
@@ -97,7 +99,8 @@ private fun Training.Running.after(event: TrainEvent): Training.Running = when (
     is TrainEvent.Resumed -> copy(paused = null)
     is TrainEvent.Stalled,
     is TrainEvent.Evaluated,
-    is TrainEvent.Checkpointed,
+    is TrainEvent.Checkpointed -> this
+    // What is adopted cannot be cancelled any more.
     is TrainEvent.Diverged,
-    is TrainEvent.Finished -> this
+    is TrainEvent.Finished -> Training.Ending
 }

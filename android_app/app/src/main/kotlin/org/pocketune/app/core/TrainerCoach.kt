@@ -20,6 +20,7 @@ import org.pocketune.trainer.Role
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.StateException
+import org.pocketune.trainer.StorageException
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Trainer
@@ -53,7 +54,11 @@ class TrainerCoach(
             null
         } catch (e: StateException) {
             // It would be refused to be overwritten, and the person could never personalize again.
-            opened.personal.setAside()
+            try {
+                opened.personal.setAside()
+            } catch (_: StorageException) {
+                // A disk that refuses this will refuse the next state too, and that is told then.
+            }
             problemOf(e)
         } catch (e: PocketuneException) {
             problemOf(e)

@@ -15,6 +15,7 @@ enum class Screen { TEACH, PERSONALIZE, COMPARE, TRY, ABOUT }
  * @property chosen the class that the next drawing will mean.
  * @property draft the strokes on the Teach screen's pad.
  * @property selected a drawing that the person wants to change.
+ * @property trainings how many ended since the app began, however they did.
  * @property personal whether the model is not as it was built.
  * @property comparison what the last training changed; null before the first one of this run of the app.
  * @property switched what the person has done about the model since the last training; null when nothing.
@@ -28,6 +29,7 @@ data class UiState(
     val draft: List<Stroke> = emptyList(),
     val selected: Long? = null,
     val training: Training = Training.Idle,
+    val trainings: Int = 0,
     val personal: Boolean = false,
     val comparison: Comparison? = null,
     val switched: Switch? = null,
@@ -86,8 +88,8 @@ data class Model(
 sealed interface Training {
     data object Idle : Training
 
-    /** The person cancelled it; the step that runs must end first. */
-    data object Stopping : Training
+    /** The person cancelled it and the step that runs must end first, or it is done and is being compared. */
+    data object Ending : Training
 
     /**
      * @property step of [steps] done, over all epochs.
@@ -115,6 +117,7 @@ enum class Switch { UNDONE, RESET }
  * What the last training changed.
  *
  * @property before share of right answers on [heldOut] drawings.
+ * @property isOld the person has changed models since.
  */
 data class Comparison(
     val before: Double,
@@ -122,6 +125,7 @@ data class Comparison(
     val heldOut: Int,
     val changes: List<Change>,
     val standing: Standing,
+    val isOld: Boolean = false,
 )
 
 /** A drawing whose answer changed. */

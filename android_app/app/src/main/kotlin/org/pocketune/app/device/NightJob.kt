@@ -16,7 +16,6 @@ import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.launch
 import org.pocketune.app.PocketuneApp
 import org.pocketune.app.core.Event
-import org.pocketune.app.core.Training
 
 /** Personalizes once a night, while the device is idle and charging, if there is something new to learn. */
 class NightJob : JobService() {
@@ -29,8 +28,7 @@ class NightJob : JobService() {
             val ready = app.states.first { it.model != null || it.problem != null }
             if (ready.canPersonalize && ready.notes.hasNew) {
                 app.tell(Event.Personalize)
-                app.states.first { it.training != Training.Idle || it.problem != null }
-                app.states.first { it.training == Training.Idle }
+                app.states.first { it.trainings > ready.trainings }
             }
             jobFinished(parameters, false)
         }

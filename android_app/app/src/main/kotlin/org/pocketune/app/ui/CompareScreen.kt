@@ -23,7 +23,8 @@ class CompareScreen(parent: ViewGroup, tell: (Event) -> Unit) : ScreenView(paren
     override fun draw(state: UiState) {
         val comparison = state.comparison
         val standing = comparison?.standing
-        val message = when (state.switched) {
+        val refusedLast = standing == Standing.REFUSED && comparison?.isOld == false
+        val message = if (refusedLast) R.string.standing_refused else when (state.switched) {
             Switch.UNDONE -> R.string.standing_undone
             Switch.RESET -> R.string.standing_reset
             null -> when (standing) {

@@ -42,7 +42,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
         }
         view<View>(R.id.clear).isEnabled = state.draft.isNotEmpty()
         rename.showIf(state.isSymbol(state.chosen))
-        rename.setOnClickListener { askForName(label) { tell(Event.RenameSymbol(state.chosen, it)) } }
+        rename.setOnClickListener { askForName(R.string.rename, label) { tell(Event.RenameSymbol(state.chosen, it)) } }
         drawGallery(label, state.notes.drawings.filter { it.label == state.chosen }, state.selected)
     }
 
@@ -55,7 +55,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
             if (label == NEW_SYMBOL) {
                 chip.setText(R.string.chip_add)
                 chip.contentDescription = resources.getString(R.string.chip_add_description)
-                chip.setOnClickListener { askForName("") { tell(Event.AddSymbol(it)) } }
+                chip.setOnClickListener { askForName(R.string.symbol_title, "") { tell(Event.AddSymbol(it)) } }
             } else {
                 val count = counts[label] ?: 0
                 chip.text = chipText(state.labels[label], count)
@@ -88,7 +88,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
 
     private fun drawings(count: Int) = resources.getQuantityString(R.plurals.drawings, count, count)
 
-    private fun askForName(present: String, use: (String) -> Unit) {
+    private fun askForName(title: Int, present: String, use: (String) -> Unit) {
         val name = EditText(root.context).apply {
             setText(present)
             setHint(R.string.symbol_hint)
@@ -101,7 +101,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
             addView(name)
         }
         AlertDialog.Builder(root.context)
-            .setTitle(R.string.symbol_title)
+            .setTitle(title)
             .setView(frame)
             .setPositiveButton(R.string.ok) { _, _ -> use(name.text.toString()) }
             .setNegativeButton(R.string.cancel, null)

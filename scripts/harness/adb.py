@@ -143,9 +143,12 @@ class AdbTransport:
         else:
             self.adb.run("reconnect", "offline", device=self.name, seconds=10)
 
-    def _state(self) -> str | None:
-        """What adb's server says of it now; None when it is not connected at all."""
-        return next((d.state for d in self.adb.devices() if d.serial == self.name), None)
+    def _states(self) -> dict[str, str]:
+        """What adb's server says of all devices now; empty when it says nothing."""
+        try:
+            return {d.serial: d.state for d in self.adb.devices()}
+        except Fault:
+            return {}
 
     def _move(self, verb: str, source: str, target: str, size: int) -> None:
         seconds = MOVE_SECONDS + size / MOVE_BYTES_A_SECOND
@@ -165,9 +168,9 @@ class AdbTransport:
             # Silence after a started command is a dropped connection; words that nobody knows are shown.
             meant = Gone if what.startswith("the connection") else Failed
         if meant is Gone:
-            state = self._state()
-            if state == "unauthorized":
+            states = self._states()
+            if states.get(self.name) == "unauthorized":
                 meant = Unauthorized
-            elif state is None:
+            elif states and self.name not in states:
                 what = "adb knows no such device"
         return meant(self.name, f"{what} (adb: {said or f'exit {code}, no word'})")

@@ -115,6 +115,9 @@ class Session:
             The faults of single variants, and last of all the one that ended the run; the result files hold them too.
         """
         faults = 0
+        if self.checked.issuperset(s.variant for s in self.bench.subjects) and not self._to_do():
+            self.say(f"{self.device.name}: nothing is left to do")
+            return []
         while True:
             try:
                 self._begin()
@@ -169,14 +172,16 @@ class Session:
             if subject.variant not in self.checked and subject.variant not in self.failed:
                 with self._failing(subject):
                     self._check(subject)
-        order = [(r, s) for r, s in self.bench.order() if (s.variant, r) not in self.done]
+        order = self._to_do()
         for number, (round, subject) in enumerate(order, 1):
             if subject.variant in self.failed:
                 continue
             with self._failing(subject):
                 middle = self._measure(subject, round)
-                build = f" {subject.variant.build}" if subject.variant.build else ""
-                self.say(f"{number}/{len(order)} {subject.variant.key}{build}: {middle:.2f} ms a step")
+                self.say(f"{number}/{len(order)} {subject.variant.title}: {middle:.2f} ms a step")
+
+    def _to_do(self) -> list[tuple[int, Subject]]:
+        return [(r, s) for r, s in self.bench.order() if (s.variant, r) not in self.done]
 
     @contextmanager
     def _failing(self, subject: Subject) -> Iterator[None]:
@@ -186,31 +191,34 @@ class Session:
         except (Fault, NumericError) as error:
             if isinstance(error, Fault) and not error.of_variant:
                 raise
+            error.args = (f"{subject.variant.title}: {error}",)
             self.failed[subject.variant] = error
             self._note(error, subject.variant)
-            self.say(f"{error}\n{subject.variant.key} is left out; the rest goes on")
+            self.say(f"{error}\n{subject.variant.title} is left out; the rest goes on")
 
     def _check(self, subject: Subject) -> None:
         """Correctness before speed. Raises WrongNumbers."""
         checked = check(self.runner, subject)
         self.logs[subject.variant.build].write(checked)
         if not checked.ok:
-            raise WrongNumbers(self.device.name, f"{subject.variant.key}: {describe(checked)}")
+            raise WrongNumbers(self.device.name, f"{describe(checked)}")
         self.checked.add(subject.variant)
-        self.say(f"{subject.variant.key}: {describe(checked)}")
+        self.say(f"{subject.variant.title}: {describe(checked)}")
 
     def _measure(self, subject: Subject, round: int) -> float:
         """A good result of a variant in a round; returns its median step. Raises Overheated."""
         plan, log = self.bench.plan, self.logs[subject.variant.build]
         for attempt in range(plan.cooling.tries):
             before = cool(self.device, self.start, plan.cooling, self.options.allowed)
-            spoiled(self.device.facts(), before, self.options.allowed)
+            accepted = spoiled(self.device.facts(), before, self.options.allowed)
             id = new_id(subject, round, attempt)
             log.write(Began(id, subject.variant, round, attempt, now()))
             started = time.monotonic()
             outcome = self.runner.run(subject, id, plan.steps, plan.repeats)
             seconds, after = time.monotonic() - started, self.device.conditions()
-            discarded = None if "THERMAL" in self.options.allowed else grew_hot(before, outcome.thermal, after)
+            discarded = grew_hot(before, outcome.thermal, after)
+            if discarded and "THERMAL" in self.options.allowed:
+                discarded, accepted = None, [*accepted, "THERMAL"]
             result = Result(
                 id=id,
                 session=self.options.session,
@@ -229,13 +237,14 @@ class Session:
                 instructions=outcome.instructions,
                 before=before,
                 after=after,
+                allowed=tuple(accepted),
                 discarded=discarded,
             )
             log.write(result)
             if discarded is None:
                 self.done.add((subject.variant, round))
                 return median(result.timed(plan.warmup))
-            self.say(f"{subject.variant.key}: {discarded}, once more")
+            self.say(f"{subject.variant.title}: {discarded}, once more")
         raise Overheated(self.device.name, f"{discarded} in each of {plan.cooling.tries} runs")
 
     def _note(self, error: Fault | NumericError, variant: Variant | None = None) -> None:

@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from converter.errors import NumericError, PocketuneError
 from converter.files import write_atomically
 from scripts.harness.adb import Adb, adb_binary
-from scripts.harness.bench import Options, check_program, describe, result_path, run_all
+from scripts.harness.bench import Options, check_program, describe, held, result_path, run_all
 from scripts.harness.compare import compare as compare_files
 from scripts.harness.compare import differences
 from scripts.harness.conditions import NAMES, check_names, concerns
@@ -57,7 +58,7 @@ def list_devices(adb: AdbPath = None) -> None:
             facts, now = device.facts(), device.conditions()
             table.add_row(*device_row(facts, now), ", ".join(c.name for c in concerns(facts, now)))
         except Fault as fault:
-            table.add_row(device.name, *[""] * 6, fault.problem)
+            table.add_row(device.name, *[""] * 6, escape(fault.problem))
     for other in (d for d in listed if d.state != "device"):
         table.add_row(other.serial, other.model, *[""] * 5, other.state)
     _out.print(table)
@@ -96,7 +97,7 @@ def check(
     for device in open_devices(on or [], adb, apk):
         try:
             found = check_program(device, program, plan, tuple(allow or []), _err.print)
-        except (Fault, NumericError) as error:
+        except PocketuneError as error:
             problems.append(error)
             if is_asked():
                 break
@@ -184,7 +185,8 @@ def report(
 def clean(on: On = None, adb: AdbPath = None) -> None:
     """Removes all that the harness ever put on a device; the app stays."""
     for device in open_devices(on or [], adb, None):
-        device.clean()
+        with held(device):
+            device.clean()
         _err.print(f"{device.name}: clean")
 
 

@@ -70,7 +70,7 @@ def compare(a: ResultFile, b: ResultFile, threshold: float) -> list[Comparison]:
     if differing := [f"{name} {setup[name]} and {other[name]}" for name in setup if setup[name] != other[name]]:
         raise UsageError(f"{a.path} and {b.path} did not train alike: {', '.join(differing)}")
     before, after = _by_key(a), _by_key(b)
-    if not before.keys() & after.keys():
+    if (before and after and not before.keys() & after.keys()) or (not before and not after):
         raise UsageError(f"{a.path} and {b.path} have no variant in common")
     found = []
     for key in [*before, *(key for key in after if key not in before)]:
@@ -94,10 +94,16 @@ def differences(a: ResultFile, b: ResultFile) -> list[str]:
 
 
 def _missing(key: str, a: list[Result] | None, b: list[Result] | None, without: ResultFile) -> Comparison:
-    fault = next((f.kind for f in reversed(without.faults)), None)
+    about = [f.kind for f in without.faults if f.variant is None or f.variant.key == key]
+    fault = about[-1] if about else None
+    unit: Literal["ms", "instructions"] = "instructions" if all(r.instructions for r in a or b or ()) else "ms"
     why = f"no result {'now' if b is None else 'before'}{f', the last fault is {fault!r}' if fault else ''}"
-    values = [None if r is None else float(np.median(list(observations(r, without.warmup).values()))) for r in (a, b)]
-    return Comparison(key, values[0], values[1], "ms", None, None, False, (len(a or ()), len(b or ())), "WARN", why)
+
+    def middle(results: list[Result] | None) -> float | None:
+        found = counts(results or []) if unit == "instructions" else observations(results or [], without.warmup)
+        return float(np.median(list(found.values()))) if found else None
+
+    return Comparison(key, middle(a), middle(b), unit, None, None, False, (len(a or ()), len(b or ())), "WARN", why)
 
 
 def _by_key(file: ResultFile) -> dict[str, list[Result]]:

@@ -71,7 +71,8 @@ class Computer:
         return parse_conditions(self.transport.shell(f"mkdir -p {self.folder} && cd {self.folder} && {ASK}").out)
 
     def prepare(self) -> None:
-        """Makes the folder of results."""
+        """Ends what an earlier harness left running and makes the folder of results."""
+        self.stop()
         must(self.transport, f"mkdir -p {self._results}")
 
     def push(self, file: Path) -> str:
@@ -112,7 +113,8 @@ class Computer:
         """See Device."""
         # Also the worker of a harness that was killed; its number may be another process's by now.
         script = (
-            f"read pid born 2>/dev/null < {self._worker} || exit 0; rm -f {self._worker}; "
+            f"test -f {self._worker} || exit 0; read pid born < {self._worker}; rm -f {self._worker}; "
+            f'case "$pid$born" in *[!0-9]*) exit 0;; esac; test "$pid" -gt 1 && test -n "$born" && '
             f'test "$({BORN.format("$pid")})" = "$born" && kill -s KILL -- -$pid'
         )
         self.transport.shell(f"({script}) 2>/dev/null")

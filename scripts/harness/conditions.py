@@ -68,11 +68,19 @@ def check_names(allowed: Collection[str]) -> None:
             raise UsageError(f"--allow {name}: the conditions are {', '.join(NAMES)}.{nearest(name, NAMES)}")
 
 
-def spoiled(facts: Facts, now: Conditions, allowed: Collection[str]) -> None:
-    """What may have come up since the run began and does not go away by itself. Raises NotReady."""
-    later = [c for c in concerns(facts, now) if c.name in ("BATTERY", "LOW_POWER") and c.name not in allowed]
-    if later:
-        raise NotReady(facts.name, "; ".join(f"{c.sentence} ({c.name})" for c in later))
+def spoiled(facts: Facts, now: Conditions, allowed: Collection[str]) -> list[str]:
+    """Looks again between jobs, at what the jobs themselves do not cause.
+
+    Returns:
+        Names of the conditions that hold by now and are allowed.
+
+    Raises:
+        NotReady: one holds that is not allowed; heat has a wait of its own.
+    """
+    later = [c for c in concerns(facts, now) if c.name in ("BATTERY", "LOW_POWER", "THERMAL")]
+    if blocking := [c for c in later if c.name not in allowed and c.name != "THERMAL"]:
+        raise NotReady(facts.name, "; ".join(f"{c.sentence} ({c.name})" for c in blocking))
+    return [c.name for c in later if c.name in allowed]
 
 
 def preflight(facts: Facts, now: Conditions, allowed: Collection[str]) -> list[str]:

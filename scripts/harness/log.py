@@ -5,6 +5,7 @@ A job has two lines: `began` before it starts and `result` or `fault` after it. 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -98,6 +99,7 @@ class Result:
         peak_kib: the most memory that the app's process held, as far as it was asked.
         instructions: for each repeat those of the runtime in a step; empty where nobody counts.
         before, after: the device around the job.
+        allowed: conditions that held around the job and that the person accepts.
         discarded: why it is no number; None for a good one.
     """
 
@@ -118,6 +120,7 @@ class Result:
     before: Conditions
     after: Conditions
     instructions: tuple[int, ...] = ()
+    allowed: tuple[str, ...] = ()
     discarded: str | None = None
     type: Literal["result"] = "result"
 
@@ -160,8 +163,9 @@ class ResultFile:
 
     @property
     def allowed(self) -> list[str]:
-        """What held in any of the runs and was accepted."""
-        return sorted({name for run in self.runs for name in run.allowed})
+        """What held in any of the runs or around a job, and was accepted."""
+        records: list[Run | Result] = [*self.runs, *self.results]
+        return sorted({name for record in records for name in record.allowed})
 
     @property
     def results(self) -> list[Result]:
@@ -242,8 +246,12 @@ class Log:
         """
         self.path = path
         self.earlier: ResultFile | None = None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = path.open("ab")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Without a buffer of its own: what cannot be written fails at once and not again when it is closed.
+            self._stream = path.open("ab", buffering=0)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
         try:
             lock(self._stream, f"{path}: another run writes to it: let it end, or give another --out")
             if path.stat().st_size:
@@ -260,9 +268,12 @@ class Log:
         """Appends a record."""
         line = json.dumps(asdict(record), allow_nan=False).encode()
         _record(line, str(self.path))
-        self._stream.write(line + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        try:
+            if self._stream.write(line + b"\n") != len(line) + 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise UsageError(f"cannot write {self.path}: {error.strerror}") from None
 
     def __enter__(self) -> Log:
         return self

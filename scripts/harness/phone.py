@@ -42,8 +42,8 @@ class Phone:
     def __init__(self, transport: AdbTransport, apk: Path | None = None) -> None:
         self.transport, self.apk, self.name = transport, apk, transport.name
         self._facts: Facts | None = None
-        #: By the phone's clock, as logcat takes it.
-        self._started = ""
+        #: Of the app since the last job started.
+        self._pid = ""
 
     def facts(self) -> Facts:
         """See Device."""
@@ -72,7 +72,6 @@ class Phone:
         """See Device."""
         # The screen may have gone off while the phone rested; an app behind it is not what people get.
         self.transport.shell(f"am force-stop {PACKAGE}; input keyevent KEYCODE_WAKEUP; wm dismiss-keyguard")
-        self._started = self.transport.shell("date '+%m-%d %H:%M:%S.000'").out.strip()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, f"{job.id}.json")
             file.write_text(json.dumps(asdict(job)))
@@ -83,6 +82,8 @@ class Phone:
             raise NotInstalled(self.name, f"{PACKAGE} is not installed any more")
         if reply.code or "Error" in said:
             raise Failed(self.name, f"the app did not start: {' '.join(said.split())[:300]}")
+        pid = self.transport.shell(f"pidof {PACKAGE}").out.split()
+        self._pid = pid[0] if pid and pid[0].isdigit() else ""
 
     def poll(self, job: Job) -> Progress:
         """See Device."""
@@ -111,8 +112,8 @@ class Phone:
 
     def said(self) -> str:
         """See Device."""
-        since = f"-T {shlex.quote(self._started)}" if self._started else ""
-        return self.transport.shell(f"logcat -d -v raw {since}", 30).out
+        # Of the app alone: others on the phone run TFLite as well.
+        return self.transport.shell(f"logcat -d -v raw --pid={self._pid}", 30).out if self._pid else ""
 
     def last_words(self) -> str:
         """See Device."""

@@ -104,6 +104,11 @@ class Variant:
         unit = "thread" if self.threads == 1 else "threads"
         return f"{self.program} batch {self.batch} {self.accelerator} {self.threads} {unit}"
 
+    @property
+    def title(self) -> str:
+        """The key, and the build where there are several."""
+        return f"{self.build}: {self.key}" if self.build else self.key
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -212,6 +217,11 @@ def read_plan(path: Path) -> Bench:
     names = [(s.variant.build, s.variant.key) for s in subjects]
     if twice := next((key for build, key in names if names.count((build, key)) > 1), None):
         raise UsageError(f"{path}.programs: two of them would stand in the results as {twice!r}: rename one file")
+    for subject in subjects:
+        try:
+            subject.batches(plan, path.parent)
+        except UsageError as error:
+            raise UsageError(f"{subject.file.name}: {error}") from None
     return Bench(path.stem, path.parent, plan, tuple(subjects))
 
 

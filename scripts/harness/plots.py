@@ -30,14 +30,10 @@ STYLE: Any = {
 }
 
 
-def _label(result: Result) -> str:
-    return f"{result.variant.build}: {result.variant.key}" if result.variant.build else result.variant.key
-
-
 def _groups(file: ResultFile) -> dict[str, list[Result]]:
     groups: dict[str, list[Result]] = {}
     for result in file.results:
-        groups.setdefault(_label(result), []).append(result)
+        groups.setdefault(result.variant.title, []).append(result)
     return groups
 
 

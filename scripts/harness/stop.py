@@ -9,17 +9,19 @@ from types import FrameType
 
 from scripts.harness.faults import Interrupted
 
+#: Ctrl-C, `kill`, and the end of the terminal.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked = threading.Event()
 
 
 def listen() -> None:
     """The first signal stops the run in order, the second at once."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     _asked.set()
     print("stopping the jobs; once more to end at once", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from scripts.harness.compare import Comparison
@@ -27,8 +28,7 @@ class Summary:
         check: the last one; None when there was none.
     """
 
-    key: str
-    build: str
+    title: str
     runs: str
     runtime: str
     jobs: int
@@ -57,8 +57,7 @@ def summarize(file: ResultFile) -> list[Summary]:
         variant = results[0].variant
         summaries.append(
             Summary(
-                key=variant.key,
-                build=variant.build,
+                title=variant.title,
                 runs=results[0].runs,
                 runtime=results[0].runtime,
                 jobs=len(results),
@@ -84,14 +83,14 @@ def results_table(file: ResultFile) -> Table:
     """What a run found."""
     facts = file.runs[0].facts
     although = f"measured although: {', '.join(file.allowed)}" if file.allowed else None
-    table = Table(title=f"{facts.name} ({facts.model}), {file.runs[0].plan}", caption=although)
+    table = Table(title=escape(f"{facts.name} ({facts.model}), {file.runs[0].plan}"), caption=although)
     summaries = summarize(file)
     counted = ["instructions"] if any(s.instructions for s in summaries) else []
     for name in ("program", "runs on", "ms a step", "p5..p95", "MAD", "jobs", "memory", *counted, "numbers"):
         table.add_column(name, justify="left" if name in ("program", "runs on", "numbers") else "right")
     for s in summaries:
         table.add_row(
-            f"{s.build}: {s.key}" if s.build else s.key,
+            escape(s.title),
             f"{s.runs}, {s.runtime}",
             f"{s.median:.3g}",
             f"{s.p5:.3g}..{s.p95:.3g}",
@@ -106,7 +105,7 @@ def results_table(file: ResultFile) -> Table:
 
 def comparison_table(found: list[Comparison], threshold: float) -> Table:
     """Verdicts."""
-    apart = "Jobs of two runs: what changed between the runs is not in the interval; see [builds] in docs/harness.md."
+    apart = "Jobs of two runs: what changed between the runs is not in the interval; see builds in docs/harness.md."
     caption = None if all(c.paired or c.ratio is None for c in found) else apart
     table = Table(title=f"slower than before? threshold {threshold:.0%}", caption=caption)
     for name in ("program", "before", "now", "ratio", "95 % interval", "jobs", "verdict", ""):
@@ -114,13 +113,13 @@ def comparison_table(found: list[Comparison], threshold: float) -> Table:
     for c in found:
         jobs = f"{c.jobs[0]} pairs" if c.paired else f"{c.jobs[0]} and {c.jobs[1]}"
         table.add_row(
-            c.key,
+            escape(c.key),
             *(in_millions(v) if c.unit == "instructions" else "" if v is None else f"{v:.3g} ms" for v in (c.a, c.b)),
             "" if c.ratio is None else f"{c.ratio:.3f}",
             "" if c.interval is None else f"{c.interval[0]:.3f}..{c.interval[1]:.3f}",
             jobs,
             f"[{COLOURS[c.verdict]}]{c.verdict}[/]",
-            c.why,
+            escape(c.why),
         )
     return table
 

@@ -74,7 +74,8 @@ def run(
         )
     except subprocess.TimeoutExpired:
         # A script for the device says more than the program that carries it.
-        asked = arguments[-1].splitlines()[0][:80]
+        script = next((a for a in reversed(arguments) if "\n" in a), None)
+        asked = (script.splitlines()[0] if script else shlex.join(arguments))[:100]
         raise Silent(device, f"no answer within {seconds:.0f} s to `{asked}`") from None
     except OSError as error:
         raise Fault(device, f"cannot run {arguments[0]} ({error.strerror}): install it, or say where it is") from None

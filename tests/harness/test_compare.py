@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from converter.errors import NumericError, UsageError
@@ -155,6 +156,14 @@ def test_what_one_file_lacks_is_told() -> None:
     assert "no result now, the last fault is 'killed'" in found[-1].why
     assert found[-1].a is not None
     assert comparison_table(found, 0.05).row_count == 2
+    # Of another variant's fault nothing is said here.
+    other_fault = replace(fault, variant=replace(VARIANT, program="numbers"))
+    without = replace(b, records=(*b.records, other_fault))
+    assert compare(replace(a, records=(*a.records, *more)), without, 0.05)[-1].why == "no result now"
+    # A run in which all failed has a row for each variant.
+    (nothing,) = compare(a, replace(b, records=(b.runs[0], fault, replace(fault, kind="gone", variant=None))), 0.05)
+    assert (nothing.verdict, nothing.b) == ("WARN", None)
+    assert "the last fault is 'gone'" in nothing.why
     # The other way round it is new.
     assert "no result before" in compare(b, replace(a, records=(*a.records, *more)), 0.05)[-1].why
 
@@ -220,7 +229,7 @@ def test_two_devices_are_not_compared() -> None:
     with pytest.raises(UsageError, match="two devices"):
         compare(a, other, 0.05)
     with pytest.raises(UsageError, match="in common"):
-        compare(a, replace(b, records=b.records[:1]), 0.05)
+        compare(replace(a, records=a.records[:1]), replace(b, records=b.records[:1]), 0.05)
 
 
 def test_the_page_holds_everything() -> None:
@@ -240,6 +249,16 @@ def test_the_page_holds_everything() -> None:
         "http://creativecommons.org", ""
     ).replace("https://matplotlib.org", "")
     assert render(file_of([]))  # a run without results has a page too
+
+
+def test_names_with_brackets_are_shown_as_they_are() -> None:
+    named = replace(VARIANT, program="a[b]c")
+    files = [replace(f, records=(f.runs[0], *(replace(r, variant=named) for r in f.results))) for f in interleaved(0)]
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(results_table(files[0]))
+        console.print(comparison_table(compare(*files, 0.05), 0.05))
+    assert captured.get().count("a[b]c batch 8") == 2
 
 
 def test_summary_and_tables() -> None:

@@ -84,6 +84,41 @@ def test_a_worker_that_outlived_its_harness_is_ended(tmp_path: Path, program: Pa
     another.stop()
 
 
+@pytest.mark.parametrize("content", ["0 0", "-1 5", "x y", "1", "", "1 1"])
+def test_a_corrupt_note_of_a_worker_harms_nobody(tmp_path: Path, content: str) -> None:
+    computer = sleeping(tmp_path, "true")
+    computer.prepare()
+    (tmp_path / "host/worker").write_text(content)
+    computer.stop()
+    assert computer.transport.shell("echo alive").out.strip() == "alive"
+    assert not (tmp_path / "host/worker").exists()
+
+
+def test_a_finished_run_asks_nothing_of_the_device(bench: Bench, tmp_path: Path) -> None:
+    error, file = run(hosts.local(), bench, tmp_path / "out", allowed=ALLOWED)
+    assert error is None, error
+
+    class Away(Computer):
+        def prepare(self) -> None:
+            raise Gone(self.name, "nobody is there")
+
+    away = Away(LocalTransport("local"), "local", str(tmp_path / "host"), lambda job, results: "true")
+    error, again = run(away, bench, tmp_path / "out", resume=True)
+    assert error is None, error
+    assert again == file
+
+
+def test_results_that_cannot_be_written_are_told(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot write .*local\.jsonl: File exists"):
+        run_all([hosts.local()], bench, Options(tmp_path / "file", "s"), print)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/local.jsonl").symlink_to("/dev/full")
+    (problem,) = run_all([hosts.local()], bench, Options(tmp_path / "out", "s", allowed=ALLOWED), print)["local"]
+    assert "No space left" in str(problem)
+    assert problem.exit_code == 2
+
+
 def test_a_device_is_used_by_one_run(bench: Bench, tmp_path: Path) -> None:
     device = sleeping(tmp_path, "true")
     with held(device), pytest.raises(UsageError, match="local: another scripts/device is at work there"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -293,11 +293,26 @@ def test_another_phone_does_not_go_on_with_a_file(adb: Adb, fake: FakeDevice, be
     error, _ = run(phone_of(adb, fake), bench, tmp_path / "out")
     assert error is None
     fake.props["ro.build.fingerprint"] = "updated"
-    error, file = run(phone_of(adb, fake), bench, tmp_path / "out", resume=True)
+    more = replace(bench, plan=replace(bench.plan, rounds=ROUNDS + 1))
+    error, file = run(phone_of(adb, fake), more, tmp_path / "out", resume=True)
     assert type(error) is UsageError
     assert "has changed since (fingerprint was" in str(error)
     assert file is not None
     assert len(file.runs) == 1
+
+
+def test_what_came_up_later_and_was_allowed_is_told(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:
+    def say(text: str) -> None:
+        if text.startswith("1/"):
+            fake.battery.update(level=3)
+            fake.app = f"{APP} grows-hot"
+
+    error, file = run(phone_of(adb, fake), bench, tmp_path / "out", allowed=("BATTERY", "THERMAL"), say=say)
+    assert error is None, error
+    assert file is not None
+    assert file.runs[0].allowed == ()
+    assert [set(r.allowed) for r in file.results] == [set(), {"BATTERY", "THERMAL"}]
+    assert file.allowed == ["BATTERY", "THERMAL"]
 
 
 def test_conditions_can_be_allowed(adb: Adb, fake: FakeDevice, bench: Bench, tmp_path: Path) -> None:

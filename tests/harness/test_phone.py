@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from converter.errors import UsageError
 from scripts.harness import cli
 from scripts.harness.adb import Adb, AdbTransport
-from scripts.harness.bench import Options, check_program, run_all
+from scripts.harness.bench import Options, check_program, held, run_all
 from scripts.harness.device import Device
 from scripts.harness.faults import Failed, OutOfSpace, WrongDevice
 from scripts.harness.hosts import local, only_phone, open_devices
@@ -210,5 +210,7 @@ def test_commands(adb: Adb, fake: FakeDevice, program: Path, tmp_path: Path) -> 
     reported = runner.invoke(cli.app, ["report", str(path)], catch_exceptions=False)
     assert reported.exit_code == 0
     assert path.with_suffix(".html").read_text().count("<svg") == 3
+    with held(phone_of(adb, fake)), pytest.raises(UsageError, match="another scripts/device is at work"):
+        runner.invoke(cli.app, ["clean", *on], catch_exceptions=False)
     assert runner.invoke(cli.app, ["clean", *on], catch_exceptions=False).exit_code == 0
     assert not fake.local(FOLDER).exists()

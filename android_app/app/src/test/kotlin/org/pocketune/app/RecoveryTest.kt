@@ -73,6 +73,24 @@ class RecoveryTest {
         process { until { it.personal } }
     }
 
+    @Test fun `a cancelled training leaves the old model, and the next one works`() = process {
+        teach()
+        val before = answer()
+        tell(Event.Personalize)
+        until { (it.training as? Training.Running)?.run { step >= 35 } == true }
+        tell(Event.Cancel)
+        until { it.training == Training.Idle }
+        assertEquals(null, state.problem)
+        assertFalse(state.personal)
+        tell(Event.ClearTrial)
+        assertEquals(before, answer())
+        tell(Event.Personalize)
+        until { (it.training as? Training.Running)?.run { step > 0 } == true }
+        assertEquals("it begins anew", 0, (state.training as Training.Running).resumedAt)
+        until { it.comparison != null && it.training == Training.Idle }
+        assertTrue(state.personal)
+    }
+
     @Test fun `a program with one flipped bit is told of, and no runtime sees it`() =
         process(asset = { name ->
             val bytes = File("target/assets/$name").readBytes()

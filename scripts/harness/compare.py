@@ -19,7 +19,7 @@ from scripts.harness.log import Result, ResultFile
 
 RESAMPLES = 4000
 CONFIDENCE = 0.95
-#: With fewer observations an interval of times means nothing. Counts repeat within 0.1 %.
+#: With fewer observations an interval of times means nothing. Counts repeat within one in a million.
 LEAST_JOBS = 6
 LEAST_COUNTS = 1
 

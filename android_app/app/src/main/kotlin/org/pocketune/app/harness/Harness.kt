@@ -4,6 +4,8 @@ import java.io.Closeable
 import java.io.File
 import java.io.FileOutputStream
 import kotlinx.coroutines.CancellationException
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.withContext
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonObjectBuilder
 import kotlinx.serialization.json.buildJsonObject
@@ -86,7 +88,10 @@ class Harness(
                     }
                     put("conditions", conditions())
                 }
-                trainer.fit(rows, plan).collect { log.event(repeat, it, last = job.steps - 1) }
+                // In the trainer's own thread: what is asked and written after a step must not run beside the next one.
+                withContext(Dispatchers.Unconfined) {
+                    trainer.fit(rows, plan).collect { log.event(repeat, it, last = job.steps - 1) }
+                }
                 log.write("end") {
                     put("repeat", repeat)
                     put("conditions", conditions())

@@ -79,9 +79,10 @@ class BackgroundTest {
 
     @Test fun `a training shows a notification that can cancel it, and then goes away`() = Robot().use { robot ->
         teachAFew(robot)
+        robot.app.brake.holdAfter(0)
         robot.app.tell(Event.Personalize)
         robot.app.tell(Event.Pause)
-        robot.waitFor("a pause") { (it.training as? Training.Running)?.paused != null }
+        robot.waitForPause()
         val service = Robolectric.buildService(TrainingService::class.java).create()
         val shown: Notification = shadowOf(service.get()).lastForegroundNotification
         assertEquals(robot.app.getString(R.string.cancel), shown.actions.single().title)

@@ -67,7 +67,6 @@ class PersonalizeTest {
             val original = answers(robot)
             robot.show(Screen.PERSONALIZE)
             robot.tap(R.id.personalize)
-            robot.waitFor("a training") { it.training != Training.Idle }
             robot.waitFor("a problem") { it.problem != null && it.training == Training.Idle }
             assertTrue(robot.activity.findViewById<View>(R.id.problem).isShown)
             assertEquals(robot.activity.getString(R.string.problem_disk_full), robot.text(R.id.problem_text))
@@ -80,12 +79,11 @@ class PersonalizeTest {
 
     private fun personalizeThroughRotations(robot: Robot) {
         robot.show(Screen.PERSONALIZE)
+        robot.app.brake.holdAfter(20)
         robot.tap(R.id.personalize)
         robot.waitFor("a training") { it.training != Training.Idle }
         assertEquals(TrainingService::class.java.name, shadowOf(robot.app).nextStartedService.component?.className)
-        robot.waitFor("20 steps") { it.running.step >= 20 }
-        robot.tap(R.id.pause)
-        robot.waitFor("a pause") { it.running.paused != null }
+        robot.pauseAfter(20)
         val done = robot.state.running
         robot.recreate("land")
         assertEquals(Screen.PERSONALIZE, robot.state.screen)

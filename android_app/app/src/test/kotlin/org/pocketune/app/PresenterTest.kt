@@ -3,6 +3,7 @@ package org.pocketune.app
 import app.cash.turbine.ReceiveTurbine
 import app.cash.turbine.test
 import java.io.File
+import kotlin.time.Duration.Companion.seconds
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.flow.consumeAsFlow
@@ -301,7 +302,7 @@ class PresenterTest {
     private fun present(coach: FakeCoach = FakeCoach(), opens: Boolean = true, test: suspend Scene.() -> Unit) = runTest {
         val events = Channel<Event>(Channel.UNLIMITED)
         val presenter = Presenter(coach, Notebook(file), FakeSettings(), flowOf(DeviceFacts()), Dispatchers.Unconfined)
-        presenter.states(events.consumeAsFlow()).test {
+        presenter.states(events.consumeAsFlow()).test(timeout = 30.seconds) {
             Scene(coach, events, this).run {
                 if (opens) until { it.model != null }
                 test()

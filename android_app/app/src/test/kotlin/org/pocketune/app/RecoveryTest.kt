@@ -10,6 +10,7 @@ import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.SupervisorJob
 import kotlinx.coroutines.cancel
 import kotlinx.coroutines.channels.Channel
+import kotlinx.coroutines.delay
 import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.flowOf
@@ -54,20 +55,16 @@ class RecoveryTest {
     private val person = Fixtures.read.person
 
     @Test fun `a training goes on where the process ended`() {
-        var done = 0
         process {
             teach()
-            tell(Event.Personalize)
-            until { (it.training as? Training.Running)?.run { step >= 45 } == true }
-            done = (state.training as Training.Running).step
+            personalizeUpTo(45)
         }
         process {
             until { it.model != null && it.notes.drawings.size == person.size }
             assertFalse(state.personal)
-            tell(Event.Personalize)
-            until { (it.training as? Training.Running)?.run { resumedAt > 0 } == true }
-            val resumedAt = (state.training as Training.Running).resumedAt
-            assertTrue("$resumedAt of $done", resumedAt in 30..done)
+            personalizeUpTo(31, held = 1)
+            assertEquals(30, (state.training as Training.Running).resumedAt)
+            brake.release()
             until { it.training == Training.Idle && it.comparison != null }
         }
         process { until { it.personal } }
@@ -76,17 +73,19 @@ class RecoveryTest {
     @Test fun `a cancelled training leaves the old model, and the next one works`() = process {
         teach()
         val before = answer()
-        tell(Event.Personalize)
-        until { (it.training as? Training.Running)?.run { step >= 35 } == true }
+        personalizeUpTo(35)
         tell(Event.Cancel)
-        until { it.training == Training.Idle }
+        while (state.training != Training.Idle) {
+            brake.step()
+            delay(5)
+        }
         assertEquals(null, state.problem)
         assertFalse(state.personal)
         tell(Event.ClearTrial)
         assertEquals(before, answer())
-        tell(Event.Personalize)
-        until { (it.training as? Training.Running)?.run { step > 0 } == true }
+        personalizeUpTo(1)
         assertEquals("it begins anew", 0, (state.training as Training.Running).resumedAt)
+        brake.release()
         until { it.comparison != null && it.training == Training.Idle }
         assertTrue(state.personal)
     }
@@ -129,8 +128,7 @@ class RecoveryTest {
     @Test fun `a checkpoint of another program does not stand in the way`() {
         process {
             teach()
-            tell(Event.Personalize)
-            until { (it.training as? Training.Running)?.run { step >= 45 } == true }
+            personalizeUpTo(45)
         }
         foreign.copyTo(File(folder.root, "model/personal.state.training"), overwrite = true)
         process {
@@ -210,7 +208,6 @@ class RecoveryTest {
                 if (state.notes.drawings.isEmpty()) teach()
                 val before = answer()
                 tell(Event.Personalize)
-                until { it.training is Training.Running }
                 until { it.training == Training.Idle && it.problem == Problem.DISK_FULL }
                 assertFalse(state.personal)
                 tell(Event.ClearTrial)
@@ -272,7 +269,8 @@ class RecoveryTest {
         runtime: RuntimeFactory = this.runtime,
         test: suspend Scene.() -> Unit,
     ) = runBlocking {
-        val coach = TrainerCoach(asset, File(folder.root, "model"), runtime, Guards())
+        val brake = Brake()
+        val coach = TrainerCoach(asset, File(folder.root, "model"), brake.on(runtime), Guards())
         val notebook = Notebook(File(folder.root, "drawings.json"))
         val presenter = Presenter(coach, notebook, FakeSettings(), flowOf(DeviceFacts()), Dispatchers.IO)
         val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
@@ -280,16 +278,22 @@ class RecoveryTest {
         val states = MutableStateFlow(UiState())
         scope.launch { presenter.states(events.receiveAsFlow()).collect { states.value = it } }
         try {
-            withTimeoutOrNull(60_000) { Scene(coach, events, states).test() }
+            withTimeoutOrNull(60_000) { Scene(coach, brake, events, states).test() }
                 ?: fail("waited too long; ${states.value.copy(notes = Notes())}")
         } finally {
             // The process ends: nobody says goodbye.
             scope.cancel()
+            brake.release()
             coach.close()
         }
     }
 
-    private inner class Scene(private val coach: Coach, private val events: Channel<Event>, private val states: MutableStateFlow<UiState>) {
+    private inner class Scene(
+        private val coach: Coach,
+        val brake: Brake,
+        private val events: Channel<Event>,
+        private val states: MutableStateFlow<UiState>,
+    ) {
         val state get() = states.value
 
         fun tell(vararg told: Event) = told.forEach { events.trySend(it) }
@@ -306,6 +310,13 @@ class RecoveryTest {
                 tell(Event.Add)
             }
             until { it.notes.drawings.size == person.size }
+        }
+
+        /** Begins a training, or goes on with one, and holds it at a step: after [held] steps of this process. */
+        suspend fun personalizeUpTo(step: Int, held: Int = step) {
+            brake.holdAfter(held)
+            tell(Event.Personalize)
+            until { (it.training as? Training.Running)?.step == step }
         }
 
         suspend fun bestOf(strokes: List<Stroke>): Int =

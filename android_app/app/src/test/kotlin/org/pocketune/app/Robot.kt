@@ -14,6 +14,7 @@ import org.junit.Assert.fail
 import org.pocketune.app.core.Notes
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Stroke
+import org.pocketune.app.core.Training
 import org.pocketune.app.core.UiState
 import org.pocketune.app.ui.MainActivity
 import org.pocketune.app.ui.StrokePad
@@ -112,7 +113,24 @@ class Robot : AutoCloseable {
         bitmap.recycle()
     }
 
+    /** Taps Pause after so many steps of a training that was begun with [Brake.holdAfter]. */
+    fun pauseAfter(steps: Int) {
+        waitFor("$steps steps") { (it.training as? Training.Running)?.step == steps }
+        tap(R.id.pause)
+        waitForPause()
+    }
+
+    /** Until it pauses, the training goes step by step. */
+    fun waitForPause() {
+        waitFor("a pause") {
+            app.brake.step()
+            (it.training as? Training.Running)?.paused != null
+        }
+        app.brake.release()
+    }
+
     override fun close() {
+        app.brake.release()
         window.pause().stop().destroy()
         app.onTerminate()
     }

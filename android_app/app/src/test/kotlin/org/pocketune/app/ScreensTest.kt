@@ -36,10 +36,9 @@ class ScreensTest {
         robot.recreate(looks[0].qualifiers)
         robot.show(Screen.PERSONALIZE)
         robot.photograph("ready-personalize")
+        robot.app.brake.holdAfter(40)
         robot.tap(R.id.personalize)
-        robot.waitFor("40 steps") { (it.training as? Training.Running)?.run { step >= 40 } == true }
-        robot.tap(R.id.pause)
-        robot.waitFor("a pause") { (it.training as? Training.Running)?.paused != null }
+        robot.pauseAfter(40)
         for (look in looks) {
             robot.recreate(look.qualifiers, look.fontScale)
             check(robot, "running-${look.name}")

@@ -12,15 +12,16 @@ import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.TrainingRuntime
 
-/** The app with the real TFLite library, on this JVM; [recorder] writes down what it is given to learn. */
+/** The app with the real TFLite library, on this JVM; [recorder] writes down what it is given to learn, [brake] holds it. */
 class TestApp : PocketuneApp() {
     val recorder = Recorder()
+    val brake = Brake()
 
     /** As if the presenter had said so. */
     fun pretend(change: (UiState) -> UiState) = shown.update(change)
 
     override val runtime: RuntimeFactory
-        get() = RuntimeFactory { program -> recorder.Recorded(real.open(program), program) }
+        get() = brake.on { program -> recorder.Recorded(real.open(program), program) }
 
     companion object {
         /** The real library, after what it needs from Android was loaded. */

@@ -34,7 +34,7 @@ class Robot : AutoCloseable {
     /** Waits until the app is as wanted and the window shows it. */
     fun waitFor(what: String, seconds: Int = 30, isThere: (UiState) -> Boolean) {
         val end = System.nanoTime() + seconds * 1_000_000_000L
-        while (!isThere(state)) {
+        while (!isThere(state) || activity.drawn != state) {
             if (System.nanoTime() > end) fail("waited $seconds s for: $what; ${state.copy(notes = Notes())}")
             settle()
             Thread.sleep(2)

@@ -68,8 +68,10 @@ class ScreensTest {
         for (look in looks) {
             robot.recreate(look.qualifiers, look.fontScale)
             val sentences = Problem.entries.map { problem ->
-                robot.app.pretend { it.copy(problem = problem) }
-                robot.settle()
+                robot.waitFor("$problem") { state ->
+                    robot.app.pretend { it.copy(problem = problem) }
+                    state.problem == problem
+                }
                 check(robot, "problem-${problem.name.lowercase()}-${look.name}")
                 robot.text(R.id.problem_text)
             }

@@ -32,7 +32,10 @@ class MainActivity : Activity() {
     private val app get() = application as PocketuneApp
     private val screens = mutableMapOf<Screen, ScreenView>()
     private var drawing: Job? = null
-    private var isTraining = false
+
+    /** What the window shows; nothing when it is not seen. */
+    var drawn = UiState()
+        private set
 
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)
@@ -48,6 +51,7 @@ class MainActivity : Activity() {
 
     override fun onStop() {
         drawing?.cancel()
+        drawn = UiState()
         super.onStop()
     }
 
@@ -66,15 +70,15 @@ class MainActivity : Activity() {
         screens.getOrPut(state.screen) { screenView(state.screen, findViewById(R.id.screens), ::tell) }.draw(state)
         screens.forEach { (screen, view) -> view.root.showIf(screen == state.screen) }
         drawBar(state.screen)
-        keepAlive(state.training != Training.Idle)
+        keepAlive(state)
         findViewById<View>(R.id.problem).showIf(state.problem != null)
         state.problem?.let { findViewById<TextView>(R.id.problem_text).setText(sentence(it)) }
+        drawn = state
     }
 
     /** Only an app that is seen may start a service in the foreground; the service goes on when the app is left. */
-    private fun keepAlive(trains: Boolean) {
-        if (trains && !isTraining) TrainingService.start(this)
-        isTraining = trains
+    private fun keepAlive(state: UiState) {
+        if (state.training != Training.Idle && drawn.training == Training.Idle) TrainingService.start(this)
     }
 
     private fun drawBar(current: Screen) {

@@ -2,7 +2,7 @@
 
     .venv/bin/python android_app/test_programs.py OUT
 
-Writes OUT/<model>-<export>.tflite; beside each model its data (x, y), the losses of 50 steps, the state after them, the
+Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data (x, y), the losses of 50 steps, the state after them, the
 initial output on the first rows, all as raw little-endian numbers, and a state file written by `TrainingSession.save`.
 """
 
@@ -70,6 +70,10 @@ def write(out: Path, name: str, seed: int) -> None:
             source, optimizer=optax.adam(0.02), update="full", batch=BATCH, target="tflite-2.16", state=state
         )
         program.write(out / f"{name}-{state}.tflite")
+    # What an app needs at least.
+    converter.build(
+        source, optimizer="sgd", update="full", batch=BATCH, target="tflite-2.16", signatures=("train", "infer")
+    ).write(out / f"{name}-lean.tflite")
     with TrainingSession(out / f"{name}-variables.tflite") as session:
         session.infer(x[:BATCH]).tofile(out / f"{name}.output")
         rows = np.split(np.arange(len(y)), STEPS)

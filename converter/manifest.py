@@ -23,7 +23,7 @@ MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketu
 #: Signatures that come together.
 PAIRED = (("features", "train_features"), ("train_features", "features"))
 #: No manifest is larger; a limit for readers of files that they do not trust.
-MAX_BYTES = 16 << 20
+MAX_BYTES = 4 << 20
 #: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
 MAX_ELEMENTS = 1 << 31
 
@@ -248,6 +248,10 @@ class _Checker:
         for name in {"infer", "features"} & m.signatures.keys():
             if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
                 _fail(f"signatures.{name}: the first axes of its inputs differ")
+        # What a model takes is the same for all, but for the number of rows.
+        for name, role in (("evaluate", "input"), ("evaluate", "target"), ("infer", "input"), ("features", "input")):
+            if name in m.signatures and self.rows(name, role) != self.rows("train", role):
+                _fail(f"signatures.{name}: what it takes of role {role!r} is not what train takes")
         if "features" in m.signatures:
             given = [(s.name, s.shape, s.dtype) for s in m.signatures["features"].giving("output")]
             if given != [(s.name, s.shape, s.dtype) for s in m.signatures["train_features"].taking("input")]:
@@ -261,6 +265,9 @@ class _Checker:
         for name, specs in moves.items():
             if {spec.name for spec in specs} != names:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
+
+    def rows(self, signature: str, role: Role) -> set[Any]:
+        return {(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].taking(role)}
 
     def signature(self, where: str, signature: Signature) -> None:
         for side, specs, roles in (

@@ -110,14 +110,22 @@ def pack(state: State) -> bytes:
     return b"".join([fixed, digest_of_header, text, padding, *blocks])
 
 
-def unpack(data: bytes) -> State:
+def unpack(data: bytes, program: str | None = None) -> State:
     """The state in the bytes of a file.
+
+    Args:
+        data: the whole file.
+        program: graph hash of the program it shall belong to; None takes any.
 
     Raises:
         DamagedState: any byte is missing, added or altered.
-        ForeignState: the format is of another version.
+        ForeignState: the format is of another version, or the state of another program; its tensors were not looked at.
     """
     header, start = _header(data)
+    if program not in (None, header.program):
+        raise ForeignState(
+            f"it belongs to another program (hash {header.program[:12]}..., and this one is {str(program)[:12]}...)"
+        )
     view = memoryview(data)
     tensors: dict[str, np.ndarray] = {}
     end = start
@@ -150,7 +158,8 @@ def _header(data: bytes) -> tuple[Header, int]:
     if len(text) != length or hashlib.sha256(data[: _FIXED.size] + text).digest() != expected:
         raise DamagedState("its header is cut short or altered")
     if version != VERSION:
-        raise ForeignState(f"format version {version} is not known here, only {VERSION}: update Pocketune")
+        advice = "update Pocketune" if version > VERSION else "it was saved by an older Pocketune: train again"
+        raise ForeignState(f"format version {version} is not known here, only {VERSION}: {advice}")
     try:
         parsed: Any = json.loads(text)
         header = decode(Header, parsed, "header")
@@ -228,14 +237,9 @@ def _attempt(path: Path, program: str) -> State | PocketuneError | None:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     try:
-        state = unpack(data)
+        return unpack(data, program)
     except (DamagedState, ForeignState) as error:
         return error
-    if state.program != program:
-        return ForeignState(
-            f"it belongs to another program (hash {state.program[:12]}..., and this one is {program[:12]}...)"
-        )
-    return state
 
 
 def _is_ours(path: Path) -> bool:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_app_trains_as_python_does() -> None:
     record = TARGET / "recorded" / "train.bin"
-    assert record.exists(), "run android_app/test first: its tests of the app record what they train on"
+    assert record.exists(), "run android_app/app/test first: its tests of the app record what they train on"
     person = json.loads((TARGET / "fixtures" / "strokes.json").read_text())["person"]
     x = np.array([drawing["image"] for drawing in person], np.float32).reshape(-1, 8, 8, 1)
     y = np.array([drawing["label"] for drawing in person], np.int32)

@@ -138,12 +138,13 @@ def test_nonsense_with_a_good_digest_is_refused_or_read(field: str, value: Any) 
         unpack(head + bytes(-len(head) % 64) + data[start:])
 
 
-def test_a_newer_format_is_not_called_damaged() -> None:
+@pytest.mark.parametrize(("version", "advice"), [(2, "update Pocketune"), (0, "older Pocketune")])
+def test_another_format_is_not_called_damaged(version: int, advice: str) -> None:
     data = bytearray(pack(STATE))
-    struct.pack_into("<I", data, 8, 2)
+    struct.pack_into("<I", data, 8, version)
     length = struct.unpack_from("<I", data, 12)[0]
     data[16:48] = hashlib.sha256(data[:16] + data[48 : 48 + length]).digest()
-    with pytest.raises(ForeignState, match="update Pocketune"):
+    with pytest.raises(ForeignState, match=advice):
         unpack(bytes(data))
 
 
@@ -380,9 +381,10 @@ def test_a_foreign_or_damaged_state_leaves_the_session_as_it_was(tmp_path: Path)
             session.restore(path)
         with pytest.raises(UsageError, match="another program"):
             session.save(path)
-        path.write_bytes(path.read_bytes()[:-1])
+        session.save(tmp_path / "own")
+        (tmp_path / "own").write_bytes((tmp_path / "own").read_bytes()[:-1])
         with pytest.raises(UsageError, match="cut short"):
-            session.restore(path)
+            session.restore(tmp_path / "own")
         wrong = {name: np.zeros(array.size + 1, array.dtype) for name, array in before.items()}
         save_state(tmp_path / "wrong", session.manifest.graph_hash, wrong)
         with pytest.raises(UsageError, match="not those of this program"):

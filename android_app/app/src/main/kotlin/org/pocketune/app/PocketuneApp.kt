@@ -56,13 +56,13 @@ open class PocketuneApp : Application() {
 
     /** What the person did. */
     fun tell(event: Event) {
-        isFresh = false
         events.trySend(event)
     }
 
-    /** A window came back; what it kept matters only when the process is a new one. */
-    fun returned(kept: Kept) {
-        if (isFresh) tell(Event.Return(kept))
+    /** A window opens; what one before it kept matters only to the first of a process, which a night may have begun. */
+    fun opened(kept: Kept?) {
+        if (isFresh && kept != null) tell(Event.Return(kept))
+        isFresh = false
     }
 
     /** Ends everything; Android itself only ever ends the process. */

@@ -4,6 +4,8 @@ import android.app.Notification
 import android.app.job.JobParameters
 import android.app.job.JobScheduler
 import android.content.Intent
+import android.os.Bundle
+import kotlinx.serialization.json.Json
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertSame
@@ -11,6 +13,7 @@ import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
 import org.pocketune.app.core.Event
+import org.pocketune.app.core.Kept
 import org.pocketune.app.core.Problem
 import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Training
@@ -58,6 +61,17 @@ class BackgroundTest {
         val trained = robot.state.comparison
         night(robot)
         assertSame("there was nothing new", trained, robot.state.comparison)
+    }
+
+    @Test fun `a night does not cost what the window had kept`() {
+        val app = RuntimeEnvironment.getApplication() as TestApp
+        val job = Robolectric.buildService(NightJob::class.java).create()
+        job.get().onStartJob(Shadow.newInstanceOf(JobParameters::class.java))
+        app.tell(Event.Cancel)
+        val kept = Kept(Screen.TEACH, 7, listOf(Fixtures.read.person[0].strokes[0]), emptyList())
+        val saved = Bundle().apply { putString("kept", Json.encodeToString(Kept.serializer(), kept)) }
+        Robot(saved).use { robot -> robot.waitFor("the draft") { it.chosen == 7 && it.draft == kept.draft } }
+        job.destroy()
     }
 
     /** One night from its beginning to its end. */

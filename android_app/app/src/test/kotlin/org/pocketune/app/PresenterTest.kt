@@ -75,6 +75,17 @@ class PresenterTest {
         assertEquals(4, state.missing)
     }
 
+    @Test fun `it is told how many drawings are missing until one can be kept aside`() = present {
+        taught((0..9).toList())
+        assertEquals(2, state.missing)
+        tell(Event.Choose(4), Event.Draw(stroke), Event.Add)
+        until { it.notes.drawings.size == 11 }
+        assertEquals(1, state.missing)
+        tell(Event.Draw(stroke), Event.Add)
+        until { it.notes.drawings.size == 12 }
+        assertEquals(0, state.missing)
+    }
+
     @Test fun `a training runs, pauses, ends, and is compared`() = present {
         taught(List(8) { 0 } + List(4) { 1 })
         tell(Event.Show(Screen.PERSONALIZE), Event.Personalize)
@@ -261,9 +272,10 @@ class PresenterTest {
     @Test fun `a damaged program is told of, and teaching waits`() =
         present(FakeCoach(broken = DamagedProgramException("flipped")), opens = false) {
             until { it.problem == Problem.PROGRAM_DAMAGED }
-            tell(Event.Draw(stroke), Event.Add, Event.Show(Screen.ABOUT))
+            tell(Event.Draw(stroke), Event.Add, Event.AddSymbol("★"), Event.Show(Screen.ABOUT))
             until { it.screen == Screen.ABOUT }
             assertEquals(1, state.draft.size)
+            assertEquals("symbols have no class of their own before the digits are known", emptyList<String>(), state.labels)
         }
 
     @Test fun `damaged drawings are put aside and the app goes on`() {

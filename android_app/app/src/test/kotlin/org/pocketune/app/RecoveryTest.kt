@@ -5,6 +5,7 @@ import java.io.File
 import java.io.FileNotFoundException
 import java.io.InputStream
 import java.nio.ByteBuffer
+import java.util.concurrent.atomic.AtomicInteger
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.SupervisorJob
@@ -199,6 +200,24 @@ class RecoveryTest {
         }
     }
 
+    @Test fun `what was opened is closed when the second interpreter does not open`() {
+        val closed = mutableListOf<TrainingRuntime>()
+        val short = RuntimeFactory { program ->
+            if (opened.incrementAndGet() % 2 == 0) throw RuntimeFailedException("out of memory")
+            val real = runtime.open(program)
+            object : TrainingRuntime by real {
+                override fun close() {
+                    closed += this
+                    real.close()
+                }
+            }
+        }
+        process(runtime = short) { until { it.problem == Problem.RUNTIME } }
+        assertEquals(opened.get() / 2, closed.size)
+    }
+
+    private val opened = AtomicInteger()
+
     @Test fun `a state that cannot be written leaves the old model at work`() {
         // A checkpoint, or only the result.
         for (partial in listOf("personal.state.training.partial", "personal.state.partial")) {
@@ -225,7 +244,11 @@ class RecoveryTest {
             until { it.comparison != null && it.training == Training.Idle }
         }
         damage(states().single { it.name == "personal.state" }, at = 100)
-        process { until { it.problem == Problem.STATE_OLDER && it.model != null && it.personal } }
+        process {
+            until { it.problem == Problem.STATE_OLDER && it.model != null && it.personal }
+            tell(Event.Undo)
+            until { it.switched == Switch.UNDONE && !it.personal }
+        }
     }
 
     @Test fun `a state that cannot be used is told of, and one can personalize again`() {

@@ -2,6 +2,7 @@ package org.pocketune.app
 
 import android.graphics.Bitmap
 import android.graphics.Canvas
+import android.os.Bundle
 import android.os.Looper
 import android.os.SystemClock
 import android.view.MotionEvent
@@ -24,7 +25,7 @@ import org.robolectric.Shadows.shadowOf
 import org.robolectric.android.controller.ActivityController
 
 /** A person in front of the app: touches what is on the screen, and waits for what happens. */
-class Robot : AutoCloseable {
+class Robot(private val saved: Bundle? = null) : AutoCloseable {
     val app: TestApp = RuntimeEnvironment.getApplication() as TestApp
     var window: ActivityController<MainActivity> = open()
         private set
@@ -135,7 +136,10 @@ class Robot : AutoCloseable {
         app.onTerminate()
     }
 
-    private fun open() = Robolectric.buildActivity(MainActivity::class.java).setup().visible().also { settle() }
+    private fun open(): ActivityController<MainActivity> {
+        val window = Robolectric.buildActivity(MainActivity::class.java)
+        return (if (saved == null) window.setup() else window.setup(saved)).visible().also { settle() }
+    }
 
     private companion object {
         const val SIDE = 600f

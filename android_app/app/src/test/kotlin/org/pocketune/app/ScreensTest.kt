@@ -1,9 +1,12 @@
 package org.pocketune.app
 
+import android.app.AlertDialog
+import android.content.DialogInterface
 import android.view.View
 import android.view.ViewGroup
 import android.widget.TextView
 import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
@@ -13,6 +16,7 @@ import org.pocketune.app.core.Screen
 import org.pocketune.app.core.Training
 import org.pocketune.app.ui.StrokePad
 import org.robolectric.RobolectricTestRunner
+import org.robolectric.shadows.ShadowDialog
 
 /** Every screen in light, dark, large letters and German: pictures to look at, and no text that is cut off. */
 @RunWith(RobolectricTestRunner::class)
@@ -26,6 +30,7 @@ class ScreensTest {
         Look("large", "en-w360dp-h740dp-notnight-hdpi", 2f),
         Look("large-german", "de-w320dp-h740dp-notnight-hdpi", 2f),
         Look("land", "en-w740dp-h360dp-land-notnight-hdpi"),
+        Look("land-large-german", "de-w640dp-h320dp-land-notnight-hdpi", 2f),
         Look("tablet", "en-w900dp-h1200dp-notnight-hdpi"),
     )
 
@@ -79,6 +84,26 @@ class ScreensTest {
         }
     }
 
+    @Test fun `a name that is being typed outlives a rotation`() = Robot().use { robot ->
+        robot.waitFor("the model") { it.model != null }
+        val classes = robot.activity.findViewById<ViewGroup>(R.id.classes)
+        robot.tap(classes.getChildAt(classes.childCount - 1))
+        val before = ShadowDialog.getLatestDialog()
+        before.findViewById<TextView>(R.id.name).text = "Ω"
+        robot.recreate("land")
+        assertFalse("the window of the old activity is gone", before.isShowing)
+        val dialog = ShadowDialog.getLatestDialog() as AlertDialog
+        assertEquals("Ω", dialog.findViewById<TextView>(R.id.name).text.toString())
+        dialog.getButton(DialogInterface.BUTTON_POSITIVE).performClick()
+        robot.waitFor("a symbol") { it.notes.symbols == listOf("Ω") && it.labels[it.chosen] == "Ω" }
+        robot.tap(R.id.rename)
+        val renaming = ShadowDialog.getLatestDialog() as AlertDialog
+        assertEquals("Ω", renaming.findViewById<TextView>(R.id.name).text.toString())
+        renaming.findViewById<TextView>(R.id.name).text = "★"
+        renaming.getButton(DialogInterface.BUTTON_POSITIVE).performClick()
+        robot.waitFor("another name") { it.notes.symbols == listOf("★") }
+    }
+
     private fun teach(robot: Robot) {
         for (drawing in Fixtures.read.person) {
             robot.app.tell(Event.Choose(drawing.label))
@@ -102,6 +127,8 @@ class ScreensTest {
 
     private fun check(robot: Robot, name: String) {
         robot.photograph(name)
+        val room = robot.activity.findViewById<View>(R.id.screens).height
+        assertTrue("$name: nothing is left for the screen", room > robot.activity.window.decorView.height / 4)
         val texts = robot.activity.findViewById<View>(android.R.id.content).texts()
         for (text in texts) assertTrue("$name: '${text.text}' is cut off", text.isWhole())
     }

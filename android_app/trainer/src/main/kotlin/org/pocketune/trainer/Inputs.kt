@@ -2,7 +2,7 @@ package org.pocketune.trainer
 
 /** What a person or app passes in, checked once, in plain words, before it reaches the runtime. */
 internal class Inputs(private val manifest: Manifest, private val limits: Limits) {
-    /** Samples for `train` or `evaluate`. Throws [InputException], also when there is nothing of weight above 0. */
+    /** Samples for `train`. Throws [InputException], also when there is nothing of weight above 0. */
     fun check(samples: List<Sample>, what: String = "samples") {
         if (samples.size > limits.samples) tooMany(what, samples.size)
         samples.forEachIndexed { i, sample ->
@@ -12,6 +12,14 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
             if (!sample.weight.isFinite() || sample.weight < 0) refuse("$where: its weight is ${sample.weight}")
         }
         if (samples.none { it.weight > 0 }) refuse("$what: there is nothing of weight above 0")
+    }
+
+    /** Samples for `evaluate`, which not every program has. */
+    fun checkJudged(samples: List<Sample>, what: String = "samples") {
+        if (manifest.evaluate == null) {
+            refuse("$what: this program has no signature 'evaluate': build it with --signatures train,evaluate,infer")
+        }
+        check(samples, what)
     }
 
     /** Rows for `infer`. */

@@ -121,7 +121,7 @@ data class Manifest(
         get() = if (loss == "sparse_categorical_crossentropy") infer.giving(Role.OUTPUT)[0].shape.last() else null
 
     val train: Signature get() = signatures.getValue("train")
-    val evaluate: Signature get() = signatures.getValue("evaluate")
+    val evaluate: Signature? get() = signatures["evaluate"]
     val infer: Signature get() = signatures.getValue("infer")
 }
 

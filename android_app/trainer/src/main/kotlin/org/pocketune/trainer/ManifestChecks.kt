@@ -10,7 +10,7 @@ private const val FORMAT = "pocketune/1"
 private const val FROZEN = "pocketune.frozen/"
 
 /** No manifest is larger. */
-private const val MAX_BYTES = 16 shl 20
+private const val MAX_BYTES = 4 shl 20
 
 private val INPUT_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.TICK)
 private val ROW_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT)
@@ -65,16 +65,17 @@ private class ManifestChecks(private val manifest: Manifest) {
     }
 
     private fun signatures() {
-        val wanted = listOf("train", "evaluate", "infer") +
-            if (manifest.state == StateKind.VARIABLES) listOf("save", "restore", "initialize") else emptyList()
-        wanted.firstOrNull { it !in manifest.signatures }?.let { fail("signatures: '$it' is missing") }
+        val moves = if (manifest.state == StateKind.VARIABLES) listOf("save", "restore", "initialize") else emptyList()
+        for (name in listOf("train", "infer") + moves) {
+            if (name !in manifest.signatures) fail("signatures: '$name' is missing: build with --signatures train,infer,...")
+        }
         manifest.signatures.forEach { (name, signature) -> signature("signatures.$name", signature) }
         val step = setOf(Role.TARGET, Role.WEIGHT, Role.LOSS)
         roles("train", one = step + Role.LEARNING_RATE, several = setOf(Role.INPUT))
         roles("evaluate", one = step, several = setOf(Role.INPUT))
         roles("infer", one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
         for (name in listOf("train", "evaluate")) {
-            for (spec in manifest.signatures.getValue(name).inputs) {
+            for (spec in manifest.signatures[name]?.inputs.orEmpty()) {
                 if (spec.role in ROW_ROLES && spec.shape[0] != manifest.batch) {
                     fail("signatures.$name.${spec.name}: first axis ${spec.shape[0]}, and the batch is ${manifest.batch}")
                 }
@@ -82,6 +83,13 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
         if (manifest.infer.taking(Role.INPUT).map { it.shape[0] }.toSet().size != 1) {
             fail("signatures.infer: the first axes of its inputs differ")
+        }
+        // What a model takes is the same for all, but for the number of rows.
+        for ((name, role) in listOf("evaluate" to Role.INPUT, "evaluate" to Role.TARGET, "infer" to Role.INPUT)) {
+            val signature = manifest.signatures[name] ?: continue
+            if (rows(signature, role) != rows(manifest.train, role)) {
+                fail("signatures.$name: what it takes of role ${role.label} is not what train takes")
+            }
         }
         when (manifest.state) {
             StateKind.VARIABLES -> {
@@ -93,11 +101,14 @@ private class ManifestChecks(private val manifest: Manifest) {
     }
 
     private fun roles(name: String, one: Set<Role>, several: Set<Role>) {
-        val found = manifest.signatures.getValue(name).let { it.inputs + it.outputs }.map { it.role }
+        val found = manifest.signatures[name]?.let { it.inputs + it.outputs }?.map { it.role } ?: return
         val missed = one.firstOrNull { role -> found.count { it == role } != 1 }
         if (missed != null) fail("signatures.$name: takes one tensor of role ${missed.label}")
         several.firstOrNull { it !in found }?.let { fail("signatures.$name: nothing of role ${it.label}") }
     }
+
+    private fun rows(signature: Signature, role: Role) =
+        signature.taking(role).map { Triple(it.name, it.shape.drop(1), it.dtype) }.toSet()
 
     private fun allState(name: String, specs: List<TensorSpec>) {
         if (specs.map { it.name }.toSet() != state.keys) {

@@ -4,7 +4,7 @@ import kotlin.math.PI
 import kotlin.math.cos
 
 /** The learning rate of every step. It multiplies the optimizer's update. */
-sealed interface LearningRate {
+fun interface LearningRate {
     /** Of step [step] of [steps], from 0. */
     fun at(step: Int, steps: Int): Float
 

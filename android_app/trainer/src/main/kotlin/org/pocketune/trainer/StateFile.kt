@@ -20,6 +20,14 @@ internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<
 /** A state in a file; [program] is the graph hash of the program it belongs to. */
 internal class State(val program: String, val generation: Long, val tensors: List<StoredTensor>)
 
+/** The states of one program: its graph hash, and how many bytes a file of one takes at most. */
+internal class StateSpec(val program: String, val largest: Long) {
+    constructor(manifest: Manifest) : this(
+        manifest.graphHash,
+        BODY + MAX_HEADER + ALIGNMENT + manifest.stateTensors.sumOf { it.byteSize.toLong() + ALIGNMENT },
+    )
+}
+
 @Serializable
 private class Header(val format: String, val program: String, val generation: Long, val tensors: List<Entry>)
 
@@ -70,10 +78,12 @@ internal object StateFile {
     /**
      * The state in the bytes of a file, as views of them.
      *
+     * @param program graph hash of the program it shall belong to.
      * @throws DamagedStateException a byte is missing, added or altered.
      * @throws StateVersionException the format is of another version.
+     * @throws ForeignStateException it belongs to another program; its tensors were not looked at.
      */
-    fun unpack(bytes: ByteBuffer): State {
+    fun unpack(bytes: ByteBuffer, program: String): State {
         val file = bytes.between(0, bytes.limit())
         if (!startsLikeOne(file) || file.limit() < BODY) damaged("it is no state file, or cut short")
         val length = file.getInt(12)
@@ -85,6 +95,10 @@ internal object StateFile {
             throw StateVersionException("its format version $version is not known here, only $VERSION: $advice")
         }
         val header = header(file.between(BODY, BODY + length))
+        if (header.program != program) {
+            val (theirs, ours) = listOf(header.program, program).map { it.take(12) }
+            throw ForeignStateException("it belongs to another program (hash $theirs..., and this one is $ours...)")
+        }
         val start = (BODY + length).toLong().aligned()
         if (start > file.limit()) damaged("its padding is cut short")
         if (!file.between(BODY + length, start.toInt()).isZero()) damaged("its padding is altered")

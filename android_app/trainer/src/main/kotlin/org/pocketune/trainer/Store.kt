@@ -19,14 +19,15 @@ class Store internal constructor(val directory: File, val name: String, private 
     val file: File get() = File(directory, name)
 
     /** What the person keeps. */
-    internal fun personal(limits: Limits) = TwoGenerations(file, disk, limits.diskBytes / 2)
+    internal fun personal(states: StateSpec, limits: Limits) = TwoGenerations(file, states, disk, limits.diskBytes / 2)
 
     /** The unfinished training. */
-    internal fun checkpoints(limits: Limits) =
-        Checkpoints(File(directory, "$name.training"), disk, limits.diskBytes / 2)
+    internal fun checkpoints(states: StateSpec, limits: Limits) =
+        Checkpoints(File(directory, "$name.training"), states, disk, limits.diskBytes / 2)
 
     /** A state file from elsewhere. */
-    internal fun elsewhere(file: File, limits: Limits) = TwoGenerations(file, disk, limits.diskBytes)
+    internal fun elsewhere(file: File, states: StateSpec, limits: Limits) =
+        TwoGenerations(file, states, disk, limits.diskBytes)
 }
 
 /** How far an unfinished training had come. */
@@ -36,8 +37,8 @@ internal class Progress(val steps: Int, val tensors: List<StoredTensor>)
  * The states of an unfinished training, and in a file beside them which training that is and how far it is. Whatever is
  * wrong with them, a training can start anew.
  */
-internal class Checkpoints(file: File, private val disk: Disk, most: Long) {
-    private val states = TwoGenerations(file, disk, most)
+internal class Checkpoints(file: File, spec: StateSpec, private val disk: Disk, most: Long) {
+    private val states = TwoGenerations(file, spec, disk, most)
     private val note = File(file.path + ".json")
     private val partial = File(note.path + ".partial")
 
@@ -45,14 +46,14 @@ internal class Checkpoints(file: File, private val disk: Disk, most: Long) {
     private class Note(val training: String, val generation: Long, val steps: Int)
 
     /** Saves [steps] steps of [training], a digest of all that decides its course. */
-    fun save(program: String, training: String, steps: Int, tensors: List<StoredTensor>) {
+    fun save(training: String, steps: Int, tensors: List<StoredTensor>) {
         // First the state, then the note: the note's generation is always one of the two that are kept.
         val generation = try {
-            states.save(program, tensors)
+            states.save(tensors)
         } catch (_: StateException) {
             // Of another program, as before an update of the app, or damaged: nobody can go on from it.
             states.delete()
-            states.save(program, tensors)
+            states.save(tensors)
         }
         val text = StrictJson.encode(Note.serializer(), Note(training, generation, steps))
         try {
@@ -65,13 +66,13 @@ internal class Checkpoints(file: File, private val disk: Disk, most: Long) {
     }
 
     /** How far [training] had come; null when there is nothing of it. */
-    fun load(program: String, training: String): Progress? {
+    fun load(training: String): Progress? {
         try {
             val text = disk.read(note, MOST_OF_NOTE) ?: return null
             val found = StrictJson.decode(Note.serializer(), text)
             if (found.training != training || found.steps < 1) return null
-            val newest = states.load(program).state
-            val state = newest.takeIf { it.generation == found.generation } ?: states.previous(program)
+            val newest = states.load().state
+            val state = newest.takeIf { it.generation == found.generation } ?: states.previous()
             return state?.takeIf { it.generation == found.generation }?.let { Progress(found.steps, it.tensors) }
         } catch (_: IOException) {
             return null

@@ -16,6 +16,9 @@ internal object StrictJson {
     private val json = Json { encodeDefaults = true }
     private const val MAX_DEPTH = 64
 
+    /** Each takes some hundred bytes of memory. A manifest has some hundred for each weight of the model. */
+    private const val MAX_VALUES = 300_000
+
     /** A record as compact JSON, fields in their order. */
     fun <T> encode(serializer: KSerializer<T>, record: T): ByteArray =
         json.encodeToString(serializer, record).toByteArray()
@@ -28,7 +31,7 @@ internal object StrictJson {
         val parsed: JsonElement
         try {
             val text = bytes.text()
-            checkDepth(text)
+            checkBounds(text)
             parsed = json.parseToJsonElement(text)
             record = json.decodeFromJsonElement(serializer, parsed)
         } catch (error: CharacterCodingException) {
@@ -43,9 +46,10 @@ internal object StrictJson {
         return record
     }
 
-    /** The parser calls itself at every bracket: without a bound a hostile file exhausts the stack. */
-    private fun checkDepth(text: String) {
+    /** The parser calls itself at every bracket and keeps every value: a hostile file could exhaust stack and memory. */
+    private fun checkBounds(text: String) {
         var depth = 0
+        var values = 0
         var inString = false
         var at = 0
         while (at < text.length) {
@@ -56,6 +60,7 @@ internal object StrictJson {
                 inString -> Unit
                 c == '[' || c == '{' -> if (++depth > MAX_DEPTH) throw SerializationException("nested too deeply")
                 c == ']' || c == '}' -> depth--
+                c == ',' -> if (++values > MAX_VALUES) throw SerializationException("more than $MAX_VALUES values")
             }
             at++
         }

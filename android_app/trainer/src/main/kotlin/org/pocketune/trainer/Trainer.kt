@@ -1,6 +1,7 @@
 package org.pocketune.trainer
 
 import java.io.File
+import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.currentCoroutineContext
@@ -33,11 +34,12 @@ class Trainer private constructor(
     val report: RuntimeReport = runtime.report
 
     private val manifest = program.manifest
-    private val engine = Engine(program, runtime)
+    private val engine = Engine(program, WhileOpen(runtime, owner))
     private val inputs = Inputs(manifest, limits)
     private val gate = Gate(guards)
-    private val personal = store.personal(limits)
-    private val checkpoints = store.checkpoints(limits)
+    private val spec = StateSpec(manifest)
+    private val personal = store.personal(spec, limits)
+    private val checkpoints = store.checkpoints(spec, limits)
     private val isTraining = AtomicBoolean()
 
     /**
@@ -51,15 +53,17 @@ class Trainer private constructor(
      * A training that died with its process goes on from its last checkpoint when the same samples, plan and state are
      * given again (an early stop then counts from there); [forget] drops it.
      *
-     * The flow throws [InputException] before the first step, [BusyException], [RuntimeFailedException],
-     * [StorageException], and [ClosedException] when the trainer is closed meanwhile.
+     * Before the first step the flow throws [InputException], [BusyException], and [StateException] when a state in the
+     * store must not be overwritten ([setAside] moves it away); then [RuntimeFailedException], [StorageException], and
+     * [ClosedException] when the trainer is closed meanwhile.
      */
     fun fit(samples: List<Sample>, plan: Plan = Plan(), heldOut: List<Sample> = emptyList()): Flow<TrainEvent> =
         channelFlow {
             owner.checkOpen()
             inputs.check(samples)
-            if (heldOut.isNotEmpty()) inputs.check(heldOut, "heldOut")
+            if (heldOut.isNotEmpty()) inputs.checkJudged(heldOut, "heldOut")
             inputs.check(plan)
+            personal.checkReplaceable()
             if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
             try {
                 val shop = Workshop(program, engine, personal, checkpoints, gate, owner, ::checkGoesOn)
@@ -92,31 +96,33 @@ class Trainer private constructor(
 
     /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */
     suspend fun evaluate(samples: List<Sample>): Evaluation = owner.run {
-        inputs.check(samples)
+        inputs.checkJudged(samples)
         engine.evaluate(samples.inBatches(manifest.batch), ::checkGoesOn)
     }
 
     /** Writes the state in memory as the next generation and returns its number. */
-    suspend fun save(): Long = alone { personal.save(manifest.graphHash, engine.read()) }
+    suspend fun save(): Long = alone { personal.save(engine.read()) }
 
     /** Takes the newest good state of the store. Throws [StateException]; the state in memory then stays. */
-    suspend fun restore(): Restored = alone { take(personal.load(manifest.graphHash)) }
+    suspend fun restore(): Restored = alone { take(personal.load()) }
 
     /** Takes a state from another file, such as one of the host's; [save] keeps it. */
     suspend fun restore(file: File): Restored = alone {
-        take(store.elsewhere(file, limits).load(manifest.graphHash))
+        take(store.elsewhere(file, spec, limits).load())
     }
 
     /**
-     * Undo: the generation before the newest becomes the newest, so that a second call is Redo. With one generation
+     * Undo: the generation before the newest becomes the newest, so that a second call is Redo. With one good generation
      * only, the state that was built takes its place. Throws [NoStateException] when nothing was saved.
      */
     suspend fun rollback(): Restored = alone {
-        personal.load(manifest.graphHash)
-        val tensors = personal.previous(manifest.graphHash)?.tensors ?: program.initialState()
+        val isWhole = personal.load().lost == null
+        // Where the newest was lost, the one before is what is in use: there is nothing else to go back to.
+        val before = if (isWhole) personal.previous() else null
+        val tensors = before?.tensors ?: program.initialState()
         checkTensors(tensors)
         // The disk first: when it refuses, nothing has happened.
-        val generation = personal.save(manifest.graphHash, tensors)
+        val generation = personal.save(tensors)
         engine.write(tensors)
         Restored(generation, null)
     }
@@ -125,8 +131,8 @@ class Trainer private constructor(
     suspend fun reset(): Unit = alone {
         val tensors = program.initialState()
         try {
-            personal.load(manifest.graphHash)
-            personal.save(manifest.graphHash, tensors)
+            personal.load()
+            personal.save(tensors)
         } catch (_: NoStateException) {
             // Nothing was saved, so there is nothing to be undone.
         }
@@ -141,7 +147,7 @@ class Trainer private constructor(
 
     /** Writes the state in memory to a file for the host or another device. Returns its generation, 1 if it is new. */
     suspend fun export(file: File): Long = alone {
-        store.elsewhere(file, limits).save(manifest.graphHash, engine.read())
+        store.elsewhere(file, spec, limits).save(engine.read())
     }
 
     /** Waits for the step that runs and gives everything back. What was not saved is gone; closing twice is fine. */
@@ -201,5 +207,16 @@ class Trainer private constructor(
                 throw error
             }
         }
+    }
+}
+
+/**
+ * Stands before a runtime that another thread may have closed while a training waited for its collector: every call
+ * then throws [ClosedException].
+ */
+private class WhileOpen(private val runtime: TrainingRuntime, private val owner: Owner) : TrainingRuntime by runtime {
+    override fun run(signature: String, inputs: Map<String, ByteBuffer>, outputs: Map<String, ByteBuffer>) {
+        owner.checkOpen()
+        runtime.run(signature, inputs, outputs)
     }
 }

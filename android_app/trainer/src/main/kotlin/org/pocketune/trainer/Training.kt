@@ -76,7 +76,7 @@ internal class Training(
 
     /** Goes on from a checkpoint of this very training; returns how many steps were done. */
     private fun takeUp(): Int {
-        val found = shop.checkpoints.load(manifest.graphHash, fingerprint) ?: return 0
+        val found = shop.checkpoints.load(fingerprint) ?: return 0
         if (found.steps >= steps || !manifest.isStateOf(found.tensors)) return 0
         engine.write(found.tensors)
         return found.steps
@@ -104,7 +104,7 @@ internal class Training(
     private suspend fun checkpoint(epoch: Int, step: Int): Boolean {
         val state = engine.read()
         if (!state.isFinite()) return diverged(epoch, step, Float.NaN)
-        shop.checkpoints.save(manifest.graphHash, fingerprint, step + 1, state)
+        shop.checkpoints.save(fingerprint, step + 1, state)
         events.send(TrainEvent.Checkpointed(step + 1))
         return true
     }
@@ -131,7 +131,7 @@ internal class Training(
         }
         shop.checkGoesOn()
         val isWorse = asBuilt != null && after != null && !asBuilt.isMatchedBy(after)
-        val adopted = if (isWorse) null else shop.personal.save(manifest.graphHash, state)
+        val adopted = if (isWorse) null else shop.personal.save(state)
         if (isWorse) engine.write(before)
         isSettled = true
         dropCheckpoints()

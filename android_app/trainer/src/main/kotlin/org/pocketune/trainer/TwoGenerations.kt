@@ -12,9 +12,15 @@ internal class Loaded(val state: State, val lost: String?)
  * had finished.
  *
  * @property file the newest; the older is `NAME.previous`, one being written `NAME.partial`.
+ * @property states what the program takes.
  * @property most bytes of all of them together.
  */
-internal class TwoGenerations(private val file: File, private val disk: Disk, private val most: Long) {
+internal class TwoGenerations(
+    private val file: File,
+    private val states: StateSpec,
+    private val disk: Disk,
+    private val most: Long,
+) {
     private val older = File(file.path + ".previous")
     private val partial = File(file.path + ".partial")
 
@@ -22,11 +28,11 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
     private class Found(val state: State?, val problem: StateException?, val isOurs: Boolean)
 
     /** The newest good generation. Throws [StateException] and [StorageException]. */
-    fun load(program: String): Loaded {
-        val newest = find(file, program)
+    fun load(): Loaded {
+        val newest = find(file)
         if (newest?.state != null) return Loaded(newest.state, null)
         newest?.problem?.let { if (it is ForeignStateException || it is StateVersionException) throw it }
-        val previous = find(older, program)
+        val previous = find(older)
         val reason = newest?.problem?.message ?: "it is missing"
         if (previous?.state != null) return Loaded(previous.state, reason)
         if (newest == null && previous == null) throw NoStateException("$file: there is no such state file")
@@ -34,8 +40,8 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
     }
 
     /** The generation before the newest; null when there is none. Throws [StateException] when it is not good. */
-    fun previous(program: String): State? {
-        val found = find(older, program) ?: return null
+    fun previous(): State? {
+        val found = find(older) ?: return null
         return found.state ?: throw checkNotNull(found.problem)
     }
 
@@ -46,20 +52,26 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
      * @throws DivergedException a tensor is not finite; nothing was touched.
      * @throws StorageException the disk is full or refuses; the old state still stands.
      */
-    fun save(program: String, tensors: List<StoredTensor>): Long {
-        val newest = find(file, program)
-        val previous = find(older, program)
-        newest?.problem?.let { problem ->
-            val isReplaced = problem is DamagedStateException && (previous?.state != null || newest.isOurs)
-            if (!isReplaced) throw problem
-        }
+    fun save(tensors: List<StoredTensor>): Long {
+        val newest = find(file)
+        val previous = find(older)
+        checkReplaceable(newest, previous)
         val generation = 1 + maxOf(newest?.state?.generation ?: 0, previous?.state?.generation ?: 0)
-        val data = StateFile.pack(State(program, generation, tensors))
+        val data = StateFile.pack(State(states.program, generation, tensors))
         if (3L * data.limit() > most) {
             throw StorageException("$file is not written: it needs three times ${data.limit()} bytes of $most allowed")
         }
         write(data, keepsNewest = newest?.state != null)
         return generation
+    }
+
+    /** Throws [StateException] where [save] would. */
+    fun checkReplaceable() = checkReplaceable(find(file), find(older))
+
+    private fun checkReplaceable(newest: Found?, previous: Found?) {
+        val problem = newest?.problem ?: return
+        val isReplaced = problem is DamagedStateException && (previous?.state != null || newest.isOurs)
+        if (!isReplaced) throw problem
     }
 
     /**
@@ -81,7 +93,12 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
             disk.write(partial, data)
             // A damaged file must not take the place of a good older one.
             if (keepsNewest) disk.rename(file, older)
-            disk.rename(partial, file)
+            try {
+                disk.rename(partial, file)
+            } catch (error: IOException) {
+                if (keepsNewest) disk.rename(older, file)
+                throw error
+            }
         } catch (error: IOException) {
             try {
                 disk.delete(partial)
@@ -93,20 +110,18 @@ internal class TwoGenerations(private val file: File, private val disk: Disk, pr
         disk.flush(file.absoluteFile.parentFile)
     }
 
-    private fun find(at: File, program: String): Found? {
-        val data = storing("read") { disk.read(at, most) } ?: return null
+    private fun find(at: File): Found? {
+        // A larger file is none of this program, whatever else it is: one byte more is enough to know.
+        val data = storing("read") { disk.read(at, minOf(most, states.largest) + 1) } ?: return null
         val isOurs = data.limit() == 0 || StateFile.startsLikeOne(data)
         return try {
-            val state = StateFile.unpack(data)
-            if (state.program == program) Found(state, null, isOurs) else Found(null, foreign(at, state, program), isOurs)
+            Found(StateFile.unpack(data, states.program), null, isOurs)
+        } catch (error: ForeignStateException) {
+            Found(null, ForeignStateException("$at: ${error.message}"), isOurs)
         } catch (error: StateException) {
             Found(null, error, isOurs)
         }
     }
-
-    private fun foreign(at: File, state: State, program: String) = ForeignStateException(
-        "$at belongs to another program (hash ${state.program.take(12)}..., and this one is ${program.take(12)}...)",
-    )
 
     private fun <T> storing(what: String, work: () -> T): T =
         try {

@@ -64,10 +64,11 @@ internal object CrashingProcess {
     fun main(arguments: Array<String>) {
         val (file, at, cut) = arguments
         val disk = HaltingDisk(at.toInt(), cut.toDouble())
-        val states = TwoGenerations(File(file), disk, 1L shl 20)
-        val generation = states.load("0".repeat(64)).state.generation + 1
-        states.save("0".repeat(64), tensors(generation))
+        val states = TwoGenerations(File(file), SPEC, disk, 1L shl 20)
+        states.save(tensors(states.load().state.generation + 1))
     }
+
+    val SPEC = StateSpec("0".repeat(64), 1L shl 20)
 
     fun tensors(generation: Long) = listOf("a", "b").map {
         val bytes = ByteBuffer.allocate(5000 * 4).order(ByteOrder.LITTLE_ENDIAN)
@@ -91,8 +92,8 @@ class CrashTest {
 
     private fun chain(directory: File, number: Int): Int {
         val file = File(directory, "personal.state")
-        val states = TwoGenerations(file, RealDisk, 1L shl 20)
-        states.save(PROGRAM, CrashingProcess.tensors(1))
+        val states = TwoGenerations(file, CrashingProcess.SPEC, RealDisk, 1L shl 20)
+        states.save(CrashingProcess.tensors(1))
         val random = Random(number.toLong())
         var last = 1L
         var killed = 0
@@ -100,7 +101,7 @@ class CrashTest {
             val status = run(file, round % (POINTS), random.nextDouble())
             assertTrue(status == 0 || status == KILLED, "the process ended with $status")
             if (status == KILLED) killed++
-            val found = assertNotNull(states.load(PROGRAM).state)
+            val found = assertNotNull(states.load().state)
             // The old one or the new one; the new one for certain when the save had returned.
             val oldest = if (status == 0) last + 1 else last
             assertTrue(found.generation in oldest..last + 1, "${found.generation} after $last")
@@ -123,6 +124,5 @@ class CrashTest {
     }
 
     private companion object {
-        val PROGRAM = "0".repeat(64)
     }
 }

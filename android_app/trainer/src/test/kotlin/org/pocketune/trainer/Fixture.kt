@@ -13,6 +13,8 @@ internal object Fixture {
 
     val hash: String get() = stateless.manifest.graphHash
 
+    val states by lazy { StateSpec(stateless.manifest) }
+
     /** A state of [stateless], all of it [value]. */
     fun tensors(value: Float): List<StoredTensor> = stateless.manifest.stateTensors.map {
         val bytes = ByteBuffer.allocate(it.byteSize).order(ByteOrder.LITTLE_ENDIAN)
@@ -86,6 +88,14 @@ internal class ScriptedRuntime(
 
 /** A disk on which something fails. */
 internal class FailingDisk(var isFull: Boolean = false) : Disk by RealDisk {
+    /** What cannot be renamed. */
+    var stuck: String? = null
+
+    override fun rename(from: File, to: File) {
+        if (from.name == stuck) throw IOException("Permission denied")
+        RealDisk.rename(from, to)
+    }
+
     override fun write(file: File, data: ByteBuffer) {
         if (isFull) throw IOException("No space left on device")
         RealDisk.write(file, data)

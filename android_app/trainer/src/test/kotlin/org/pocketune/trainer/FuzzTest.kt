@@ -3,6 +3,7 @@ package org.pocketune.trainer
 import java.nio.ByteBuffer
 import java.util.Random
 import java.util.concurrent.TimeUnit
+import kotlin.test.assertContentEquals
 import kotlin.test.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.Timeout
@@ -13,6 +14,7 @@ class FuzzTest {
     private val random = Random(1)
     private val program = Fixture.file("mlp-variables.tflite").readBytes()
     private val state = Fixture.file("cnn.state").readBytes()
+    private val hash = StateTest.programOf(state)
 
     @Test
     fun `forty thousand flatbuffers`() = fuzz(40_000) {
@@ -28,12 +30,15 @@ class FuzzTest {
     @Test
     fun `thirty thousand state files whose digest is right`() = fuzz(30_000) {
         val header = String(mutatedText(StateTest.header(state).toByteArray()), Charsets.ISO_8859_1)
-        StateFile.unpack(StateTest.withHeader(state, header))
+        StateFile.unpack(StateTest.withHeader(state, header), hash)
     }
 
     @Test
     fun `twenty thousand damaged state files`() = fuzz(20_000) {
-        StateFile.unpack(ByteBuffer.wrap(mutated(state, structural = 64)))
+        val damaged = mutated(state, structural = 64)
+        val found = StateFile.unpack(ByteBuffer.wrap(damaged), hash)
+        assertContentEquals(state, damaged, "a state with other bytes was taken")
+        found
     }
 
     /** Anything but a typed error fails the test. */

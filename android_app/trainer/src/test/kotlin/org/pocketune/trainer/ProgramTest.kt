@@ -68,6 +68,10 @@ class ProgramTest {
             "\"role\":\"learning_rate\"" to "\"role\":\"tick\"",
             "\"role\":\"loss\"" to "\"role\":\"input\"",
             "\"restore\":{" to "\"restores\":{",
+            "\"infer\":{" to "\"infers\":{",
+            // Not what `train` takes.
+            "\"infer\":{\"inputs\":[{\"name\":\"x\"" to "\"infer\":{\"inputs\":[{\"name\":\"z\"",
+            "\"evaluate\":{\"inputs\":[{\"name\":\"x\",\"shape\":[8,6" to "\"evaluate\":{\"inputs\":[{\"name\":\"x\",\"shape\":[8,7",
             "\"shape\":[16]" to "\"shape\":[17]",
             "\"shape\":[16]" to "\"shape\":[16,1073741824,1073741824]",
             "\"shape\":[16]" to "\"shape\":[]",
@@ -84,6 +88,15 @@ class ProgramTest {
         }
         for (text in listOf("", "null", "[]", "{}", "[".repeat(1_000_000), "\"\\ud800\"", "{\"a\":NaN}")) {
             assertFailsWith<DamagedProgramException>(text.take(20)) { read(text) }
+        }
+    }
+
+    /** The tests have 256 MB (see the pom). */
+    @Test
+    fun `a manifest of very many values is refused before it fills the memory`() {
+        for (value in listOf("0", "[]", "{}", "\"\"")) {
+            val values = "$value,".repeat((4 shl 20) / (value.length + 1) - 10)
+            assertFailsWith<DamagedProgramException>(value) { read("{\"labels\":[${values}0]}") }
         }
     }
 

@@ -1,6 +1,7 @@
 package org.pocketune.trainer
 
 import java.io.File
+import java.io.RandomAccessFile
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import java.security.MessageDigest
@@ -25,14 +26,14 @@ class StateTest {
     @BeforeEach
     fun open() {
         file = File(folder, "personal.state")
-        states = TwoGenerations(file, RealDisk, 1L shl 20)
+        states = TwoGenerations(file, Fixture.states, RealDisk, 1L shl 20)
     }
 
     @Test
     fun `what the host wrote is read, and written again to the byte`() {
         for (model in listOf("mlp", "cnn")) {
             val bytes = Fixture.file("$model.state").readBytes()
-            val state = StateFile.unpack(ByteBuffer.wrap(bytes))
+            val state = StateFile.unpack(ByteBuffer.wrap(bytes), programOf(bytes))
             assertEquals(1, state.generation)
             assertContentEquals(bytes, StateFile.pack(state).array())
         }
@@ -44,14 +45,14 @@ class StateTest {
         val tensor = StoredTensor(name, Dtype.FLOAT32, listOf(1), ByteBuffer.allocate(4))
         val packed = StateFile.pack(State("ab".repeat(32), 3, listOf(tensor)))
         assertTrue("\"name\":\"a\\\"\\\\/\\n\\t\\u0001\u007fé€\"" in header(packed.array()))
-        assertEquals(name, StateFile.unpack(packed).tensors.single().name)
+        assertEquals(name, StateFile.unpack(packed, "ab".repeat(32)).tensors.single().name)
     }
 
     @Test
     fun `two generations are kept`() {
         assertEquals(listOf(1L, 2L, 3L), (1..3).map { save(it) })
-        assertEquals(3f, Fixture.valueOf(states.load(Fixture.hash).state.tensors))
-        assertEquals(2f, Fixture.valueOf(assertNotNull(states.previous(Fixture.hash)).tensors))
+        assertEquals(3f, Fixture.valueOf(states.load().state.tensors))
+        assertEquals(2f, Fixture.valueOf(assertNotNull(states.previous()).tensors))
         assertEquals(setOf("personal.state", "personal.state.previous"), folder.list()?.toSet())
     }
 
@@ -60,28 +61,28 @@ class StateTest {
         (1..2).forEach(::save)
         for (damage in damages(file.readBytes())) {
             file.writeBytes(damage)
-            val loaded = states.load(Fixture.hash)
+            val loaded = states.load()
             assertEquals(1L, loaded.state.generation)
             assertNotNull(loaded.lost)
         }
         assertEquals(2L, save(5))
-        assertEquals(1L, assertNotNull(states.previous(Fixture.hash)).generation)
-        assertNull(states.load(Fixture.hash).lost)
+        assertEquals(1L, assertNotNull(states.previous()).generation)
+        assertNull(states.load().lost)
     }
 
     @Test
     fun `a missing newest falls back`() {
         (1..2).forEach(::save)
         file.delete()
-        assertEquals(1L, states.load(Fixture.hash).state.generation)
+        assertEquals(1L, states.load().state.generation)
     }
 
     @Test
     fun `nothing, and nothing good, are told apart`() {
-        assertFailsWith<NoStateException> { states.load(Fixture.hash) }
+        assertFailsWith<NoStateException> { states.load() }
         save(1)
         file.writeBytes(file.readBytes().also { it[200] = 9 })
-        assertFailsWith<DamagedStateException> { states.load(Fixture.hash) }
+        assertFailsWith<DamagedStateException> { states.load() }
         // It was one of ours, so it may be replaced; a stranger's file may not.
         assertEquals(1L, save(1))
         previous.delete()
@@ -93,7 +94,7 @@ class StateTest {
     @Test
     fun `another program's state is refused and not overwritten`() {
         file.writeBytes(Fixture.file("cnn.state").readBytes())
-        assertFailsWith<ForeignStateException> { states.load(Fixture.hash) }
+        assertFailsWith<ForeignStateException> { states.load() }
         assertFailsWith<ForeignStateException> { save(1) }
         assertContentEquals(Fixture.file("cnn.state").readBytes(), file.readBytes())
     }
@@ -106,11 +107,11 @@ class StateTest {
         val foreign = Fixture.file("cnn.state").readBytes()
         file.writeBytes(foreign)
         states.setAside()
-        assertFailsWith<NoStateException> { states.load(Fixture.hash) }
+        assertFailsWith<NoStateException> { states.load() }
         assertContentEquals(foreign, File(file.path + ".unusable").readBytes())
         assertContentEquals(older, File(previous.path + ".unusable").readBytes())
         assertEquals(1L, save(7))
-        assertEquals(7f, Fixture.valueOf(states.load(Fixture.hash).state.tensors))
+        assertEquals(7f, Fixture.valueOf(states.load().state.tensors))
     }
 
     @Test
@@ -120,7 +121,7 @@ class StateTest {
             val bytes = ByteBuffer.wrap(file.readBytes())
             bytes.put(8, version.toByte())
             file.writeBytes(resealed(bytes).array())
-            assertFailsWith<StateVersionException> { states.load(Fixture.hash) }
+            assertFailsWith<StateVersionException> { states.load() }
             assertFailsWith<StateVersionException> { save(2) }
         }
     }
@@ -131,12 +132,26 @@ class StateTest {
         val bytes = file.readBytes()
         for (i in bytes.indices) {
             val bad = bytes.copyOf().also { it[i] = (it[i].toInt() xor (1 shl i % 8)).toByte() }
-            assertFailsWith<StateException>("byte $i") { StateFile.unpack(ByteBuffer.wrap(bad)) }
+            assertFailsWith<StateException>("byte $i") { StateFile.unpack(ByteBuffer.wrap(bad), Fixture.hash) }
         }
         for (size in bytes.indices step 7) {
-            assertFailsWith<StateException> { StateFile.unpack(ByteBuffer.wrap(bytes.copyOf(size))) }
+            assertFailsWith<StateException> { StateFile.unpack(ByteBuffer.wrap(bytes.copyOf(size)), Fixture.hash) }
         }
-        assertFailsWith<StateException> { StateFile.unpack(ByteBuffer.wrap(bytes + 0)) }
+        assertFailsWith<StateException> { StateFile.unpack(ByteBuffer.wrap(bytes + 0), Fixture.hash) }
+    }
+
+    /** The tests have 256 MB (see the pom). */
+    @Test
+    fun `files that are far too large are never read whole`() {
+        (1..2).forEach(::save)
+        for (damage in listOf(file.readBytes(), ByteArray(0))) {
+            file.writeBytes(damage)
+            listOf(file, previous).forEach { grown -> RandomAccessFile(grown, "rw").use { it.setLength(3L shl 30) } }
+            assertFailsWith<DamagedStateException> { states.load() }
+        }
+        file.writeBytes(Fixture.file("cnn.state").readBytes())
+        RandomAccessFile(file, "rw").use { it.setLength(3L shl 30) }
+        assertFailsWith<ForeignStateException> { states.load() }
     }
 
     @Test
@@ -158,26 +173,28 @@ class StateTest {
         )
         for (lie in lies) {
             assertTrue(lie != text)
-            assertFailsWith<DamagedStateException>(lie.take(200)) { StateFile.unpack(withHeader(file.readBytes(), lie)) }
+            assertFailsWith<DamagedStateException>(lie.take(200)) { StateFile.unpack(withHeader(file.readBytes(), lie), Fixture.hash) }
         }
     }
 
     @Test
     fun `NaN is never written and a full disk changes nothing`() {
         val disk = FailingDisk()
-        val states = TwoGenerations(file, disk, 1L shl 20)
-        states.save(Fixture.hash, Fixture.tensors(1f))
+        val states = TwoGenerations(file, Fixture.states, disk, 1L shl 20)
+        states.save(Fixture.tensors(1f))
         val before = file.readBytes()
-        assertFailsWith<DivergedException> { states.save(Fixture.hash, Fixture.tensors(Float.NaN)) }
+        assertFailsWith<DivergedException> { states.save(Fixture.tensors(Float.NaN)) }
         disk.isFull = true
-        assertFailsWith<StorageException> { states.save(Fixture.hash, Fixture.tensors(2f)) }
+        assertFailsWith<StorageException> { states.save(Fixture.tensors(2f)) }
         disk.isFull = false
-        assertFailsWith<StorageException> { TwoGenerations(file, disk, 20_000).save(Fixture.hash, Fixture.tensors(2f)) }
+        assertFailsWith<StorageException> { TwoGenerations(file, Fixture.states, disk, 20_000).save(Fixture.tensors(2f)) }
+        disk.stuck = "personal.state.partial"
+        assertFailsWith<StorageException> { states.save(Fixture.tensors(2f)) }
         assertContentEquals(before, file.readBytes())
         assertEquals(listOf("personal.state"), folder.list()?.toList())
     }
 
-    private fun save(value: Int): Long = states.save(Fixture.hash, Fixture.tensors(value.toFloat()))
+    private fun save(value: Int): Long = states.save(Fixture.tensors(value.toFloat()))
 
     private fun damages(bytes: ByteArray) = listOf(
         ByteArray(0), bytes.copyOf(30), bytes.copyOf(bytes.size / 2), bytes + 1,
@@ -186,6 +203,8 @@ class StateTest {
 
     companion object {
         internal fun header(state: ByteArray): String = String(state, 48, lengthOf(state))
+
+        internal fun programOf(state: ByteArray): String = Regex("[0-9a-f]{64}").find(header(state))!!.value
 
         /** The state with another header and a digest that fits it. */
         internal fun withHeader(state: ByteArray, text: String): ByteBuffer {

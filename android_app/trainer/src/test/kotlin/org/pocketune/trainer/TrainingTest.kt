@@ -172,6 +172,20 @@ class TrainingTest {
     }
 
     @Test
+    fun `where the newest state is lost, undo goes back to what was built`() = withTrainer { trainer ->
+        val built = trainer.evaluate(Fixture.samples(4))
+        repeat(2) { trainer.fit(Fixture.samples(8), plan).collect {} }
+        val newest = File(folder, "personal.state")
+        newest.writeBytes(newest.readBytes().also { it[it.lastIndex] = 77 })
+        assertEquals(1, trainer.restore().generation)
+        val older = trainer.evaluate(Fixture.samples(4))
+        trainer.rollback()
+        assertEquals(built, trainer.evaluate(Fixture.samples(4)))
+        trainer.rollback()
+        assertEquals(older, trainer.evaluate(Fixture.samples(4)))
+    }
+
+    @Test
     fun `what would change the state is refused while it trains`() = withTrainer { trainer ->
         trainer.fit(Fixture.samples(80), plan).first { event ->
             if (event is TrainEvent.Step) {
@@ -225,6 +239,15 @@ class TrainingTest {
         assertFailsWith<InputException> { trainer.fit(listOf(good), plan, listOf(Fixture.sample(9))).collect {} }
         assertFailsWith<InputException> { trainer.infer(emptyList()) }
         assertEquals(0, runtime.weights.size)
+    }
+
+    @Test
+    fun `a state that must not be overwritten is told of before the first step`() = withTrainer { trainer ->
+        Fixture.file("cnn.state").copyTo(File(folder, "personal.state"))
+        assertFailsWith<ForeignStateException> { trainer.fit(Fixture.samples(8), plan).collect {} }
+        assertEquals(0, runtime.weights.size)
+        trainer.setAside()
+        trainer.fit(Fixture.samples(8), plan).collect {}
     }
 
     private val plan = Plan(epochs = 2)

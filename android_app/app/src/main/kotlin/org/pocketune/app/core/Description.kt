@@ -27,7 +27,7 @@ data class Description(
     /** Throws [DamagedProgramException] where it is not about this program and these samples. */
     fun check(manifest: Manifest, samples: List<Sample>) {
         val pixels = preprocessing.run { size * size }
-        val fits = manifest.classes == labels.size + spare &&
+        val fits = manifest.evaluate != null && manifest.classes == labels.size + spare &&
             manifest.infer.taking(Role.INPUT).map { it.rowSize } == listOf(pixels) &&
             samples.isNotEmpty() && samples.all { it.label in labels.indices }
         if (!fits) throw DamagedProgramException("$FILE does not describe ${program.file}")

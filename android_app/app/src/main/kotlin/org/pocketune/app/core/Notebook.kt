@@ -44,7 +44,7 @@ data class Notes(
      */
     fun plus(label: Int, strokes: List<Stroke>, heldOutEvery: Int): Notes {
         val ofClass = drawings.filter { it.label == label }
-        val share = (ofClass.size + heldOutEvery - HELD_OUT_PLACE) / heldOutEvery
+        val share = (ofClass.size + 1 + heldOutEvery - FIRST_HELD_OUT) / heldOutEvery
         val heldOut = ofClass.count { it.heldOut } < share
         return copy(drawings = drawings + Drawing(maxOf(newest, learned) + 1, label, strokes, heldOut))
     }
@@ -53,9 +53,12 @@ data class Notes(
 
     fun relabelled(id: Long, label: Int): Notes =
         copy(drawings = drawings.map { if (it.id == id) it.copy(label = label) else it })
-}
 
-private const val HELD_OUT_PLACE = 2
+    companion object {
+        /** Which drawing of a class is the first to be kept aside. */
+        const val FIRST_HELD_OUT = 3
+    }
+}
 
 /** Where [Notes] live: one JSON file, replaced as a whole, so that it is never half written. */
 class Notebook(private val file: File) {

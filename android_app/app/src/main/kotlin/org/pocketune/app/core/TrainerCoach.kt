@@ -125,7 +125,12 @@ class TrainerCoach(
         val samples = description.samples.run { builtInSamples(bytes(file).checked(file, sha256), pixels, levels) }
         description.check(program.manifest, samples)
         val personal = Trainer.open(program, runtime, Store(directory), guards)
-        val original = Trainer.open(program, runtime, Store(File(directory, "original")))
+        val original = try {
+            Trainer.open(program, runtime, Store(File(directory, "original")))
+        } catch (e: PocketuneException) {
+            personal.close()
+            throw e
+        }
         return Trainers(personal, original, description, Replay(samples, description.recipe.replay))
     }
 

@@ -39,8 +39,8 @@ data class UiState(
     val device: DeviceFacts = DeviceFacts(),
     val problem: Problem? = null,
 ) {
-    /** Names of all classes: those of the program, then the person's symbols. */
-    val labels: List<String> get() = model?.description?.labels.orEmpty() + notes.symbols
+    /** Names of all classes: those of the program, then the person's symbols; none while no program is open. */
+    val labels: List<String> get() = model?.run { description.labels + notes.symbols }.orEmpty()
 
     /** Whether the program has a class left for one more symbol. */
     val hasSpareClass: Boolean get() = model != null && notes.symbols.size < model.description.spare
@@ -55,7 +55,15 @@ data class UiState(
     private val taught: List<Drawing> get() = notes.drawings.filter { it.label in labels.indices }
 
     /** How many more drawings a training needs at least; 0 when there are enough. */
-    val missing: Int get() = maxOf(LEAST_TO_LEARN - toLearn.size, if (heldOut.isEmpty()) 1 else 0)
+    val missing: Int get() = maxOf(LEAST_TO_LEARN - toLearn.size, missingToJudge)
+
+    /** How many more of one class until the first is kept aside. */
+    private val missingToJudge: Int
+        get() {
+            if (heldOut.isNotEmpty()) return 0
+            val most = taught.groupingBy { it.label }.eachCount().values.maxOrNull() ?: 0
+            return maxOf(1, Notes.FIRST_HELD_OUT - most)
+        }
 
     val canPersonalize: Boolean get() = model != null && training == Training.Idle && !isSwitching && missing == 0
 

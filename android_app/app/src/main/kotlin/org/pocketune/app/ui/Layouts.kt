@@ -7,6 +7,7 @@ import android.view.View
 import android.view.View.MeasureSpec
 import android.view.ViewGroup
 import android.widget.LinearLayout
+import android.widget.ScrollView
 import kotlin.math.max
 import kotlin.math.min
 import org.pocketune.app.R
@@ -20,6 +21,14 @@ class Column(context: Context, attributes: AttributeSet) : LinearLayout(context,
         val side = max(edge, (MeasureSpec.getSize(widthMeasureSpec) - widest) / 2)
         setPadding(side, paddingTop, side, paddingBottom)
         super.onMeasure(widthMeasureSpec, heightMeasureSpec)
+    }
+}
+
+/** Scrolls what is higher than half of the room there is, so that the other half is always left. */
+class AtMostHalf(context: Context, attributes: AttributeSet) : ScrollView(context, attributes) {
+    override fun onMeasure(widthMeasureSpec: Int, heightMeasureSpec: Int) {
+        val half = MeasureSpec.getSize(heightMeasureSpec) / 2
+        super.onMeasure(widthMeasureSpec, MeasureSpec.makeMeasureSpec(half, MeasureSpec.AT_MOST))
     }
 }
 

@@ -41,7 +41,7 @@ class MainActivity : Activity() {
         super.onCreate(savedInstanceState)
         setContentView(R.layout.main)
         findViewById<View>(R.id.problem_dismiss).setOnClickListener { app.tell(Event.DismissProblem) }
-        savedInstanceState?.getString(KEPT)?.let { app.returned(Json.decodeFromString(it)) }
+        app.opened(savedInstanceState?.getString(KEPT)?.let { Json.decodeFromString(it) })
     }
 
     override fun onStart() {

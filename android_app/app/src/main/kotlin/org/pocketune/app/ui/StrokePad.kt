@@ -7,6 +7,7 @@ import android.graphics.Paint
 import android.util.AttributeSet
 import android.view.MotionEvent
 import android.view.View
+import kotlin.math.min
 import kotlin.math.roundToInt
 import org.pocketune.app.R
 import org.pocketune.app.core.Point
@@ -21,8 +22,8 @@ class StrokePad(context: Context, attributes: AttributeSet) : View(context, attr
     private val hintPaint = Paint(Paint.ANTI_ALIAS_FLAG).apply {
         color = context.getColor(R.color.text_secondary)
         textAlign = Paint.Align.CENTER
-        textSize = resources.getDimension(R.dimen.hint)
     }
+    private val hintSize = resources.getDimension(R.dimen.hint)
     private val growing = mutableListOf<Point>()
     private var began = 0L
     private var finger = 0
@@ -93,10 +94,17 @@ class StrokePad(context: Context, attributes: AttributeSet) : View(context, attr
 
     override fun onDraw(canvas: Canvas) {
         if (strokes.isEmpty() && growing.isEmpty()) {
+            hintPaint.textSize = hintSize
+            hintPaint.textSize *= min(1f, HINT_SHARE * width / hintPaint.measureText(hint))
             canvas.drawText(hint, width / 2f, height / 2f, hintPaint)
         }
         canvas.translate(left, 0f)
         canvas.drawStrokes(strokes + listOf(growing), side, ink)
+    }
+
+    private companion object {
+        /** How much of the width the hint may take before it is made smaller. */
+        const val HINT_SHARE = 0.9f
     }
 }
 

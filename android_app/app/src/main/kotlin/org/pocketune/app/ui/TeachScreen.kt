@@ -1,15 +1,12 @@
 package org.pocketune.app.ui
 
-import android.app.AlertDialog
-import android.text.InputFilter
+import android.app.Activity
 import android.text.SpannableStringBuilder
 import android.text.Spanned
 import android.text.style.RelativeSizeSpan
 import android.view.View
 import android.view.ViewGroup
 import android.widget.Button
-import android.widget.EditText
-import android.widget.FrameLayout
 import android.widget.TextView
 import org.pocketune.app.R
 import org.pocketune.app.core.Drawing
@@ -18,6 +15,7 @@ import org.pocketune.app.core.UiState
 
 /** Write a character and say what it means. */
 class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : ScreenView(parent, R.layout.teach) {
+    private val window = parent.context as Activity
     private val pad = view<StrokePad>(R.id.pad)
     private val rename = view<Button>(R.id.rename)
 
@@ -42,7 +40,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
         }
         view<View>(R.id.clear).isEnabled = state.draft.isNotEmpty()
         rename.showIf(state.isSymbol(state.chosen))
-        rename.setOnClickListener { askForName(R.string.rename, label) { tell(Event.RenameSymbol(state.chosen, it)) } }
+        rename.setOnClickListener { NameDialog.askToRename(window, state.chosen, label) }
         drawGallery(label, state.notes.drawings.filter { it.label == state.chosen }, state.selected)
     }
 
@@ -55,7 +53,7 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
             if (label == NEW_SYMBOL) {
                 chip.setText(R.string.chip_add)
                 chip.contentDescription = resources.getString(R.string.chip_add_description)
-                chip.setOnClickListener { askForName(R.string.symbol_title, "") { tell(Event.AddSymbol(it)) } }
+                chip.setOnClickListener { NameDialog.askForNew(window) }
             } else {
                 val count = counts[label] ?: 0
                 chip.text = chipText(state.labels[label], count)
@@ -88,29 +86,8 @@ class TeachScreen(parent: ViewGroup, private val tell: (Event) -> Unit) : Screen
 
     private fun drawings(count: Int) = resources.getQuantityString(R.plurals.drawings, count, count)
 
-    private fun askForName(title: Int, present: String, use: (String) -> Unit) {
-        val name = EditText(root.context).apply {
-            setText(present)
-            setHint(R.string.symbol_hint)
-            filters = arrayOf(InputFilter.LengthFilter(LONGEST_SYMBOL))
-            isSingleLine = true
-        }
-        val edge = resources.getDimensionPixelSize(R.dimen.edge)
-        val frame = FrameLayout(root.context).apply {
-            setPadding(edge, edge / 2, edge, 0)
-            addView(name)
-        }
-        AlertDialog.Builder(root.context)
-            .setTitle(title)
-            .setView(frame)
-            .setPositiveButton(R.string.ok) { _, _ -> use(name.text.toString()) }
-            .setNegativeButton(R.string.cancel, null)
-            .show()
-    }
-
     private companion object {
         const val NEW_SYMBOL = -1
-        const val LONGEST_SYMBOL = 8
         const val COUNT_SIZE = 0.7f
     }
 }

@@ -16,11 +16,14 @@ import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.withContext
 import kotlinx.coroutines.withTimeout
 import org.junit.jupiter.api.Tag
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import org.pocketune.trainer.ClosedException
+import org.pocketune.trainer.EarlyStop
+import org.pocketune.trainer.InputException
 import org.pocketune.trainer.LearningRate
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.RuntimeFactory
@@ -116,6 +119,50 @@ class LifecycleTest {
         withTimeout(5000) { job.join() }
         trainer.close()
         assertEquals(emptyList(), threads())
+    }
+
+    @Test
+    fun `a closed runtime is not touched by a training that waited for its collector`() = runBlocking {
+        for (kind in listOf(TrainEvent.Step::class, TrainEvent.Checkpointed::class, TrainEvent.Evaluated::class)) {
+            val trainer = trainer("mlp-variables", "$kind", strict)
+            val plan = Plan(epochs = 2, checkpointEvery = 1, earlyStop = EarlyStop(1))
+            assertFailsWith<ClosedException>("$kind") {
+                trainer.fit(samples.take(80), plan, samples.take(20)).collect { event ->
+                    if (kind.isInstance(event)) withContext(Dispatchers.IO) { trainer.close() }
+                }
+            }
+        }
+    }
+
+    /** Fails when it is used after it was closed, whatever TFLite says to that. */
+    private val strict = RuntimeFactory { program ->
+        val real = TfliteRuntimeFactory().open(program)
+        object : TrainingRuntime by real {
+            private var isClosed = false
+
+            override fun run(signature: String, inputs: Map<String, ByteBuffer>, outputs: Map<String, ByteBuffer>) {
+                check(!isClosed) { "$signature was called after the runtime was closed" }
+                real.run(signature, inputs, outputs)
+            }
+
+            override fun close() {
+                isClosed = true
+                real.close()
+            }
+        }
+    }
+
+    @Test
+    fun `a program that cannot evaluate trains, and says so when it is asked to`() = runBlocking {
+        trainer("mlp-lean").use { trainer ->
+            val events = trainer.fit(samples, Plan(epochs = 1, learningRate = LearningRate { _, _ -> 1f })).toList()
+            assertEquals(1, (events.last() as TrainEvent.Finished).adopted)
+            val refusals = listOf(
+                assertFailsWith<InputException> { trainer.evaluate(samples) },
+                assertFailsWith<InputException> { trainer.fit(samples, long, samples).collect {} },
+            )
+            refusals.forEach { assertTrue("--signatures" in it.message.orEmpty()) }
+        }
     }
 
     @Test

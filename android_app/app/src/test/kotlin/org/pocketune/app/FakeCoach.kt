@@ -16,7 +16,11 @@ import org.pocketune.trainer.Sample
 import org.pocketune.trainer.TrainEvent
 
 /** A coach whose training says what the test lets it say; answers are whatever [answer] is. */
-class FakeCoach(private val problem: Problem? = null, private val broken: Exception? = null) : Coach {
+class FakeCoach(
+    private val problem: Problem? = null,
+    private val broken: Exception? = null,
+    private val saved: Boolean = false,
+) : Coach {
     val training = Channel<TrainEvent>(Channel.UNLIMITED)
     val calls = mutableListOf<String>()
 
@@ -32,7 +36,7 @@ class FakeCoach(private val problem: Problem? = null, private val broken: Except
 
     override suspend fun open(): Opening {
         broken?.let { throw it }
-        return Opening(model, personal = false, saved = false, problem)
+        return Opening(model, personal = saved, saved, problem)
     }
 
     override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {

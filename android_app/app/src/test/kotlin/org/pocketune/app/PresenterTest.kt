@@ -15,6 +15,7 @@ import org.junit.Assert.assertTrue
 import org.junit.Rule
 import org.junit.Test
 import org.junit.rules.TemporaryFolder
+import org.pocketune.app.core.Change
 import org.pocketune.app.core.DeviceFacts
 import org.pocketune.app.core.Event
 import org.pocketune.app.core.Kept
@@ -207,6 +208,26 @@ class PresenterTest {
         say(TrainEvent.Finished(Evaluation(2.0, 0.25), Evaluation(1.0, 0.75), stoppedEarly = false, adopted = 1))
         until { it.training == Training.Idle && it.comparison != null }
         assertTrue(state.notes.hasNew)
+    }
+
+    @Test fun `what came of a training is noted, without drawings that were deleted since`() {
+        present {
+            taught(List(8) { 0 })
+            tell(Event.Personalize)
+            until { it.training is Training.Running }
+            coach.answer = 1
+            say(TrainEvent.Finished(Evaluation(2.0, 0.25), Evaluation(1.0, 0.75), stoppedEarly = false, adopted = 1))
+            until { it.training == Training.Idle && it.comparison != null }
+            tell(Event.Select(state.comparison!!.changes[0].drawing.id), Event.Delete)
+            until { it.notes.drawings.size == 7 }
+        }
+        val comparison = checkNotNull(Notebook(file).read().comparison)
+        assertEquals(0.75, comparison.after, 0.0)
+        assertEquals(1, comparison.changes.size)
+        // A program with fewer classes than the one of the notes.
+        val wild = comparison.copy(changes = listOf(comparison.changes[0].copy(after = 99)))
+        Notebook(file).write(Notebook(file).read().copy(comparison = wild))
+        present(FakeCoach(saved = true)) { until { it.comparison?.changes == emptyList<Change>() && it.comparison?.after == 0.75 } }
     }
 
     @Test fun `drawings that are deleted and written anew keep the share that is kept aside`() {

@@ -28,6 +28,7 @@ import org.junit.Test
 import org.junit.rules.TemporaryFolder
 import org.junit.runner.RunWith
 import org.pocketune.app.core.Coach
+import org.pocketune.app.core.Comparison
 import org.pocketune.app.core.DeviceFacts
 import org.pocketune.app.core.Event
 import org.pocketune.app.core.Notebook
@@ -141,17 +142,26 @@ class RecoveryTest {
 
     @Test fun `what was undone can be brought back after the app was closed`() {
         personalizeOnce()
-        process {
-            until { it.personal }
-            tell(Event.Undo)
-            until { it.switched == Switch.UNDONE && !it.personal }
-        }
-        process {
-            until { it.model != null }
-            assertFalse(state.personal)
-            assertTrue(state.switched != null)
-            tell(Event.Undo)
-            until { it.personal && it.switched == null }
+        for (isFirst in listOf(true, false)) {
+            lateinit var compared: Comparison
+            process {
+                until { it.personal }
+                compared = checkNotNull(state.comparison)
+                tell(Event.Undo)
+                // Back to what was built, or to the first of the person's models.
+                until { it.switched == Switch.UNDONE && it.personal != isFirst && it.comparison?.isOld == true }
+                isNoted()
+            }
+            process {
+                until { it.model != null }
+                assertEquals(!isFirst, state.personal)
+                assertEquals(Switch.UNDONE, state.switched)
+                assertEquals(compared.copy(isOld = true), state.comparison)
+                tell(Event.Undo)
+                until { it.personal && it.switched == null }
+                if (isFirst) personalize()
+                isNoted()
+            }
         }
     }
 
@@ -240,8 +250,7 @@ class RecoveryTest {
         personalizeOnce()
         process {
             until { it.personal }
-            tell(Event.Personalize)
-            until { it.comparison != null && it.training == Training.Idle }
+            personalize()
         }
         damage(states().single { it.name == "personal.state" }, at = 100)
         process {
@@ -263,8 +272,8 @@ class RecoveryTest {
             spoil()
             process {
                 until { it.problem == problem && it.model != null && !it.personal }
-                tell(Event.DismissProblem, Event.Personalize)
-                until { it.comparison != null && it.training == Training.Idle }
+                tell(Event.DismissProblem)
+                personalize()
                 assertEquals(null, state.problem)
             }
             process { until { it.personal && it.problem == null } }
@@ -277,8 +286,7 @@ class RecoveryTest {
     private fun personalizeOnce() = process {
         until { it.model != null }
         if (state.notes.drawings.isEmpty()) teach()
-        tell(Event.Personalize)
-        until { it.comparison != null && it.training == Training.Idle }
+        personalize()
     }
 
     private fun states() = listOf("", ".previous").map { File(folder.root, "model/personal.state$it") }.filter(File::exists)
@@ -333,6 +341,18 @@ class RecoveryTest {
                 tell(Event.Add)
             }
             until { it.notes.drawings.size == person.size }
+        }
+
+        suspend fun personalize() {
+            val before = state.trainings
+            tell(Event.Personalize)
+            until { it.trainings > before }
+            isNoted()
+        }
+
+        /** Waits until all that the person did and saw is on the disk. */
+        suspend fun isNoted() {
+            while (Notebook(File(folder.root, "drawings.json")).read() != state.notes) delay(1)
         }
 
         /** Begins a training, or goes on with one, and holds it at a step: after [held] steps of this process. */

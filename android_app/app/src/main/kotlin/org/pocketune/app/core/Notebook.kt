@@ -22,16 +22,20 @@ data class Drawing(val id: Long, val label: Int, val strokes: List<Stroke>, val 
 }
 
 /**
- * All that the person taught.
+ * All that the person taught, and what came of it.
  *
  * @property symbols names of the person's own symbols, which take the program's spare classes in order.
  * @property learned the newest drawing that there was at the last training.
+ * @property comparison what that training changed.
+ * @property switched which model the person has taken instead of its since then.
  */
 @Serializable
 data class Notes(
     val drawings: List<Drawing> = emptyList(),
     val symbols: List<String> = emptyList(),
     val learned: Long = 0,
+    val comparison: Comparison? = null,
+    val switched: Switch? = null,
 ) {
     val newest: Long get() = drawings.maxOfOrNull { it.id } ?: 0
 
@@ -49,7 +53,11 @@ data class Notes(
         return copy(drawings = drawings + Drawing(maxOf(newest, learned) + 1, label, strokes, heldOut))
     }
 
-    fun without(id: Long): Notes = copy(drawings = drawings.filterNot { it.id == id })
+    /** Nothing of a deleted drawing is kept. */
+    fun without(id: Long): Notes = copy(
+        drawings = drawings.filterNot { it.id == id },
+        comparison = comparison?.run { copy(changes = changes.filterNot { it.drawing.id == id }) },
+    )
 
     fun relabelled(id: Long, label: Int): Notes =
         copy(drawings = drawings.map { if (it.id == id) it.copy(label = label) else it })

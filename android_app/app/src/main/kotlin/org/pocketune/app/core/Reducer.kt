@@ -27,7 +27,7 @@ private fun UiState.afterEvent(event: Event): UiState = when (event) {
     is Event.Personalize -> if (canPersonalize) copy(training = Training.Running(), problem = null) else this
     is Event.Cancel -> if (training is Training.Running) copy(training = Training.Ending) else this
     is Event.SetNightly -> copy(nightly = event.on)
-    is Event.Keep -> copy(comparison = comparison?.copy(standing = Standing.KEPT))
+    is Event.Keep -> copy(notes = notes.copy(comparison = comparison?.copy(standing = Standing.KEPT)))
     is Event.Try -> copy(trial = trial.copy(strokes = trial.strokes + listOf(event.stroke), isCurrent = false))
     is Event.ClearTrial -> copy(trial = Trial())
     is Event.DismissProblem -> copy(problem = null)
@@ -62,26 +62,23 @@ private fun UiState.renameSymbol(label: Int, name: String): UiState {
 }
 
 private fun UiState.afterNews(news: News): UiState = when (news) {
-    is News.Opened -> copy(
-        model = news.model,
-        personal = news.personal,
-        switched = if (news.saved && !news.personal) Switch.RESET else null,
-    ).run { copy(chosen = chosen.takeIf { it in labels.indices } ?: 0) }
+    is News.Opened -> copy(model = news.model, personal = news.personal).opened(news.saved)
     is News.NotesRead -> copy(notes = news.notes, nightly = news.nightly)
     is News.DeviceChanged -> copy(device = news.facts)
     is News.Trained -> if (training is Training.Running) copy(training = training.after(news.event)) else this
     is News.Compared -> copy(
-        notes = notes.copy(learned = news.learned),
-        comparison = news.comparison,
-        switched = if (news.comparison.standing == Standing.REFUSED) switched else null,
+        notes = notes.copy(
+            learned = news.learned,
+            comparison = news.comparison,
+            switched = if (news.comparison.standing == Standing.REFUSED) switched else null,
+        ),
         personal = personal || news.comparison.standing == Standing.OFFERED,
         screen = if (screen == Screen.PERSONALIZE) Screen.COMPARE else screen,
         trial = trial.copy(isCurrent = false),
     )
     is News.Ended -> copy(training = Training.Idle, trainings = trainings + 1)
     is News.Switched -> copy(
-        comparison = comparison?.copy(isOld = true),
-        switched = news.switched,
+        notes = notes.copy(comparison = comparison?.copy(isOld = true), switched = news.switched),
         isSwitching = false,
         personal = news.personal,
         trial = trial.copy(isCurrent = false),
@@ -89,6 +86,22 @@ private fun UiState.afterNews(news: News): UiState = when (news) {
     is News.NotSwitched -> copy(isSwitching = false)
     is News.Recognised -> if (news.trial.strokes == trial.strokes) copy(trial = news.trial) else this
     is News.Failed -> copy(problem = news.problem)
+}
+
+/** What was noted may be of another program or of a state that is gone: keeps what agrees with what was found. */
+private fun UiState.opened(saved: Boolean): UiState {
+    val compared = comparison?.takeIf { saved || it.standing == Standing.REFUSED }?.run {
+        copy(changes = changes.filter { it.before in labels.indices && it.after in labels.indices && it.drawing.label in labels.indices })
+    }
+    val switched = when {
+        !saved -> null
+        personal -> switched.takeIf { it == Switch.UNDONE }
+        else -> switched ?: Switch.RESET
+    }
+    return copy(
+        chosen = chosen.takeIf { it in labels.indices } ?: 0,
+        notes = notes.copy(comparison = compared, switched = switched),
+    )
 }
 
 private fun Training.Running.after(event: TrainEvent): Training = when (event) {

@@ -8,7 +8,11 @@ import kotlinx.serialization.encoding.Encoder
 
 /** A place the finger passed: [x] to the right and [y] downwards in any unit, [millis] since the drawing began. */
 @Serializable(with = PointAsArray::class)
-data class Point(val x: Double, val y: Double, val millis: Int)
+data class Point(val x: Double, val y: Double, val millis: Int) {
+    init {
+        require(x.isFinite() && y.isFinite()) { "a point at $x, $y" }
+    }
+}
 
 /** What the finger drew without leaving the glass. */
 typealias Stroke = List<Point>

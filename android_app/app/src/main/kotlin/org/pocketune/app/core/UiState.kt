@@ -17,8 +17,6 @@ enum class Screen { TEACH, PERSONALIZE, COMPARE, TRY, ABOUT }
  * @property selected a drawing that the person wants to change.
  * @property trainings how many ended since the app began, however they did.
  * @property personal whether the model is not as it was built.
- * @property comparison what the last training changed; null before the first one of this run of the app.
- * @property switched what the person has done about the model since the last training; null when nothing.
  * @property isSwitching the models are changing places just now.
  */
 data class UiState(
@@ -31,8 +29,6 @@ data class UiState(
     val training: Training = Training.Idle,
     val trainings: Int = 0,
     val personal: Boolean = false,
-    val comparison: Comparison? = null,
-    val switched: Switch? = null,
     val isSwitching: Boolean = false,
     val trial: Trial = Trial(),
     val nightly: Boolean = false,
@@ -41,6 +37,12 @@ data class UiState(
 ) {
     /** Names of all classes: those of the program, then the person's symbols; none while no program is open. */
     val labels: List<String> get() = model?.run { description.labels + notes.symbols }.orEmpty()
+
+    /** What the last training changed; null before the first. */
+    val comparison: Comparison? get() = notes.comparison
+
+    /** What the person has done about the model since the last training; null when nothing. */
+    val switched: Switch? get() = notes.switched
 
     /** Whether the program has a class left for one more symbol. */
     val hasSpareClass: Boolean get() = model != null && notes.symbols.size < model.description.spare
@@ -127,6 +129,7 @@ enum class Switch { UNDONE, RESET }
  * @property before share of right answers on [heldOut] drawings.
  * @property isOld the person has changed models since.
  */
+@Serializable
 data class Comparison(
     val before: Double,
     val after: Double,
@@ -137,6 +140,7 @@ data class Comparison(
 )
 
 /** A drawing whose answer changed. */
+@Serializable
 data class Change(val drawing: Drawing, val before: Int, val after: Int)
 
 /**

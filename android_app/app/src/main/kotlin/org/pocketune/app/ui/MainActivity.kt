@@ -41,7 +41,7 @@ class MainActivity : Activity() {
         super.onCreate(savedInstanceState)
         setContentView(R.layout.main)
         findViewById<View>(R.id.problem_dismiss).setOnClickListener { app.tell(Event.DismissProblem) }
-        app.opened(savedInstanceState?.getString(KEPT)?.let { Json.decodeFromString(it) })
+        app.opened(savedInstanceState?.getString(KEPT)?.let(::parse))
     }
 
     override fun onStart() {
@@ -64,6 +64,13 @@ class MainActivity : Activity() {
     override fun onDestroy() {
         scope.cancel()
         super.onDestroy()
+    }
+
+    /** An update of the app may have changed what is kept: then it is not. */
+    private fun parse(kept: String): Kept? = try {
+        Json.decodeFromString(kept)
+    } catch (_: IllegalArgumentException) {
+        null
     }
 
     private fun draw(state: UiState) {

@@ -249,7 +249,8 @@ class _Checker:
             if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
                 _fail(f"signatures.{name}: the first axes of its inputs differ")
         # What a model takes is the same for all, but for the number of rows.
-        for name, role in (("evaluate", "input"), ("evaluate", "target"), ("infer", "input"), ("features", "input")):
+        same: list[tuple[str, Role]] = [("evaluate", "input"), ("evaluate", "target"), ("infer", "input")]
+        for name, role in (*same, ("features", "input")):
             if name in m.signatures and self.rows(name, role) != self.rows("train", role):
                 _fail(f"signatures.{name}: what it takes of role {role!r} is not what train takes")
         if "features" in m.signatures:

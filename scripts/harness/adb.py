@@ -143,12 +143,12 @@ class AdbTransport:
         else:
             self.adb.run("reconnect", "offline", device=self.name, seconds=10)
 
-    def _states(self) -> dict[str, str]:
-        """What adb's server says of all devices now; empty when it says nothing."""
+    def _states(self) -> dict[str, str] | None:
+        """What adb's server says of all devices now; None when it does not answer."""
         try:
             return {d.serial: d.state for d in self.adb.devices()}
         except Fault:
-            return {}
+            return None
 
     def _move(self, verb: str, source: str, target: str, size: int) -> None:
         seconds = MOVE_SECONDS + size / MOVE_BYTES_A_SECOND
@@ -169,8 +169,8 @@ class AdbTransport:
             meant = Gone if what.startswith("the connection") else Failed
         if meant is Gone:
             states = self._states()
-            if states.get(self.name) == "unauthorized":
+            if states is not None and states.get(self.name) == "unauthorized":
                 meant = Unauthorized
-            elif states and self.name not in states:
+            elif states is not None and self.name not in states:
                 what = "adb knows no such device"
         return meant(self.name, f"{what} (adb: {said or f'exit {code}, no word'})")

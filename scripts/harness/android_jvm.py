@@ -28,7 +28,7 @@ LIBRARIES = {
         "org/jetbrains/kotlinx/kotlinx-serialization-json-jvm",
     ),
 }
-ADVICE_ARM64 = "run android_app/test --slow first: it sets up an arm64 JVM under emulation"
+ADVICE_ARM64 = "run android_app/test first: it sets up an arm64 JVM under emulation"
 ADVICE = "run android_app/test and scripts/build_apk first: they compile what this host runs"
 
 
@@ -70,7 +70,7 @@ def arm64_worker(job: str, results: str) -> str:
 
 
 def _arm64_java(folder: Path, counts: str) -> list[str]:
-    """An arm64 JVM as android_app/test --slow sets it up. The library picks its kernels by the cpuinfo it is shown."""
+    """An arm64 JVM as android_app/test sets it up. The library picks its kernels by the cpuinfo it is shown."""
     environment = {
         "LD_LIBRARY_PATH": folder / "natives",
         "LD_PRELOAD": folder / "natives/tlspad.so",

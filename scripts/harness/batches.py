@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -69,19 +71,21 @@ def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
         UsageError: an array is missing, too short, or of another shape.
     """
     try:
+        if not zipfile.is_zipfile(file):
+            raise UsageError(f"{file}: no .npz (numpy.savez makes one)")
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{file}: no .npz with arrays ({error})") from None
     specs, columns = _specs(manifest), {}
     for spec in specs:
         if spec.role == "weight":
             continue
         array = arrays.get("y" if spec.role == "target" else spec.name)
-        if array is None or array.shape[1:] != spec.shape[1:] or len(array) < manifest.batch:
+        if array is None or array.shape[1:] != spec.shape[1:] or array.shape[:1] < (manifest.batch,):
             found = "is missing" if array is None else f"has the shape {array.shape}"
             raise UsageError(f"{file}: {spec.name} {found}, and the program takes batches of {list(spec.shape)}")
-        columns[spec.name] = array.astype(np.dtype(spec.dtype).newbyteorder("<"))
+        columns[spec.name] = _converted(array, spec, file)
     count = min(count, MOST_BATCHES, min(len(a) for a in columns.values()) // manifest.batch)
     ones = np.ones(manifest.batch, "<f4")
     pieces = []
@@ -89,6 +93,18 @@ def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
         rows = slice(i * manifest.batch, (i + 1) * manifest.batch)
         pieces += [(columns[s.name][rows] if s.name in columns else ones).tobytes() for s in specs]
     return b"".join(pieces)
+
+
+def _converted(array: np.ndarray, spec: TensorSpec, file: Path) -> np.ndarray:
+    """As the program takes it. Raises UsageError for what is no number there."""
+    if array.dtype.kind not in "fiub":
+        raise UsageError(f"{file}: {spec.name} holds {array.dtype}, and the program takes {spec.dtype}")
+    if not np.isfinite(array).all():
+        raise UsageError(f"{file}: {spec.name} holds NaN or infinity")
+    converted = array.astype(np.dtype(spec.dtype).newbyteorder("<"))
+    if spec.dtype != "float32" and not np.array_equal(converted, array):
+        raise UsageError(f"{file}: {spec.name} holds numbers that {spec.dtype} has not")
+    return converted
 
 
 def read_batches(file: Path, manifest: Manifest) -> list[Batch]:

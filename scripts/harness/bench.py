@@ -17,7 +17,7 @@ from statistics import median
 from converter.errors import NumericError, PocketuneError, UsageError
 from scripts.harness.conditions import preflight, spoiled
 from scripts.harness.device import Conditions, Device, Facts
-from scripts.harness.faults import Fault, Overheated, WrongNumbers
+from scripts.harness.faults import Changed, Fault, Overheated, WrongNumbers
 from scripts.harness.hosts import ROOT
 from scripts.harness.log import Began, Checked, FaultLine, Log, Result, Run, finished, lock
 from scripts.harness.plan import Bench, Plan, Subject, Variant, subject_of
@@ -66,6 +66,8 @@ def run_all(devices: list[Device], bench: Bench, options: Options, say: Say) -> 
             return Session(device, bench, opened[device.name], options, say).run()
         except PocketuneError as error:
             return [error]
+        except OSError as error:
+            return [UsageError(f"{device.name}: on this computer: {error}: mend that and run again with --resume")]
         except Exception as bug:  # The other devices go on.
             say(traceback.format_exc())
             return [Fault(device.name, f"a mistake in scripts/device itself: {bug!r}")]
@@ -106,7 +108,10 @@ class Session:
         self.checked = {r.variant for r in earlier if isinstance(r, Checked) and r.ok}
         #: What cannot be measured here, and why.
         self.failed: dict[Variant, Fault | NumericError] = {}
+        #: The device when this session began: what comes back after a fault has to be the same, and as cool.
+        self.facts: Facts | None = None
         self.start = Conditions()
+        self.runtimes = {r.variant: r.runtime for r in earlier if isinstance(r, Result)}
 
     def run(self) -> list[PocketuneError]:
         """All that is still to do.
@@ -137,9 +142,17 @@ class Session:
 
     def _begin(self) -> None:
         self.device.prepare()
-        facts, self.start = self.device.facts(), self.device.conditions()
-        self._expect_the_same(facts)
-        allowed = tuple(preflight(facts, self.start, self.options.allowed))
+        conditions = self.device.conditions()
+        if self.facts is None:
+            self.facts, self.start = self.device.facts(), conditions
+            self._expect_as_before(self.facts)
+        self._expect_the_same()
+        blocked: Fault | None = None
+        allowed: tuple[str, ...] = ()
+        try:
+            allowed = tuple(preflight(self.facts, conditions, self.options.allowed))
+        except Fault as fault:
+            blocked = fault
         commit, dirty = _commit()
         for build, log in self.logs.items():
             log.write(
@@ -148,8 +161,8 @@ class Session:
                     plan=self.bench.name,
                     plan_hash=self.bench.hash,
                     build=build,
-                    facts=facts,
-                    conditions=self.start,
+                    facts=self.facts,
+                    conditions=conditions,
                     allowed=allowed,
                     setup=self.bench.setup,
                     commit=commit,
@@ -157,15 +170,22 @@ class Session:
                     time=now(),
                 )
             )
+        if blocked:
+            raise blocked
 
-    def _expect_the_same(self, facts: Facts) -> None:
+    def _expect_as_before(self, facts: Facts) -> None:
         """Raises UsageError when the earlier results of a file are another device's, or another app's."""
         for log in self.logs.values():
-            was = log.earlier.runs[-1].facts if log.earlier else facts
-            for name in ("model", "fingerprint", "app"):
-                if getattr(was, name) != getattr(facts, name):
-                    change = f"{name} was {getattr(was, name)} and is {getattr(facts, name)}"
-                    raise UsageError(f"{log.path}: {self.device.name} has changed since ({change}): give another --out")
+            if log.earlier and (change := difference(log.earlier.runs[-1].facts, facts)):
+                raise UsageError(f"{log.path}: {self.device.name} has changed since ({change}): give another --out")
+
+    def _expect_the_same(self) -> Facts:
+        """What the device says of itself now. Raises Changed when it is another one than at first, or its app is."""
+        assert self.facts is not None
+        facts = self.device.facts()
+        if change := difference(self.facts, facts):
+            raise Changed(self.device.name, f"it is not what it was ({change})")
+        return facts
 
     def _work(self) -> None:
         for subject in self.bench.subjects:
@@ -210,12 +230,15 @@ class Session:
         plan, log = self.bench.plan, self.logs[subject.variant.build]
         for attempt in range(plan.cooling.tries):
             before = cool(self.device, self.start, plan.cooling, self.options.allowed)
-            accepted = spoiled(self.device.facts(), before, self.options.allowed)
+            accepted = spoiled(self._expect_the_same(), before, self.options.allowed)
             id = new_id(subject, round, attempt)
             log.write(Began(id, subject.variant, round, attempt, now()))
             started = time.monotonic()
             outcome = self.runner.run(subject, id, plan.steps, plan.repeats)
             seconds, after = time.monotonic() - started, self.device.conditions()
+            runtime = self.runtimes.setdefault(subject.variant, outcome.start.runtime)
+            if outcome.start.runtime != runtime:
+                raise Changed(self.device.name, f"the runtime was {runtime} and is {outcome.start.runtime}")
             discarded = grew_hot(before, outcome.thermal, after)
             if discarded and "THERMAL" in self.options.allowed:
                 discarded, accepted = None, [*accepted, "THERMAL"]
@@ -255,11 +278,12 @@ class Session:
 
 
 def check(runner: Runner, subject: Subject) -> Checked:
-    """Runs the plan's check steps on the device and on the host. Raises Fault."""
+    """Runs the plan's check steps on the host and on the device. Raises Fault, and NumericError of the host."""
     bench, plan = runner.bench, runner.bench.plan
     id = new_id(subject, 0, 0)
-    outcome = runner.run(subject, id, plan.check_steps, 1)
+    # The host first: where the training diverges there, it is the plan that is wrong, and no device.
     host = reference(subject.file, subject.batches(plan, bench.folder), plan.check_steps, plan.learning_rate)
+    outcome = runner.run(subject, id, plan.check_steps, 1)
     found = agreement(outcome, host, plan.tolerance)
     return Checked(
         id=id,
@@ -288,6 +312,14 @@ def check_program(device: Device, program: Path, plan: Plan, allowed: tuple[str,
         device.prepare()
         preflight(device.facts(), device.conditions(), allowed)
         return check(Runner(device, bench, say), subject)
+
+
+def difference(was: Facts, facts: Facts) -> str | None:
+    """In what another device, system or app answers; None when it is the same."""
+    for name in ("model", "fingerprint", "app"):
+        if getattr(was, name) != getattr(facts, name):
+            return f"{name} was {getattr(was, name)} and is {getattr(facts, name)}"
+    return None
 
 
 def describe(checked: Checked) -> str:

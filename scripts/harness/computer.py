@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from scripts.harness.device import LOG, RESULT, STATE, Conditions, Facts, Job, Kind, Progress
-from scripts.harness.faults import Failed
-from scripts.harness.transport import Transport, fetch_whole, must, put
+from scripts.harness.faults import Failed, NoCheckout
+from scripts.harness.transport import LocalTransport, Transport, fetch_whole, must, put
 
 ASK = (
     "cat /proc/loadavg; getconf _NPROCESSORS_ONLN; cat /proc/meminfo; df -k .; "
@@ -39,9 +39,8 @@ class Computer:
     Attributes:
         worker: the script that runs a job, made from the paths of the job file and the folder of results there.
         emulates: another processor that the worker runs on; None for the machine's own.
+        checkout: folder of Pocketune there, for a shell; None where it is this one.
     """
-
-    poll_seconds = 0.05
 
     def __init__(
         self,
@@ -50,30 +49,32 @@ class Computer:
         folder: str,
         worker: Callable[[str, str], str],
         emulates: str | None = None,
+        checkout: str | None = None,
     ) -> None:
         self.transport, self.kind, self.folder, self.worker = transport, kind, folder, worker
-        self.emulates = emulates
+        self.emulates, self.checkout = emulates, checkout
+        # A question over ssh is a login, which costs the machine that is measured something.
+        self.poll_seconds = 0.05 if isinstance(transport, LocalTransport) else 1.0
         self.name = transport.name
-        self._facts: Facts | None = None
         self._pid: int | None = None
 
     def facts(self) -> Facts:
         """See Device."""
-        if self._facts is None:
-            facts = parse_facts(self.kind, self.name, self.transport.shell(ASK_FACTS).out)
-            if self.emulates:
-                facts = replace(facts, is_emulator=True, abis=("aarch64",), model=f"{self.emulates} on {facts.model}")
-            self._facts = facts
-        return self._facts
+        facts = parse_facts(self.kind, self.name, self.transport.shell(ASK_FACTS).out)
+        if self.emulates:
+            facts = replace(facts, is_emulator=True, abis=("aarch64",), model=f"{self.emulates} on {facts.model}")
+        return facts
 
     def conditions(self) -> Conditions:
         """See Device."""
-        return parse_conditions(self.transport.shell(f"mkdir -p {self.folder} && cd {self.folder} && {ASK}").out)
+        return parse_conditions(self.transport.shell(f"mkdir -p {self._folder} && cd {self._folder} && {ASK}").out)
 
     def prepare(self) -> None:
-        """Ends what an earlier harness left running and makes the folder of results."""
+        """Ends what an earlier harness left running and makes the folder of results. Raises NoCheckout."""
+        if self.checkout and self.transport.shell(f"test -x {self.checkout}/.venv/bin/python").code:
+            raise NoCheckout(self.name, f"{self.checkout} is no checkout of Pocketune with an environment")
         self.stop()
-        must(self.transport, f"mkdir -p {self._results}")
+        must(self.transport, f"mkdir -p {self._quoted_results}")
 
     def push(self, file: Path) -> str:
         """See Device."""
@@ -87,7 +88,7 @@ class Computer:
             file.write_text(json.dumps(asdict(job)))
             path = self.push(file)
         # A session of its own: stopping it reaches all that it starts, and nothing else.
-        words = f"{self.folder}/words"
+        words = f"{self._folder}/words"
         script = f"setsid sh -c {shlex.quote(self.worker(path, self._results))} </dev/null >{words} 2>&1 &"
         out = must(self.transport, f"{script}\necho $! $({BORN.format('$!')}) > {self._worker}\necho $!").split()
         if not out or not out[-1].isdigit():
@@ -96,7 +97,7 @@ class Computer:
 
     def poll(self, job: Job) -> Progress:
         """See Device."""
-        path = f"{self._results}/{job.id}"
+        path = f"{self._quoted_results}/{job.id}"
         script = (
             f"grep -q 'State:.[RSDT]' /proc/{self._pid}/status 2>/dev/null && echo alive; "
             f"test -f {path}.{RESULT} && echo finished; stat -c %s {path}.{LOG} 2>/dev/null"
@@ -122,16 +123,16 @@ class Computer:
 
     def forget(self, job: Job) -> None:
         """See Device."""
-        files = " ".join(f"{self._results}/{job.id}.{part}" for part in (LOG, STATE, RESULT))
-        self.transport.shell(f"rm -f {files} {self.folder}/*/{job.id}.json")
+        files = " ".join(f"{self._quoted_results}/{job.id}.{part}" for part in (LOG, STATE, RESULT))
+        self.transport.shell(f"rm -f {files} {self._folder}/*/{job.id}.json")
 
     def said(self) -> str:
         """See Device."""
-        return self.transport.shell(f"cat {self.folder}/words 2>/dev/null").out
+        return self.transport.shell(f"cat {self._folder}/words 2>/dev/null").out
 
     def last_words(self) -> str:
         """See Device."""
-        return self.transport.shell(f"tail -c 500 {self.folder}/words 2>/dev/null").out.strip()
+        return self.transport.shell(f"tail -c 500 {self._folder}/words 2>/dev/null").out.strip()
 
     def recover(self) -> None:
         """See Device."""
@@ -140,15 +141,24 @@ class Computer:
     def clean(self) -> None:
         """See Device."""
         self.stop()
-        self.transport.shell(f"rm -rf {self.folder}")
+        self.transport.shell(f"rm -rf {self._folder}")
+
+    @property
+    def _folder(self) -> str:
+        """For a script: a folder may have a space in it, or worse."""
+        return shlex.quote(self.folder)
 
     @property
     def _worker(self) -> str:
-        return f"{self.folder}/worker"
+        return f"{self._folder}/worker"
 
     @property
     def _results(self) -> str:
         return f"{self.folder}/results"
+
+    @property
+    def _quoted_results(self) -> str:
+        return f"{self._folder}/results"
 
 
 def parse_facts(kind: Kind, name: str, out: str) -> Facts:

@@ -32,7 +32,7 @@ class Gone(Fault):
     """The connection broke, or there is no such device (any more)."""
 
     kind = "gone"
-    advice = "Check the cable and `scripts/device list`, then run again with --resume."
+    advice = "Check the cable or the network and `scripts/device list`, then run again with --resume."
     recoverable = True
 
 
@@ -49,6 +49,27 @@ class Unauthorized(Fault):
 
     kind = "unauthorized"
     advice = "Unlock the phone, tap Allow in the dialog about USB debugging, then run again with --resume."
+
+
+class NoLogin(Fault):
+    """The machine behind ssh does not let this person in."""
+
+    kind = "no-login"
+    advice = "Make `ssh HOST true` work without a question, then run again with --resume."
+
+
+class NoCheckout(Fault):
+    """There is nothing behind ssh that could run a job."""
+
+    kind = "no-checkout"
+    advice = "Clone Pocketune there and run scripts/setup in it, or say where it is with --on ssh:HOST:FOLDER."
+
+
+class Changed(Fault):
+    """Another device, app or runtime answers than the one that was measured so far."""
+
+    kind = "changed"
+    advice = "Bring the one before back and run again with --resume, or give another --out."
 
 
 class OutOfSpace(Fault):

@@ -96,4 +96,4 @@ def ssh(name: str) -> Computer:
     def worker(job: str, results: str) -> str:
         return f"cd {checkout} && exec .venv/bin/python -m scripts.harness.worker {job} {results}"
 
-    return Computer(SshTransport(name, host), "ssh", "/tmp/pocketune-harness", worker)  # noqa: S108
+    return Computer(SshTransport(name, host), "ssh", "/tmp/pocketune-harness", worker, checkout=checkout)  # noqa: S108

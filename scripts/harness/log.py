@@ -22,6 +22,7 @@ from scripts.harness.device import Conditions, Facts
 from scripts.harness.plan import Setup, Variant
 
 FORMAT: Literal["pocketune-bench/1"] = "pocketune-bench/1"
+FIRST_BYTES = b'{"session": "'
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ class Log:
         """Opens the file, for itself alone.
 
         Raises:
-            UsageError: it exists and is not to be resumed, is no result file, or another run writes to it.
+            UsageError: a run began in it that is not to be resumed, it is no result file, or another run writes to it.
         """
         self.path = path
         self.earlier: ResultFile | None = None
@@ -255,10 +256,16 @@ class Log:
         try:
             lock(self._stream, f"{path}: another run writes to it: let it end, or give another --out")
             if path.stat().st_size:
-                if not resume:
-                    raise UsageError(f"{path} exists: give --resume to finish it, or another --out")
-                whole = path.read_bytes().rfind(b"\n") + 1
+                data = path.read_bytes()
+                whole = data.rfind(b"\n") + 1
+                # A crash may have cut the very first line; anything else without a whole line is somebody's.
+                if not whole and not (data.startswith(FIRST_BYTES) or FIRST_BYTES.startswith(data)):
+                    raise UsageError(f"{path} is no result file of scripts/device: give another --out")
                 self.earlier = read_results(path) if whole else None
+                # Where no job began, as with a battery that was too low, there is nothing to be careful with.
+                is_begun = self.earlier is None or any(isinstance(r, Began) for r in self.earlier.records)
+                if is_begun and not resume:
+                    raise UsageError(f"{path} exists: give --resume to finish it, or another --out")
                 os.truncate(path, whole)
         except BaseException:
             self._stream.close()

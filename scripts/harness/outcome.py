@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from converter.errors import UsageError
+from converter.manifest import Manifest
 from converter.records import decode
 from converter.runtime import load_state
 from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Device, Job
@@ -103,13 +104,13 @@ class Outcome:
 KINDS: dict[str, type[Any]] = {"start": Start, "step": Step, "end": End}
 
 
-def collect(device: Device, job: Job, program_hash: str, into: Path) -> Outcome:
+def collect(device: Device, job: Job, program: Manifest, into: Path) -> Outcome:
     """Fetches the files of a finished job and checks that they add up.
 
     Args:
         device: where it ran.
         job: what ran.
-        program_hash: of the graph that should have run; the state carries the one that did.
+        program: what should have run; the state carries the graph hash of what did.
         into: a folder for the files.
 
     Raises:
@@ -128,9 +129,12 @@ def collect(device: Device, job: Job, program_hash: str, into: Path) -> Outcome:
         if len(lines) != ending.lines:
             raise Failed(name, f"the log has {len(lines)} lines, and the result says {ending.lines}")
         records = [_record(line, f"log:{n}") for n, line in enumerate(lines, 1)]
-        state = load_state(device.pull(job, STATE, into), program_hash).tensors
+        state = load_state(device.pull(job, STATE, into), program.graph_hash).tensors
     except (UsageError, ValueError) as error:
         raise Failed(name, f"the app's files are not as docs/harness.md says: {error}") from None
+    expected = {t.tensor: (t.shape, t.dtype) for t in program.state_tensors}
+    if {tensor: (array.shape, array.dtype.name) for tensor, array in state.items()} != expected:
+        raise Failed(name, "the tensors of the state are not those of the program")
     outcome = _outcome(name, job, records, dict(state))
     if job.accelerator == "gpu":
         taken, of = delegated(device.said())

@@ -26,10 +26,7 @@ ASK = (
     "dumpsys power | grep mWakefulness=; cat /proc/meminfo; df -k /data/local/tmp; "
     "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq 2>/dev/null"
 )
-ASK_FACTS = (
-    "getprop; echo; cat /proc/meminfo; cat /proc/cpuinfo; "
-    f'app=$(pm path {PACKAGE} | sed -n \'s/^package://p\' | head -n 1); test -n "$app" && echo "app $(sha256sum $app)"'
-)
+ASK_FACTS = "getprop; echo; cat /proc/meminfo; cat /proc/cpuinfo"
 #: Who speaks of a dead process in the log.
 MOURNERS = re.compile(rf"lowmemorykiller|lmkd|AndroidRuntime|DEBUG|libc|{re.escape(PACKAGE)}|{TAG}")
 
@@ -41,16 +38,12 @@ class Phone:
 
     def __init__(self, transport: AdbTransport, apk: Path | None = None) -> None:
         self.transport, self.apk, self.name = transport, apk, transport.name
-        self._facts: Facts | None = None
         #: Of the app since the last job started.
         self._pid = ""
 
     def facts(self) -> Facts:
         """See Device."""
-        if self._facts is None:
-            out = self.transport.shell(ASK_FACTS, 60).out
-            self._facts = parse_facts(self.name, out)
-        return self._facts
+        return parse_facts(self.name, self.transport.shell(ASK_FACTS, 60).out, self._app())
 
     def conditions(self) -> Conditions:
         """See Device."""
@@ -59,7 +52,8 @@ class Phone:
     def prepare(self) -> None:
         """Installs the app if it was given and another one is there; wakes the screen. Raises NotInstalled."""
         self.transport.shell("input keyevent KEYCODE_WAKEUP; wm dismiss-keyguard")
-        if self.apk is not None and not self._is_installed(self.apk):
+        # Compares content: a version number says nothing about a build.
+        if self.apk is not None and self._app() != sha256_of(self.apk):
             self.transport.install(self.apk)
         if self.transport.shell(f"pm path {PACKAGE}").code:
             raise NotInstalled(self.name, f"{PACKAGE} is not installed")
@@ -129,17 +123,16 @@ class Phone:
         self.stop()
         self.transport.shell(f"rm -rf {FOLDER} {RESULTS}")
 
-    def _is_installed(self, apk: Path) -> bool:
-        """Compares content: a version number says nothing about a build."""
-        path = self.transport.shell(f"pm path {PACKAGE}").out.strip().partition("package:")[2]
-        if not path:
-            return False
-        there = self.transport.shell(f"sha256sum {shlex.quote(path)}", 60).out.split()
-        return there[:1] == [sha256_of(apk)]
+    def _app(self) -> str | None:
+        """SHA-256 of the installed app."""
+        if (path := re.search(r"^package:(\S+)", self.transport.shell(f"pm path {PACKAGE}").out, re.MULTILINE)) is None:
+            return None
+        there = self.transport.shell(f"sha256sum {shlex.quote(path[1])}", 60).out.split()
+        return there[0] if there else None
 
 
-def parse_facts(name: str, out: str) -> Facts:
-    """Facts from the output of getprop, /proc/meminfo and /proc/cpuinfo."""
+def parse_facts(name: str, out: str, app: str | None) -> Facts:
+    """Facts from the output of getprop, /proc/meminfo and /proc/cpuinfo, and the app's SHA-256."""
     props = dict(re.findall(r"^\[([^]]*)]: \[([^]]*)]", out, re.MULTILINE))
 
     def prop(*names: str) -> str | None:
@@ -155,7 +148,7 @@ def parse_facts(name: str, out: str) -> Facts:
         fingerprint=prop("ro.build.fingerprint"),
         sdk=int(sdk) if sdk and sdk.isdigit() else None,
         abis=tuple(filter(None, (prop("ro.product.cpu.abilist", "ro.product.cpu.abi") or "").split(","))),
-        app=app[1] if (app := re.search(r"^app ([0-9a-f]{64}) ", out, re.MULTILINE)) else None,
+        app=app,
         cores=len(re.findall(r"^processor\s*:", out, re.MULTILINE)) or None,
         memory_bytes=int(memory[1]) * 1024 if memory else None,
         is_emulator=prop("ro.kernel.qemu", "ro.boot.qemu") == "1" or "generic" in (prop("ro.product.device") or ""),

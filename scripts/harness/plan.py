@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import tomllib
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -53,7 +54,7 @@ class Plan:
     """What the TOML file holds; every field but `programs` has a default.
 
     Attributes:
-        programs: paths beside the plan; `{batch}` in one stands for each of batch_sizes.
+        programs: paths beside the plan, or in each build's folder; `{batch}` in one stands for each of batch_sizes.
         builds: name -> folder, to compare builds of the same programs: their jobs take turns (ABBA).
         rounds: how many jobs there are of each variant, spread over the whole run.
         repeats: trainings in one job, each from the built state.
@@ -123,7 +124,7 @@ class Subject:
         return read_program(self.file).manifest
 
     def batches(self, plan: Plan, folder: Path) -> bytes:
-        """The data of its steps."""
+        """The data of its steps. Raises UsageError when the person's file is not what it should be."""
         if plan.data is not None:
             return batches_from(self.manifest, folder / plan.data, plan.steps)
         return random_batches(self.manifest, plan.steps, plan.seed)
@@ -170,6 +171,15 @@ class Bench:
         data = f"seed {plan.seed}" if plan.data is None else sha256_of(self.folder / plan.data)
         return Setup(plan.steps, plan.repeats, plan.warmup, plan.learning_rate, data)
 
+    def check_files(self, subject: Subject) -> None:
+        """Raises UsageError when the program or the person's data is another than when the plan was read."""
+        expected = {subject.file: subject.variant.sha256}
+        if self.plan.data is not None:
+            expected[self.folder / self.plan.data] = self.setup.data
+        for file, digest in expected.items():
+            if not file.is_file() or sha256_of(file) != digest:
+                raise UsageError(f"{file} has changed since the run began: put it back and give --resume")
+
     def order(self) -> list[tuple[int, Subject]]:
         """Rounds and subjects, forth and back: what drifts slowly meets all alike.
 
@@ -209,8 +219,11 @@ def read_plan(path: Path) -> Bench:
     if plan.data is not None and not (path.parent / plan.data).is_file():
         raise UsageError(f"{path}.data: there is no file {path.parent / plan.data}")
     subjects = []
-    for program, batch in product(plan.programs, plan.batch_sizes or (None,)):
-        name = program if batch is None else program.replace("{batch}", str(batch))
+    named: list[tuple[str, int | None]] = []
+    for program in plan.programs:
+        sizes = plan.batch_sizes if "{batch}" in program else (None,)
+        named += [(program.replace("{batch}", str(size)), size) for size in sizes]
+    for name, batch in named:
         for accelerator, threads in product(plan.accelerators, plan.threads):
             for build, folder in plan.builds.items():
                 subjects.append(subject_of(path.parent / folder / name, accelerator, threads, build, batch))
@@ -261,6 +274,11 @@ def check_plan(plan: Plan, where: str) -> None:
         values = getattr(plan, name)
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{where}{name}: {twice!r} is there twice")
+    for name in plan.builds:
+        if not re.fullmatch(r"[\w.-]*", name):
+            raise UsageError(f"{where}builds: {name!r} becomes part of a file's name: letters, digits, . - and _ only")
+    if any(plan.builds) and (absolute := [p for p in plan.programs if Path(p).is_absolute()]):
+        raise UsageError(f"{where}programs: {absolute[0]} is the same in every build: give its path in their folders")
     for name in plan.accelerators:
         if name not in ACCELERATORS:
             raise UsageError(f"{where}accelerators: {name!r} is none of 'cpu', 'gpu'.{nearest(name, ACCELERATORS)}")

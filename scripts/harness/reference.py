@@ -71,7 +71,8 @@ def agreement(outcome: Outcome, host: Reference, tolerance: Tolerance) -> Agreem
         # What the host hardly moves is measured against its own size, in float32's resolution.
         least = 1e-6 * max(float(np.linalg.norm(trained.astype(np.float64))), 1e-6)
         errors[name] = _norm(outcome.state[name], trained) / max(moved, least)
-    worst = max(errors, key=lambda name: errors[name])
+    # NaN is worse than any number, and equals none.
+    worst = max(errors, key=lambda name: (np.isnan(errors[name]), errors[name]))
     ok = loss_error <= tolerance.loss and errors[worst] <= tolerance.update
     return Agreement(loss_error, errors[worst], worst, ok)
 

@@ -39,7 +39,9 @@ class Runner:
 
         Raises:
             Fault: whatever went wrong; the job is stopped and its files are removed where that is still possible.
+            UsageError: a file of the plan has changed.
         """
+        self.bench.check_files(subject)
         with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
             batches = Path(folder, "batches.bin")
             batches.write_bytes(subject.batches(self.bench.plan, self.bench.folder))
@@ -48,7 +50,7 @@ class Runner:
             try:
                 self.device.start(job)
                 self._wait(job)
-                outcome = collect(self.device, job, subject.manifest.graph_hash, Path(folder))
+                outcome = collect(self.device, job, subject.manifest, Path(folder))
             except Fault as fault:
                 self._abandon(job, fault)
                 raise

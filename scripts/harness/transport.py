@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from scripts.harness.faults import Corrupted, Failed, Fault, Gone, OutOfSpace, Silent
+from scripts.harness.faults import Corrupted, Failed, Fault, Gone, NoLogin, OutOfSpace, Silent
 
-MARKER = "POCKETUNE-END"
+OPENING, MARKER = "POCKETUNE-BEGIN", "POCKETUNE-END"
 ATTEMPTS = 3
 SHELL_SECONDS = 20.0
 
@@ -218,7 +218,11 @@ class SshTransport:
         self.shell("true")
 
     def _ssh(self, script: str, seconds: float, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return run(["ssh", *self.OPTIONS, "--", self.host, script], self.name, seconds, data)
+        # What comes before is the greeting of a login.
+        script = f"echo {OPENING}\n{script}"
+        done = run(["ssh", *self.OPTIONS, "--", self.host, script], self.name, seconds, data)
+        done.stdout = done.stdout.partition(f"{OPENING}\n".encode())[2]
+        return done
 
 
 def _reply(name: str, done: subprocess.CompletedProcess[bytes]) -> Reply:
@@ -230,4 +234,6 @@ def _reply(name: str, done: subprocess.CompletedProcess[bytes]) -> Reply:
 
 def _lost(name: str, done: subprocess.CompletedProcess[bytes]) -> Fault:
     said = done.stderr.decode(errors="replace").strip()[-200:]
+    if re.search("Permission denied|Host key verification failed|Too many authentication failures", said):
+        return NoLogin(name, f"ssh said {said!r}")
     return Gone(name, f"the connection broke in mid-command ({said or f'exit {done.returncode}, no word'})")

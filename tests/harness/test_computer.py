@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, held, run_all
 from scripts.harness.computer import Computer
 from scripts.harness.device import Job
-from scripts.harness.faults import Fault, Gone, Killed, Silent
-from scripts.harness.hosts import ROOT, open_device, ssh
+from scripts.harness.faults import Fault, Gone, Killed, NoCheckout, NoLogin, Silent
+from scripts.harness.hosts import ROOT, local, open_device, ssh
 from scripts.harness.log import read_results
 from scripts.harness.plan import Bench
 from scripts.harness.transport import LocalTransport, SshTransport, fetch_whole, put
@@ -229,6 +230,7 @@ def test_a_plan_behind_ssh(fake_ssh: Path, bench: Bench, tmp_path: Path) -> None
         ("echo 'ssh: Could not resolve hostname board' >&2; exit 255", Gone, "resolve hostname"),
         ("exit 0", Gone, "no word"),
         ("sleep 9", Silent, "no answer within"),
+        ("echo 'pi@board: Permission denied (publickey).' >&2; exit 255", NoLogin, "ssh HOST true"),
     ],
 )
 def test_what_ssh_says_is_understood(fake_ssh: Path, fault: str, expected: type[Fault], words: str) -> None:
@@ -237,7 +239,18 @@ def test_what_ssh_says_is_understood(fake_ssh: Path, fault: str, expected: type[
         SshTransport("ssh:board", "board").shell("echo hello", seconds=0.5)
 
 
-def test_files_go_there_and_back(fake_ssh: Path, tmp_path: Path) -> None:
+def test_a_machine_without_a_checkout_is_told(fake_ssh: Path, bench: Bench, tmp_path: Path) -> None:
+    device = ssh(f"ssh:board:{tmp_path}/nothing")
+    device.folder = str(tmp_path / "there")
+    error, _ = run(device, bench, tmp_path / "out", allowed=ALLOWED)
+    assert type(error) is NoCheckout
+    assert "scripts/setup" in str(error)
+
+
+@pytest.mark.parametrize("greeting", ["", "echo Welcome to the board; echo", "printf 'no end of line'; echo"])
+def test_files_go_there_and_back(greeting: str, fake_ssh: Path, tmp_path: Path) -> None:
+    if greeting:
+        broken(fake_ssh, greeting)
     transport = SshTransport("ssh:board", "board")
     source = tmp_path / "it's a file.bin"
     source.write_bytes(bytes(range(256)) * 100)
@@ -267,6 +280,21 @@ def test_the_persons_own_adb_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "adb").chmod(0o755)
     assert adb_binary() == str(tmp_path / "adb")
     assert adb_binary("/opt/adb") == "/opt/adb"
+
+
+def test_a_folder_with_a_space_is_one_folder(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "diary").touch()
+    (tmp_path / "a b; touch c").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a b; touch c"))
+    device = local()
+    error, file = run(device, bench, tmp_path / "out", allowed=ALLOWED)
+    assert error is None, error
+    assert file is not None
+    assert len(file.results) == ROUNDS
+    device.clean()
+    assert not Path(device.folder).exists()
+    assert (tmp_path / "a" / "diary").exists()
 
 
 def test_every_host_has_its_own_folder() -> None:

@@ -198,13 +198,13 @@ def test_conditions_that_do_not_exist_are_told() -> None:
 def test_all_that_is_unknown_blocks_nothing() -> None:
     assert preflight(PHONE, Conditions(), ()) == []
     assert preflight(PHONE, parse_conditions(""), ()) == []
-    assert parse_facts("S", "").model == "unknown"
+    assert parse_facts("S", "", None).model == "unknown"
 
 
 @given(st.text(max_size=400))
 def test_no_words_of_a_phone_break_the_harness(text: str) -> None:
     parse_conditions(text)
-    parse_facts("S", text)
+    parse_facts("S", text, None)
     unmarked(text, "")
 
 
@@ -233,9 +233,30 @@ def test_results_are_read_back_the_same(tmp_path: Path) -> None:
 
 
 def test_a_result_file_is_not_written_over(tmp_path: Path) -> None:
-    written(tmp_path / "r.jsonl")
-    with pytest.raises(UsageError, match="--resume"):
-        Log(tmp_path / "r.jsonl", resume=False)
+    path = tmp_path / "r.jsonl"
+    file, _ = interleaved(0)
+    variant = file.results[0].variant
+    for records, is_begun in (([file.runs[0]], False), ([file.runs[0], Began("j", variant, 0, 0, "")], True)):
+        path.unlink(missing_ok=True)
+        with Log(path, resume=False) as log:
+            for record in records:
+                log.write(record)
+        if is_begun:
+            with pytest.raises(UsageError, match="--resume"):
+                Log(path, resume=False)
+        else:
+            with Log(path, resume=False) as log:
+                assert log.earlier is not None
+
+
+@pytest.mark.parametrize("text", ['{"my": "only copy"}', "notes", '{"session": "x"}\n'])
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_file_of_somebody_elses_is_left_alone(tmp_path: Path, text: str, resume: bool) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(UsageError):
+        Log(path, resume)
+    assert path.read_text() == text
 
 
 @settings(max_examples=25, deadline=None)

@@ -199,6 +199,8 @@ def test_commands(adb: Adb, fake: FakeDevice, program: Path, tmp_path: Path) -> 
     refused = runner.invoke(cli.app, command, catch_exceptions=False)
     assert refused.exit_code == 5
     assert "BATTERY" in refused.output
+    (fault,) = read_results(next(out.glob("*.jsonl"))).faults
+    assert fault.kind == "not-ready"
     done = runner.invoke(cli.app, [*command, "--allow", "BATTERY"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "tiny batch 8 cpu 1 thread" in done.output

@@ -172,10 +172,10 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page; else beside the result file.")] = None,
 ) -> None:
     """A table here, and one HTML page with plots."""
-    from scripts.harness.report import render
+    from scripts.harness.report import page_of, render
 
     file = read_results(run)
-    page = out or run.with_suffix(".html")
+    page = page_of(run, out)
     write_atomically(page, render(file).encode())
     _out.print(results_table(file))
     _err.print(f"wrote {page}")

@@ -4,12 +4,18 @@ Steps of one job share its luck (clocks, caches, memory layout): the job's media
 invocation took turns, so that those of a round are compared with each other; jobs of two runs are compared as two
 samples, and what changed between the runs (heat, other work) is not in the interval. Where instructions are counted
 they take the place of times, which mean nothing under emulation.
+
+The more variants, the sooner one of them looks slower by chance. So where there are several, a FAIL must also pass
+Student's t test with Holm's correction, which keeps the chance of any false FAIL where that of one variant is.
+(Wider intervals by the same bootstrap would not: for six jobs none is wider than from the least to the largest, and
+what is all above 1 there is so by chance once in 64.)
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -19,6 +25,8 @@ from scripts.harness.log import Result, ResultFile
 
 RESAMPLES = 4000
 CONFIDENCE = 0.95
+#: Of a false FAIL: below the interval of what is as fast as before lies 1 so often.
+CHANCE = (1 - CONFIDENCE) / 2
 #: With fewer observations an interval of times means nothing. Counts repeat within one in a million.
 LEAST_JOBS = 6
 LEAST_COUNTS = 1
@@ -37,6 +45,7 @@ class Comparison:
         interval: of the ratio.
         paired: the jobs took turns.
         jobs: observations on each side.
+        chance: of looking so slow without being slower; None where chance has no part: counts, or too few jobs.
         why: the verdict in words.
     """
 
@@ -48,6 +57,7 @@ class Comparison:
     interval: tuple[float, float] | None
     paired: bool
     jobs: tuple[int, int]
+    chance: float | None
     verdict: Verdict
     why: str
 
@@ -78,7 +88,28 @@ def compare(a: ResultFile, b: ResultFile, threshold: float) -> list[Comparison]:
             found.append(_compare(key, before[key], after[key], a.warmup, threshold, ours.is_emulator))
         else:
             found.append(_missing(key, before.get(key), after.get(key), a if key in after else b))
-    return found
+    return _corrected(found)
+
+
+def judged(found: list[Comparison]) -> list[Comparison]:
+    """Those whose verdict is a matter of chance."""
+    return [c for c in found if c.chance is not None]
+
+
+def _corrected(found: list[Comparison]) -> list[Comparison]:
+    """Holm's correction: the clearest FAIL of n variants is asked for a chance of CHANCE / n, the next / (n - 1), ...
+
+    The first that is not clear enough becomes a WARN, and all that are less clear. One variant alone is judged by its
+    interval.
+    """
+    variants = len(judged(found))
+    clearest = sorted((c.chance, c.key) for c in found if c.verdict == "FAIL" and c.chance is not None)
+    doubtful: set[str] = set()
+    for rank, (chance, key) in enumerate(clearest if variants > 1 else []):
+        if doubtful or chance > CHANCE / (variants - rank):
+            doubtful.add(key)
+    may_be = f"but one of {variants} variants may be so by chance: raise rounds in the plan"
+    return [replace(c, verdict="WARN", why=f"{c.why}, {may_be}") if c.key in doubtful else c for c in found]
 
 
 def differences(a: ResultFile, b: ResultFile) -> list[str]:
@@ -103,13 +134,14 @@ def _missing(key: str, a: list[Result] | None, b: list[Result] | None, without: 
         found = counts(results or []) if unit == "instructions" else observations(results or [], without.warmup)
         return float(np.median(list(found.values()))) if found else None
 
-    return Comparison(key, middle(a), middle(b), unit, None, None, False, (len(a or ()), len(b or ())), "WARN", why)
+    jobs = (len(a or ()), len(b or ()))
+    return Comparison(key, middle(a), middle(b), unit, None, None, False, jobs, None, "WARN", why)
 
 
 def _by_key(file: ResultFile) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = defaultdict(list)
-    for result in file.results:
-        found[result.variant.key].append(result)
+    for variant, results in file.by_variant.items():
+        found[variant.key] += results
     return found
 
 
@@ -131,19 +163,21 @@ def _compare(
     both = sorted(x.keys() & y.keys())
     paired = len(both) >= LEAST_JOBS
     if paired:
-        logs = np.log([y[k] / x[k] for k in both])
-        ratio, interval = _interval(logs, np.zeros(1))
+        logs, base = np.log([y[k] / x[k] for k in both]), np.zeros(1)
         jobs = (len(both), len(both))
     else:
-        ratio, interval = _interval(np.log(list(y.values())), np.log(list(x.values())))
+        logs, base = np.log(list(y.values())), np.log(list(x.values()))
         jobs = (len(x), len(y))
+    ratio, interval = _interval(logs, base)
     least = LEAST_COUNTS if is_counted else LEAST_JOBS
     verdict, why = judge(ratio, *interval, threshold, min(jobs), least)
     if is_emulator and not is_counted:
         verdict, why = "WARN", "times of an emulated processor say nothing"
+    is_judged = not is_counted and not is_emulator and min(jobs) >= least
+    chance = chance_of(logs, base) if is_judged else None
     middle_a, middle_b = (float(np.median(list(v.values()))) for v in (x, y))
     unit: Literal["ms", "instructions"] = "instructions" if is_counted else "ms"
-    return Comparison(key, middle_a, middle_b, unit, ratio, interval, paired, jobs, verdict, why)
+    return Comparison(key, middle_a, middle_b, unit, ratio, interval, paired, jobs, chance, verdict, why)
 
 
 def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -153,15 +187,28 @@ def _interval(b: np.ndarray, a: np.ndarray) -> tuple[float, tuple[float, float]]
     def resampled(values: np.ndarray) -> np.ndarray:
         return np.median(values[rng.integers(0, len(values), (RESAMPLES, len(values)))], axis=1)
 
-    edges = np.quantile(resampled(b) - resampled(a), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    edges = np.quantile(resampled(b) - resampled(a), [CHANCE, 1 - CHANCE])
     estimate = np.median(b) - np.median(a)
     return float(np.exp(estimate)), (float(np.exp(edges[0])), float(np.exp(edges[1])))
+
+
+def chance_of(b: np.ndarray, a: np.ndarray) -> float:
+    """Of a mean of b that is so far above a's when both are alike: Welch's t test, one-sided. A lone a is exact."""
+    from scipy import stats  # takes a second to load
+
+    if np.ptp(b) == 0 and np.ptp(a) == 0:
+        return float(b.mean() <= a.mean())
+    if len(a) == 1:
+        return float(stats.ttest_1samp(b, a[0], alternative="greater").pvalue)
+    return float(stats.ttest_ind(b, a, equal_var=False, alternative="greater").pvalue)
 
 
 def judge(ratio: float, low: float, high: float, threshold: float, jobs: int, least: int) -> tuple[Verdict, str]:
     """FAIL: slower by more than the threshold, and surely slower. WARN: that cannot be ruled out. PASS: it can."""
     if jobs < least:
         return "WARN", f"{jobs} jobs are too few for an interval: raise rounds in the plan to {least} or more"
+    if not all(map(isfinite, (ratio, low, high))):
+        return "WARN", "the numbers are too large or too small to compare"
     if ratio > 1 + threshold and low > 1:
         return "FAIL", f"slower by {ratio - 1:.1%}"
     if high > 1 + threshold:

@@ -174,6 +174,17 @@ class ResultFile:
         return [r for r in self.records if isinstance(r, Result) and r.discarded is None]
 
     @property
+    def by_variant(self) -> dict[Variant, list[Result]]:
+        """The good results of each variant, in the order of the plan: a run begins with its checks, in that order.
+
+        Variants without a check follow in the order of their first results.
+        """
+        groups: dict[Variant, list[Result]] = {variant: [] for variant in self.checks}
+        for result in self.results:
+            groups.setdefault(result.variant, []).append(result)
+        return {variant: results for variant, results in groups.items() if results}
+
+    @property
     def discarded(self) -> list[Result]:
         """The results that are no numbers."""
         return [r for r in self.records if isinstance(r, Result) and r.discarded is not None]
@@ -224,7 +235,16 @@ def _record(line: bytes, where: str) -> Record:
     record: Record = decode(kind, data, where)
     if isinstance(record, Result):
         _check_numbers(record, where)
+    if isinstance(record, Run):
+        _check_setup(record.setup, where)
     return record
+
+
+def _check_setup(setup: Setup, where: str) -> None:
+    """Raises UsageError for a setup in which no step counts."""
+    if setup.repeats < 1 or not 0 <= setup.warmup < setup.steps:
+        found = f"{setup.repeats} × {setup.steps} steps, of which the first {setup.warmup} are warm-up"
+        raise UsageError(f"{where}: {found}: no plan can say that, so the file was changed; measure again")
 
 
 def _check_numbers(result: Result, where: str) -> None:
@@ -234,6 +254,8 @@ def _check_numbers(result: Result, where: str) -> None:
         raise UsageError(f"{where}: times and losses are not those of whole trainings")
     if not all(isfinite(ms) and ms > 0 for steps in result.ms for ms in steps):
         raise UsageError(f"{where}: a step time is no positive number")
+    if len(result.instructions) not in (0, len(result.ms)) or not all(n > 0 for n in result.instructions):
+        raise UsageError(f"{where}: instructions are not a positive number for each training")
 
 
 class Log:

@@ -6,10 +6,23 @@ from pathlib import Path
 
 import jinja2
 
+from converter.errors import UsageError
 from scripts.harness import plots
 from scripts.harness.device import THERMAL, Facts
 from scripts.harness.log import ResultFile, Run
 from scripts.harness.tables import UNSTEADY, agreement_in_words, in_millions, summarize
+
+
+def page_of(run: Path, out: Path | None) -> Path:
+    """Where the page of a result file goes: beside it, unless the person says where.
+
+    Raises:
+        UsageError: writing there would end the results.
+    """
+    page = out or run.with_suffix(".html")
+    if page.exists() and page.samefile(run):
+        raise UsageError(f"the page would take the place of the results in {run}: give another --out")
+    return page
 
 
 def render(file: ResultFile) -> str:
@@ -22,9 +35,9 @@ def render(file: ResultFile) -> str:
     run, results = file.runs[0], file.results
     drawn = (
         [
-            ("Step times", plots.distribution(file)),
-            ("Over the run", plots.over_time(file)),
-            ("Losses", plots.losses(file)),
+            ("Step times", plots.svg(plots.distribution(file))),
+            ("Over the run", plots.svg(plots.over_time(file))),
+            ("Losses", plots.svg(plots.losses(file))),
         ]
         if results
         else []

@@ -8,9 +8,9 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from scripts.harness.compare import Comparison
+from scripts.harness.compare import CHANCE, Comparison, judged
 from scripts.harness.device import THERMAL, Conditions, Facts
-from scripts.harness.log import Checked, Result, ResultFile
+from scripts.harness.log import Checked, ResultFile
 
 #: Jobs whose medians are so far apart, largest over smallest, were disturbed.
 UNSTEADY = 1.25
@@ -46,15 +46,11 @@ class Summary:
 def summarize(file: ResultFile) -> list[Summary]:
     """The figures of each variant, in the order of the plan."""
     warmup = file.warmup
-    groups: dict[object, list[Result]] = {}
-    for result in file.results:
-        groups.setdefault(result.variant, []).append(result)
     summaries = []
-    for results in groups.values():
+    for variant, results in file.by_variant.items():
         steps = np.array([ms for r in results for ms in r.timed(warmup)])
         jobs = [np.median(r.timed(warmup)) for r in results]
         median = float(np.median(steps))
-        variant = results[0].variant
         summaries.append(
             Summary(
                 title=variant.title,
@@ -82,7 +78,7 @@ def _median(counts: list[int]) -> int | None:
 def results_table(file: ResultFile) -> Table:
     """What a run found."""
     facts = file.runs[0].facts
-    although = f"measured although: {', '.join(file.allowed)}" if file.allowed else None
+    although = escape(f"measured although: {', '.join(file.allowed)}") if file.allowed else None
     table = Table(title=escape(f"{facts.name} ({facts.model}), {file.runs[0].plan}"), caption=although)
     summaries = summarize(file)
     counted = ["instructions"] if any(s.instructions for s in summaries) else []
@@ -91,7 +87,7 @@ def results_table(file: ResultFile) -> Table:
     for s in summaries:
         table.add_row(
             escape(s.title),
-            f"{s.runs}, {s.runtime}",
+            escape(f"{s.runs}, {s.runtime}"),
             f"{s.median:.3g}",
             f"{s.p5:.3g}..{s.p95:.3g}",
             f"{s.mad / s.median:.1%}",
@@ -105,9 +101,17 @@ def results_table(file: ResultFile) -> Table:
 
 def comparison_table(found: list[Comparison], threshold: float) -> Table:
     """Verdicts."""
-    apart = "Jobs of two runs: what changed between the runs is not in the interval; see builds in docs/harness.md."
-    caption = None if all(c.paired or c.ratio is None for c in found) else apart
-    table = Table(title=f"slower than before? threshold {threshold:.0%}", caption=caption)
+    notes = []
+    if (variants := len(judged(found))) > 1:
+        notes.append(
+            f"{variants} variants: so that a false FAIL of any has a chance of {CHANCE:.1%}, the clearest is asked for "
+            f"{CHANCE / variants:.2%} (Holm's correction). The intervals are of each variant alone."
+        )
+    if any(c.ratio is not None and not c.paired for c in found):
+        notes.append(
+            "Jobs of two runs: what changed between the runs is not in the interval; see builds in docs/harness.md."
+        )
+    table = Table(title=f"slower than before? threshold {threshold:.0%}", caption="\n".join(notes) or None)
     for name in ("program", "before", "now", "ratio", "95 % interval", "jobs", "verdict", ""):
         table.add_column(name, justify="left" if name in ("program", "verdict", "") else "right")
     for c in found:
@@ -141,7 +145,8 @@ def device_row(facts: Facts, now: Conditions) -> tuple[str, ...]:
         if part
     )
     system = f"Android API {facts.sdk}" if facts.sdk else facts.fingerprint or ""
-    return facts.name, facts.model, facts.soc or "", system, facts.abis[0] if facts.abis else "", battery, heat
+    abi = facts.abis[0] if facts.abis else ""
+    return tuple(map(escape, (facts.name, facts.model, facts.soc or "", system, abi, battery, heat)))
 
 
 def agreement_in_words(check: Checked | None) -> str:

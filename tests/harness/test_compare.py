@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from converter.errors import NumericError, UsageError
 from scripts.harness.cli import app
-from scripts.harness.compare import Comparison, compare, differences, judge
+from scripts.harness.compare import Comparison, chance_of, compare, differences, judge
 from scripts.harness.device import Conditions, Facts
 from scripts.harness.log import Checked, FaultLine, Log, Result, ResultFile, Run, read_results
 from scripts.harness.plan import Setup, Variant
 from scripts.harness.report import render
-from scripts.harness.tables import comparison_table, results_table, summarize
+from scripts.harness.tables import comparison_table, device_row, results_table, summarize
 
 VARIANT = Variant("", "digits", "0" * 64, 8, "cpu", 1)
 FACTS = Facts("adb", "SERIAL", "Phone", abis=("arm64-v8a",))
@@ -103,6 +103,70 @@ def test_a_planted_slowdown_is_found() -> None:
     assert sum(c.interval[0] <= 1.08 <= c.interval[1] for c in found if c.interval) >= 18
 
 
+def many(seed: int, rounds: int, luck: float, slower: tuple[float, ...]) -> tuple[ResultFile, ResultFile]:
+    """Two builds of many variants whose jobs took turns; each of the second build is slower by its factor."""
+    rng = np.random.default_rng(seed)
+
+    def build(factors: tuple[float, ...]) -> ResultFile:
+        file = file_of([np.ones(6)])
+        results = [
+            replace(
+                file.results[0],
+                variant=replace(VARIANT, threads=threads),
+                round=round,
+                ms=((1.0,) * 5 + (10 * factor * rng.lognormal(0, luck),),),
+            )
+            for threads, factor in enumerate(factors, 1)
+            for round in range(rounds)
+        ]
+        return replace(file, records=(file.runs[0], *results))
+
+    return build((1.0,) * len(slower)), build(slower)
+
+
+@pytest.mark.parametrize(("rounds", "luck"), [(6, 0.06), (6, 0.1), (12, 0.06)])
+def test_sixteen_variants_raise_no_more_alarms_than_one(rounds: int, luck: float) -> None:
+    """Of 60 comparisons 2.5 % are 1.5; without a correction every third to seventh has a FAIL."""
+    alike = (many(seed, rounds, luck, (1.0,) * 16) for seed in range(60))
+    assert sum(any(c.verdict == "FAIL" for c in compare(*files, 0.05)) for files in alike) <= 3
+
+
+def test_a_slowdown_among_many_variants_is_found() -> None:
+    only_one = [compare(*many(seed, 12, 0.03, (1.08, *[1.0] * 15)), 0.05) for seed in range(20)]
+    assert sum(found[0].verdict == "FAIL" for found in only_one) >= 17
+    assert {c.verdict for found in only_one for c in found[:1]} <= {"FAIL", "WARN"}
+    # What is slow beyond all doubt is found by few rounds too, in all variants.
+    assert {c.verdict for c in compare(*many(0, 6, 0.03, (1.3,) * 16), 0.05)} == {"FAIL"}
+
+
+def test_a_doubtful_one_of_many_is_told_and_the_level_too() -> None:
+    files = many(0, 6, 0.06, (1.15, *[1.0] * 15))
+    firsts = [replace(f, records=(*f.runs, *(r for r in f.results if r.variant.threads == 1))) for f in files]
+    (alone,), among = compare(*firsts, 0.05), compare(*files, 0.05)
+    assert (alone.verdict, among[0].verdict) == ("FAIL", "WARN")
+    assert among[0].why == f"{alone.why}, but one of 16 variants may be so by chance: raise rounds in the plan"
+    assert among[0].interval == alone.interval
+    assert comparison_table([alone], 0.05).caption is None
+    assert "chance of 2.5%, the clearest is asked for 0.16%" in str(comparison_table(among, 0.05).caption)
+
+
+@pytest.mark.parametrize(
+    ("t", "jobs", "others", "chance"),
+    [(2.5706, 6, 1, 0.025), (1.7959, 12, 1, 0.05), (4.0247, 12, 1, 0.001), (2.2281, 6, 6, 0.025)],
+)
+def test_chance_is_that_of_students_table(t: float, jobs: int, others: int, chance: float) -> None:
+    """Pairs have one degree of freedom less than there are; two samples as wide as each other twice that."""
+    around = np.random.default_rng(0).standard_normal(jobs)
+    around -= around.mean()
+    base = np.zeros(1) if others == 1 else around
+    error = around.std(ddof=1) * np.sqrt((1 if others == 1 else 2) / jobs)
+    assert chance_of(around + t * error, base) == pytest.approx(chance, rel=0.01)
+
+
+def test_jobs_without_any_luck_leave_nothing_to_chance() -> None:
+    assert [chance_of(np.full(6, level), np.ones(6)) for level in (2.0, 1.0)] == [0.0, 1.0]
+
+
 def test_jobs_of_two_runs_are_two_samples() -> None:
     rng = np.random.default_rng(0)
     a = file_of([phone_like(rng, 1.0) for _ in range(ROUNDS)], "monday")
@@ -122,6 +186,8 @@ def test_jobs_of_two_runs_are_two_samples() -> None:
         (1.04, 1.02, 1.049, 8, "PASS"),
         (0.90, 0.88, 0.93, 8, "PASS"),
         (1.50, 1.40, 1.60, 5, "WARN"),
+        (float("nan"), float("nan"), float("nan"), 8, "WARN"),
+        (1.0, 0.0, float("inf"), 8, "WARN"),
     ],
 )
 def test_judgement(ratio: float, low: float, high: float, jobs: int, expected: str) -> None:
@@ -198,6 +264,9 @@ def test_times_of_an_emulated_processor_get_no_verdict() -> None:
         ({"ms": [[1.0] * (STEPS - 1) + [-1.0]]}, "no positive number"),
         ({"ms": [[1.0] * (STEPS - 1) + [float("nan")]]}, "expected a finite number"),
         ({"ms": [[1.0] * 3], "losses": [[1.0] * 3]}, "1 × 3 steps, and the run has 1 × 30"),
+        ({"instructions": [0]}, "instructions are not a positive number"),
+        ({"instructions": [-5]}, "instructions are not a positive number"),
+        ({"instructions": [7, 7]}, "instructions are not a positive number for each"),
     ],
 )
 def test_numbers_that_no_job_can_have_are_refused(change: dict, message: str, tmp_path: Path) -> None:
@@ -207,6 +276,16 @@ def test_numbers_that_no_job_can_have_are_refused(change: dict, message: str, tm
     with pytest.raises(UsageError, match=message) as raised:
         read_results(tmp_path / "r.jsonl")
     assert ":3" in str(raised.value)
+
+
+@pytest.mark.parametrize("change", [{"warmup": STEPS}, {"warmup": -1}, {"steps": 0, "warmup": 0}, {"repeats": 0}])
+def test_a_setup_in_which_no_step_counts_is_refused(change: dict, tmp_path: Path) -> None:
+    first, *others = [json.dumps(asdict(record)) for record in interleaved(0)[0].records]
+    run = json.loads(first)
+    changed = json.dumps({**run, "setup": {**run["setup"], **change}})
+    (tmp_path / "r.jsonl").write_text("\n".join([changed, *others]) + "\n")
+    with pytest.raises(UsageError, match=r"r\.jsonl:1: .* are warm-up"):
+        read_results(tmp_path / "r.jsonl")
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -253,12 +332,29 @@ def test_the_page_holds_everything() -> None:
 
 def test_names_with_brackets_are_shown_as_they_are() -> None:
     named = replace(VARIANT, program="a[b]c")
-    files = [replace(f, records=(f.runs[0], *(replace(r, variant=named) for r in f.results))) for f in interleaved(0)]
+    files = [
+        replace(f, records=(f.runs[0], *(replace(r, variant=named, runtime="x [/foo]") for r in f.results)))
+        for f in interleaved(0)
+    ]
     console = Console(width=200)
     with console.capture() as captured:
         console.print(results_table(files[0]))
         console.print(comparison_table(compare(*files, 0.05), 0.05))
     assert captured.get().count("a[b]c batch 8") == 2
+    assert "x [/foo]" in captured.get()
+    assert device_row(replace(FACTS, model="Phone [/b]"), Conditions())[1] == r"Phone \[/b]"
+
+
+def test_variants_stand_in_the_order_of_the_plan() -> None:
+    """Chance may let the first round begin with the last variant; the checks before it go as the plan does."""
+    a, b = VARIANT, replace(VARIANT, program="letters")
+    file, _ = interleaved(0)
+    checks = [Checked("c", v, True, (2.0,), (2.0,), 0.0, 0.0, "kernel") for v in (a, b)]
+    results = [replace(r, variant=v) for r in file.results for v in (b, a)]
+    checked, unchecked = (replace(file, records=(file.runs[0], *c, *results)) for c in (checks, []))
+    assert [s.title for s in summarize(checked)] == [a.title, b.title]
+    assert [s.title for s in summarize(unchecked)] == [b.title, a.title]
+    assert [c.key for c in compare(checked, checked, 0.05)] == [a.key, b.key]
 
 
 def test_summary_and_tables() -> None:

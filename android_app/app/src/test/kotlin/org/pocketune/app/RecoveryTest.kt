@@ -255,6 +255,7 @@ class RecoveryTest {
         damage(states().single { it.name == "personal.state" }, at = 100)
         process {
             until { it.problem == Problem.STATE_OLDER && it.model != null && it.personal }
+            assertEquals("it was about the one that is lost", null, state.comparison)
             tell(Event.Undo)
             until { it.switched == Switch.UNDONE && !it.personal }
         }

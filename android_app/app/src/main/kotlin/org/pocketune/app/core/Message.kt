@@ -40,7 +40,7 @@ sealed interface Event : Message {
 
 /** What comes of the work that events cause. */
 sealed interface News : Message {
-    /** [saved]: there is a model of the person's, in use ([personal]) or not. */
+    /** [saved]: the person's newest model is there, in use ([personal]) or not. */
     data class Opened(val model: Model, val personal: Boolean, val saved: Boolean) : News
     data class NotesRead(val notes: Notes, val nightly: Boolean) : News
     data class DeviceChanged(val facts: DeviceFacts) : News

@@ -74,7 +74,8 @@ class Presenter(
 
         private suspend fun openModel() {
             val opening = coach.open()
-            inbox.send(News.Opened(opening.model, opening.personal, opening.saved))
+            // What is in use after a loss is not what was noted.
+            inbox.send(News.Opened(opening.model, opening.personal, opening.saved && opening.problem == null))
             opening.problem?.let { inbox.send(News.Failed(it)) }
         }
 

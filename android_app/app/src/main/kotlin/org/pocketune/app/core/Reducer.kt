@@ -91,7 +91,7 @@ private fun UiState.afterNews(news: News): UiState = when (news) {
 /** What was noted may be of another program or of a state that is gone: keeps what agrees with what was found. */
 private fun UiState.opened(saved: Boolean): UiState {
     val compared = comparison?.takeIf { saved || it.standing == Standing.REFUSED }?.run {
-        copy(changes = changes.filter { it.before in labels.indices && it.after in labels.indices && it.drawing.label in labels.indices })
+        copy(changes = changes.filter { labels.indices.toSet().containsAll(listOf(it.before, it.after, it.drawing.label)) })
     }
     val switched = when {
         !saved -> null

@@ -2,8 +2,9 @@
 
     .venv/bin/python android_app/test_programs.py OUT
 
-Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data (x, y), the losses of 50 steps, the state after them, the
-initial output on the first rows, all as raw little-endian numbers, and a state file written by `TrainingSession.save`.
+Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
+(x, y), the losses of 50 steps, the state after them, the initial output on the first rows, all as raw little-endian
+numbers, and a state file written by `TrainingSession.save`.
 """
 
 from __future__ import annotations

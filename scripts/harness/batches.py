@@ -101,7 +101,10 @@ def _converted(array: np.ndarray, spec: TensorSpec, file: Path) -> np.ndarray:
         raise UsageError(f"{file}: {spec.name} holds {array.dtype}, and the program takes {spec.dtype}")
     if not np.isfinite(array).all():
         raise UsageError(f"{file}: {spec.name} holds NaN or infinity")
-    converted = array.astype(np.dtype(spec.dtype).newbyteorder("<"))
+    with np.errstate(over="ignore"):
+        converted = array.astype(np.dtype(spec.dtype).newbyteorder("<"))
+    if not np.isfinite(converted).all():
+        raise UsageError(f"{file}: {spec.name} holds numbers too large for {spec.dtype}")
     if spec.dtype != "float32" and not np.array_equal(converted, array):
         raise UsageError(f"{file}: {spec.name} holds numbers that {spec.dtype} has not")
     return converted

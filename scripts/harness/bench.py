@@ -146,7 +146,8 @@ class Session:
         if self.facts is None:
             self.facts, self.start = self.device.facts(), conditions
             self._expect_as_before(self.facts)
-        self._expect_the_same()
+        else:
+            self._expect_the_same()
         blocked: Fault | None = None
         allowed: tuple[str, ...] = ()
         try:

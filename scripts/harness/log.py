@@ -283,11 +283,13 @@ class Log:
                 # A crash may have cut the very first line; anything else without a whole line is somebody's.
                 if not whole and not (data.startswith(FIRST_BYTES) or FIRST_BYTES.startswith(data)):
                     raise UsageError(f"{path} is no result file of scripts/device: give another --out")
-                self.earlier = read_results(path) if whole else None
-                # Where no job began, as with a battery that was too low, there is nothing to be careful with.
-                is_begun = self.earlier is None or any(isinstance(r, Began) for r in self.earlier.records)
-                if is_begun and not resume:
+                found = read_results(path) if whole else None
+                # Where nothing was done yet, as with a battery that was too low, there is nothing to go on from.
+                if found is None or all(isinstance(r, Run | FaultLine) for r in found.records):
+                    whole, found = 0, None
+                elif not resume:
                     raise UsageError(f"{path} exists: give --resume to finish it, or another --out")
+                self.earlier = found
                 os.truncate(path, whole)
         except BaseException:
             self._stream.close()

@@ -234,6 +234,9 @@ def _reply(name: str, done: subprocess.CompletedProcess[bytes]) -> Reply:
 
 def _lost(name: str, done: subprocess.CompletedProcess[bytes]) -> Fault:
     said = done.stderr.decode(errors="replace").strip()[-200:]
-    if re.search("Permission denied|Host key verification failed|Too many authentication failures", said):
+    # ssh's own failures have this status; what it carries may be denied something too.
+    if done.returncode == 255 and re.search(
+        "Permission denied|Host key verification failed|Too many authentication failures", said
+    ):
         return NoLogin(name, f"ssh said {said!r}")
     return Gone(name, f"the connection broke in mid-command ({said or f'exit {done.returncode}, no word'})")

@@ -20,7 +20,7 @@ from scripts.harness.batches import batches_from, random_batches, read_batches
 from scripts.harness.conditions import check_names, concerns, preflight
 from scripts.harness.device import Conditions, Facts, Job
 from scripts.harness.faults import NotReady
-from scripts.harness.log import Began, Log, Record, finished, read_results
+from scripts.harness.log import Began, Checked, FaultLine, Log, Record, finished, read_results
 from scripts.harness.phone import parse_conditions, parse_facts
 from scripts.harness.plan import Plan, Variant, read_plan
 from scripts.harness.reference import agreement, reference
@@ -236,7 +236,10 @@ def test_a_result_file_is_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     file, _ = interleaved(0)
     variant = file.results[0].variant
-    for records, is_begun in (([file.runs[0]], False), ([file.runs[0], Began("j", variant, 0, 0, "")], True)):
+    run, fault = file.runs[0], FaultLine("not-ready", "", "")
+    checked = Checked("c", variant, True, (2.0,), (2.0,), 0.0, 0.0, "kernel")
+    began = Began("j", variant, 0, 0, "")
+    for records, is_begun in (([run, fault], False), ([run, checked], True), ([run, began, fault], True)):
         path.unlink(missing_ok=True)
         with Log(path, resume=False) as log:
             for record in records:
@@ -246,7 +249,8 @@ def test_a_result_file_is_not_written_over(tmp_path: Path) -> None:
                 Log(path, resume=False)
         else:
             with Log(path, resume=False) as log:
-                assert log.earlier is not None
+                assert log.earlier is None
+            assert not path.stat().st_size
 
 
 @pytest.mark.parametrize("text", ['{"my": "only copy"}', "notes", '{"session": "x"}\n'])

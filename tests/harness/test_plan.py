@@ -69,11 +69,17 @@ def halves(path: Path) -> None:
     np.savez(path, x=np.ones((16, 12), "float32"), y=np.full(16, 0.5))
 
 
+def too_large(path: Path) -> None:
+    np.savez(path, x=np.full((16, 12), 1e39), y=np.zeros(16, "int32"))
+
+
 def nan(path: Path) -> None:
     np.savez(path, x=np.full((16, 12), np.nan, "float32"), y=np.zeros(16, "int32"))
 
 
-@pytest.mark.parametrize("make", [not_an_archive, one_array, cut_archive, broken_archive, scalar, words, halves, nan])
+@pytest.mark.parametrize(
+    "make", [not_an_archive, one_array, cut_archive, broken_archive, scalar, words, halves, too_large, nan]
+)
 def test_data_that_is_none_is_refused_in_words(make: Callable[[Path], None], program: Path, tmp_path: Path) -> None:
     make(tmp_path / "data.npz")
     with pytest.raises(UsageError, match=r"data\.npz"):

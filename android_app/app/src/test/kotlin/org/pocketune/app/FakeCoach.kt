@@ -6,6 +6,7 @@ import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flow
 import org.pocketune.app.core.Coach
 import org.pocketune.app.core.Description
+import org.pocketune.app.core.InUse
 import org.pocketune.app.core.Model
 import org.pocketune.app.core.Opening
 import org.pocketune.app.core.Problem
@@ -19,7 +20,7 @@ import org.pocketune.trainer.TrainEvent
 class FakeCoach(
     private val problem: Problem? = null,
     private val broken: Exception? = null,
-    private val saved: Boolean = false,
+    private var generation: Long = 0,
 ) : Coach {
     val training = Channel<TrainEvent>(Channel.UNLIMITED)
     val calls = mutableListOf<String>()
@@ -36,7 +37,7 @@ class FakeCoach(
 
     override suspend fun open(): Opening {
         broken?.let { throw it }
-        return Opening(model, personal = saved, saved, problem)
+        return Opening(model, InUse(personal = generation > 0, generation), problem)
     }
 
     override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
@@ -60,13 +61,16 @@ class FakeCoach(
         return images.map { FloatArray(model.answers) { label -> if (label == answer && !original) 5f else 0f } }
     }
 
-    override suspend fun undo(): Boolean {
+    override suspend fun undo(): InUse {
         call("undo")
         undone.receive()
-        return false
+        return InUse(personal = false, ++generation)
     }
 
-    override suspend fun reset() = call("reset")
+    override suspend fun reset(): InUse {
+        call("reset")
+        return InUse(personal = false, ++generation)
+    }
 
     private fun call(name: String) {
         calls += name

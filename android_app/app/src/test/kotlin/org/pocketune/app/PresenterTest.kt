@@ -227,7 +227,14 @@ class PresenterTest {
         // A program with fewer classes than the one of the notes.
         val wild = comparison.copy(changes = listOf(comparison.changes[0].copy(after = 99)))
         Notebook(file).write(Notebook(file).read().copy(comparison = wild))
-        present(FakeCoach(saved = true)) { until { it.comparison?.changes == emptyList<Change>() && it.comparison?.after == 0.75 } }
+        present(FakeCoach(generation = 1)) {
+            until { it.comparison?.changes == emptyList<Change>() && it.comparison?.after == 0.75 }
+        }
+        // A state that this was not about, as after a loss.
+        present(FakeCoach(generation = 2)) {
+            until { it.notes.generation == 2L }
+            assertEquals(null, state.comparison)
+        }
     }
 
     @Test fun `drawings that are deleted and written anew keep the share that is kept aside`() {
@@ -296,6 +303,9 @@ class PresenterTest {
             tell(Event.Draw(stroke), Event.Add, Event.AddSymbol("★"), Event.Show(Screen.ABOUT))
             until { it.screen == Screen.ABOUT }
             assertEquals(1, state.draft.size)
+            tell(Event.Keep, Event.Undo, Event.Show(Screen.COMPARE))
+            until { it.screen == Screen.COMPARE }
+            assertFalse(state.isSwitching)
             assertEquals("symbols have no class of their own before the digits are known", emptyList<String>(), state.labels)
         }
 

@@ -342,6 +342,7 @@ class RecoveryTest {
                 tell(Event.Add)
             }
             until { it.notes.drawings.size == person.size }
+            isNoted()
         }
 
         suspend fun personalize() {

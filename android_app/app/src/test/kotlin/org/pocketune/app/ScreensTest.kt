@@ -10,9 +10,15 @@ import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
+import org.pocketune.app.core.Change
+import org.pocketune.app.core.Comparison
+import org.pocketune.app.core.Drawing
 import org.pocketune.app.core.Event
+import org.pocketune.app.core.Notes
 import org.pocketune.app.core.Problem
 import org.pocketune.app.core.Screen
+import org.pocketune.app.core.Standing
+import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
 import org.pocketune.app.ui.StrokePad
 import org.robolectric.RobolectricTestRunner
@@ -82,6 +88,19 @@ class ScreensTest {
             }
             assertEquals(Problem.entries.size, sentences.toSet().size)
         }
+    }
+
+    @Test fun `what came of a training is not shown without its program`() = Robot().use { robot ->
+        robot.waitFor("the model") { it.model != null }
+        val drawing = Drawing(1, 3, Fixtures.read.person[0].strokes, heldOut = true)
+        val comparison = Comparison(0.5, 0.9, 1, listOf(Change(drawing, 5, 3)), Standing.OFFERED)
+        robot.waitFor("an empty screen") { state ->
+            robot.app.pretend {
+                it.copy(model = null, screen = Screen.COMPARE, notes = Notes(listOf(drawing), comparison = comparison, switched = Switch.UNDONE))
+            }
+            state.screen == Screen.COMPARE && state.model == null
+        }
+        assertFalse(robot.activity.findViewById<View>(R.id.scores).isShown || robot.activity.findViewById<View>(R.id.undo).isShown)
     }
 
     @Test fun `a name that is being typed outlives a rotation`() = Robot().use { robot ->

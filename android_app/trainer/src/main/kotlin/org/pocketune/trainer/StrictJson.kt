@@ -58,10 +58,14 @@ internal object StrictJson {
                 inString && c == '\\' -> at++
                 c == '"' -> inString = !inString
                 inString -> Unit
-                c == '[' || c == '{' -> if (++depth > MAX_DEPTH) throw SerializationException("nested too deeply")
+                c == '[' || c == '{' -> {
+                    values++
+                    if (++depth > MAX_DEPTH) throw SerializationException("nested too deeply")
+                }
                 c == ']' || c == '}' -> depth--
-                c == ',' -> if (++values > MAX_VALUES) throw SerializationException("more than $MAX_VALUES values")
+                c == ',' -> values++
             }
+            if (values > MAX_VALUES) throw SerializationException("more than $MAX_VALUES values")
             at++
         }
     }

@@ -127,16 +127,21 @@ class Trainer private constructor(
         Restored(generation, null)
     }
 
-    /** Back to what was built, saved as a generation if there is any, so that [rollback] brings the person's back. */
-    suspend fun reset(): Unit = alone {
+    /**
+     * Back to what was built, saved as a generation if there is any, so that [rollback] brings the person's back. Returns
+     * that generation, null where nothing was saved.
+     */
+    suspend fun reset(): Long? = alone {
         val tensors = program.initialState()
-        try {
+        val generation = try {
             personal.load()
             personal.save(tensors)
         } catch (_: NoStateException) {
-            // Nothing was saved, so there is nothing to be undone.
+            // There is nothing to be undone.
+            null
         }
         engine.write(tensors)
+        generation
     }
 
     /**

@@ -102,6 +102,7 @@ internal class Training(
     private fun isCheckpoint(done: Int) = plan.checkpointEvery > 0 && done % plan.checkpointEvery == 0 && done < steps
 
     private suspend fun checkpoint(epoch: Int, step: Int): Boolean {
+        shop.checkGoesOn()
         val state = engine.read()
         if (!state.isFinite()) return diverged(epoch, step, Float.NaN)
         shop.checkpoints.save(fingerprint, step + 1, state)

@@ -94,7 +94,8 @@ class ProgramTest {
     /** The tests have 256 MB (see the pom). */
     @Test
     fun `a manifest of very many values is refused before it fills the memory`() {
-        for (value in listOf("0", "[]", "{}", "\"\"")) {
+        val deep = "[".repeat(60) + "]".repeat(60)
+        for (value in listOf("0", "[]", "{}", "\"\"", deep, "{\"\":".repeat(60) + "0" + "}".repeat(60))) {
             val values = "$value,".repeat((4 shl 20) / (value.length + 1) - 10)
             assertFailsWith<DamagedProgramException>(value) { read("{\"labels\":[${values}0]}") }
         }

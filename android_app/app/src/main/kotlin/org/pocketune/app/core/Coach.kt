@@ -32,21 +32,27 @@ interface Coach {
     /** Logits of the classes for each image. [original]: of the model as it was built. */
     suspend fun logits(images: List<FloatArray>, original: Boolean = false): List<FloatArray>
 
-    /** Changes places with the model before; whether the one in use now is a person's. */
-    suspend fun undo(): Boolean
+    /** Changes places with the model before. */
+    suspend fun undo(): InUse
 
     /** Back to the model as it was built; [undo] brings the person's back. */
-    suspend fun reset()
+    suspend fun reset(): InUse
 }
+
+/**
+ * The model in use.
+ *
+ * @property personal whether it is not the one that was built.
+ * @property generation of the saved state; 0 when there is none, null when it could not be read.
+ */
+data class InUse(val personal: Boolean, val generation: Long?)
 
 /**
  * An open program.
  *
- * @property personal whether a state of the person's is in use.
- * @property saved whether there is one, in use or not.
  * @property problem why the person's state could not be used, or not the newest one; null when all is well.
  */
-class Opening(val model: Model, val personal: Boolean, val saved: Boolean, val problem: Problem?)
+class Opening(val model: Model, val inUse: InUse, val problem: Problem?)
 
 /** What an exception means for the person; null for one that is not ours. */
 fun problemOf(error: Throwable): Problem? = when (error) {

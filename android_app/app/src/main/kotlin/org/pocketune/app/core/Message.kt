@@ -40,20 +40,19 @@ sealed interface Event : Message {
 
 /** What comes of the work that events cause. */
 sealed interface News : Message {
-    /** [saved]: the person's newest model is there, in use ([personal]) or not. */
-    data class Opened(val model: Model, val personal: Boolean, val saved: Boolean) : News
+    data class Opened(val model: Model, val inUse: InUse) : News
     data class NotesRead(val notes: Notes, val nightly: Boolean) : News
     data class DeviceChanged(val facts: DeviceFacts) : News
     data class Trained(val event: TrainEvent) : News
 
-    /** [learned]: the newest drawing that there was when the training began. */
-    data class Compared(val comparison: Comparison, val learned: Long) : News
+    /** [learned]: the newest drawing that there was when the training began. [adopted]: the generation, if there is one. */
+    data class Compared(val comparison: Comparison, val learned: Long, val adopted: Long?) : News
 
     /** The training is over, whatever came of it. */
     data object Ended : News
 
-    /** Another model is in use; null: the newest again. [personal]: not the one that was built. */
-    data class Switched(val switched: Switch?, val personal: Boolean) : News
+    /** Another model is in use; null: the newest again. */
+    data class Switched(val switched: Switch?, val inUse: InUse) : News
 
     /** The models did not change places. */
     data object NotSwitched : News

@@ -28,6 +28,7 @@ data class Drawing(val id: Long, val label: Int, val strokes: List<Stroke>, val 
  * @property learned the newest drawing that there was at the last training.
  * @property comparison what that training changed.
  * @property switched which model the person has taken instead of its since then.
+ * @property generation of the saved state that these two are about; 0 when nothing was saved.
  */
 @Serializable
 data class Notes(
@@ -36,6 +37,7 @@ data class Notes(
     val learned: Long = 0,
     val comparison: Comparison? = null,
     val switched: Switch? = null,
+    val generation: Long = 0,
 ) {
     val newest: Long get() = drawings.maxOfOrNull { it.id } ?: 0
 

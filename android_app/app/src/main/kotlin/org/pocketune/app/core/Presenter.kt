@@ -74,8 +74,7 @@ class Presenter(
 
         private suspend fun openModel() {
             val opening = coach.open()
-            // What is in use after a loss is not what was noted.
-            inbox.send(News.Opened(opening.model, opening.personal, opening.saved && opening.problem == null))
+            inbox.send(News.Opened(opening.model, opening.inUse))
             opening.problem?.let { inbox.send(News.Failed(it)) }
         }
 
@@ -89,11 +88,10 @@ class Presenter(
                 is Event.Cancel -> if (before.training is Training.Running) cancel()
                 is Event.SetNightly -> start { withContext(io) { settings.nightly = message.on } }
                 is Event.Undo -> if (state.isSwitching && !before.isSwitching) switch {
-                    News.Switched(if (state.switched == null) Switch.UNDONE else null, personal = coach.undo())
+                    News.Switched(if (state.switched == null) Switch.UNDONE else null, coach.undo())
                 }
                 is Event.Reset -> if (state.isSwitching && !before.isSwitching) switch {
-                    coach.reset()
-                    News.Switched(Switch.RESET, personal = false)
+                    News.Switched(Switch.RESET, coach.reset())
                 }
                 is Event.Try, is Event.Return, is News.Opened, is News.Switched, is News.Compared -> recognise(state)
                 else -> Unit
@@ -143,7 +141,7 @@ class Presenter(
             }
             when (val last = end) {
                 is TrainEvent.Finished ->
-                    inbox.send(News.Compared(compare(state, judged, before, last), state.notes.newest))
+                    inbox.send(News.Compared(compare(state, judged, before, last), state.notes.newest, last.adopted))
                 is TrainEvent.Diverged -> inbox.send(News.Failed(Problem.DIVERGED))
                 else -> Unit
             }

@@ -27,11 +27,12 @@ private fun UiState.afterEvent(event: Event): UiState = when (event) {
     is Event.Personalize -> if (canPersonalize) copy(training = Training.Running(), problem = null) else this
     is Event.Cancel -> if (training is Training.Running) copy(training = Training.Ending) else this
     is Event.SetNightly -> copy(nightly = event.on)
-    is Event.Keep -> copy(notes = notes.copy(comparison = comparison?.copy(standing = Standing.KEPT)))
+    is Event.Keep -> copy(notes = notes.copy(comparison = notes.comparison?.copy(standing = Standing.KEPT)))
     is Event.Try -> copy(trial = trial.copy(strokes = trial.strokes + listOf(event.stroke), isCurrent = false))
     is Event.ClearTrial -> copy(trial = Trial())
     is Event.DismissProblem -> copy(problem = null)
-    is Event.Undo, is Event.Reset -> if (training == Training.Idle) copy(isSwitching = true, problem = null) else this
+    is Event.Undo, is Event.Reset ->
+        if (model != null && training == Training.Idle) copy(isSwitching = true, problem = null) else this
     is Event.Pause, is Event.Resume -> this
 }
 
@@ -62,7 +63,7 @@ private fun UiState.renameSymbol(label: Int, name: String): UiState {
 }
 
 private fun UiState.afterNews(news: News): UiState = when (news) {
-    is News.Opened -> copy(model = news.model, personal = news.personal).opened(news.saved)
+    is News.Opened -> copy(model = news.model, personal = news.inUse.personal).agreeing(news.inUse)
     is News.NotesRead -> copy(notes = news.notes, nightly = news.nightly)
     is News.DeviceChanged -> copy(device = news.facts)
     is News.Trained -> if (training is Training.Running) copy(training = training.after(news.event)) else this
@@ -71,6 +72,7 @@ private fun UiState.afterNews(news: News): UiState = when (news) {
             learned = news.learned,
             comparison = news.comparison,
             switched = if (news.comparison.standing == Standing.REFUSED) switched else null,
+            generation = news.adopted ?: notes.generation,
         ),
         personal = personal || news.comparison.standing == Standing.OFFERED,
         screen = if (screen == Screen.PERSONALIZE) Screen.COMPARE else screen,
@@ -78,9 +80,13 @@ private fun UiState.afterNews(news: News): UiState = when (news) {
     )
     is News.Ended -> copy(training = Training.Idle, trainings = trainings + 1)
     is News.Switched -> copy(
-        notes = notes.copy(comparison = comparison?.copy(isOld = true), switched = news.switched),
+        notes = notes.copy(
+            comparison = comparison?.copy(isOld = true),
+            switched = news.switched,
+            generation = news.inUse.generation ?: notes.generation,
+        ),
         isSwitching = false,
-        personal = news.personal,
+        personal = news.inUse.personal,
         trial = trial.copy(isCurrent = false),
     )
     is News.NotSwitched -> copy(isSwitching = false)
@@ -88,20 +94,26 @@ private fun UiState.afterNews(news: News): UiState = when (news) {
     is News.Failed -> copy(problem = news.problem)
 }
 
-/** What was noted may be of another program or of a state that is gone: keeps what agrees with what was found. */
-private fun UiState.opened(saved: Boolean): UiState {
-    val compared = comparison?.takeIf { saved || it.standing == Standing.REFUSED }?.run {
-        copy(changes = changes.filter { labels.indices.toSet().containsAll(listOf(it.before, it.after, it.drawing.label)) })
+/**
+ * What was noted may be about another state than the one that was found (the newest was lost, or the process ended before
+ * it was noted) and about another program: keeps what agrees.
+ */
+private fun UiState.agreeing(inUse: InUse): UiState {
+    val named = labels.indices.toSet()
+    val agreed = when (inUse.generation) {
+        null -> notes
+        notes.generation -> notes.copy(
+            comparison = notes.comparison?.run {
+                copy(changes = changes.filter { named.containsAll(listOf(it.before, it.after, it.drawing.label)) })
+            },
+        )
+        else -> notes.copy(
+            comparison = null,
+            switched = if (inUse.personal || inUse.generation == 0L) null else Switch.RESET,
+            generation = inUse.generation,
+        )
     }
-    val switched = when {
-        !saved -> null
-        personal -> switched.takeIf { it == Switch.UNDONE }
-        else -> switched ?: Switch.RESET
-    }
-    return copy(
-        chosen = chosen.takeIf { it in labels.indices } ?: 0,
-        notes = notes.copy(comparison = compared, switched = switched),
-    )
+    return copy(chosen = chosen.takeIf { it in named } ?: 0, notes = agreed)
 }
 
 private fun Training.Running.after(event: TrainEvent): Training = when (event) {

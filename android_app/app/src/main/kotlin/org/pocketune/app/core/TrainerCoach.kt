@@ -45,10 +45,10 @@ class TrainerCoach(
 
     override suspend fun open(): Opening {
         val opened = trainers()
-        var saved = false
+        var generation: Long? = 0
         val problem = try {
             val restored = opened.personal.restore()
-            saved = true
+            generation = restored.generation
             restored.lost?.let { Problem.STATE_OLDER }
         } catch (_: NoStateException) {
             null
@@ -61,9 +61,10 @@ class TrainerCoach(
             }
             problemOf(e)
         } catch (e: PocketuneException) {
+            generation = null
             problemOf(e)
         }
-        return Opening(opened.model(), personal = !isAsBuilt(), saved, problem)
+        return Opening(opened.model(), InUse(personal = !isAsBuilt(), generation), problem)
     }
 
     override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
@@ -94,12 +95,12 @@ class TrainerCoach(
             .map { (it.getValue(output) as Values.Floats).array }
     }
 
-    override suspend fun undo(): Boolean {
-        trainers().personal.rollback()
-        return !isAsBuilt()
+    override suspend fun undo(): InUse {
+        val restored = trainers().personal.rollback()
+        return InUse(!isAsBuilt(), restored.generation)
     }
 
-    override suspend fun reset() = trainers().personal.reset()
+    override suspend fun reset() = InUse(personal = false, trainers().personal.reset() ?: 0)
 
     override fun close() {
         trainers?.run {
@@ -127,7 +128,8 @@ class TrainerCoach(
         val personal = Trainer.open(program, runtime, Store(directory), guards)
         val original = try {
             Trainer.open(program, runtime, Store(File(directory, "original")))
-        } catch (e: PocketuneException) {
+        } catch (e: Throwable) {
+            // Also when the process ends meanwhile.
             personal.close()
             throw e
         }

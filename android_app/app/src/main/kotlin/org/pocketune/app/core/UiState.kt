@@ -38,11 +38,11 @@ data class UiState(
     /** Names of all classes: those of the program, then the person's symbols; none while no program is open. */
     val labels: List<String> get() = model?.run { description.labels + notes.symbols }.orEmpty()
 
-    /** What the last training changed; null before the first. */
-    val comparison: Comparison? get() = notes.comparison
+    /** What the last training changed; null before the first, and while no program is open. */
+    val comparison: Comparison? get() = notes.comparison.takeIf { model != null }
 
     /** What the person has done about the model since the last training; null when nothing. */
-    val switched: Switch? get() = notes.switched
+    val switched: Switch? get() = notes.switched.takeIf { model != null }
 
     /** Whether the program has a class left for one more symbol. */
     val hasSpareClass: Boolean get() = model != null && notes.symbols.size < model.description.spare

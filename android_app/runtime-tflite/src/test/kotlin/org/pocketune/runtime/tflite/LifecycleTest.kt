@@ -123,16 +123,25 @@ class LifecycleTest {
 
     @Test
     fun `a closed runtime is not touched by a training that waited for its collector`() = runBlocking {
-        for (kind in listOf(TrainEvent.Step::class, TrainEvent.Checkpointed::class, TrainEvent.Evaluated::class)) {
-            val trainer = trainer("mlp-variables", "$kind", strict)
+        val kinds = listOf(TrainEvent.Step::class, TrainEvent.Checkpointed::class, TrainEvent.Evaluated::class)
+        for ((name, kind) in listOf("mlp-variables", "mlp-stateless").flatMap { name -> kinds.map { name to it } }) {
+            val store = "$name $kind"
+            val trainer = trainer(name, store, strict)
+            var onDisk = emptyList<ByteArray>()
             val plan = Plan(epochs = 2, checkpointEvery = 1, earlyStop = EarlyStop(1))
             assertFailsWith<ClosedException>("$kind") {
                 trainer.fit(samples.take(80), plan, samples.take(20)).collect { event ->
-                    if (kind.isInstance(event)) withContext(Dispatchers.IO) { trainer.close() }
+                    if (kind.isInstance(event)) withContext(Dispatchers.IO) {
+                        trainer.close()
+                        onDisk = files(store)
+                    }
                 }
             }
+            assertEquals(onDisk.map { it.toList() }, files(store).map { it.toList() }, "written after it was closed")
         }
     }
+
+    private fun files(store: String) = File(folder, store).listFiles().orEmpty().sorted().map { it.readBytes() }
 
     /** Fails when it is used after it was closed, whatever TFLite says to that. */
     private val strict = RuntimeFactory { program ->

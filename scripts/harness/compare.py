@@ -26,7 +26,7 @@ from scripts.harness.log import Result, ResultFile
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 #: Of the interval that a FAIL takes: with 0.95, up to 4 of 100 comparisons of a build with itself ended in one.
-SURE = 0.99
+SURE = 0.98
 #: Of a false FAIL among several variants: below the interval of what is as fast as before lies 1 so often.
 CHANCE = (1 - CONFIDENCE) / 2
 #: With fewer observations an interval of times means nothing. Counts repeat within one in a million.

@@ -22,9 +22,9 @@ THRESHOLD = 0.05
 
 
 def measure(folder: Path, program: Path, worker: str, rounds: int) -> Comparison:
-    """Runs the same program as two builds in turns; one comparison."""
+    """Runs the same program as two builds in turns, or goes on with that; one comparison."""
     for build in ("old", "new"):
-        (folder / build).mkdir(parents=True)
+        (folder / build).mkdir(parents=True, exist_ok=True)
         (folder / build / "net.tflite").write_bytes(program.read_bytes())
     (folder / "plan.toml").write_text(
         f'programs = ["net.tflite"]\nrounds = {rounds}\nsteps = 60\nwarmup = 10\n[builds]\nold = "old"\nnew = "new"\n'
@@ -33,7 +33,7 @@ def measure(folder: Path, program: Path, worker: str, rounds: int) -> Comparison
     device = Computer(
         LocalTransport("local"), "local", str(folder / "host"), lambda job, results: f"{python} {job} {results}"
     )
-    options = Options(folder / "out", "session", allowed=("BUSY", "SPACE", "MEMORY"))
+    options = Options(folder / "out", "session", resume=True, allowed=("BUSY", "SPACE", "MEMORY"))
     assert run_all([device], read_plan(folder / "plan.toml"), options, print) == {"local": []}
     old, new = (read_results(folder / f"out/local.{build}.jsonl") for build in ("old", "new"))
     (found,) = compare(old, new, THRESHOLD)
@@ -67,7 +67,11 @@ def test_the_same_build_twice(wide: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ids_name_builds")
 def test_a_slowdown_of_eight_percent(wide: Path, tmp_path: Path) -> None:
-    found = measure(tmp_path, wide, "tests.harness.slow_worker", rounds=24)
-    print(found)
+    """On a machine with other work on it a WARN may come first; then it asks for more rounds, and gets them."""
+    for rounds in (24, 48, 96):
+        found = measure(tmp_path, wide, "tests.harness.slow_worker", rounds)
+        print(found)
+        if found.verdict != "WARN":
+            break
     assert found.verdict == "FAIL"
     assert 1.06 < found.ratio < 1.11

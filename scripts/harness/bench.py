@@ -148,12 +148,15 @@ class Session:
             self._expect_as_before(self.facts)
         else:
             self._expect_the_same()
-        blocked: Fault | None = None
-        allowed: tuple[str, ...] = ()
         try:
-            allowed = tuple(preflight(self.facts, conditions, self.options.allowed))
-        except Fault as fault:
-            blocked = fault
+            allowed = preflight(self.facts, conditions, self.options.allowed)
+        except Fault:
+            # The file has to say of whom the fault is that is noted next.
+            self._write_run(self.facts, conditions, [])
+            raise
+        self._write_run(self.facts, conditions, allowed)
+
+    def _write_run(self, facts: Facts, conditions: Conditions, allowed: list[str]) -> None:
         commit, dirty = _commit()
         for build, log in self.logs.items():
             log.write(
@@ -162,17 +165,15 @@ class Session:
                     plan=self.bench.name,
                     plan_hash=self.bench.hash,
                     build=build,
-                    facts=self.facts,
+                    facts=facts,
                     conditions=conditions,
-                    allowed=allowed,
+                    allowed=tuple(allowed),
                     setup=self.bench.setup,
                     commit=commit,
                     dirty=dirty,
                     time=now(),
                 )
             )
-        if blocked:
-            raise blocked
 
     def _expect_as_before(self, facts: Facts) -> None:
         """Raises UsageError when the earlier results of a file are another device's, or another app's."""

@@ -94,13 +94,12 @@ class ScreensTest {
         robot.waitFor("the model") { it.model != null }
         val drawing = Drawing(1, 3, Fixtures.read.person[0].strokes, heldOut = true)
         val comparison = Comparison(0.5, 0.9, 1, listOf(Change(drawing, 5, 3)), Standing.OFFERED)
+        val notes = Notes(listOf(drawing), comparison = comparison, switched = Switch.UNDONE)
         robot.waitFor("an empty screen") { state ->
-            robot.app.pretend {
-                it.copy(model = null, screen = Screen.COMPARE, notes = Notes(listOf(drawing), comparison = comparison, switched = Switch.UNDONE))
-            }
+            robot.app.pretend { it.copy(model = null, screen = Screen.COMPARE, notes = notes) }
             state.screen == Screen.COMPARE && state.model == null
         }
-        assertFalse(robot.activity.findViewById<View>(R.id.scores).isShown || robot.activity.findViewById<View>(R.id.undo).isShown)
+        for (id in listOf(R.id.scores, R.id.undo)) assertFalse(robot.activity.findViewById<View>(id).isShown)
     }
 
     @Test fun `a name that is being typed outlives a rotation`() = Robot().use { robot ->

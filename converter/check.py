@@ -20,7 +20,7 @@ class StandstillWarning(UserWarning):
 
 
 def check_program(data: bytes) -> None:
-    """Runs `train` once, and `infer` if there is one, on synthetic data.
+    """Runs one step, and `infer` if there is one, on synthetic data.
 
     A single weight may stand still (random data need not reach it: a dead unit, a row of an embedding); where all of
     them do, a StandstillWarning says so.
@@ -36,7 +36,7 @@ def check_program(data: bytes) -> None:
     with TrainingSession(data) as session:
         manifest, rng = session.manifest, np.random.default_rng(0)
         _check_all_there(manifest)
-        x, y = _inputs(manifest.signatures["train"], rng), _targets(manifest, rng)
+        x, y = _inputs(manifest.signatures[manifest.step], rng), _targets(manifest, rng)
         before = session.state()
         session.train(x, y, learning_rate=LEARNING_RATE)
         after = session.state()
@@ -74,7 +74,7 @@ def _inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndar
 
 def _targets(manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
     """Targets that any loss takes: labels, one-hot rows, or numbers in 0..1."""
-    (spec,) = manifest.signatures["train"].taking("target")
+    (spec,) = manifest.signatures[manifest.step].taking("target")
     if manifest.loss == "sparse_categorical_crossentropy":
         return rng.integers(0, 2, spec.shape, np.int32)
     if manifest.loss == "categorical_crossentropy":

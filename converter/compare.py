@@ -21,12 +21,12 @@ def compare_schemes(
     Args:
         model: as for `converter.build`.
         schemes: names, glob rules or UpdateSchemes.
-        **options: as for `converter.build` (loss, optimizer, batch, target, state).
+        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state).
 
     Raises:
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
     batch = options.setdefault("batch", 8)
-    source = import_model(model, batch)
+    source = import_model(model, options.get("micro_batch") or batch)
     programs = [build(source, update=scheme, check=False, **options) for scheme in schemes]
     return [{"scheme": program.manifest.update.scheme, **program.costs} for program in programs]

@@ -89,10 +89,11 @@ def traced_loss(graph: Graph, name: str) -> Loss:
     return Loss(name, lambda outputs: y.type, emit)
 
 
-def attach_loss(graph: Graph, loss: Loss) -> Graph:
+def attach_loss(graph: Graph, loss: Loss, mean: bool = True) -> Graph:
     """Adds the inputs `y` and `weight` and the outputs `loss` [] (and `correct` [] for classifiers) to a forward graph.
 
-    loss = sum(weight * per-example loss) / sum(weight). correct = sum(weight * share of right answers in the row).
+    loss = sum(weight * per-example loss) / sum(weight), without the division unless `mean`.
+    correct = sum(weight * share of right answers in the row).
 
     Raises:
         UnsupportedError: the loss needs one output and the model has several.
@@ -115,9 +116,9 @@ def attach_loss(graph: Graph, loss: Loss) -> Graph:
     with b.at(Origin("loss")):
         y = b.input("y", loss.target([v.type for v in outputs]))
         weight = b.input("weight", TensorType(y.shape[:1], FLOAT32))
-        total = b(ops.Sum((0,)), weight)
         rows = loss.per_example(b, outputs, y)
-        b.graph.outputs["loss"] = b(ops.Div(), b(ops.Sum((0,)), b(ops.Mul(), rows, weight)), total)
+        total = b(ops.Sum((0,)), b(ops.Mul(), rows, weight))
+        b.graph.outputs["loss"] = b(ops.Div(), total, b(ops.Sum((0,)), weight)) if mean else total
         if loss.classifies:
             right = b(ops.ArgMax(len(outputs[0].shape) - 1), outputs[0])
             answer = y if y.dtype == INT32 else b(ops.ArgMax(len(y.shape) - 1), y)

@@ -20,18 +20,20 @@ from converter.records import decode
 FORMAT = "pocketune/1"
 #: Names of the metadata entries of a program.
 MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
-#: Signatures that come together.
-PAIRED = (("features", "train_features"), ("train_features", "features"))
 #: No manifest is larger; a limit for readers of files that they do not trust.
 MAX_BYTES = 4 << 20
 #: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
 MAX_ELEMENTS = 1 << 31
 
 Dtype = Literal["float32", "int32", "bool"]
-Role = Literal["input", "target", "weight", "learning_rate", "state", "tick", "loss", "correct", "output", "done"]
+Role = Literal[
+    "input", "target", "weight", "learning_rate", "state", "gradient", "tick", "loss", "correct", "output", "done"
+]
 #: Roles by the side on which they stand.
-INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "tick")
-OUTPUT_ROLES = ("loss", "correct", "output", "state", "done")
+INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
+OUTPUT_ROLES = ("loss", "correct", "output", "state", "gradient", "done")
+#: What an accumulator is called: this, and the state tensor whose gradient it holds.
+GRADIENT = "gradient/"
 #: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
 NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
 
@@ -132,6 +134,8 @@ class Manifest:
         graph_hash: sha256 of what the program computes; a saved state carries it and is refused by another program.
         state: `variables` (the runtime keeps the state) or `stateless` (it is passed in and out).
         batch: rows of one step.
+        micro_batch: rows of one call, `batch` where a step is one call of `train`. Else a step is a call of
+            `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
         costs: predicted; see `converter.costs`.
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
@@ -143,6 +147,7 @@ class Manifest:
     target: str
     state: Literal["variables", "stateless"]
     batch: int
+    micro_batch: int
     loss: str
     optimizer: str
     update: Update
@@ -188,6 +193,26 @@ class Manifest:
         return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
     @property
+    def accumulates(self) -> bool:
+        """Whether a step is made of several calls."""
+        return self.micro_batch < self.batch
+
+    @property
+    def step(self) -> str:
+        """The signature that takes the rows of a step."""
+        return "accumulate" if self.accumulates else "train"
+
+    @property
+    def updating(self) -> str:
+        """The signature that changes the state."""
+        return "apply" if self.accumulates else "train"
+
+    @property
+    def step_on_features(self) -> str:
+        """The same for what the frozen first layers made of them, where the program offers that."""
+        return "accumulate_features" if self.accumulates else "train_features"
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of all state tensors."""
         return sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in self.state_tensors)
@@ -206,6 +231,8 @@ class _Checker:
             _fail(f"graph_hash: expected 64 hexadecimal digits, got {m.graph_hash!r}")
         if m.batch < 1:
             _fail(f"batch: must be at least 1, got {m.batch}")
+        if not 1 <= m.micro_batch <= m.batch or m.batch % m.micro_batch:
+            _fail(f"micro_batch: {m.micro_batch} is no part of a batch of {m.batch}")
         _unique("state_tensors", (t.tensor for t in m.state_tensors))
         _unique("parameters", (p.name for p in m.parameters))
         for tensor in m.state_tensors:
@@ -216,21 +243,28 @@ class _Checker:
 
     def signatures(self) -> None:
         m = self.manifest
-        wanted = ["train"]
+        wanted = [m.step, *(["apply"] if m.accumulates else [])]
         wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
-        # Either both or neither.
-        wanted += [b for a, b in PAIRED if a in m.signatures]
+        if "features" in m.signatures:
+            wanted.append(m.step_on_features)
+        known = {*wanted, "evaluate", "infer", "features"}
         for name in wanted:
             if name not in m.signatures:
                 _fail(f"signatures: {name!r} is missing")
+        for name in m.signatures:
+            if name not in known:
+                _fail(f"signatures: {name!r} is none of such a program")
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
+        rows = ("target", "weight", "loss")
+        step = rows if m.accumulates else (*rows, "learning_rate")
         for name, one_each, several in (
-            ("train", ("target", "weight", "learning_rate", "loss"), ("input",)),
-            ("evaluate", ("target", "weight", "loss"), ("input",)),
+            (m.step, step, ("input",)),
+            (m.step_on_features, step, ("input",)),
+            ("apply", ("learning_rate",), ()),
+            ("evaluate", rows, ("input",)),
             ("infer", (), ("input", "output")),
             ("features", (), ("input", "output")),
-            ("train_features", ("target", "weight", "learning_rate", "loss"), ("input",)),
         ):
             if name not in m.signatures:
                 continue
@@ -241,31 +275,45 @@ class _Checker:
             for role in several:
                 if role not in roles:
                     _fail(f"signatures.{name}: nothing of role {role!r}")
-        for name in ("train", "evaluate", "train_features"):
+        for name in (m.step, m.step_on_features, "evaluate"):
             for spec in m.signatures[name].inputs if name in m.signatures else ():
-                if spec.role in ("input", "target", "weight") and spec.shape[0] != m.batch:
-                    _fail(f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and the batch is {m.batch}")
+                if spec.role in ("input", "target", "weight") and spec.shape[0] != m.micro_batch:
+                    _fail(
+                        f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and a call takes {m.micro_batch}"
+                    )
         for name in {"infer", "features"} & m.signatures.keys():
             if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
                 _fail(f"signatures.{name}: the first axes of its inputs differ")
         # What a model takes is the same for all, but for the number of rows.
         same: list[tuple[str, Role]] = [("evaluate", "input"), ("evaluate", "target"), ("infer", "input")]
         for name, role in (*same, ("features", "input")):
-            if name in m.signatures and self.rows(name, role) != self.rows("train", role):
-                _fail(f"signatures.{name}: what it takes of role {role!r} is not what train takes")
+            if name in m.signatures and self.rows(name, role) != self.rows(m.step, role):
+                _fail(f"signatures.{name}: what it takes of role {role!r} is not what {m.step} takes")
         if "features" in m.signatures:
             given = [(s.name, s.shape, s.dtype) for s in m.signatures["features"].giving("output")]
-            if given != [(s.name, s.shape, s.dtype) for s in m.signatures["train_features"].taking("input")]:
-                _fail("signatures.train_features: its inputs are not what features gives")
+            if given != [(s.name, s.shape, s.dtype) for s in m.signatures[m.step_on_features].taking("input")]:
+                _fail(f"signatures.{m.step_on_features}: its inputs are not what features gives")
         names = set(self.state)
         moves = (
             {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
             if m.state == "variables"
-            else {"train": m.signatures["train"].taking("state")}
+            else {m.updating: m.signatures[m.updating].taking("state")}
         )
         for name, specs in moves.items():
             if {spec.name for spec in specs} != names:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
+        self.accumulators()
+
+    def accumulators(self) -> None:
+        """Outside of a stateless program they are nobody's business; there they go in and out of each call."""
+        m, trained = self.manifest, {GRADIENT + name for name, t in self.state.items() if not t.slot}
+        passed = {m.step, m.step_on_features, "apply"} if m.accumulates and m.state == "stateless" else set()
+        for name, signature in m.signatures.items():
+            sides = {"inputs": signature.taking("gradient"), "outputs": signature.giving("gradient")}
+            for side, specs in sides.items():
+                wanted = trained if name in passed and (side, name) != ("outputs", "apply") else set()
+                if {spec.name for spec in specs} != wanted:
+                    _fail(f"signatures.{name}: the accumulators among its {side} are not those of what trains")
 
     def rows(self, signature: str, role: Role) -> set[Any]:
         return {(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].taking(role)}
@@ -286,8 +334,9 @@ class _Checker:
                     _fail(f"{where}.{spec.name}: role {spec.role!r} belongs to a float32 of that name")
                 if spec.role in NAMED_ROLES and spec.shape != (1,) and spec.role != "weight":
                     _fail(f"{where}.{spec.name}: expected shape [1], got {list(spec.shape)}")
-                if spec.role == "state":
-                    stored = self.state.get(spec.name)
+                if spec.role in ("state", "gradient"):
+                    prefix = GRADIENT if spec.role == "gradient" else ""
+                    stored = self.state.get(spec.name.removeprefix(prefix))
                     if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
                         _fail(f"{where}.{spec.name}: does not agree with state_tensors")
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from converter.autodiff import differentiate
 from converter.costs import costs
 from converter.errors import NumericError, UsageError, nearest
-from converter.ir import FLOAT32, Builder, Graph, TensorType
+from converter.ir import Graph
 from converter.losses import Loss, attach_loss
 from converter.models import Source, import_loss, import_model
-from converter.optim import OptimizerProgram, apply_updates
+from converter.optim import OptimizerProgram
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
@@ -26,6 +25,7 @@ from converter.passes import (
 from converter.program import Program
 from converter.schedule import plan, schedule
 from converter.sparse import Row, UpdateScheme, cut_frozen_prefix, select, update_scheme
+from converter.step import StepForm
 from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.export import with_variables
@@ -42,6 +42,7 @@ def build(
     optimizer: Any = "sgd",
     update: str | Mapping[str, Any] | UpdateScheme = "full",
     batch: int = 8,
+    micro_batch: int | None = None,
     target: str | Target = "litert-2",
     state: str = "variables",
     targets: Any = None,
@@ -60,6 +61,9 @@ def build(
             its update is multiplied by the step's input `learning_rate`.
         update: a scheme's name, glob rules {"pattern": fraction or "bias"}, or an UpdateScheme.
         batch: rows of one training step.
+        micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
+            added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
+            and one more copy of what trains. None: the whole batch at once.
         target: runtime, version and processor to choose forms for; see `converter.targets`.
         state: `variables` (the runtime keeps the weights) or `stateless` (they are inputs and outputs).
         targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch).
@@ -81,23 +85,26 @@ def build(
     from converter.optim.trace import describe, resolve
 
     batch = _whole_number("batch", batch)
+    rows_at_once = _micro_batch(batch, micro_batch)
     if state not in ("variables", "stateless"):
         raise UsageError(f"unknown state {state!r}: it is variables or stateless")
     _check_signatures(signatures)
     chosen, scheme, rule = find_target(target), update_scheme(update), resolve(optimizer)
-    source = import_model(model, batch)
-    graphs, rows, goal = compile_signatures(source, loss, rule, scheme, chosen, targets, signatures)
+    source = import_model(model, rows_at_once)
+    step = StepForm(accumulates=rows_at_once < batch, clears=state == "variables")
+    graphs, rows, goal = compile_signatures(source, loss, rule, scheme, chosen, step, targets, signatures)
     program = Program.assemble(
         signatures=graphs,
         state=state,
         source=source,
         rows=rows,
-        costs=costs(graphs["train"]),
+        costs=costs(graphs, batch // rows_at_once),
         scheme=scheme.name,
         loss=goal.name,
         optimizer=describe(optimizer),
         target=chosen.name,
         batch=batch,
+        micro_batch=rows_at_once,
         labels=None if labels is None else list(labels),
         preprocessing=None if preprocessing is None else dict(preprocessing),
     )
@@ -116,6 +123,15 @@ def _whole_number(name: str, value: Any) -> int:
     return number
 
 
+def _micro_batch(batch: int, rows: Any) -> int:
+    """The rows of one call. Raises UsageError when a batch is not made of whole ones."""
+    rows = batch if rows is None else _whole_number("micro_batch", rows)
+    if batch % rows:
+        divisors = ", ".join(str(n) for n in range(1, batch + 1) if not batch % n)
+        raise UsageError(f"micro_batch {rows} does not divide the batch of {batch}: it can be {divisors}")
+    return rows
+
+
 def _check_signatures(signatures: Sequence[str]) -> None:
     for name in signatures:
         if name not in SIGNATURES:
@@ -130,6 +146,7 @@ def compile_signatures(
     optimizer: Any,
     scheme: UpdateScheme,
     target: Target,
+    step: StepForm,
     targets: Any = None,
     signatures: Sequence[str] = ("train",),
 ) -> tuple[dict[str, Graph], list[Row], Loss]:
@@ -143,14 +160,14 @@ def compile_signatures(
     goal = import_loss(loss, selected, targets)
     scored = attach_loss(selected, goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in selected.outputs}
-    graphs = {"train": training_step(selected, goal, rule)}
+    graphs = step.graphs(selected, goal, rule)
     if "evaluate" in signatures:
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
         graphs["infer"] = selected
     if "features" in signatures:
         graphs["features"], rest = cut_frozen_prefix(selected)
-        graphs["train_features"] = training_step(rest, goal, rule)
+        graphs |= step.graphs_on_features(rest, goal, rule)
     return {name: finish(graph, target) for name, graph in graphs.items()}, rows, goal
 
 
@@ -181,25 +198,6 @@ def specialize(graph: Graph) -> Graph:
     """Uses that frozen weights are constants: folds them, and batch norms into convolutions."""
     folded = fold_constants(fold_batch_norm(fold_constants(graph)))
     return merge_common_subexpressions(simplify(folded))
-
-
-def training_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
-    """Forward, pruned backward and update in one graph. Its outputs: `loss`."""
-    with_loss = attach_loss(selected, loss)
-    with_loss.outputs = {"loss": with_loss.outputs["loss"]}
-    with_loss = eliminate_dead_code(with_loss)
-    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.parameters)
-    silent = [p.name for v, p in selected.parameters.items() if v not in gradients]
-    if silent:
-        raise NumericError(
-            "these parameters get no gradient, the loss does not depend on them: "
-            f"{', '.join(silent)}. Freeze them: add the update rule {silent[0]!r}: 0 behind the others, "
-            f'for example {{"*": 1, {silent[0]!r}: 0}}.'
-        )
-    b = Builder(backward)
-    learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
-    step = apply_updates(b.graph, gradients, rule, learning_rate)
-    return merge_common_subexpressions(simplify(eliminate_dead_code(step)))
 
 
 def finish(graph: Graph, target: Target) -> Graph:

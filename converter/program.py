@@ -15,7 +15,7 @@ from converter import seal
 from converter.files import write_atomically
 from converter.ir import Graph, Parameter, Value
 from converter.ir.printer import to_text
-from converter.manifest import FROZEN, INITIAL, MANIFEST, Manifest
+from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, Manifest
 from converter.models import Source
 from converter.sparse import Row
 from converter.tflite import export
@@ -56,14 +56,15 @@ class Program:
         """Exports the state, writes the manifest and emits the file.
 
         Args:
-            signatures: lowered, scheduled graphs of `train`, `evaluate` and `infer`.
+            signatures: lowered, scheduled graphs of `train` (or `accumulate` and `apply`), `evaluate` and `infer`.
             state: `variables` or `stateless`.
             source: the imported model.
             rows: the resolved update scheme.
             costs: of the training step.
-            **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, labels, preprocessing).
+            **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, micro_batch, labels,
+                preprocessing).
         """
-        graph_hash, step = _hash(signatures), signatures["train"]
+        graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
         exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, state)
         partial = {row.parameter for row in rows if 0 < row.fraction < 1}
@@ -75,6 +76,7 @@ class Program:
                 "target": facts["target"],
                 "state": state,
                 "batch": facts["batch"],
+                "micro_batch": facts["micro_batch"],
                 "loss": facts["loss"],
                 "optimizer": facts["optimizer"],
                 "update": {"scheme": facts["scheme"], "table": [asdict(row) for row in rows]},
@@ -84,8 +86,9 @@ class Program:
                     if name != export.INITIAL
                 },
                 "state_tensors": [
-                    {"tensor": tensors[p.name], "shape": list(v.shape), "dtype": v.dtype.name, "slot": p.is_slot}
-                    for v, p in step.parameters.items()
+                    {"tensor": tensors[p.name], "shape": list(v.shape), "dtype": v.dtype.name, "slot": p.kind == "slot"}
+                    for v, p in parameters.items()
+                    if p.kind != "accumulator"
                 ],
                 "parameters": [
                     {
@@ -95,8 +98,8 @@ class Program:
                         "pieces": [{"tensor": tensors[p.name], "view": p.view.to_json()}],
                         "frozen": _frozen_part(p) if p.name in partial else None,
                     }
-                    for p in step.parameters.values()
-                    if not p.is_slot
+                    for p in parameters.values()
+                    if p.kind == "weight"
                 ],
                 "costs": dict(costs),
                 "labels": facts["labels"],
@@ -104,8 +107,9 @@ class Program:
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK}
-        for value, parameter in step.parameters.items():
-            metadata[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
+        for value, parameter in parameters.items():
+            if parameter.kind != "accumulator":
+                metadata[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
             if parameter.name in partial:
                 rest = parameter.view.rest(parameter.model_value)
                 metadata[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
@@ -126,16 +130,24 @@ class Program:
 
 
 def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
-    """All subgraphs of the file by name; `train` comes first."""
-    step = signatures["train"]
+    """All subgraphs of the file by name; the step comes first."""
     if state == "stateless":
         return {name: export.with_state_as_arguments(graph) for name, graph in signatures.items()}
-    return {name: export.with_variables(graph) for name, graph in signatures.items()} | {
-        "save": export.save(step),
-        "restore": export.restore(step),
-        "initialize": export.initialize(step),
-        export.INITIAL: export.initial_state(step),
+    exported = {name: export.with_variables(graph) for name, graph in signatures.items()}
+    if "apply" in exported:
+        exported["apply"] = export.with_done(exported["apply"], exported["apply"].inputs[0])
+    updating = _updating(signatures)
+    return exported | {
+        "save": export.save(updating),
+        "restore": export.restore(updating),
+        "initialize": export.initialize(updating),
+        export.INITIAL: export.initial_state(updating),
     }
+
+
+def _updating(signatures: Mapping[str, Graph]) -> Graph:
+    """The graph that updates, and so holds every parameter, slot and accumulator."""
+    return signatures.get("apply") or signatures["train"]
 
 
 def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:
@@ -143,26 +155,38 @@ def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:
     taken = {"tick", "done"}
     for graph in signatures.values():
         taken |= {v.name for v in graph.inputs} | graph.outputs.keys()
-    names = [p.name for p in signatures["train"].parameters.values()]
+    parameters = _updating(signatures).parameters.values()
+    taken |= {p.name for p in parameters if p.kind == "accumulator"}
+    names = (p.name for p in parameters if p.kind != "accumulator")
     return {name: f"parameter/{name}" if name in taken else name for name in names}
 
 
 def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
-    renamed = graph.copy()
-    renamed.parameters = {v: replace(p, name=tensors[p.name]) for v, p in graph.parameters.items()}
-    return renamed
+    """The graph with parameters named after the tensors of the file; an accumulator after the one it works for."""
+
+    def renamed(parameter: Parameter) -> Parameter:
+        if parameter.kind == "accumulator":
+            return replace(parameter, name=GRADIENT + tensors[parameter.name.removeprefix(GRADIENT)])
+        return replace(parameter, name=tensors[parameter.name])
+
+    after = graph.copy()
+    after.parameters = {v: renamed(p) for v, p in graph.parameters.items()}
+    return after
 
 
 def _signature(graph: Graph, state: set[str]) -> dict[str, Any]:
+    accumulators = {GRADIENT + name for name in state} - state
+
+    def role(name: str, others: Mapping[str, str], default: str) -> str:
+        return "state" if name in state else "gradient" if name in accumulators else others.get(name, default)
+
     def spec(name: str, value: Value, role: str) -> dict[str, Any]:
         return {"name": name, "shape": list(value.shape), "dtype": value.dtype.name, "role": role}
 
-    def role_of_output(name: str) -> str:
-        return "state" if name in state else name if name in ("loss", "correct", "done") else "output"
-
+    results = {name: name for name in ("loss", "correct", "done")}
     return {
-        "inputs": [spec(v.name, v, "state" if v.name in state else ROLES.get(v.name, "input")) for v in graph.inputs],
-        "outputs": [spec(name, v, role_of_output(name)) for name, v in graph.outputs.items()],
+        "inputs": [spec(v.name, v, role(v.name, ROLES, "input")) for v in graph.inputs],
+        "outputs": [spec(name, v, role(name, results, "output")) for name, v in graph.outputs.items()],
     }
 
 
@@ -186,6 +210,6 @@ def _hash(signatures: Mapping[str, Graph]) -> str:
         digest.update(f"{name}\n{to_text(graph)}\n".encode())
         for array in graph.constants.values():
             digest.update(np.ascontiguousarray(array).tobytes())
-        for parameter in graph.parameters.values():
+        for parameter in (p for p in graph.parameters.values() if p.kind != "accumulator"):
             digest.update(np.ascontiguousarray(parameter.model_value).tobytes())
     return digest.hexdigest()

@@ -52,6 +52,9 @@ Updates = Annotated[
     list[str] | None, typer.Option("--update", help="A scheme to compare, or a file of glob rules; repeat it for more.")
 ]
 Batch = Annotated[int | None, typer.Option(help="Rows of one training step.")]
+MicroBatch = Annotated[
+    int | None, typer.Option(help="Rows computed at once; the gradients of a step's micro-batches are added up.")
+]
 Target = Annotated[str | None, typer.Option(help="Runtime and processor to tune for: litert-2, litert-2/x86-64, ...")]
 State = Annotated[
     str | None, typer.Option(help="variables: the runtime keeps the weights. stateless: they go in and out.")
@@ -76,6 +79,7 @@ def build(
     optimizer: Optimizer = None,
     update: Update = None,
     batch: Batch = None,
+    micro_batch: MicroBatch = None,
     target: Target = None,
     state: State = None,
     y: TypeOfY = None,
@@ -91,7 +95,7 @@ def build(
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch, "target": target}
         offered = signatures.split(",") if signatures is not None else None
-        job = _job(recipe, model=model, state=state, y=y, signatures=offered, out=out, **flags)
+        job = _job(recipe, model=model, state=state, y=y, signatures=offered, out=out, micro_batch=micro_batch, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):
         subject = job.model()
@@ -128,6 +132,7 @@ def schemes(
     optimizer: Optimizer = None,
     update: Updates = None,
     batch: Batch = None,
+    micro_batch: MicroBatch = None,
     target: Target = None,
     state: State = None,
     y: TypeOfY = None,
@@ -139,7 +144,7 @@ def schemes(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
-        job = _job(recipe, model=model, state=state, y=y, **flags)
+        job = _job(recipe, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
         asked = [resolve_update(name) for name in update] if update else [job.update] if job.update else []
         usual = [] if update else [name for name in DEFAULT_SCHEMES if name not in asked]
     with narrator.stage("make the model"):

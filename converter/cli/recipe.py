@@ -23,6 +23,7 @@ class Recipe:
         optimizer: a name, `package.module:factory`, or a table {name, ...options}.
         update: a scheme's name, a file of glob rules, or a table of them.
         batch: rows of one step.
+        micro_batch: rows that are computed at once; see `converter.build`.
         target: runtime, version and processor.
         state: `variables` or `stateless`.
         y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`.
@@ -35,6 +36,7 @@ class Recipe:
     optimizer: Any = None
     update: Any = None
     batch: int | None = None
+    micro_batch: int | None = None
     target: str | None = None
     state: str | None = None
     y: str | None = None

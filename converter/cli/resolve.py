@@ -60,6 +60,7 @@ class Job:
             "state": self.recipe.state,
             "targets": self.targets,
             "signatures": self.recipe.signatures,
+            "micro_batch": self.recipe.micro_batch,
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
 

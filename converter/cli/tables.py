@@ -46,9 +46,12 @@ class Results:
 
     def heading(self, manifest: Manifest) -> None:
         """What the program is."""
+        batch = f"batch {manifest.batch}"
+        if manifest.accumulates:
+            batch += f" in micro-batches of {manifest.micro_batch}"
         self.line(
             f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}, loss {manifest.loss}, "
-            f"batch {manifest.batch}, target {manifest.target}, state {manifest.state}",
+            f"{batch}, target {manifest.target}, state {manifest.state}",
             style="bold",
         )
 

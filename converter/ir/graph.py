@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,21 +56,22 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """A tensor that outlives a step: a weight of the model, or a slot of the optimizer.
+    """A tensor that outlives a run: a weight of the model, a slot of the optimizer, or an accumulator of gradients.
 
     Attributes:
-        name: the model's own name (Keras `variable.path`, JAX pytree path), or `optimizer/...` for a slot.
+        name: the model's own name (Keras `variable.path`, JAX pytree path), `optimizer/...` for a slot,
+            `gradient/...` for an accumulator.
         model_value: initial value in the model's own layout and full shape.
         view: how the stored tensor is cut out of the model's tensor (transposed, reshaped, sliced).
         trainable: False where the model itself says that this weight is not trained.
-        is_slot: True for optimizer state.
+        kind: what it is. An accumulator is zero between two steps, so it is no part of a saved state.
     """
 
     name: str
     model_value: np.ndarray
     view: View = field(default_factory=View)
     trainable: bool = True
-    is_slot: bool = False
+    kind: Literal["weight", "slot", "accumulator"] = "weight"
 
     @property
     def value(self) -> np.ndarray:

@@ -30,12 +30,12 @@ def apply_updates(
     slots: dict[str, Value] = {}
     for name, array in program.slots.items():
         slots[name] = Value(TensorType(array.shape), name)
-        result.parameters[slots[name]] = Parameter(name, array, is_slot=True)
+        result.parameters[slots[name]] = Parameter(name, array, kind="slot")
     bound = {"learning_rate": learning_rate, **slots}
     for name, value in values.items():
         bound |= {PARAMETER + name: value, GRADIENT + name: gradients[value]}
     b = Builder(result)
-    step = _placed(step, {name: _layer(graph, value) for name, value in values.items()})
+    step = _placed(step, {name: layer_of(graph, value) for name, value in values.items()})
     outputs = b.inline(step, [bound[v.name] for v in step.inputs])
     result.updates |= {values[name]: outputs[PARAMETER + name] for name in program.parameters}
     result.updates |= {slot: outputs[name] for name, slot in slots.items()}
@@ -56,7 +56,7 @@ def _step(program: OptimizerProgram) -> Graph:
     return b.graph
 
 
-def _layer(graph: Graph, parameter: Value) -> str:
+def layer_of(graph: Graph, parameter: Value) -> str:
     """The layer that reads the parameter, or the path it has in the model."""
     readers = (n.origin.layer for n in graph.nodes if parameter in n.inputs and n.origin.layer)
     return next(readers, graph.parameters[parameter].name.rpartition("/")[0])

@@ -32,6 +32,16 @@ class Examples:
         """Some of the rows."""
         return Examples({name: array[rows] for name, array in self.arrays.items()})
 
+    def parts(self, size: int) -> list[Examples]:
+        """The rows in pieces of `size`, the last one shorter, without pieces that weigh nothing."""
+        pieces = [self.take(slice(start, start + size)) for start in range(0, self.rows, size)]
+        return [piece for piece in pieces if piece.weight]
+
+    def as_shares(self) -> Examples:
+        """The same rows with their shares of the weight of all of them."""
+        weight = self.arrays["weight"].astype(np.float64)
+        return Examples(self.arrays | {"weight": (weight / weight.sum()).astype(np.float32)})
+
     def fill(self, entry: Entry) -> None:
         """Writes the rows, at most a batch, into the inputs of a signature.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -18,16 +18,16 @@ class Memory(Protocol):
         """A copy of every state tensor, in the order of the manifest."""
 
     def write(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Replaces all of it."""
+        """Replaces all of it and clears the accumulators."""
 
     def reset(self) -> None:
-        """Back to what was built."""
+        """Back to what was built, the accumulators cleared."""
 
     def lend(self, entry: Entry) -> None:
         """Makes the state visible to a signature that is about to read it."""
 
     def keep(self, entry: Entry) -> None:
-        """Takes over the state that a training step has made."""
+        """Takes over what a call has made: a new state, or accumulated gradients."""
 
 
 class Variables:
@@ -59,38 +59,52 @@ class Variables:
 
 
 class Arguments:
-    """`stateless`: the state lives in the inputs of `train`, whose outputs are the next one.
+    """`stateless`: the state, and the accumulators, live in the inputs of the signature that updates.
 
-    Other signatures are given a copy, once after each change.
+    Its outputs are the next state. Other signatures are given a copy of the state once after each change, and of the
+    accumulators at each call.
     """
 
     def __init__(self, program: ProgramFile, engine: Engine) -> None:
-        self._train = engine.entry("train")
+        self._home = engine.entry(program.manifest.updating)
         self._initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
         self._up_to_date: set[str] = set()
         self.reset()
 
     def read(self) -> dict[str, np.ndarray]:
-        return {name: self._train.input(name).copy() for name in self._initial}
+        return {name: self._home.input(name).copy() for name in self._initial}
 
     def write(self, tensors: Mapping[str, np.ndarray]) -> None:
         for name in self._initial:
-            self._train.input(name)[...] = tensors[name]
-        self._up_to_date.clear()
+            self._home.input(name)[...] = tensors[name]
+        self._state_changed()
 
     def reset(self) -> None:
         self.write(self._initial)
 
     def lend(self, entry: Entry) -> None:
-        if entry.name not in self._up_to_date and entry is not self._train:
-            for spec in entry.signature.taking("state"):
-                entry.input(spec.name)[...] = self._train.input(spec.name)
+        if entry is self._home:
+            return
+        if entry.name not in self._up_to_date:
+            self._copy(entry, "state")
             self._up_to_date.add(entry.name)
+        self._copy(entry, "gradient")
 
     def keep(self, entry: Entry) -> None:
-        for spec in entry.signature.giving("state"):
-            self._train.input(spec.name)[...] = entry.output(spec.name)
+        for spec in (*entry.signature.giving("state"), *entry.signature.giving("gradient")):
+            self._home.input(spec.name)[...] = entry.output(spec.name)
+        if entry.signature.giving("state"):
+            self._state_changed()
+
+    def _copy(self, entry: Entry, role: Literal["state", "gradient"]) -> None:
+        for spec in entry.signature.taking(role):
+            entry.input(spec.name)[...] = self._home.input(spec.name)
+
+    def _state_changed(self) -> None:
+        """The copies are old, and what was accumulated for the state before is of no use."""
         self._up_to_date.clear()
+        for spec in self._home.signature.taking("gradient"):
+            self._home.input(spec.name)[...] = 0
 
 
 def memory_of(program: ProgramFile, engine: Engine) -> Memory:

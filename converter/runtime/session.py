@@ -69,6 +69,7 @@ class TrainingSession:
         engine = Engine(program, threads, xnnpack)
         self._running: _Running | None = _Running(engine, memory_of(program, engine))
         self._lost = False
+        self._half_done = False
 
     def train(self, x: Any, y: Any, learning_rate: float = 0.1, weight: Any = None) -> float:
         """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
@@ -87,7 +88,7 @@ class TrainingSession:
             NumericError: the loss is not finite.
         """
         with self._lock:
-            examples = self._examples("train", x, y, weight)
+            examples = self._examples(self.manifest.step, x, y, weight)
             if examples.rows > self.manifest.batch:
                 raise UsageError(
                     f"train takes at most {self.manifest.batch} rows, the batch of the program, and got "
@@ -95,7 +96,7 @@ class TrainingSession:
                 )
             if not examples.weight:
                 raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
-            return self._step(examples, learning_rate)
+            return self._step(examples, learning_rate, self.manifest.step)
 
     def evaluate(self, x: Any, y: Any, weight: Any = None) -> dict[str, float]:
         """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
@@ -111,15 +112,13 @@ class TrainingSession:
             examples = self._examples("evaluate", x, y, weight)
             entry = self._ready("evaluate")
             total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in entry.signature.giving("correct")}
-            for start in range(0, examples.rows, self.manifest.batch):
-                batch = examples.take(slice(start, start + self.manifest.batch))
-                if share := batch.weight:
-                    batch.fill(entry)
-                    entry.invoke()
-                    total += share
-                    # The program's loss is a mean by weight, its count of right answers a sum.
-                    for name in sums:
-                        sums[name] += float(entry.output(name)[0]) * (share if name == "loss" else 1)
+            for part in examples.parts(self.manifest.micro_batch):
+                part.fill(entry)
+                entry.invoke()
+                total += part.weight
+                # The program's loss is a mean by weight, its count of right answers a sum.
+                for name in sums:
+                    sums[name] += float(entry.output(name)[0]) * (part.weight if name == "loss" else 1)
         if not total:
             raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate")
         if not isfinite(sums["loss"]):
@@ -199,7 +198,8 @@ class TrainingSession:
         """
         if not isinstance(epochs, int) or epochs < 1:
             raise UsageError(f"epochs must be a whole number from 1 on, got {epochs!r}")
-        examples = self._examples("train", x, y, weight)
+        signature = self.manifest.step
+        examples = self._examples(signature, x, y, weight)
         rows = np.flatnonzero(examples.arrays["weight"])
         if not len(rows):
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
@@ -207,9 +207,8 @@ class TrainingSession:
             if not isinstance(validation, list | tuple) or len(validation) != 2:
                 raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
             self._examples("evaluate", *validation)
-        signature = "train"
         if "features" in self.manifest.signatures:
-            signature = "train_features"
+            signature = self.manifest.step_on_features
             examples = self._examples(signature, self.features(x), y, weight)
         size, order = self.manifest.batch, np.random.default_rng(seed)
         steps = -(-len(rows) // size)
@@ -334,23 +333,50 @@ class TrainingSession:
             return None
         return self.manifest.signatures["infer"].giving("output")[0].shape[-1]
 
-    def _step(self, examples: Examples, learning_rate: float, signature: str = "train") -> float:
+    def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         """One step on checked rows."""
         with self._lock:
-            entry = self._ready(signature)
             rate = _finite("learning_rate", learning_rate)
-            examples.fill(entry)
-            entry.input("learning_rate")[...] = rate
-            entry.invoke()
-            loss = float(entry.output("loss")[0])
-            if not isfinite(loss):
+            if self.manifest.accumulates:
+                loss = self._accumulate(examples, signature)
+                updated = self._call("apply", rate=rate) if isfinite(loss) else None
+            else:
+                updated = self._call(signature, examples, rate)
+                loss = float(updated.output("loss")[0])
+            if updated is None or not isfinite(loss):
                 self._lost = True
                 raise NumericError(
                     f"the loss is {loss}: the training has diverged, often because the learning rate ({rate:g}) is too "
                     "high. The weights in memory are not to be trusted: restore() a saved state or reset()."
                 )
-            self._open().memory.keep(entry)
+            self._open().memory.keep(updated)
+            self._half_done = False
             return loss
+
+    def _accumulate(self, examples: Examples, signature: str) -> float:
+        """Adds up the gradients of the micro-batches; returns the loss of all rows, or the first that is not finite."""
+        memory = self._open().memory
+        if self._half_done:  # a step that ended before its update left gradients behind
+            memory.write(memory.read())
+        self._half_done = True
+        loss = 0.0
+        for part in examples.as_shares().parts(self.manifest.micro_batch):
+            entry = self._call(signature, part)
+            memory.keep(entry)
+            loss += float(entry.output("loss")[0])
+            if not isfinite(loss):
+                break
+        return loss
+
+    def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> Entry:
+        """Runs a signature on rows, a learning rate, or both."""
+        entry = self._ready(signature)
+        if examples is not None:
+            examples.fill(entry)
+        if rate is not None:
+            entry.input("learning_rate")[...] = rate
+        entry.invoke()
+        return entry
 
 
 def _finite(name: str, number: Any) -> float:

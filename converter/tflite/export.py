@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from converter.ir import Graph, Node, Origin, TensorType, Value
+from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value
 from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
 from converter.tflite import builtins as tfl
 
@@ -101,7 +102,7 @@ def with_state_as_arguments(graph: Graph) -> Graph:
 
 def initial_state(graph: Graph) -> Graph:
     """A graph without inputs and outputs that assigns every parameter its built value."""
-    return _assigning(graph, Graph())
+    return _assigning(graph.parameters, Graph())
 
 
 def initialize(graph: Graph) -> Graph:
@@ -109,27 +110,36 @@ def initialize(graph: Graph) -> Graph:
     after = Graph()
     tick = Value(TensorType((1,), FLOAT32), "tick")
     after.inputs.append(tick)
-    return _done(_assigning(graph, after), tick)
+    return with_done(_assigning(graph.parameters, after), tick)
 
 
 def save(graph: Graph) -> Graph:
     """The signature `save(tick) -> every state tensor`. Java refuses to call a signature without inputs."""
-    reading = Graph([Value(TensorType((1,), FLOAT32), "tick")], {}, dict(graph.parameters))
-    reading.outputs = {p.name: v for v, p in graph.parameters.items()}
+    kept, _ = _kept_and_accumulators(graph)
+    reading = Graph([Value(TensorType((1,), FLOAT32), "tick")], {}, kept)
+    reading.outputs = {p.name: v for v, p in kept.items()}
     return _Export(reading).finish()
 
 
 def restore(graph: Graph) -> Graph:
-    """The signature `restore(every state tensor) -> done`."""
-    given = {v: Value(v.type, p.name) for v, p in graph.parameters.items()}
-    writing = Graph(list(given.values()), {}, dict(graph.parameters), [], {}, dict(given))
-    after = _Export(writing).finish()
+    """The signature `restore(every state tensor) -> done`; it clears the accumulators."""
+    kept, accumulators = _kept_and_accumulators(graph)
+    given = {v: Value(v.type, p.name) for v, p in kept.items()}
+    writing = Graph(list(given.values()), {}, kept, [], {}, dict(given))
+    after = _assigning(accumulators, _Export(writing).finish())
     smallest = min(given.values(), key=lambda v: v.type.size)
-    return _done(after, smallest)
+    return with_done(after, smallest)
 
 
-def _assigning(graph: Graph, after: Graph) -> Graph:
-    for value, parameter in graph.parameters.items():
+def _kept_and_accumulators(graph: Graph) -> tuple[dict[Value, Parameter], dict[Value, Parameter]]:
+    """The parameters that outlive a step, and those that are zero between two."""
+    kept = {v: p for v, p in graph.parameters.items() if p.kind != "accumulator"}
+    return kept, {v: p for v, p in graph.parameters.items() if v not in kept}
+
+
+def _assigning(parameters: Mapping[Value, Parameter], after: Graph) -> Graph:
+    """Adds assignments of the built values of parameters."""
+    for value, parameter in parameters.items():
         handle = Value(TensorType((1,), RESOURCE), f"{value.name}/handle")
         initial = Value(value.type, f"{value.name}/initial")
         array = parameter.value.reshape(value.shape)
@@ -149,7 +159,7 @@ def is_uniform(array: np.ndarray) -> bool:
     return array.size > 64 and bool((array == array.flat[0]).all())
 
 
-def _done(after: Graph, value: Value) -> Graph:
+def with_done(after: Graph, value: Value) -> Graph:
     """Adds an output `done` [1], zero, made from some value: a signature must return something."""
     first = Value(TensorType((1,), FLOAT32), "first")
     done = Value(TensorType((1,), FLOAT32), "done")

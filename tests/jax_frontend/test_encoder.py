@@ -14,8 +14,9 @@ from converter.ir import Builder, evaluate, ops
 from converter.losses import named_loss
 from converter.models import Source
 from converter.passes import absorb_layout
-from converter.pipeline import canonicalize, training_step, with_optimizer
+from converter.pipeline import canonicalize, with_optimizer
 from converter.sparse import update_scheme
+from converter.step import whole_step
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 2, 6, 8, 2, 2, 11
 RNG = np.random.default_rng(0)
@@ -96,7 +97,7 @@ def test_the_training_step_with_adamw() -> None:
     forward = canonicalize(source.graph)
     rows = update_scheme("full").resolve(absorb_layout(forward))
     selected, rule = with_optimizer(forward, rows, optax.adamw(1.0))
-    step = training_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
+    step = whole_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
     names = Counter(node.op.name for node in step.nodes)
     assert not {"LeakyRelu", "Relu", "Elu", "HardSwish", "Silu"} & set(names)
     assert len(step.updates) == 3 * len(rows) + 1  # with two moments each, and a counter

@@ -19,9 +19,10 @@ from converter.passes import (
     merge_common_subexpressions,
     simplify,
 )
-from converter.pipeline import canonicalize, specialize, training_step, with_optimizer
+from converter.pipeline import canonicalize, specialize, with_optimizer
 from converter.schedule import check_no_overlap, plan, schedule
 from converter.sparse import select, update_scheme
+from converter.step import whole_step
 from converter.targets import names, target
 from converter.tflite import export
 from converter.tflite.fuse import fuse
@@ -45,7 +46,7 @@ def training_graph(seed: int) -> Graph:
     rows = update_scheme(random_rules(forward, seed)).resolve(absorb_layout(forward))
     optimizer = [optax.sgd(1.0), optax.adam(1.0)][seed % 2]
     selected, rule = with_optimizer(forward, rows, resolve(optimizer))
-    return training_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
+    return whole_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
 
 
 def assert_same(before: Graph, after: Graph, feed: dict[str, np.ndarray], what: str) -> None:
@@ -72,7 +73,7 @@ def in_model_layout(graph: Graph, stored: dict[str, np.ndarray]) -> Iterator[tup
 @pytest.mark.parametrize("change", PASSES, ids=lambda change: change.__name__)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
-def test_pass_keeps_the_meaning_of_a_training_step(change, seed: int) -> None:
+def test_pass_keeps_the_meaning_of_a_whole_step(change, seed: int) -> None:
     step = training_graph(seed)
     assert_same(step, verify(change(step), change.__name__), random_batch(step_input(step), seed), change.__name__)
 
@@ -101,8 +102,8 @@ def test_selection_and_specialization_keep_the_forward_pass(seed: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, chosen=st.sampled_from(names()))
-def test_lowering_and_scheduling_keep_the_training_step(seed: int, chosen: str) -> None:
-    step = verify(training_graph(seed), "training_step")
+def test_lowering_and_scheduling_keep_the_whole_step(seed: int, chosen: str) -> None:
+    step = verify(training_graph(seed), "whole_step")
     feed = random_batch(step_input(step), seed)
     lowered = verify(fuse(merge_common_subexpressions(fold_constants(lower(step, target(chosen))))), "fuse")
     scheduled = verify(schedule(lowered, lambda ordered: plan(ordered).size), "schedule")
@@ -122,7 +123,7 @@ def test_gradients_equal_those_of_finite_differences(seed: int) -> None:
     rows = update_scheme(random_rules(forward, seed)).resolve(absorb_layout(forward))
     selected, rule = with_optimizer(forward, rows, resolve(optax.sgd(1.0)))
     goal = named_loss("sparse_categorical_crossentropy")
-    step, with_loss = training_step(selected, goal, rule), attach_loss(selected, goal)
+    step, with_loss = whole_step(selected, goal, rule), attach_loss(selected, goal)
     feed = random_batch(selected, seed) | {"learning_rate": np.array([1.0])}
     start = {p.name: p.value.astype(np.float64) for p in selected.parameters.values()}
     _, updated = evaluate(step, feed, np.float64)

@@ -81,7 +81,7 @@ def test_other_files(tmp_path: Path) -> None:
         (b'"shape":[8,12]', b'"shape":[8,21]', "not what its manifest says"),
         (b'"pocketune/1"', b'"pocketune/2"', "update Pocketune"),
         (b'"role":"target"', b'"role":"gargle"', "role: expected one of"),
-        (b'"batch":8', b'"batch":9', "the batch is 9"),
+        (b'"batch":8', b'"batch":9', "no part of a batch of 9"),
         (b"pocketune.initial/layers/0/w", b"pocketune.initial/layers/0/v", "is missing or of another size"),
         (b"pocketune.manifest", b"pocketune.Manifest", "no manifest"),
     ],

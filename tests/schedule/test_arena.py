@@ -8,9 +8,10 @@ from converter.losses import named_loss
 from converter.models import import_model
 from converter.optim.trace import resolve
 from converter.passes import absorb_layout
-from converter.pipeline import canonicalize, to_builtins, training_step, with_optimizer
+from converter.pipeline import canonicalize, to_builtins, with_optimizer
 from converter.schedule import check_no_overlap, plan, schedule
 from converter.sparse import update_scheme
+from converter.step import whole_step
 from converter.targets import target
 from converter.tflite.export import with_variables
 from tests.models.zoo import CASES
@@ -33,7 +34,7 @@ def in_program_order(name: str, update: str, optimizer: str) -> Graph:
     forward = canonicalize(import_model(case.model(), 8).graph)
     rows = update_scheme(case.update(update)).resolve(absorb_layout(forward))
     selected, rule = with_optimizer(forward, rows, resolve(optimizer))
-    step = training_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
+    step = whole_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
     return to_builtins(step, target("litert-2"))
 
 

@@ -92,6 +92,8 @@ data class Update(val scheme: String, val table: List<UpdateRow>)
  *
  * @property graphHash a saved state carries it and is refused by another program.
  * @property batch rows of one step.
+ * @property microBatch rows of one call, [batch] where a step is one call of `train`. Else a step is a call of
+ *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
  */
@@ -103,6 +105,7 @@ data class Manifest(
     val target: String,
     val state: StateKind,
     val batch: Int,
+    @SerialName("micro_batch") val microBatch: Int,
     val loss: String,
     val optimizer: String,
     val update: Update,

@@ -1,0 +1,117 @@
+"""The graphs of a training step: forward, pruned backward and update in one, or the same in two for micro-batches.
+
+A step on micro-batches runs `accumulate` on a few rows at a time, which adds their gradients to accumulators, and then
+`apply` once. Activations then cost the memory of a micro-batch, and stay in the processor's caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.autodiff import differentiate
+from converter.errors import NumericError
+from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
+from converter.losses import Loss, attach_loss
+from converter.manifest import GRADIENT
+from converter.optim import OptimizerProgram, apply_updates, layer_of
+from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify
+
+
+@dataclass(frozen=True)
+class StepForm:
+    """How a step is cut into signatures.
+
+    Attributes:
+        accumulates: `accumulate` and `apply` in place of `train`.
+        clears: `apply` clears the accumulators; without it that is left to the caller, who then holds them.
+    """
+
+    accumulates: bool = False
+    clears: bool = True
+
+    def graphs(self, selected: Graph, loss: Loss, rule: OptimizerProgram) -> dict[str, Graph]:
+        """The step on the model's inputs, by signature."""
+        if not self.accumulates:
+            return {"train": whole_step(selected, loss, rule)}
+        return {"accumulate": accumulation(selected, loss), "apply": application(selected, rule, self.clears)}
+
+    def graphs_on_features(self, rest: Graph, loss: Loss, rule: OptimizerProgram) -> dict[str, Graph]:
+        """What the step on the features of a frozen prefix needs besides, by signature."""
+        if not self.accumulates:
+            return {"train_features": whole_step(rest, loss, rule)}
+        return {"accumulate_features": accumulation(rest, loss)}
+
+
+def whole_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
+    """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`."""
+    backward, gradients = _gradients(attach_loss(selected, loss), selected)
+    b = Builder(backward)
+    learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
+    return _tidied(apply_updates(b.graph, gradients, rule, learning_rate))
+
+
+def accumulation(selected: Graph, loss: Loss) -> Graph:
+    """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
+
+    Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls.
+    """
+    backward, gradients = _gradients(attach_loss(selected, loss, mean=False), selected)
+    b = Builder(backward)
+    for parameter, accumulator in _with_accumulators(b.graph, gradients).items():
+        with b.at(Origin(layer_of(selected, parameter), "", "update")):
+            b.graph.updates[accumulator] = b(ops.Add(), accumulator, gradients[parameter])
+    return _tidied(b.graph)
+
+
+def application(selected: Graph, rule: OptimizerProgram, clears: bool) -> Graph:
+    """`apply`: updates every parameter and slot from the accumulators, and `clears` them for the next step.
+
+    Where the caller holds the accumulators, the caller clears them.
+    """
+    graph = Graph(parameters=dict(selected.parameters))
+    accumulators = _with_accumulators(graph, selected.parameters)
+    b = Builder(graph)
+    learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
+    b = Builder(apply_updates(b.graph, accumulators, rule, learning_rate))
+    if clears:
+        for parameter, accumulator in accumulators.items():
+            with b.at(Origin(layer_of(selected, parameter), "", "update")):
+                b.graph.updates[accumulator] = b(ops.Mul(), accumulator, 0.0)
+    return _tidied(b.graph)
+
+
+def _gradients(with_loss: Graph, selected: Graph) -> tuple[Graph, dict[Value, Value]]:
+    """Forward and backward pass with the only output `loss`, and the gradient of every parameter.
+
+    Raises:
+        NumericError: the loss does not depend on some of them.
+    """
+    with_loss.outputs = {"loss": with_loss.outputs["loss"]}
+    with_loss = eliminate_dead_code(with_loss)
+    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.parameters)
+    silent = [p.name for v, p in selected.parameters.items() if v not in gradients]
+    if silent:
+        raise NumericError(
+            "these parameters get no gradient, the loss does not depend on them: "
+            f"{', '.join(silent)}. Freeze them: add the update rule {silent[0]!r}: 0 behind the others, "
+            f'for example {{"*": 1, {silent[0]!r}: 0}}.'
+        )
+    return backward, gradients
+
+
+def _with_accumulators(graph: Graph, parameters: Iterable[Value]) -> dict[Value, Value]:
+    """Adds an accumulator for each of the parameters, as each is stored; returns it by parameter."""
+    accumulators = {}
+    for parameter in parameters:
+        name = GRADIENT + graph.parameters[parameter].name
+        accumulators[parameter] = Value(parameter.type, name)
+        zeros = np.broadcast_to(np.zeros((), np.float32), parameter.shape)
+        graph.parameters[accumulators[parameter]] = Parameter(name, zeros, kind="accumulator")
+    return accumulators
+
+
+def _tidied(graph: Graph) -> Graph:
+    return merge_common_subexpressions(simplify(eliminate_dead_code(graph)))

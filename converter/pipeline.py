@@ -17,7 +17,7 @@ from converter.optim import OptimizerProgram
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
-    fold_batch_norm,
+    fold_affine,
     fold_constants,
     merge_common_subexpressions,
     simplify,
@@ -195,8 +195,9 @@ def canonicalize(graph: Graph) -> Graph:
 
 
 def specialize(graph: Graph) -> Graph:
-    """Uses that frozen weights are constants: folds them, and batch norms into convolutions."""
-    folded = fold_constants(fold_batch_norm(fold_constants(graph)))
+    """Uses that frozen weights are constants: folds them, and scales and shifts into convolutions."""
+    # Merging before folding: a shared weight behind the same scale is stored once.
+    folded = fold_constants(merge_common_subexpressions(fold_affine(fold_constants(graph))))
     return merge_common_subexpressions(simplify(folded))
 
 

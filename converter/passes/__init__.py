@@ -2,7 +2,7 @@
 
 from converter.passes.absorb_layout import absorb_layout
 from converter.passes.common_subexpressions import merge_common_subexpressions
-from converter.passes.fold_batch_norm import fold_batch_norm
+from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
 from converter.passes.rewrite import eliminate_dead_code
 from converter.passes.simplify import simplify
@@ -10,7 +10,7 @@ from converter.passes.simplify import simplify
 __all__ = [
     "absorb_layout",
     "eliminate_dead_code",
-    "fold_batch_norm",
+    "fold_affine",
     "fold_constants",
     "merge_common_subexpressions",
     "simplify",

@@ -21,6 +21,7 @@ class Rewriter(Builder):
     def __init__(self, before: Graph) -> None:
         super().__init__(Graph(list(before.inputs), dict(before.constants), dict(before.parameters)))
         self._made_by: dict[Value, Node] = {}
+        self._replaced: dict[Value, Value] = {}
         self._uses = Counter(value for node in before.nodes for value in node.inputs)
         self._uses.update(before.results())
 
@@ -34,6 +35,14 @@ class Rewriter(Builder):
         """The node that makes `value` if its op is of this class."""
         node = self._made_by.get(value)
         return node if node is not None and isinstance(node.op, kind) else None
+
+    def current(self, value: Value) -> Value:
+        """What stands for a value of the graph before."""
+        return self._replaced.get(value, value)
+
+    def replace(self, node: Node, results: tuple[Value, ...]) -> None:
+        """From here on, `results` stand for the outputs of `node`."""
+        self._replaced |= zip(node.outputs, results, strict=True)
 
     def used_once(self, value: Value) -> bool:
         """Whether the graph before reads `value` at most once (values a rule made are new and count as unread)."""
@@ -58,9 +67,8 @@ Rule = Callable[[Rewriter, Node], Value | tuple[Value, ...] | None]
 def rewrite(graph: Graph, rule: Rule) -> Graph:
     """Applies a rule to every node in order; the rule sees operands that are already rewritten."""
     b = Rewriter(graph)
-    replaced: dict[Value, Value] = {}
     for node in graph.nodes:
-        inputs = tuple(replaced.get(v, v) for v in node.inputs)
+        inputs = tuple(map(b.current, node.inputs))
         if inputs != node.inputs:
             node = replace(node, inputs=inputs)
         with b.at(node.origin):
@@ -68,10 +76,9 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
         if result is None:
             b.append(node)
         else:
-            results = result if isinstance(result, tuple) else (result,)
-            replaced |= zip(node.outputs, results, strict=True)
-    b.graph.outputs = {name: replaced.get(v, v) for name, v in graph.outputs.items()}
-    b.graph.updates = {p: replaced.get(v, v) for p, v in graph.updates.items()}
+            b.replace(node, result if isinstance(result, tuple) else (result,))
+    b.graph.outputs = {name: b.current(v) for name, v in graph.outputs.items()}
+    b.graph.updates = {p: b.current(v) for p, v in graph.updates.items()}
     return eliminate_dead_code(b.graph)
 
 

@@ -14,7 +14,7 @@ from converter.optim.trace import resolve
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
-    fold_batch_norm,
+    fold_affine,
     fold_constants,
     merge_common_subexpressions,
     simplify,
@@ -32,7 +32,7 @@ from tests.random_models import random_batch, random_network, random_rules
 PASSES = [
     absorb_layout,
     eliminate_dead_code,
-    fold_batch_norm,
+    fold_affine,
     fold_constants,
     merge_common_subexpressions,
     simplify,

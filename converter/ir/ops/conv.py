@@ -97,6 +97,10 @@ class Conv2D(Windowed):
         """In how many equal parts that axis can be cut."""
         return w.shape[3]
 
+    def output_axis(self, w: TensorType) -> int:
+        """The axis of the weight that runs over the output channels."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Conv2DInputGrad(Windowed):
@@ -127,6 +131,14 @@ class Conv2DInputGrad(Windowed):
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         dy, w = inputs
         return Cost(2 * dy.size * w.size // w.shape[0], sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def channel_axis(self, w: TensorType) -> int:
+        """Input channels, those of dy."""
+        return 0
+
+    def output_axis(self, w: TensorType) -> int:
+        """The axis of the weight that runs over the output channels."""
+        return 3
 
 
 @dataclass(frozen=True)
@@ -196,6 +208,10 @@ class DepthwiseConv2D(Windowed):
     def input_channels(self, x: TensorType, w: TensorType) -> int:
         """In how many equal parts that axis can be cut: the m filters of an input channel stay together."""
         return x.shape[3]
+
+    def output_axis(self, w: TensorType) -> int:
+        """The axis of the weight that runs over the output channels."""
+        return 3
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,10 @@ class MatMul(Op):
         """In how many equal parts that axis can be cut."""
         return w.shape[self.channel_axis(w)]
 
+    def output_axis(self, w: TensorType) -> int:
+        """The axis of the weight that runs over the output channels."""
+        return w.rank - (2 if self.adj_y else 1)
+
 
 def split_axis(b: Builder, x: Value, axis: int, k: int) -> tuple[Value, Value]:
     """The first k elements of `x` along an axis, and the others."""

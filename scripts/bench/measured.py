@@ -1,14 +1,16 @@
-"""How a training step is measured: the same code in the process of either side.
+"""How a training step is measured: the same code in the process of every side.
 
 It needs NumPy alone, because it runs in the environment of each side. The result:
     threads, cpus, warmup_losses, losses (of the timed steps),
     ms {median, p10, p90, all}, cpu_ms {the same, CPU time of the process: what a busy machine does not blur},
-    memory {before, loaded, after, peak, growth = after - before, peak_growth = peak - before} in bytes; `before` is
-    the process with its runtime imported and its data made, no program loaded
+    memory {before, loaded, step, growth = step - before: each {anon, file}; peak_growth} in bytes; `before` is the
+    process with its runtime imported and its data made, no program loaded; `step` the most that was resident in the
+    steps after the timed ones, while a thread looked on; `peak_growth` counts loading and warming up, too. Anonymous
+    memory is lost to everyone else; pages of a file the system can drop and read again.
     error (text or null)
 
-With --interactive: after load and warm-up it prints {"ready": true}; for each line "N" on stdin it runs N steps and
-prints {"ms": [...], "cpu_ms": [...]}; when stdin ends it prints the result over all those steps.
+With --interactive: after load and warm-up it prints {"ready": true, "losses": [...]}; for each line "N" on stdin it
+runs N steps and prints {"ms": [...], "cpu_ms": [...]}; when stdin ends it prints the result over all those steps.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +29,10 @@ from typing import Any
 
 import numpy as np
 
-LEARNING_RATE = 0.01
+#: Small enough for full training of every workload to stay where small differences stay small.
+LEARNING_RATE = 0.001
+#: Steps that only memory is looked at in.
+_WATCHED_STEPS = 2
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -34,7 +40,7 @@ Say = Callable[[dict[str, Any]], None]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that `measure` reads."""
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="threads, and CPUs the process is pinned to")
     parser.add_argument("--interactive", action="store_true", help="take the number of steps to run from stdin")
 
@@ -80,9 +86,9 @@ def measure(load: Callable[[], Callable[[], float]], args: argparse.Namespace, s
         say: prints a line of the interactive protocol.
     """
     _forget_peak()
-    before = _status("VmRSS")
+    before, peak_before = resident(), _status("VmRSS")
     step = load()
-    loaded = _status("VmRSS")
+    loaded = resident()
     warmup_losses = [step() for _ in range(args.warmup)]
     ms: list[float] = []
     cpu_ms: list[float] = []
@@ -97,14 +103,15 @@ def measure(load: Callable[[], Callable[[], float]], args: argparse.Namespace, s
             losses.append(loss)
 
     if args.interactive:
-        say({"ready": True})
+        say({"ready": True, "losses": warmup_losses})
         for line in sys.stdin:
             count = int(line)
             run(count)
             say({"ms": ms[-count:], "cpu_ms": cpu_ms[-count:]})
     else:
         run(args.steps)
-    after, peak = _status("VmRSS"), _status("VmHWM")
+    peak = _status("VmHWM")
+    highest = _watched(step)
     return {
         "threads": args.threads,
         "cpus": sorted(os.sched_getaffinity(0)),
@@ -115,12 +122,34 @@ def measure(load: Callable[[], Callable[[], float]], args: argparse.Namespace, s
         "memory": {
             "before": before,
             "loaded": loaded,
-            "after": after,
-            "peak": peak,
-            "growth": after - before,
-            "peak_growth": peak - before,
+            "step": highest,
+            "growth": {kind: highest[kind] - before[kind] for kind in before},
+            "peak_growth": peak - peak_before,
         },
     }
+
+
+def resident() -> dict[str, int]:
+    """Resident memory of this process in bytes: anonymous (with shared memory of no file), and pages of files."""
+    return {"anon": _status("RssAnon") + _status("RssShmem"), "file": _status("RssFile")}
+
+
+def _watched(step: Callable[[], float]) -> dict[str, int]:
+    """The highest `resident` during some steps: what a framework gives back between steps counts as well."""
+    seen = [resident()]
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.002):
+            seen.append(resident())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(_WATCHED_STEPS):
+        step()
+    done.set()
+    looking.join()
+    return {kind: max(moment[kind] for moment in seen) for kind in seen[0]}
 
 
 def spread(samples: list[float]) -> dict[str, Any]:

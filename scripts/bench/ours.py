@@ -1,4 +1,4 @@
-"""Time and memory of a step of our program, as JSON: the counterpart of official/measure.py, in a process of its own.
+"""Our side: builds a workload's program; as a program, measures its step, as JSON, in a process of its own.
 
     .venv/bin/python scripts/bench/ours.py FILE.tflite BATCH.npz        # one JSON object on stdout
 
@@ -11,9 +11,13 @@ import argparse
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import measured
 import numpy as np
+
+if TYPE_CHECKING:
+    from workloads import Workload
 
 
 def main() -> None:
@@ -40,7 +44,30 @@ def _load(file: Path, x: np.ndarray, y: np.ndarray, threads: int) -> Callable[[]
     from converter.runtime import TrainingSession
 
     session = TrainingSession(file, threads=threads)
-    return lambda: session.train(x, y, learning_rate=measured.LEARNING_RATE)
+    return lambda: float(session.train(x, y, learning_rate=measured.LEARNING_RATE))
+
+
+def built(
+    net: Workload, scheme: str, file: Path, target: str, micro_batch: int | None = None, frozen: str | None = None
+) -> dict[str, Any]:
+    """Writes the program of a workload that offers nothing but its step, and tells what was built."""
+    import time
+
+    import optax
+
+    import converter
+
+    options: dict[str, Any] = {"target": target, "signatures": ("train",), "check": False}
+    if micro_batch is not None:
+        options["micro_batch"] = micro_batch
+    if frozen is not None:
+        options |= {"frozen": frozen, "calibration": net.x}
+    start = time.perf_counter()
+    program = converter.build(
+        net.model, net.loss, optimizer=optax.sgd(1.0), update=net.updates[scheme], batch=net.batch, **options
+    )
+    program.write(file)
+    return {"build_s": round(time.perf_counter() - start, 2), "costs": program.costs}
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Workload:
     Attributes:
         name: W1 to W4.
         kind: which net another framework has to write: mobilenetv2, resnet50, encoder, decoder.
-        sizes: the numbers that the net's code needs beside the shapes of its weights.
+        sizes: what the net's code needs to know beside the shapes of its weights.
         batch: rows of a step.
         model: the net for `converter.build`.
         loss: for `converter.build`; the mean over rows (and positions).
@@ -60,7 +60,7 @@ class Workload:
 
     name: str
     kind: str
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, Any]
     batch: int
     model: jax_frontend.Model
     updates: Mapping[str, Mapping[str, float]]
@@ -120,12 +120,10 @@ def mobilenetv2(
         "head": draw.dense(last, classes),
     }
     sparse = {f"blocks/{i}/expand/{part}": 1.0 for i in range(len(blocks) - 7, len(blocks)) for part in ("w", "beta")}
-    return _images(
-        name, "mobilenetv2", partial(_mobilenetv2, tuple(strides)), params, sparse, batch, size, classes, seed
-    )
+    return _images(name, "mobilenetv2", _mobilenetv2, strides, params, sparse, batch, size, classes, seed)
 
 
-def _mobilenetv2(strides: tuple[int, ...], params: Any, x: jax.Array) -> jax.Array:
+def _mobilenetv2(strides: list[int], params: Any, x: jax.Array) -> jax.Array:
     x = jax.nn.relu6(_unit(params["stem"], x, 2))
     for block, stride in zip(params["blocks"], strides, strict=True):
         y = jax.nn.relu6(_unit(block["expand"], x)) if "expand" in block else x
@@ -155,10 +153,10 @@ def resnet50(name: str, batch: int, size: int = 224, classes: int = 1000, width:
             inside = outside
     params = {"stem": draw.unit(7, 3, width), "blocks": blocks, "head": draw.dense(inside, classes)}
     sparse = {f"blocks/{i}/reduce/{part}": 1.0 for i in range(len(blocks) - 8, len(blocks)) for part in ("w", "beta")}
-    return _images(name, "resnet50", partial(_resnet50, tuple(strides)), params, sparse, batch, size, classes, seed)
+    return _images(name, "resnet50", _resnet50, strides, params, sparse, batch, size, classes, seed)
 
 
-def _resnet50(strides: tuple[int, ...], params: Any, x: jax.Array) -> jax.Array:
+def _resnet50(strides: list[int], params: Any, x: jax.Array) -> jax.Array:
     x = jax.nn.relu(_unit(params["stem"], x, 2))
     x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
     for block, stride in zip(params["blocks"], strides, strict=True):
@@ -186,6 +184,7 @@ def _images(
     name: str,
     kind: str,
     apply: Callable[..., Any],
+    strides: list[int],
     params: Any,
     sparse: dict[str, float],
     batch: int,
@@ -197,9 +196,8 @@ def _images(
     x = rng.standard_normal((batch, size, size, 3), np.float32)
     y = rng.integers(0, classes, batch).astype(np.int32)
     inputs = [jax.ShapeDtypeStruct((1, size, size, 3), np.float32)]
-    model = jax_frontend.Model(apply, params, inputs, frozen=STATISTICS)
-    strides = {f"stride_{i}": stride for i, stride in enumerate(apply.args[0])}
-    return Workload(name, kind, {"classes": classes} | strides, batch, model, _schemes(sparse), x, y)
+    model = jax_frontend.Model(partial(apply, strides), params, inputs, frozen=STATISTICS)
+    return Workload(name, kind, {"strides": strides}, batch, model, _schemes(sparse), x, y)
 
 
 # -- transformers ------------------------------------------------------------------------------------------------------
@@ -376,9 +374,17 @@ class _Weights:
         return self.uniform(0.7, 1.3, width)
 
 
+#: Sizes for trying things out: a step takes milliseconds.
+SMALL: dict[str, dict[str, Any]] = {
+    "W1": {"size": 32, "width": 0.35, "classes": 10},
+    "W2": {"size": 32, "width": 8, "classes": 10},
+    "W3": {"layers": 2, "width": 32, "heads": 4, "hidden": 64, "length": 16, "vocabulary": 100},
+    "W4": {"layers": 2, "width": 32, "heads": 4, "hidden": 48, "length": 16, "vocabulary": 100},
+}
 _FACTORIES: dict[str, tuple[Callable[..., Workload], int]] = {
     "W1": (mobilenetv2, 8),
     "W2": (resnet50, 8),
     "W3": (encoder, 8),
     "W4": (decoder, 2),
 }
+WORKLOADS = tuple(_FACTORIES)

@@ -1,0 +1,131 @@
+"""Our step against other frameworks': who is timed, and what the figures say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import growth
+import measured
+import numpy as np
+import pytest
+from race import race
+from tests.bench.conftest import BENCH
+from workloads import SMALL, workload
+
+#: A side that speaks the protocol: its losses, then steps of fixed milliseconds.
+SIDE = """
+import json, sys
+losses, ms = json.loads(sys.argv[1])
+print(json.dumps({"ready": True, "losses": losses}), flush=True)
+for line in sys.stdin:
+    if ms is None:
+        sys.exit("out of breath")
+    print(json.dumps({"ms": [ms] * int(line), "cpu_ms": [ms] * int(line)}), flush=True)
+print(json.dumps({"error": None}), flush=True)
+"""
+
+
+def side(losses: list[float], ms: float | None) -> list[str]:
+    return [sys.executable, "-c", SIDE, json.dumps([losses, ms])]
+
+
+def test_only_what_trains_the_same_is_timed() -> None:
+    commands = {
+        "ours": side([2.0, 1.0002], 10.0),
+        "jax": side([2.0, 1.0], 40.0),
+        "fast": side([2.0, 1.01], 1.0),
+        "lost": side([2.0, float("nan")], 1.0),
+        "weak": side([2.0, 1.0], None),
+        "peer": side([2.0, 1.0], 15.0),
+    }
+    result = race(commands, set(commands), steps=4, turn=2, threads=1, ours=1e-3)
+    sides = result["sides"]
+    assert "trains something else" in sides["fast"]["error"]
+    assert "trains something else" in sides["lost"]["error"]
+    assert "out of breath" in sides["weak"]["error"]
+    assert all("ratio" not in sides[name] for name in ("ours", "fast", "lost", "weak"))
+    assert sides["jax"]["ratio"]["ms"]["all"] == [4.0, 4.0]
+    assert (result["best"], result["best_ratio"]) == ("peer", 1.5)
+
+
+def test_nothing_is_timed_without_the_reference() -> None:
+    commands = {"ours": side([2.0], 10.0), "jax": [sys.executable, "-c", "exit('no wheel')"]}
+    result = race(commands, set(commands), steps=2, turn=2, threads=1, ours=1e-3)
+    assert "no wheel" in result["sides"]["jax"]["error"]
+    assert "jax failed" in result["sides"]["ours"]["error"]
+    assert result["best"] is None
+
+
+def test_frameworks_agree_with_ours(tmp_path: Path) -> None:
+    command = [sys.executable, BENCH / "peers", "--small", "--here", "--steps", "2", "--json", tmp_path / "peers.json"]
+    command += ["--workloads", "W1", "W4", "--schemes", "sparse", "--peers", "tensorflow"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "peers.json").read_text())
+    assert [row["workload"] for row in result["rows"]] == ["W1", "W4"]
+    for row in result["rows"]:
+        assert set(row["sides"]) == {"ours", "tensorflow"}
+        assert all(s["loss_difference"] < 1e-5 for s in row["sides"].values())
+        # The losses move, or agreement would mean nothing.
+        assert len(set(row["sides"]["ours"]["warmup_losses"])) == 3
+        assert row["best"] == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "sparse"), [("W1", 3_538_984, 7 * 2 + 2), ("W2", 25_557_032 + 53_120, 8 * 2 + 2)]
+)
+def test_nets_are_the_ones_they_are_called(name: str, count: int, sparse: int) -> None:
+    """The numbers of parameters of keras.applications and torchvision, statistics counted."""
+    net = workload(name, batch=1)
+    assert sum(array.size for array in net.weights.values()) == count
+    assert len(net.trained["sparse"]) == sparse
+    assert not any(n.endswith(("/mean", "/var")) for n in net.trained["full"])
+
+
+@pytest.mark.parametrize(("name", "sparse"), [("W3", 5 + 2), ("W4", 5 + 1)])
+def test_later_half_of_the_layers_is_sparse(name: str, sparse: int) -> None:
+    net = workload(name, **SMALL[name])
+    assert len(net.trained["sparse"]) == sparse
+    assert not any(n.startswith("layers/0/") for n in net.trained["sparse"])
+    assert set(net.trained["full"]) == set(net.weights)
+
+
+def test_memory_of_a_step_is_told_apart(tmp_path: Path) -> None:
+    """What a step holds only while it runs counts; pages of a file are no anonymous memory."""
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(30 << 20))
+    sizes: dict[str, Any] = {}
+
+    def load() -> Any:
+        with file.open("rb") as opened:
+            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+        def step() -> float:
+            sizes["sum"] = int(np.frombuffer(mapped, np.uint8)[::4096].sum())
+            held = np.ones(60 << 20, np.uint8)
+            # The thread that looks on comes to its turn.
+            for _ in range(10):
+                held += 1
+            return float(held[0])
+
+        return step
+
+    options = argparse.Namespace(warmup=1, steps=1, threads=1, interactive=False)
+    memory = measured.measure(load, options, lambda message: None)["memory"]
+    assert 55e6 < memory["growth"]["anon"] < 90e6
+    assert 25e6 < memory["growth"]["file"] < 40e6
+
+
+def test_growth_is_told_as_an_exponent_of_the_work() -> None:
+    def row(flops: int, ms: float, anon: int) -> dict[str, Any]:
+        result = {"error": None, "cpu_ms": {"median": ms}, "memory": {"growth": {"anon": anon}}}
+        return {"flops": flops, "sides": {"ours": result}}
+
+    exponents = growth._exponents(row(100, 3.0, 1000), row(200, 12.0, 2000))
+    assert exponents == {"time": 2.0, "memory": 1.0}

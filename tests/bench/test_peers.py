@@ -15,8 +15,9 @@ import measured
 import numpy as np
 import pytest
 from race import race
-from tests.bench.conftest import BENCH
 from workloads import SMALL, workload
+
+from tests.bench.conftest import BENCH
 
 #: A side that speaks the protocol: its losses, then steps of fixed milliseconds.
 SIDE = """

@@ -23,7 +23,7 @@ from converter.passes import (
     simplify,
 )
 from converter.program import Program
-from converter.schedule import plan, schedule
+from converter.schedule import plan, recompute, schedule
 from converter.sparse import Row, UpdateScheme, cut_frozen_prefix, select, update_scheme
 from converter.step import StepForm
 from converter.targets import Target
@@ -32,6 +32,8 @@ from converter.tflite.export import with_variables
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 
+#: Share of the arena that computing values again must save.
+WORTH_RECOMPUTING = 0.03
 #: What a program may offer.
 SIGNATURES = ("train", "evaluate", "infer", "features")
 
@@ -202,8 +204,17 @@ def specialize(graph: Graph) -> Graph:
 
 
 def finish(graph: Graph, target: Target) -> Graph:
-    """Lowered, fused and scheduled."""
-    return schedule(to_builtins(graph, target), lambda ordered: plan(with_variables(ordered)).size)
+    """Lowered, fused and scheduled; with cheap values computed twice where that needs clearly less memory."""
+
+    def arena(ordered: Graph) -> int:
+        return plan(with_variables(ordered)).size
+
+    lowered = to_builtins(graph, target)
+    kept, lean = schedule(lowered, arena), recompute(lowered)
+    if lean is lowered:
+        return kept
+    lean = schedule(lean, arena)
+    return lean if arena(lean) < (1 - WORTH_RECOMPUTING) * arena(kept) else kept
 
 
 def to_builtins(graph: Graph, target: Target) -> Graph:

@@ -20,7 +20,7 @@ from converter.passes import (
     simplify,
 )
 from converter.pipeline import canonicalize, specialize, with_optimizer
-from converter.schedule import check_no_overlap, plan, schedule
+from converter.schedule import check_no_overlap, plan, recompute, schedule
 from converter.sparse import select, update_scheme
 from converter.step import whole_step
 from converter.targets import names, target
@@ -107,7 +107,8 @@ def test_lowering_and_scheduling_keep_the_whole_step(seed: int, chosen: str) -> 
     feed = random_batch(step_input(step), seed)
     lowered = verify(fuse(merge_common_subexpressions(fold_constants(lower(step, target(chosen))))), "fuse")
     scheduled = verify(schedule(lowered, lambda ordered: plan(ordered).size), "schedule")
-    for stage, graph in {"lower": lowered, "schedule": scheduled}.items():
+    again = verify(recompute(lowered), "recompute")
+    for stage, graph in {"lower": lowered, "schedule": scheduled, "recompute": again}.items():
         assert_same(step, graph, feed, stage)
     check_no_overlap(plan(scheduled))
     stateful = verify(export.with_variables(scheduled), "with_variables")

@@ -1,0 +1,109 @@
+"""Computes cheap forward values again in the backward pass, where that keeps less alive.
+
+A GELU's output is kept for the gradient of the next weight, and its input for its own: the output can be made again
+from the input in one elementwise pass (rematerialisation; Chen et al., arXiv 1604.06174, here without any product).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.ir import Graph, Node, Value
+from converter.ir.ops.elementwise import Binary, Unary
+from converter.tflite.builtins.base import Builtin
+
+#: Values smaller than this are not worth an operator.
+SMALLEST = 1 << 16
+#: Operators in a row that may be run again for one value.
+LONGEST = 3
+
+
+def recompute(graph: Graph) -> Graph:
+    """The lowered graph with residuals recomputed that cheap operators make of what is kept anyway.
+
+    Before: y = Gelu(x); z = y @ W; ...; dW = y' @ dz; dx = GeluGrad(x, dz).
+    After:  y = Gelu(x); z = y @ W; ...; y2 = Gelu(x); dW = y2' @ dz; dx = GeluGrad(x, dz).
+
+    Nothing lives longer than before, or only what is a small part of the residual. The same graph when there is nothing
+    to be won.
+    """
+    return _Recomputation(graph).graph()
+
+
+class _Recomputation:
+    def __init__(self, graph: Graph) -> None:
+        self.before = graph
+        self.makers = graph.producers()
+        self.position = {node: i for i, node in enumerate(graph.nodes)}
+        readers = graph.consumers()
+        self.late = {v: [n for n in nodes if n.origin.phase != "forward"] for v, nodes in readers.items()}
+        self.again: dict[Value, Value] = {}  # residual -> its second computation
+        self.inserted: dict[Node, list[Node]] = {}  # node -> what runs right before it
+
+    def graph(self) -> Graph:
+        results = set(self.before.results())
+        residuals = [
+            v
+            for v, late in self.late.items()
+            if late and v.type.nbytes >= SMALLEST and v not in results and self._is_forward(v)
+        ]
+        # From the input on: what is recomputed already can be read by the next.
+        for value in sorted(residuals, key=lambda v: self.position[self.makers[v]]):
+            self._try(value)
+        if not self.again:
+            return self.before
+        after = self.before.copy()
+        after.nodes = []
+        for node in self.before.nodes:
+            after.nodes += self.inserted.get(node, [])
+            if node.origin.phase != "forward":
+                node = replace(node, inputs=tuple(self.again.get(v, v) for v in node.inputs))
+            after.nodes.append(node)
+        return after
+
+    def _is_forward(self, value: Value) -> bool:
+        return value in self.makers and self.makers[value].origin.phase == "forward"
+
+    def _try(self, value: Value) -> None:
+        """Recomputes a residual before its first reader in the backward pass, if all it is made of is there then."""
+        first = min(self.late[value], key=self.position.__getitem__)
+        chain = self._chain(value, self.position[first], value.type.nbytes, LONGEST)
+        if chain is None:
+            return
+        copies: dict[Value, Value] = {}
+        for node in chain:
+            made = Value(node.output.type, f"{node.output.name}/again")
+            inputs = tuple(copies.get(v, v) for v in node.inputs)
+            self.inserted.setdefault(first, []).append(Node(node.op, inputs, (made,), node.origin.in_phase("backward")))
+            copies[node.output] = made
+        self.again[value] = copies[value]
+
+    def _chain(self, value: Value, when: int, spare: int, longest: int) -> list[Node] | None:
+        """The cheap nodes that make a value from what is kept until `when`, in order; None if there are none such."""
+        node = self.makers.get(value)
+        if node is None or not longest or not _is_cheap(node):
+            return None
+        chain: list[Node] = []
+        for operand in node.inputs:
+            if self._is_kept(operand, when) or operand.type.nbytes * 16 <= spare:
+                continue
+            before = self._chain(operand, when, spare, longest - 1 - len(chain))
+            if before is None:
+                return None
+            chain += [n for n in before if n not in chain]
+        return [*chain, node] if len(chain) < longest else None
+
+    def _is_kept(self, value: Value, when: int) -> bool:
+        """Whether a value is there at that node of the backward pass whatever is recomputed."""
+        if value not in self.makers:
+            return True
+        if value in self.again:
+            return False
+        return any(self.position[n] >= when for n in self.late.get(value, []))
+
+
+def _is_cheap(node: Node) -> bool:
+    """Whether it is elementwise: one pass over the operands."""
+    if not isinstance(node.op, Builtin) or len(node.outputs) != 1:
+        return False
+    return isinstance(node.op.meaning(*(v.type for v in node.inputs)), Unary | Binary)

@@ -1,0 +1,64 @@
+"""Values computed again in the backward pass: the same numbers in less memory."""
+
+import numpy as np
+import pytest
+
+import converter
+from converter.ir import FLOAT32, Builder, Graph, Origin, TensorType, verify
+from converter.ir.evaluate import evaluate
+from converter.schedule import plan, recompute
+from converter.tflite import builtins as tfl
+from tests.models.zoo import CASES
+from tests.schedule.arena import interpreter_arena
+
+ROWS = TensorType((128, 256), FLOAT32)
+
+
+def step(keeps_input: bool) -> Graph:
+    """y = gelu(x @ W), z = y @ W; backward: something of y, and of x where its input is kept anyway."""
+    b = Builder()
+    x, w = b.input("x", ROWS), b.constant(np.random.default_rng(0).standard_normal((256, 256)), np.float32)
+    with b.at(Origin("layer")):
+        before = b(tfl.BatchMatmul(), x, w)
+        y = b(tfl.Gelu(False), before)
+        z = b(tfl.BatchMatmul(), b(tfl.BatchMatmul(), y, w), w)
+    with b.at(Origin("layer", phase="backward")):
+        dw = b(tfl.BatchMatmul(True, False), y, z)
+        dx = b(tfl.Mul(), z, before if keeps_input else z)
+    b.graph.outputs = {"dw": dw, "dx": dx}
+    return b.graph
+
+
+def test_a_cheap_value_of_what_is_kept_is_computed_again() -> None:
+    graph = step(keeps_input=True)
+    lean = verify(recompute(graph), "recompute")
+    assert [n.op for n in lean.nodes].count(tfl.Gelu(False)) == 2
+    feed = {"x": np.random.default_rng(1).standard_normal(ROWS.shape).astype(np.float32)}
+    (wanted, _), (found, _) = evaluate(graph, feed), evaluate(lean, feed)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+    readers = lean.consumers()
+    forward = next(n for n in lean.nodes if n.op == tfl.Gelu(False))
+    assert all(n.origin.phase == "forward" for n in readers[forward.output]), "it is kept all the same"
+
+
+def test_what_would_keep_its_input_alive_instead_is_kept() -> None:
+    graph = step(keeps_input=False)
+    assert recompute(graph) is graph
+
+
+def test_the_arena_of_an_encoder_shrinks_without_another_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CASES["encoder"].model()
+    options = {"batch": 64, "check": False, "signatures": ("train",)}
+    program = converter.build(model, **options)
+    assert program.costs["arena_bytes"] == pytest.approx(interpreter_arena(program.data), rel=0.05)
+    lean = program.signatures["train"]
+    monkeypatch.setattr("converter.pipeline.recompute", lambda graph: graph)
+    kept = converter.build(model, **options).signatures["train"]
+    assert plan(lean).size < 0.95 * plan(kept).size
+    assert products(lean) == products(kept)
+
+
+def products(graph: Graph) -> int:
+    """How many matrix products run."""
+    return sum(isinstance(n.op, tfl.BatchMatmul | tfl.FullyConnected) for n in graph.nodes)

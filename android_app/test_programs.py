@@ -3,8 +3,9 @@
     .venv/bin/python android_app/test_programs.py OUT
 
 Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
-(x, y), the losses of 50 steps, the state after them, the initial output on the first rows, all as raw little-endian
-numbers, and a state file written by `TrainingSession.save`.
+(x, y, weight), the losses of 50 steps, the state after them, the initial output on the first rows, all as raw
+little-endian numbers, and a state file written by `TrainingSession.save`. A step of <model>-by-<n> is made of
+micro-batches of n rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from converter.runtime import TrainingSession
 from jax_frontend import Model
 
 BATCH, STEPS, CLASSES = 8, 50, 4
-MODELS = ("mlp", "cnn")
+#: The last step is of 5 rows.
+ROWS = BATCH * STEPS - 3
+#: What to build, and the rows of one call.
+MODELS = {"mlp": BATCH, "cnn": BATCH, "mlp-by-2": 2, "cnn-by-4": 4}
 
 
 def mlp(params: dict, x: jax.Array) -> jax.Array:
@@ -44,7 +48,7 @@ def model(name: str, rng: np.random.Generator) -> Model:
     def weight(*shape: int) -> jax.Array:
         return jnp.asarray(rng.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[:-1])))
 
-    if name == "mlp":
+    if name.startswith("mlp"):
         params = {
             "a": {"w": weight(36, 16), "b": jnp.zeros(16)},
             "b": {"w": weight(16, CLASSES), "b": jnp.zeros(CLASSES)},
@@ -54,37 +58,37 @@ def model(name: str, rng: np.random.Generator) -> Model:
     return Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
 
 
-def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy pictures of four kinds, one for each row of 50 batches."""
-    y = rng.integers(0, CLASSES, BATCH * STEPS).astype(np.int32)
+def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Noisy pictures of four kinds, their labels, and how much each counts."""
+    y = rng.integers(0, CLASSES, ROWS).astype(np.int32)
     kinds = rng.random((CLASSES, 6, 6, 1)).astype(np.float32)
-    return (kinds[y] + 0.5 * rng.standard_normal((len(y), 6, 6, 1))).astype(np.float32), y
+    x = kinds[y] + 0.5 * rng.standard_normal((ROWS, 6, 6, 1))
+    return x.astype(np.float32), y, rng.choice(np.float32([0.5, 1, 1.7]), ROWS)
 
 
 def write(out: Path, name: str, seed: int) -> None:
     """All files of one model."""
     rng = np.random.default_rng(seed)
-    x, y = data(rng)
+    x, y, weight = data(rng)
     source = model(name, rng)
+    options = {"update": "full", "batch": BATCH, "micro_batch": MODELS[name], "target": "tflite-2.16"}
     for state in ("variables", "stateless"):
-        program = converter.build(
-            source, optimizer=optax.adam(0.02), update="full", batch=BATCH, target="tflite-2.16", state=state
-        )
+        program = converter.build(source, optimizer=optax.adam(0.02), state=state, **options)
         program.write(out / f"{name}-{state}.tflite")
     # What an app needs at least.
-    converter.build(
-        source, optimizer="sgd", update="full", batch=BATCH, target="tflite-2.16", signatures=("train", "infer")
-    ).write(out / f"{name}-lean.tflite")
+    lean = converter.build(source, optimizer="sgd", signatures=("train", "infer"), **options)
+    lean.write(out / f"{name}-lean.tflite")
     with TrainingSession(out / f"{name}-variables.tflite") as session:
         session.infer(x[:BATCH]).tofile(out / f"{name}.output")
-        rows = np.split(np.arange(len(y)), STEPS)
-        losses = [session.train(x[i], y[i], learning_rate=1.0) for i in rows]
+        steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
+        losses = [session.train(x[rows], y[rows], 1.0, weight[rows]) for rows in steps]
         (out / f"{name}.state").unlink(missing_ok=True)
         session.save(out / f"{name}.state")
         trained = np.concatenate([array.reshape(-1) for array in session.state().values()])
     for kind, array in (
         ("x", x),
         ("y", y),
+        ("weight", weight),
         ("losses", np.asarray(losses, np.float32)),
         ("trained", np.asarray(trained, np.float32)),
     ):

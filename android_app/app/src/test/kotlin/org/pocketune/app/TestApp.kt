@@ -43,7 +43,7 @@ class Recorder {
             runtime.run(signature, inputs, outputs)
             val to = file ?: return
             if (signature != "train") return
-            val tensors = program.manifest.train.run { this.inputs.map { inputs.getValue(it.name) } + outputs.getValue("loss") }
+            val tensors = program.manifest.step.run { this.inputs.map { inputs.getValue(it.name) } + outputs.getValue("loss") }
             FileOutputStream(to, true).channel.use { channel -> tensors.forEach { channel.append(it) } }
         }
 

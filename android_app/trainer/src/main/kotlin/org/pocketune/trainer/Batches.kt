@@ -4,11 +4,16 @@ import java.util.Random
 import kotlin.math.ceil
 import kotlin.math.roundToInt
 
-/** Rows for one call of a signature, at most its batch, and how much each counts. */
+/** Rows of one step or of one call, at most as many as that takes, and how much each counts. */
 internal class Batch(val rows: List<Sample>, val weights: List<Float>) {
     val weight: Double = weights.sumOf { it.toDouble() }
 
     fun rowOrFirst(i: Int): Sample = rows.getOrElse(i) { rows[0] }
+
+    /** The rows by [size], the last ones fewer, each with its share of the weight of all. */
+    fun shares(size: Int): List<Batch> = rows.indices.chunked(size) { part ->
+        Batch(part.map { rows[it] }, part.map { (weights[it] / weight).toFloat() })
+    }
 }
 
 /** Rows in their order, a batch at a time. Rows of weight 0 are left out. */

@@ -35,6 +35,14 @@ internal fun ByteBuffer.fillFrom(other: ByteBuffer) {
     duplicate().apply { clear() }.put(other.duplicate().apply { clear() })
 }
 
+/** Sets all of this buffer to zero. */
+internal fun ByteBuffer.zero() {
+    val rest = duplicate().apply { clear() }
+    while (rest.hasRemaining()) rest.put(ZEROS, 0, minOf(ZEROS.size, rest.remaining()))
+}
+
+private val ZEROS = ByteArray(1 shl 13)
+
 /** Whether the little-endian float32 numbers are all finite. */
 internal fun ByteBuffer.isFinite(): Boolean {
     val numbers = between(0, limit()).asFloatBuffer()

@@ -36,7 +36,10 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
     }
 }
 
-/** A signature with its buffers, all but the state's, which the memory lends. */
+/** What outlives a call. */
+private val LENT = setOf(Role.STATE, Role.GRADIENT)
+
+/** A signature with its buffers, all but those of the state and the accumulators, which the memory lends. */
 internal class EntryPoint(val name: String, signature: Signature) {
     val inputs = ports(signature.inputs)
     val outputs = ports(signature.outputs)
@@ -54,8 +57,11 @@ internal class EntryPoint(val name: String, signature: Signature) {
         }
     }
 
+    /** What a call gave. */
+    fun loss(): Float = outputs.getValue("loss").get()
+
     private fun ports(specs: List<TensorSpec>): Map<String, Port> =
-        specs.filter { it.role != Role.STATE }.associate { it.name to Port(it, directBuffer(it.size * it.dtype.bytes)) }
+        specs.filter { it.role !in LENT }.associate { it.name to Port(it, directBuffer(it.size * it.dtype.bytes)) }
 }
 
 /**
@@ -71,14 +77,43 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     }
     private var isLost = false
 
+    /** Whether the last step ended before its update, and so left gradients in the accumulators. */
+    private var isHalfDone = false
+
     /** A training step; returns the loss before it. The state is then not to be trusted if that is not finite. */
-    fun train(batch: Batch, rate: Float): Float {
-        val entry = entry("train")
-        entry.fill(batch)
+    fun train(batch: Batch, rate: Float): Float =
+        if (manifest.accumulates) trainByParts(batch, rate) else trainAtOnce(batch, rate)
+
+    private fun trainAtOnce(batch: Batch, rate: Float): Float {
+        val train = entry("train")
+        train.fill(batch)
+        update(train, rate)
+        return train.loss()
+    }
+
+    /** Adds up the gradients of micro-batches, then updates. */
+    private fun trainByParts(batch: Batch, rate: Float): Float {
+        if (isHalfDone) write(read())
+        isHalfDone = true
+        val accumulate = entry("accumulate")
+        var sum = 0.0
+        for (part in batch.shares(manifest.microBatch)) {
+            accumulate.fill(part)
+            run(accumulate)
+            sum += accumulate.loss()
+        }
+        val loss = sum.toFloat()
+        if (loss.isFinite()) {
+            update(entry("apply"), rate)
+            isHalfDone = false
+        }
+        return loss
+    }
+
+    private fun update(entry: EntryPoint, rate: Float) {
         entry.inputs.getValue("learning_rate").set(rate)
         run(entry)
         memory.keep()
-        return entry.outputs.getValue("loss").get()
     }
 
     /**
@@ -99,7 +134,7 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
             run(entry)
             // The program's loss is a mean by weight, its count of right answers a sum.
             total += batch.weight
-            loss += entry.outputs.getValue("loss").get() * batch.weight
+            loss += entry.loss() * batch.weight
             right += correct?.get() ?: 0f
         }
         if (!loss.isFinite()) throw DivergedException("the loss is $loss: restore a saved state or reset")
@@ -125,11 +160,12 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         }
     }
 
-    /** Replaces the state by tensors that were checked. */
+    /** Replaces the state by tensors that were checked, and clears the accumulators. */
     fun write(tensors: List<StoredTensor>) {
         isLost = true
         memory.write(tensors.associate { it.name to it.bytes })
         isLost = false
+        isHalfDone = false
     }
 
     private fun entry(name: String): EntryPoint {

@@ -2,7 +2,7 @@ package org.pocketune.trainer
 
 /** What a person or app passes in, checked once, in plain words, before it reaches the runtime. */
 internal class Inputs(private val manifest: Manifest, private val limits: Limits) {
-    /** Samples for `train`. Throws [InputException], also when there is nothing of weight above 0. */
+    /** Samples to train with. Throws [InputException], also when there is nothing of weight above 0. */
     fun check(samples: List<Sample>, what: String = "samples") {
         if (samples.size > limits.samples) tooMany(what, samples.size)
         samples.forEachIndexed { i, sample ->
@@ -55,7 +55,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
     }
 
     private fun target(where: String, target: Values) {
-        val spec = manifest.train.taking(Role.TARGET).single()
+        val spec = manifest.step.taking(Role.TARGET).single()
         values("$where.${spec.name}", spec, target)
         val classes = manifest.classes ?: return
         val labels = (target as? Values.Ints)?.array ?: return

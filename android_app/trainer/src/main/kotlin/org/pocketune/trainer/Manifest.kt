@@ -21,6 +21,7 @@ enum class Role {
     @SerialName("weight") WEIGHT,
     @SerialName("learning_rate") LEARNING_RATE,
     @SerialName("state") STATE,
+    @SerialName("gradient") GRADIENT,
     @SerialName("tick") TICK,
     @SerialName("loss") LOSS,
     @SerialName("correct") CORRECT,
@@ -123,7 +124,18 @@ data class Manifest(
     val classes: Int?
         get() = if (loss == "sparse_categorical_crossentropy") infer.giving(Role.OUTPUT)[0].shape.last() else null
 
-    val train: Signature get() = signatures.getValue("train")
+    /** Whether a step is made of several calls. */
+    val accumulates: Boolean get() = microBatch < batch
+
+    /** The signature that takes the rows of a step. */
+    val step: Signature get() = signatures.getValue(stepName)
+
+    /** The signature that changes the state. */
+    val updating: Signature get() = signatures.getValue(updatingName)
+
+    internal val stepName: String get() = if (accumulates) "accumulate" else "train"
+    internal val updatingName: String get() = if (accumulates) "apply" else "train"
+
     val evaluate: Signature? get() = signatures["evaluate"]
     val infer: Signature get() = signatures.getValue("infer")
 }

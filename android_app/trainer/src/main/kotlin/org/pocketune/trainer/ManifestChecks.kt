@@ -9,10 +9,15 @@ import kotlinx.serialization.json.JsonPrimitive
 private const val FORMAT = "pocketune/1"
 private const val FROZEN = "pocketune.frozen/"
 
+/** What an accumulator is called: this, and the state tensor whose gradient it holds. */
+private const val GRADIENT = "gradient/"
+
 /** No manifest is larger. */
 private const val MAX_BYTES = 4 shl 20
 
-private val INPUT_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.TICK)
+private val INPUT_ROLES =
+    setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.GRADIENT, Role.TICK)
+private val OUTPUT_ROLES = setOf(Role.LOSS, Role.CORRECT, Role.OUTPUT, Role.STATE, Role.GRADIENT, Role.DONE)
 private val ROW_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT)
 
 /** Roles that every program gives the same name, float32 and one number; `weight` has one a row. */
@@ -53,10 +58,14 @@ private fun newer(format: String) =
 /** The rules between the fields. */
 private class ManifestChecks(private val manifest: Manifest) {
     private val state = manifest.stateTensors.associateBy { it.tensor }
+    private val stepOnFeatures = "${manifest.stepName}_features"
 
     fun check() {
         if (!Regex("[0-9a-f]{64}").matches(manifest.graphHash)) fail("graph_hash: expected 64 hexadecimal digits")
         if (manifest.batch < 1) fail("batch: must be at least 1, got ${manifest.batch}")
+        if (manifest.microBatch !in 1..manifest.batch || manifest.batch % manifest.microBatch != 0) {
+            fail("micro_batch: ${manifest.microBatch} is no part of a batch of ${manifest.batch}")
+        }
         unique("state_tensors", manifest.stateTensors.map { it.tensor })
         unique("parameters", manifest.parameters.map { it.name })
         manifest.stateTensors.forEach { shape("state_tensors.${it.tensor}", it.shape, it.dtype) }
@@ -65,38 +74,79 @@ private class ManifestChecks(private val manifest: Manifest) {
     }
 
     private fun signatures() {
-        val moves = if (manifest.state == StateKind.VARIABLES) listOf("save", "restore", "initialize") else emptyList()
-        for (name in listOf("train", "infer") + moves) {
-            if (name !in manifest.signatures) fail("signatures: '$name' is missing: build with --signatures train,infer,...")
-        }
+        names()
         manifest.signatures.forEach { (name, signature) -> signature("signatures.$name", signature) }
-        val step = setOf(Role.TARGET, Role.WEIGHT, Role.LOSS)
-        roles("train", one = step + Role.LEARNING_RATE, several = setOf(Role.INPUT))
-        roles("evaluate", one = step, several = setOf(Role.INPUT))
-        roles("infer", one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
-        for (name in listOf("train", "evaluate")) {
+        val rows = setOf(Role.TARGET, Role.WEIGHT, Role.LOSS)
+        val step = if (manifest.accumulates) rows else rows + Role.LEARNING_RATE
+        for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = setOf(Role.INPUT))
+        roles("apply", one = setOf(Role.LEARNING_RATE), several = emptySet())
+        roles("evaluate", one = rows, several = setOf(Role.INPUT))
+        for (name in listOf("infer", "features")) {
+            roles(name, one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
+        }
+        for (name in listOf(manifest.stepName, stepOnFeatures, "evaluate")) {
             for (spec in manifest.signatures[name]?.inputs.orEmpty()) {
-                if (spec.role in ROW_ROLES && spec.shape[0] != manifest.batch) {
-                    fail("signatures.$name.${spec.name}: first axis ${spec.shape[0]}, and the batch is ${manifest.batch}")
+                if (spec.role in ROW_ROLES && spec.shape[0] != manifest.microBatch) {
+                    fail("signatures.$name.${spec.name}: first axis ${spec.shape[0]}, a call takes ${manifest.microBatch}")
                 }
             }
         }
-        if (manifest.infer.taking(Role.INPUT).map { it.shape[0] }.toSet().size != 1) {
-            fail("signatures.infer: the first axes of its inputs differ")
+        for (name in listOf("infer", "features")) {
+            val firstAxes = manifest.signatures[name]?.taking(Role.INPUT)?.map { it.shape[0] } ?: continue
+            if (firstAxes.toSet().size != 1) fail("signatures.$name: the first axes of its inputs differ")
         }
         // What a model takes is the same for all, but for the number of rows.
-        for ((name, role) in listOf("evaluate" to Role.INPUT, "evaluate" to Role.TARGET, "infer" to Role.INPUT)) {
+        val same = listOf("evaluate" to Role.INPUT, "evaluate" to Role.TARGET, "infer" to Role.INPUT)
+        for ((name, role) in same + ("features" to Role.INPUT)) {
             val signature = manifest.signatures[name] ?: continue
-            if (rows(signature, role) != rows(manifest.train, role)) {
-                fail("signatures.$name: what it takes of role ${role.label} is not what train takes")
+            if (rows(signature, role) != rows(manifest.step, role)) {
+                fail("signatures.$name: what it takes of role ${role.label} is not what ${manifest.stepName} takes")
             }
         }
+        features()
+        accumulators()
         when (manifest.state) {
             StateKind.VARIABLES -> {
                 allState("save", manifest.signatures.getValue("save").giving(Role.STATE))
                 allState("restore", manifest.signatures.getValue("restore").taking(Role.STATE))
             }
-            StateKind.STATELESS -> allState("train", manifest.train.taking(Role.STATE))
+            StateKind.STATELESS -> allState(manifest.updatingName, manifest.updating.taking(Role.STATE))
+        }
+    }
+
+    private fun names() {
+        val moves = if (manifest.state == StateKind.VARIABLES) setOf("save", "restore", "initialize") else emptySet()
+        val onFeatures = if ("features" in manifest.signatures) setOf(stepOnFeatures) else emptySet()
+        val wanted = setOf(manifest.stepName, manifest.updatingName, "infer") + moves + onFeatures
+        for (name in wanted) {
+            if (name !in manifest.signatures) fail("signatures: '$name' is missing: build with --signatures train,infer,...")
+        }
+        val others = manifest.signatures.keys - wanted - setOf("evaluate", "features")
+        others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
+    }
+
+    /** What the frozen first layers give is what the step on it takes. */
+    private fun features() {
+        val given = manifest.signatures["features"]?.giving(Role.OUTPUT) ?: return
+        fun facts(specs: List<TensorSpec>) = specs.map { Triple(it.name, it.shape, it.dtype) }
+        if (facts(given) != facts(manifest.signatures.getValue(stepOnFeatures).taking(Role.INPUT))) {
+            fail("signatures.$stepOnFeatures: its inputs are not what features gives")
+        }
+    }
+
+    /** In a stateless program they go in and out of the calls of a step; elsewhere nobody sees them. */
+    private fun accumulators() {
+        val trained = manifest.stateTensors.filter { !it.slot }.map { GRADIENT + it.tensor }.toSet()
+        val isPassed = manifest.accumulates && manifest.state == StateKind.STATELESS
+        for ((name, signature) in manifest.signatures) {
+            val isPart = isPassed && name in listOf(manifest.stepName, stepOnFeatures, manifest.updatingName)
+            fun check(side: String, specs: List<TensorSpec>, isHere: Boolean) {
+                if (specs.map { it.name }.toSet() != (if (isHere) trained else emptySet())) {
+                    fail("signatures.$name: the accumulators among its $side are not those of what trains")
+                }
+            }
+            check("inputs", signature.taking(Role.GRADIENT), isPart)
+            check("outputs", signature.giving(Role.GRADIENT), isPart && name != manifest.updatingName)
         }
     }
 
@@ -126,8 +176,7 @@ private class ManifestChecks(private val manifest: Manifest) {
 
     private fun tensor(where: String, spec: TensorSpec, isInput: Boolean) {
         shape(where, spec.shape, spec.dtype)
-        val isAllowed = if (isInput) spec.role in INPUT_ROLES else spec.role !in INPUT_ROLES || spec.role == Role.STATE
-        if (!isAllowed) fail("$where: role ${spec.role.label} on this side")
+        if (spec.role !in (if (isInput) INPUT_ROLES else OUTPUT_ROLES)) fail("$where: role ${spec.role.label} on this side")
         if (spec.role in NAMED_ROLES) {
             if (spec.name != spec.role.label || spec.dtype != Dtype.FLOAT32) {
                 fail("$where: role ${spec.role.label} belongs to a float32 of that name")
@@ -135,10 +184,12 @@ private class ManifestChecks(private val manifest: Manifest) {
             val isNumber = spec.shape.size == 1 && (spec.role == Role.WEIGHT || spec.shape[0] == 1)
             if (!isNumber) fail("$where: bad shape ${spec.shape}")
         }
-        val stored = state[spec.name]
-        if (spec.role == Role.STATE && (stored == null || stored.shape != spec.shape || stored.dtype != spec.dtype)) {
-            fail("$where: does not agree with state_tensors")
+        val stored = when (spec.role) {
+            Role.STATE -> state[spec.name]
+            Role.GRADIENT -> state[spec.name.removePrefix(GRADIENT)]
+            else -> return
         }
+        if (stored?.shape != spec.shape || stored.dtype != spec.dtype) fail("$where: does not agree with state_tensors")
     }
 
     private fun parameter(parameter: ParameterSpec) {

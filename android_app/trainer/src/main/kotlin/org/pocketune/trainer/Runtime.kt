@@ -36,7 +36,8 @@ interface TrainingRuntime : AutoCloseable {
      * @param signature its name in the manifest.
      * @param inputs every input: a direct buffer in native order of exactly its size, read from its start to its end
      *   whatever its position. The same objects come back at every call.
-     * @param outputs every output likewise; written.
+     * @param outputs every output likewise; written. What is in and out under the role `gradient` has one buffer for both:
+     *   it is read before it is written.
      * @throws RuntimeFailedException the runtime gave up.
      */
     fun run(signature: String, inputs: Map<String, ByteBuffer>, outputs: Map<String, ByteBuffer>)

@@ -97,7 +97,7 @@ class Trainer private constructor(
     /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */
     suspend fun evaluate(samples: List<Sample>): Evaluation = owner.run {
         inputs.checkJudged(samples)
-        engine.evaluate(samples.inBatches(manifest.batch), ::checkGoesOn)
+        engine.evaluate(samples.inBatches(manifest.microBatch), ::checkGoesOn)
     }
 
     /** Writes the state in memory as the next generation and returns its number. */

@@ -157,7 +157,7 @@ internal class Training(
     }
 
     private suspend fun evaluate(): Evaluation? =
-        if (heldOut.isEmpty()) null else engine.evaluate(heldOut.inBatches(manifest.batch), shop.checkGoesOn)
+        if (heldOut.isEmpty()) null else engine.evaluate(heldOut.inBatches(manifest.microBatch), shop.checkGoesOn)
 
     private fun putBackAfter(error: Throwable) {
         try {

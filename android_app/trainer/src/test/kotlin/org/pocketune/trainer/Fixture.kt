@@ -9,7 +9,9 @@ import java.nio.ByteOrder
 internal object Fixture {
     fun file(name: String) = File(System.getProperty("programs"), name)
 
-    val stateless: Program by lazy { Program.open(file("mlp-stateless.tflite")) }
+    val stateless: Program by lazy { program("mlp-stateless") }
+
+    fun program(name: String) = Program.open(file("$name.tflite"))
 
     val hash: String get() = stateless.manifest.graphHash
 
@@ -33,7 +35,8 @@ internal object Fixture {
 
 /**
  * Stands in for a runtime: a step adds the learning rate to every number of the state; loss and accuracy are functions
- * of the state's first number. It is strict about what it is given.
+ * of the state's first number. By micro-batches the learning rate is multiplied by what was accumulated, the sum of the
+ * weights, which is 1 after a whole step. It is strict about what it is given.
  */
 internal class ScriptedRuntime(
     private val manifest: Manifest,
@@ -45,7 +48,11 @@ internal class ScriptedRuntime(
     private val thread = Thread.currentThread()
     private var steps = 0
 
-    /** What each step was given: the weights of its rows. */
+    /** The state of `variables`, and one number for all its accumulators. */
+    private val variables = manifest.stateTensors.associate { it.tensor to directBuffer(it.byteSize) }
+    private var accumulated = 0f
+
+    /** What each call that trains was given: the weights of its rows. */
     val weights = ArrayList<List<Float>>()
     val rates = ArrayList<Float>()
     var isClosed = false
@@ -58,28 +65,55 @@ internal class ScriptedRuntime(
             val buffer = checkNotNull(inputs[tensor.name] ?: outputs[tensor.name])
             check(buffer.isDirect && buffer.capacity() == tensor.size * 4 && buffer.order() == ByteOrder.nativeOrder())
         }
-        val state = spec.taking(Role.STATE).filter { it.dtype == Dtype.FLOAT32 }
-        val value = floats(inputs.getValue(state[0].name))[0]
+        when (signature) {
+            "save" -> for ((name, to) in outputs) to.fillFrom(variables.getValue(name))
+            "restore" -> {
+                for ((name, from) in inputs) variables.getValue(name).fillFrom(from)
+                accumulated = 0f
+            }
+            else -> compute(signature, spec, variables + inputs, variables + outputs)
+        }
+    }
+
+    private fun compute(
+        signature: String,
+        spec: Signature,
+        inputs: Map<String, ByteBuffer>,
+        outputs: Map<String, ByteBuffer>,
+    ) {
+        val state = manifest.stateTensors.filter { it.dtype == Dtype.FLOAT32 }
+        val value = floats(inputs.getValue(state[0].tensor))[0]
         val rate = inputs["learning_rate"]?.let { floats(it)[0] } ?: 0f
         val rows = inputs["weight"]?.let(::floats).orEmpty()
+        if (signature == "accumulate") {
+            onStep(steps++)
+            weights += rows
+            accumulated += rows.sum()
+            for (each in spec.giving(Role.GRADIENT)) add(inputs.getValue(each.name), outputs.getValue(each.name), rows.sum())
+        }
         if (signature == "train") {
             onStep(steps++)
             weights += rows
-            rates += rate
-            for (each in spec.giving(Role.STATE)) {
-                val from = inputs.getValue(each.name)
-                val to = outputs.getValue(each.name)
-                check(from !== to)
-                for (i in 0 until each.size) to.putFloat(4 * i, from.getFloat(4 * i) + rate)
-            }
         }
-        outputs["loss"]?.putFloat(0, loss(value))
+        if (signature == manifest.updatingName) {
+            rates += rate
+            val gradients = spec.taking(Role.GRADIENT).flatMap { floats(inputs.getValue(it.name)) }.toSet()
+            val gradient = if (signature == "train") 1f else gradients.singleOrNull() ?: accumulated
+            for (each in state) add(inputs.getValue(each.tensor), outputs.getValue(each.tensor), rate * gradient)
+            accumulated = 0f
+        }
+        outputs["loss"]?.putFloat(0, loss(value) * if (signature == "accumulate") rows.sum() else 1f)
         outputs["correct"]?.putFloat(0, accuracy(value) * rows.sum())
         outputs["output"]?.let { for (i in 0 until it.capacity() / 4) it.putFloat(4 * i, value) }
     }
 
     override fun close() {
         isClosed = true
+    }
+
+    /** Every number, and [term]. */
+    private fun add(from: ByteBuffer, to: ByteBuffer, term: Float) {
+        for (i in 0 until to.capacity() / 4) to.putFloat(4 * i, from.getFloat(4 * i) + term)
     }
 
     private fun floats(buffer: ByteBuffer) = buffer.duplicate().apply { clear() }.order(ByteOrder.nativeOrder())

@@ -23,8 +23,10 @@ class FuzzTest {
 
     @Test
     fun `thirty thousand manifests`() {
-        val text = ModelMetadata(ByteBuffer.wrap(program)).entries().getValue("pocketune.manifest").copy()
-        fuzz(30_000) { readManifest(ByteBuffer.wrap(mutatedText(text))) }
+        for (bytes in listOf(program, Fixture.file("mlp-by-2-stateless.tflite").readBytes())) {
+            val text = ModelMetadata(ByteBuffer.wrap(bytes)).entries().getValue("pocketune.manifest").copy()
+            fuzz(15_000) { readManifest(ByteBuffer.wrap(mutatedText(text))) }
+        }
     }
 
     @Test

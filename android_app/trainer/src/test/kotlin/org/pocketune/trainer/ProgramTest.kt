@@ -13,12 +13,13 @@ import org.junit.jupiter.api.Test
 /** Programs: nothing in a file is believed before it is checked. */
 class ProgramTest {
     private val bytes = Fixture.file("mlp-variables.tflite").readBytes()
-    private val manifest = String(ModelMetadata(ByteBuffer.wrap(bytes)).entries().getValue("pocketune.manifest").copy())
+    private val manifest = manifestOf("mlp-variables")
 
     @Test
     fun `programs of the compiler open`() {
-        for (name in listOf("mlp-variables", "mlp-stateless", "cnn-variables", "cnn-stateless")) {
+        for (name in listOf("mlp-variables", "mlp-stateless", "cnn-by-4-variables", "cnn-by-4-stateless")) {
             val program = Program.open(Fixture.file("$name.tflite"))
+            assertEquals(if ("by-4" in name) 4 else 8, program.manifest.microBatch)
             assertEquals(name.endsWith("stateless"), program.manifest.state == StateKind.STATELESS)
             assertEquals(8 to 4, program.manifest.batch to program.manifest.classes)
             assertEquals(program.manifest.stateTensors.size, program.initialState().size)
@@ -59,6 +60,12 @@ class ProgramTest {
     @Test
     fun `manifests that contradict themselves are refused`() {
         val lies = listOf(
+            "\"micro_batch\":8" to "\"micro_batch\":4",
+            "\"micro_batch\":8" to "\"micro_batch\":0",
+            "\"micro_batch\":8" to "\"micro_batch\":16",
+            "\"batch\":8,\"micro" to "\"batch\":16,\"micro",
+            "\"evaluate\":{" to "\"apply\":{",
+            "\"evaluate\":{" to "\"features\":{",
             "\"batch\":8" to "\"batch\":0",
             "\"batch\":8" to "\"batch\":9",
             "\"batch\":8" to "\"batch\":\"8\"",
@@ -82,12 +89,44 @@ class ProgramTest {
             "\"view\":[" to "\"view\":[[\"spin\"],",
             "\"loss\":\"" to "\"loss\":null,\"x\":\"",
         )
+        assertRefused(manifest, lies)
+        for (text in listOf("", "null", "[]", "{}", "[".repeat(1_000_000), "\"\\ud800\"", "{\"a\":NaN}")) {
+            assertFailsWith<DamagedProgramException>(text.take(20)) { read(text) }
+        }
+    }
+
+    @Test
+    fun `accumulators are those of what trains, in the calls of a step, and nowhere else`() {
+        val gradient = "{\"name\":\"gradient/a/b\",\"shape\":[16],\"dtype\":\"float32\",\"role\":\"gradient\"}"
+        assertRefused(
+            manifestOf("mlp-by-2-stateless"),
+            listOf(
+                "\"micro_batch\":2" to "\"micro_batch\":8",
+                "\"micro_batch\":2" to "\"micro_batch\":3",
+                "\"apply\":{" to "\"train\":{",
+                "\"accumulate\":{" to "\"train\":{",
+                "\"evaluate\":{" to "\"train\":{",
+                ",$gradient" to "",
+                gradient to gradient.replace("a/b", "a/x"),
+                gradient to gradient.replace("gradient/", "gradients/"),
+                gradient to gradient.replace("16", "4,4"),
+                gradient to gradient.replace("float32", "int32"),
+                gradient to gradient.replace("\"gradient\"", "\"input\""),
+                "\"evaluate\":{\"inputs\":[" to "\"evaluate\":{\"inputs\":[$gradient,",
+                "\"infer\":{\"inputs\":[" to "\"infer\":{\"inputs\":[$gradient,",
+            ),
+        )
+        assertRefused(
+            manifestOf("mlp-by-2-variables"),
+            listOf("accumulate", "apply", "save").map { "\"$it\":{\"inputs\":[" to "\"$it\":{\"inputs\":[$gradient," },
+        )
+    }
+
+    private fun assertRefused(manifest: String, lies: List<Pair<String, String>>) {
+        read(manifest)
         for ((from, to) in lies) {
             assertTrue(from in manifest, from)
             assertFailsWith<DamagedProgramException>("$from -> $to") { read(manifest.replaceFirst(from, to)) }
-        }
-        for (text in listOf("", "null", "[]", "{}", "[".repeat(1_000_000), "\"\\ud800\"", "{\"a\":NaN}")) {
-            assertFailsWith<DamagedProgramException>(text.take(20)) { read(text) }
         }
     }
 
@@ -99,6 +138,11 @@ class ProgramTest {
             val values = "$value,".repeat((4 shl 20) / (value.length + 1) - 10)
             assertFailsWith<DamagedProgramException>(value) { read("{\"labels\":[${values}0]}") }
         }
+    }
+
+    private fun manifestOf(program: String): String {
+        val entries = ModelMetadata(ByteBuffer.wrap(Fixture.file("$program.tflite").readBytes())).entries()
+        return String(entries.getValue("pocketune.manifest").copy())
     }
 
     private fun read(text: String) = readManifest(ByteBuffer.wrap(text.toByteArray()))

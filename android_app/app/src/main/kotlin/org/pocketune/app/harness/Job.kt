@@ -55,10 +55,10 @@ data class Job(
     }
 }
 
-/** The rows of a file of batches: for each batch its inputs, y and weight, whole tensors as `train` takes them. */
+/** The rows of a file of batches: for each step its inputs, y and weight, each of them all rows of the step. */
 fun readBatches(file: File, manifest: Manifest): List<Sample> {
-    val specs = manifest.train.inputs.filter { it.role in listOf(Role.INPUT, Role.TARGET, Role.WEIGHT) }
-    val batchBytes = specs.sumOf { it.size.toLong() * it.dtype.bytes }
+    val specs = manifest.step.inputs.filter { it.role in listOf(Role.INPUT, Role.TARGET, Role.WEIGHT) }
+    val batchBytes = manifest.batch * specs.sumOf { it.rowSize.toLong() * it.dtype.bytes }
     if (file.length() == 0L || file.length() % batchBytes != 0L) {
         throw InputException("${file.name}: ${file.length()} bytes, and a batch has $batchBytes")
     }

@@ -30,11 +30,12 @@ object Fixture {
 
     private fun buffer(name: String) = ByteBuffer.wrap(file(name).readBytes()).order(ByteOrder.LITTLE_ENDIAN)
 
-    /** Pictures of 6 x 6 with their labels. */
+    /** Pictures of 6 x 6 with their labels and weights. */
     fun samples(model: String): List<Sample> {
         val x = floats("$model.x")
         val y = buffer("$model.y").asIntBuffer()
-        return List(y.limit()) { i -> Sample(x.subList(36 * i, 36 * (i + 1)).toFloatArray(), y.get(i)) }
+        val weight = floats("$model.weight")
+        return List(y.limit()) { i -> Sample(x.subList(36 * i, 36 * (i + 1)).toFloatArray(), y.get(i), weight[i]) }
     }
 
     /** One pass over the samples in their order: what the host did. */

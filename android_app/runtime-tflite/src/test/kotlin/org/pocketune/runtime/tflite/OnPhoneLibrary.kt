@@ -6,7 +6,7 @@ import java.nio.file.Files
 internal object OnPhoneLibrary {
     @JvmStatic
     fun main(arguments: Array<String>) {
-        for (model in listOf("mlp", "cnn")) {
+        for (model in listOf("mlp", "cnn", "mlp-by-2", "cnn-by-4")) {
             for (export in listOf("variables", "stateless")) {
                 val test = SameAsPythonTest()
                 test.folder = Files.createTempDirectory("arm64").toFile()

@@ -30,6 +30,8 @@ class SameAsPythonTest {
     @CsvSource(
         "mlp,variables,true", "mlp,variables,false", "mlp,stateless,true", "mlp,stateless,false",
         "cnn,variables,true", "cnn,variables,false", "cnn,stateless,true", "cnn,stateless,false",
+        "mlp-by-2,variables,true", "mlp-by-2,variables,false", "mlp-by-2,stateless,true", "mlp-by-2,stateless,false",
+        "cnn-by-4,variables,true", "cnn-by-4,variables,false", "cnn-by-4,stateless,true", "cnn-by-4,stateless,false",
     )
     fun `fifty steps give the same losses and the same state`(model: String, export: String, xnnpack: Boolean): Unit =
         runBlocking {
@@ -44,7 +46,7 @@ class SameAsPythonTest {
 
     @Tag("every-version")
     @ParameterizedTest
-    @CsvSource("mlp,variables", "mlp,stateless", "cnn,variables", "cnn,stateless")
+    @CsvSource("mlp,variables", "mlp,stateless", "cnn,variables", "cnn,stateless", "cnn-by-4,variables", "cnn-by-4,stateless")
     fun `a state of the host is taken, and written again to the byte`(model: String, export: String): Unit = runBlocking {
         Fixture.trainer(Fixture.program("$model-$export"), Store(folder)).use { trainer ->
             val before = trainer.evaluate(Fixture.samples(model))

@@ -17,7 +17,7 @@ from statistics import median
 from converter.errors import NumericError, PocketuneError, UsageError
 from scripts.harness.conditions import preflight, spoiled
 from scripts.harness.device import Conditions, Device, Facts
-from scripts.harness.faults import Changed, Fault, Overheated, WrongNumbers
+from scripts.harness.faults import Changed, Fault, NotInstalled, Overheated, WrongNumbers
 from scripts.harness.hosts import ROOT
 from scripts.harness.log import Began, Checked, FaultLine, Log, Result, Run, finished, lock
 from scripts.harness.plan import Bench, Plan, Subject, Variant, subject_of
@@ -182,9 +182,16 @@ class Session:
                 raise UsageError(f"{log.path}: {self.device.name} has changed since ({change}): give another --out")
 
     def _expect_the_same(self) -> Facts:
-        """What the device says of itself now. Raises Changed when it is another one than at first, or its app is."""
+        """What the device says of itself now.
+
+        Raises:
+            NotInstalled: the app was removed.
+            Changed: it is another device than at first, or another app.
+        """
         assert self.facts is not None
         facts = self.device.facts()
+        if self.facts.app is not None and facts.app is None:
+            raise NotInstalled(self.device.name, "the app is not installed any more")
         if change := difference(self.facts, facts):
             raise Changed(self.device.name, f"it is not what it was ({change})")
         return facts

@@ -17,6 +17,7 @@ from scripts.harness.transport import fetch_whole, put, sha256_of
 PACKAGE = "org.pocketune.app"
 ACTIVITY = f"{PACKAGE}/{PACKAGE}.harness.HarnessActivity"
 TAG = "PocketuneHarness"
+REMOVED = "is not installed any more"
 FOLDER = "/data/local/tmp/pocketune"
 RESULTS = f"/sdcard/Android/data/{PACKAGE}/files/harness"
 
@@ -55,8 +56,7 @@ class Phone:
         # Compares content: a version number says nothing about a build.
         if self.apk is not None and self._app() != sha256_of(self.apk):
             self.transport.install(self.apk)
-        if self.transport.shell(f"pm path {PACKAGE}").code:
-            raise NotInstalled(self.name, f"{PACKAGE} is not installed")
+        self._expect_app("is not installed")
 
     def push(self, file: Path) -> str:
         """See Device."""
@@ -73,14 +73,14 @@ class Phone:
         reply = self.transport.shell(f"am start -W -n {ACTIVITY} --es job {shlex.quote(path)}", seconds=30)
         said = f"{reply.out} {reply.err}"
         if "does not exist" in said:
-            raise NotInstalled(self.name, f"{PACKAGE} is not installed any more")
+            raise NotInstalled(self.name, f"{PACKAGE} {REMOVED}")
         if reply.code or "Error" in said:
             raise Failed(self.name, f"the app did not start: {' '.join(said.split())[:300]}")
         pid = self.transport.shell(f"pidof {PACKAGE}").out.split()
         self._pid = pid[0] if pid and pid[0].isdigit() else ""
 
     def poll(self, job: Job) -> Progress:
-        """See Device."""
+        """See Device. Raises NotInstalled: to remove an app ends its process."""
         path = f"{RESULTS}/{job.id}"
         # The process first: one that ends between the two questions has left its result.
         script = (
@@ -89,7 +89,10 @@ class Phone:
         )
         words = self.transport.shell(script).out.split()
         size = next((int(word) for word in words if word.isdigit()), 0)
-        return Progress("finished" if "finished" in words else "running" if "alive" in words else "gone", size)
+        if "finished" not in words and "alive" not in words:
+            self._expect_app(REMOVED)
+            return Progress("gone", size)
+        return Progress("finished" if "finished" in words else "running", size)
 
     def pull(self, job: Job, part: str, into: Path) -> Path:
         """See Device."""
@@ -122,6 +125,11 @@ class Phone:
         """See Device."""
         self.stop()
         self.transport.shell(f"rm -rf {FOLDER} {RESULTS}")
+
+    def _expect_app(self, problem: str) -> None:
+        """Raises NotInstalled with the problem."""
+        if self.transport.shell(f"pm path {PACKAGE}").code:
+            raise NotInstalled(self.name, f"{PACKAGE} {problem}")
 
     def _app(self) -> str | None:
         """SHA-256 of the installed app."""

@@ -22,13 +22,14 @@ from scripts.harness.log import ResultFile, read_results
 from scripts.harness.phone import PACKAGE, Phone
 from scripts.harness.plan import Bench, read_plan
 from tests.harness.fake import AdbServer, FakeDevice
-from tests.harness.fake.device import Package
 
 APP = f"{sys.executable} -m tests.harness.fake.app {{job}} {{files}} {{root}}"
+#: Of the app on a fake phone; what it does is another matter.
+BUILD = b"one build"
 STEPS, ROUNDS = 4, 2
 
 
-def build_program(path: Path, width: int = 16, batch: int = 8) -> Path:
+def build_program(path: Path, width: int = 16, batch: int = 8, micro_batch: int | None = None) -> Path:
     """A dense net: 12 features, 3 classes."""
     import jax
     import jax.numpy as jnp
@@ -91,7 +92,7 @@ def make_fake(adb: Adb, adb_server: AdbServer) -> Iterator[MakeFake]:
 
         def make() -> FakeDevice:
             fake = stack.enter_context(FakeDevice(app=APP, reboot_seconds=0.3, boot_seconds=0.2))
-            fake.packages[PACKAGE] = Package(PACKAGE, f"/data/app/{PACKAGE}/base.apk")
+            fake.install(PACKAGE, BUILD)
             adb_server.connect(fake.serial)
             made.append(fake)
             return fake

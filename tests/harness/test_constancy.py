@@ -40,10 +40,7 @@ def once(do: Callable[[], object]) -> Callable[[str], None]:
 @pytest.fixture
 def app(fake: FakeDevice) -> Path:
     """The installed app's file on the phone."""
-    file = fake.local(fake.packages[PACKAGE].path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(b"one build")
-    return file
+    return fake.local(fake.packages[PACKAGE].path)
 
 
 @pytest.mark.parametrize("breaks", [True, False])

@@ -33,7 +33,7 @@ from scripts.harness.faults import (
 from scripts.harness.log import Began
 from scripts.harness.phone import PACKAGE, Phone
 from scripts.harness.plan import Bench
-from tests.harness.conftest import APP, ROUNDS, STEPS, impatient, phone_of, run, write_plan
+from tests.harness.conftest import APP, BUILD, ROUNDS, STEPS, impatient, phone_of, run, write_plan
 from tests.harness.fake import FakeDevice
 
 Do = Callable[[FakeDevice], object]
@@ -120,8 +120,14 @@ CASES = {
     ),
     "app removed in mid-run": Case(
         NotInstalled,
-        later=lambda f: setattr(f, "kept", f.packages.pop(PACKAGE)),
-        heal=lambda f: f.packages.update({PACKAGE: f.kept}),  # type: ignore[attr-defined]
+        later=lambda f: f.uninstall(PACKAGE),
+        heal=lambda f: f.install(PACKAGE, BUILD),
+        words="not installed any more",
+    ),
+    "app removed in mid-job": Case(
+        NotInstalled,
+        later=lambda f: f.inject("app-remove", 0.05),
+        heal=lambda f: f.install(PACKAGE, BUILD),
         words="not installed any more",
     ),
     "trust withdrawn in mid-run": Case(
@@ -132,8 +138,8 @@ CASES = {
     ),
     "app missing": Case(
         NotInstalled,
-        lambda f: setattr(f, "kept", f.packages.pop(PACKAGE)),
-        heal=lambda f: f.packages.update({PACKAGE: f.kept}),  # type: ignore[attr-defined]
+        lambda f: f.uninstall(PACKAGE),
+        heal=lambda f: f.install(PACKAGE, BUILD),
         words="--apk",
     ),
     "hot from the start": Case(NotReady, lambda f: hot(f, (0, 2)), heal=lambda f: hot(f, (0, 0)), words="THERMAL"),

@@ -69,7 +69,7 @@ class FakeDevice:
 
     Faults (see inject): connect-silent, push-drop N, push-hang N, push-full N,
     push-corrupt, pull-drop N, shell-hang REGEX, shell-drop REGEX, install-fail TEXT,
-    app-kill SECONDS, app-crash SECONDS. Also: auth = "never",
+    app-kill SECONDS, app-crash SECONDS, app-remove SECONDS. Also: auth = "never",
     offline(seconds), thermal_ramp, battery, props, capacity.
     """
 
@@ -284,6 +284,21 @@ class FakeDevice:
     def running(self, package: str) -> list[Process]:
         return [p for p in self.processes if p.package == package and not p.finished.is_set()]
 
+    def install(self, name: str, apk: bytes, version_code: int = 1) -> None:
+        """Puts an app on the phone."""
+        file = self.local(f"/data/app/{name}/base.apk")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(apk)
+        self.packages[name] = Package(name, self.remote(file), version_code)
+
+    def uninstall(self, name: str) -> None:
+        """Removes an app, what runs of it, and what it left."""
+        path = self.packages.pop(name).path
+        for process in self.running(name):
+            self.kill(process)
+        self.local(path).unlink()
+        shutil.rmtree(self.local(f"/sdcard/Android/data/{name}"), ignore_errors=True)
+
     def start_app(self, package: str, extras: dict[str, str], tag: str) -> Process:
         """Runs self.app; its standard output becomes logcat lines with the given tag."""
         self._next_pid += 1
@@ -319,7 +334,7 @@ class FakeDevice:
             threading.Thread(target=self._reap, args=(process, process.popen, readers), daemon=True),
         ]:
             thread.start()
-        for fault in ("app-kill", "app-crash"):
+        for fault in ("app-kill", "app-crash", "app-remove"):
             delay = self.take(fault)
             if delay is not None:
                 threading.Timer(float(delay), self._end_app, (process, fault)).start()
@@ -340,6 +355,9 @@ class FakeDevice:
 
     def _end_app(self, process: Process, how: str) -> None:
         if process.finished.is_set():
+            return
+        if how == "app-remove":
+            self.uninstall(process.package)
             return
         if how == "app-kill":
             self.log(

@@ -8,7 +8,6 @@ import zipfile
 from pathlib import Path
 
 from tests.harness.fake.android import am
-from tests.harness.fake.device import Package
 from tests.harness.fake.shell import Shell, command
 
 
@@ -61,10 +60,7 @@ def install(sh: Shell, apk: Path, options: list[str]) -> int:
         return failure("INSTALL_FAILED_TEST_ONLY: Failed to install test-only apk")
     if apk.stat().st_size > device.free_bytes():
         return failure("INSTALL_FAILED_INSUFFICIENT_STORAGE: Failed to override installation location")
-    target = device.local(f"/data/app/{name}/base.apk")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(apk, target)
-    device.packages[name] = Package(name, device.remote(target), int(info.get("versionCode", 1)))
+    device.install(name, apk.read_bytes(), int(info.get("versionCode", 1)))
     sh.out("Success\n")
     return 0
 
@@ -100,11 +96,12 @@ def _pm(sh: Shell, args: list[str]) -> int | None:
         if plain[0] not in device.packages:
             sh.out("Failure [DELETE_FAILED_INTERNAL_ERROR]\n")
             return 1
-        for process in device.running(plain[0]):
-            device.kill(process)
-        shutil.rmtree(device.local(f"/sdcard/Android/data/{plain[0]}"), ignore_errors=True)
         if verb == "uninstall":
-            del device.packages[plain[0]]
+            device.uninstall(plain[0])
+        else:
+            for process in device.running(plain[0]):
+                device.kill(process)
+            shutil.rmtree(device.local(f"/sdcard/Android/data/{plain[0]}"), ignore_errors=True)
         sh.out("Success\n")
     elif verb not in ("grant", "revoke"):
         return sh.fail(f"Unknown command: {verb}", 255)

@@ -1,9 +1,13 @@
+import com.sun.management.OperatingSystemMXBean;
 import java.io.File;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.LongStream;
 import kotlin.coroutines.EmptyCoroutineContext;
 import kotlinx.coroutines.BuildersKt;
 import kotlinx.serialization.json.Json;
@@ -39,7 +43,8 @@ public final class AndroidWorker {
             read.getFormat(), read.getId(), root + read.getProgram(), root + read.getBatches(), read.getSteps(),
             read.getLearningRate(), read.getThreads(), read.getAccelerator(), read.getRepeats());
         File scratch = Files.createTempDirectory("pocketune-worker").toFile();
-        Harness harness = new Harness(new File(arguments[1]), scratch, facts(), AndroidWorker::conditions);
+        Harness harness = new Harness(
+            new File(arguments[1]), scratch, facts(), AndroidWorker::conditions, () -> cpuMillis(job.getThreads()));
         BuildersKt.runBlocking(EmptyCoroutineContext.INSTANCE, (scope, continuation) -> harness.run(job, continuation));
     }
 
@@ -48,6 +53,18 @@ public final class AndroidWorker {
         facts.put("model", JsonElementKt.JsonPrimitive(System.getProperty("os.arch")));
         facts.put("cores", JsonElementKt.JsonPrimitive(Runtime.getRuntime().availableProcessors()));
         return new JsonObject(facts);
+    }
+
+    /**
+     * CPU time of this process so far. One thread of TFLite is the caller's own, and Java counts that to the nanosecond,
+     * without those of its compiler; of the whole process it counts hundredths of a second.
+     */
+    private static double cpuMillis(int threads) {
+        if (threads > 1) {
+            return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e6;
+        }
+        ThreadMXBean clock = ManagementFactory.getThreadMXBean();
+        return LongStream.of(clock.getAllThreadIds()).map(clock::getThreadCpuTime).filter(time -> time > 0).sum() / 1e6;
     }
 
     /** The most memory of this process so far, and instructions where they are counted; the other conditions of a phone do not exist here. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Batch:
 
     Attributes:
         inputs: the array of a model's only input, or arrays by name.
-        target: as `train` takes it.
+        target: what the model should answer.
         weight: float32 [batch].
     """
 
@@ -34,8 +34,9 @@ class Batch:
 
 
 def _specs(manifest: Manifest) -> list[TensorSpec]:
-    """The tensors of a batch in the order of the file: inputs, target and weight as `train` lists them."""
-    return [s for s in manifest.signatures["train"].inputs if s.role in ("input", "target", "weight")]
+    """The tensors of a batch in the order of the file: inputs, target and weight of all rows of a step."""
+    row = [s for s in manifest.signatures[manifest.step].inputs if s.role in ("input", "target", "weight")]
+    return [replace(s, shape=(manifest.batch, *s.shape[1:])) for s in row]
 
 
 def classes_of(manifest: Manifest) -> int:

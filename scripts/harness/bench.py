@@ -264,6 +264,7 @@ class Session:
                 runs=outcome.start.runs,
                 detail=outcome.start.detail,
                 ms=outcome.ms,
+                cpu_ms=outcome.cpu_ms,
                 losses=outcome.losses,
                 peak_kib=outcome.peak_kib,
                 instructions=outcome.instructions,

@@ -3,7 +3,8 @@
 Steps of one job share its luck (clocks, caches, memory layout): the job's median is one observation. Jobs of one
 invocation took turns, so that those of a round are compared with each other; jobs of two runs are compared as two
 samples, and what changed between the runs (heat, other work) is not in the interval. Where instructions are counted
-they take the place of times, which mean nothing under emulation.
+they take the place of times, which mean nothing under emulation. On this machine, whose processor other programs share,
+CPU time does, but for programs of several threads: their CPU time says nothing of how long a step takes.
 
 The more variants, the sooner one of them looks slower by chance. So where there are several, a FAIL must also pass
 Student's t test with Holm's correction, which keeps the chance of any false FAIL where that of one variant is.
@@ -14,6 +15,7 @@ what is all above 1 there is so by chance once in 64.)
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Literal
@@ -21,6 +23,7 @@ from typing import Literal
 import numpy as np
 
 from converter.errors import UsageError
+from scripts.harness.device import Facts, Kind
 from scripts.harness.log import Result, ResultFile
 
 RESAMPLES = 4000
@@ -34,6 +37,9 @@ LEAST_JOBS = 6
 LEAST_COUNTS = 1
 
 Verdict = Literal["PASS", "WARN", "FAIL"]
+Unit = Literal["ms", "ms of CPU", "instructions"]
+#: Devices on which other programs share the processor.
+SHARED: tuple[Kind, ...] = ("local", "local-android")
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Comparison:
     key: str
     a: float | None
     b: float | None
-    unit: Literal["ms", "instructions"]
+    unit: Unit
     ratio: float | None
     interval: tuple[float, float] | None
     paired: bool
@@ -87,7 +93,7 @@ def compare(a: ResultFile, b: ResultFile, threshold: float) -> list[Comparison]:
     found = []
     for key in [*before, *(key for key in after if key not in before)]:
         if key in before and key in after:
-            found.append(_compare(key, before[key], after[key], a.warmup, threshold, ours.is_emulator))
+            found.append(_compare(key, before[key], after[key], a.warmup, threshold, ours))
         else:
             found.append(_missing(key, before.get(key), after.get(key), a if key in after else b))
     return _corrected(found)
@@ -129,11 +135,11 @@ def differences(a: ResultFile, b: ResultFile) -> list[str]:
 def _missing(key: str, a: list[Result] | None, b: list[Result] | None, without: ResultFile) -> Comparison:
     about = [f.kind for f in without.faults if f.variant is None or f.variant.key == key]
     fault = about[-1] if about else None
-    unit: Literal["ms", "instructions"] = "instructions" if all(r.instructions for r in a or b or ()) else "ms"
+    unit = unit_of(a or b or [], without.runs[0].facts)
     why = f"no result {'now' if b is None else 'before'}{f', the last fault is {fault!r}' if fault else ''}"
 
     def middle(results: list[Result] | None) -> float | None:
-        found = counts(results or []) if unit == "instructions" else observations(results or [], without.warmup)
+        found = observations(results or [], without.warmup, unit)
         return float(np.median(list(found.values()))) if found else None
 
     jobs = (len(a or ()), len(b or ()))
@@ -147,21 +153,34 @@ def _by_key(file: ResultFile) -> dict[str, list[Result]]:
     return found
 
 
-def observations(results: list[Result], warmup: int) -> dict[tuple[str, int], float]:
-    """Median milliseconds of a step of each job, by session and round."""
-    return {(r.session, r.round): float(np.median(r.timed(warmup))) for r in results}
+def unit_of(results: list[Result], facts: Facts) -> Unit:
+    """In what the results of a variant are compared."""
+    if all(r.instructions for r in results):
+        return "instructions"
+    # A clock in which a step takes no time is too coarse.
+    is_usable = all(r.variant.threads == 1 and min(r.computed(0)) > 0 for r in results)
+    return "ms of CPU" if facts.kind in SHARED and is_usable else "ms"
 
 
-def counts(results: list[Result]) -> dict[tuple[str, int], float]:
-    """Instructions of a step of each job, by session and round."""
-    return {(r.session, r.round): float(np.median(r.instructions)) for r in results}
+def observations(results: list[Result], warmup: int, unit: Unit) -> dict[tuple[str, int], float]:
+    """The median step of each job, by session and round."""
+
+    def steps(result: Result) -> Sequence[float]:
+        match unit:
+            case "instructions":
+                return result.instructions
+            case "ms of CPU":
+                return result.computed(warmup)
+            case "ms":
+                return result.timed(warmup)
+
+    return {(r.session, r.round): float(np.median(steps(r))) for r in results}
 
 
-def _compare(
-    key: str, a: list[Result], b: list[Result], warmup: int, threshold: float, is_emulator: bool
-) -> Comparison:
-    is_counted = all(r.instructions for r in (*a, *b))
-    x, y = (counts(a), counts(b)) if is_counted else (observations(a, warmup), observations(b, warmup))
+def _compare(key: str, a: list[Result], b: list[Result], warmup: int, threshold: float, facts: Facts) -> Comparison:
+    unit = unit_of([*a, *b], facts)
+    is_counted, is_emulator = unit == "instructions", facts.is_emulator
+    x, y = (observations(results, warmup, unit) for results in (a, b))
     both = sorted(x.keys() & y.keys())
     paired = len(both) >= LEAST_JOBS
     if paired:
@@ -178,7 +197,6 @@ def _compare(
     is_judged = not is_counted and not is_emulator and min(jobs) >= least
     chance = chance_of(logs, base) if is_judged else None
     middle_a, middle_b = (float(np.median(list(v.values()))) for v in (x, y))
-    unit: Literal["ms", "instructions"] = "instructions" if is_counted else "ms"
     return Comparison(key, middle_a, middle_b, unit, ratio, interval, paired, jobs, chance, verdict, why)
 
 

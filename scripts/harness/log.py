@@ -94,6 +94,7 @@ class Result:
     Attributes:
         session: of the run that it belongs to.
         ms: for each repeat the milliseconds of each step.
+        cpu_ms: likewise what the process used of all cores meanwhile; a phone counts whole milliseconds.
         losses: for each repeat the loss of each step.
         runs: the accelerator that really ran.
         detail: what the runtime says about it.
@@ -116,6 +117,7 @@ class Result:
     runs: str
     detail: str | None
     ms: tuple[tuple[float, ...], ...]
+    cpu_ms: tuple[tuple[float, ...], ...]
     losses: tuple[tuple[float, ...], ...]
     peak_kib: int | None
     before: Conditions
@@ -128,6 +130,10 @@ class Result:
     def timed(self, warmup: int) -> list[float]:
         """Milliseconds of the steps that count."""
         return [ms for repeat in self.ms for ms in repeat[warmup:]]
+
+    def computed(self, warmup: int) -> list[float]:
+        """Milliseconds of CPU time of the steps that count."""
+        return [ms for repeat in self.cpu_ms for ms in repeat[warmup:]]
 
 
 @dataclass(frozen=True)
@@ -249,11 +255,14 @@ def _check_setup(setup: Setup, where: str) -> None:
 
 def _check_numbers(result: Result, where: str) -> None:
     """Raises UsageError for numbers that no job can have."""
-    lengths = {len(steps) for steps in (*result.ms, *result.losses)}
-    if not result.ms or len(result.ms) != len(result.losses) or len(lengths) != 1 or not min(lengths):
+    columns = (result.ms, result.cpu_ms, result.losses)
+    shapes = {tuple(map(len, repeats)) for repeats in columns}
+    if len(shapes) != 1 or len(lengths := set(shapes.pop())) != 1 or not min(lengths):
         raise UsageError(f"{where}: times and losses are not those of whole trainings")
     if not all(isfinite(ms) and ms > 0 for steps in result.ms for ms in steps):
         raise UsageError(f"{where}: a step time is no positive number")
+    if not all(isfinite(ms) and ms >= 0 for steps in result.cpu_ms for ms in steps):
+        raise UsageError(f"{where}: a CPU time is below 0")
     if len(result.instructions) not in (0, len(result.ms)) or not all(n > 0 for n in result.instructions):
         raise UsageError(f"{where}: instructions are not a positive number for each training")
 

@@ -55,6 +55,7 @@ class Step:
     step: int
     loss: float
     millis: float
+    cpu_millis: float
     conditions: JobConditions | None = None
     type: Literal["step"] = "step"
 
@@ -85,7 +86,7 @@ class Outcome:
 
     Attributes:
         start: of the first repeat.
-        ms, losses: [repeat][step].
+        ms, cpu_ms, losses: [repeat][step].
         peak_kib: the most memory of the process that was seen: PSS on a phone, else the peak of the resident set.
         thermal: the highest status in the job, an index in THERMAL; None is not known.
         instructions: of the runtime in a step, without the first, by repeat; empty where nobody counts.
@@ -94,6 +95,7 @@ class Outcome:
 
     start: Start
     ms: tuple[tuple[float, ...], ...]
+    cpu_ms: tuple[tuple[float, ...], ...]
     losses: tuple[tuple[float, ...], ...]
     peak_kib: int | None
     thermal: int | None
@@ -167,7 +169,7 @@ def _outcome(name: str, job: Job, records: list[Start | Step | End | None], stat
         if start.runs != job.accelerator or start.fallback:
             why = f" ({start.fallback})" if start.fallback else ""
             raise Fallback(name, f"{job.accelerator} was asked for and {start.runs} ran{why}")
-    if not all(isfinite(s.loss) and s.millis > 0 for s in steps):
+    if not all(isfinite(s.loss) and s.millis > 0 and s.cpu_millis >= 0 for s in steps):
         raise Failed(name, "a loss or a time in the log is no number")
     told = [r.conditions for r in records if r is not None and r.conditions is not None]
     memory = [kib for c in told for kib in (c.pss_kib, c.peak_rss_kib) if kib is not None]
@@ -179,6 +181,7 @@ def _outcome(name: str, job: Job, records: list[Start | Step | End | None], stat
     return Outcome(
         starts[0],
         by_repeat([s.millis for s in steps]),
+        by_repeat([s.cpu_millis for s in steps]),
         by_repeat([s.loss for s in steps]),
         max(memory, default=None),
         max(heat, default=None),

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
@@ -54,7 +55,8 @@ class Plan:
     """What the TOML file holds; every field but `programs` has a default.
 
     Attributes:
-        programs: paths beside the plan, or in each build's folder; `{batch}` in one stands for each of batch_sizes.
+        programs: paths beside the plan, or in each build's folder; `{batch}` in one stands for each of batch_sizes,
+            `{micro_batch}` for each of micro_batch_sizes that divides the batch.
         builds: name -> folder, to compare builds of the same programs: their jobs take turns (ABBA).
         rounds: how many jobs there are of each variant, spread over the whole run.
         repeats: trainings in one job, each from the built state.
@@ -69,6 +71,7 @@ class Plan:
     accelerators: tuple[str, ...] = ("cpu",)
     threads: tuple[int, ...] = (1,)
     batch_sizes: tuple[int, ...] = ()
+    micro_batch_sizes: tuple[int, ...] = ()
     rounds: int = 6
     repeats: int = 1
     steps: int = 30
@@ -90,12 +93,17 @@ PATIENCE = ("rounds", "stall_seconds", "cooling")
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing to measure, as it stands in result files."""
+    """One thing to measure, as it stands in result files.
+
+    Attributes:
+        micro_batch: rows of one call; the batch where a step is one call.
+    """
 
     build: str
     program: str
     sha256: str
     batch: int
+    micro_batch: int
     accelerator: str
     threads: int
 
@@ -103,7 +111,8 @@ class Variant:
     def key(self) -> str:
         """Names what is measured, in all builds: two files are compared by it."""
         unit = "thread" if self.threads == 1 else "threads"
-        return f"{self.program} batch {self.batch} {self.accelerator} {self.threads} {unit}"
+        rows = f"{self.batch}" if self.micro_batch == self.batch else f"{self.batch} by {self.micro_batch}"
+        return f"{self.program} batch {rows} {self.accelerator} {self.threads} {unit}"
 
     @property
     def title(self) -> str:
@@ -219,14 +228,10 @@ def read_plan(path: Path) -> Bench:
     if plan.data is not None and not (path.parent / plan.data).is_file():
         raise UsageError(f"{path}.data: there is no file {path.parent / plan.data}")
     subjects = []
-    named: list[tuple[str, int | None]] = []
-    for program in plan.programs:
-        sizes = plan.batch_sizes if "{batch}" in program else (None,)
-        named += [(program.replace("{batch}", str(size)), size) for size in sizes]
-    for name, batch in named:
+    for name, rows in (named for program in plan.programs for named in _named(program, plan)):
         for accelerator, threads in product(plan.accelerators, plan.threads):
             for build, folder in plan.builds.items():
-                subjects.append(subject_of(path.parent / folder / name, accelerator, threads, build, batch))
+                subjects.append(subject_of(path.parent / folder / name, accelerator, threads, build, rows))
     names = [(s.variant.build, s.variant.key) for s in subjects]
     if twice := next((key for build, key in names if names.count((build, key)) > 1), None):
         raise UsageError(f"{path}.programs: two of them would stand in the results as {twice!r}: rename one file")
@@ -238,12 +243,40 @@ def read_plan(path: Path) -> Bench:
     return Bench(path.stem, path.parent, plan, tuple(subjects))
 
 
-def subject_of(file: Path, accelerator: str, threads: int, build: str = "", batch: int | None = None) -> Subject:
-    """A program file to be run in one way. Raises UsageError when it is no program or of another batch size."""
+def _named(program: str, plan: Plan) -> Iterator[tuple[str, dict[str, int]]]:
+    """The files that a name with placeholders stands for, each with what the plan says of its rows."""
+    sizes = {"batch": plan.batch_sizes, "micro_batch": plan.micro_batch_sizes}
+    asked = {name: each for name, each in sizes.items() if f"{{{name}}}" in program}
+    for chosen in product(*asked.values()):
+        rows = dict(zip(asked, chosen, strict=True))
+        if rows.get("batch", 0) % rows.get("micro_batch", 1) == 0:
+            name = program
+            for placeholder, size in rows.items():
+                name = name.replace(f"{{{placeholder}}}", str(size))
+            yield name, rows
+
+
+def subject_of(
+    file: Path, accelerator: str, threads: int, build: str = "", rows: Mapping[str, int] | None = None
+) -> Subject:
+    """A program file to be run in one way.
+
+    Args:
+        file: the program.
+        accelerator: what shall run it.
+        threads: on the CPU.
+        build: the name of its build.
+        rows: what `batch` and `micro_batch` of the program have to be.
+
+    Raises:
+        UsageError: it is no program, or of another batch size.
+    """
     manifest = read_program(file).manifest
-    if batch is not None and manifest.batch != batch:
-        raise UsageError(f"{file}: its batch is {manifest.batch}, and the plan says {batch}")
-    return Subject(Variant(build, file.stem, sha256_of(file), manifest.batch, accelerator, threads), file)
+    for name, expected in (rows or {}).items():
+        if (found := getattr(manifest, name)) != expected:
+            raise UsageError(f"{file}: its {name} is {found}, and the plan says {expected}")
+    digest = sha256_of(file)
+    return Subject(Variant(build, file.stem, digest, manifest.batch, manifest.micro_batch, accelerator, threads), file)
 
 
 def check_plan(plan: Plan, where: str) -> None:
@@ -263,6 +296,7 @@ def check_plan(plan: Plan, where: str) -> None:
         "tolerance.loss": (plan.tolerance.loss, 0, 1),
         "tolerance.update": (plan.tolerance.update, 0, 1),
         **{f"threads[{i}]": (t, 1, 64) for i, t in enumerate(plan.threads)},
+        **{f"micro_batch_sizes[{i}]": (n, 1, 1 << 20) for i, n in enumerate(plan.micro_batch_sizes)},
     }
     for name, (value, least, most) in limits.items():
         if not least <= value <= most:
@@ -270,7 +304,7 @@ def check_plan(plan: Plan, where: str) -> None:
     for name in ("programs", "accelerators", "threads", "builds"):
         if not getattr(plan, name):
             raise UsageError(f"{where}{name}: is empty")
-    for name in ("programs", "accelerators", "threads", "batch_sizes"):
+    for name in ("programs", "accelerators", "threads", "batch_sizes", "micro_batch_sizes"):
         values = getattr(plan, name)
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{where}{name}: {twice!r} is there twice")
@@ -282,5 +316,6 @@ def check_plan(plan: Plan, where: str) -> None:
     for name in plan.accelerators:
         if name not in ACCELERATORS:
             raise UsageError(f"{where}accelerators: {name!r} is none of 'cpu', 'gpu'.{nearest(name, ACCELERATORS)}")
-    if any("{batch}" in p for p in plan.programs) != bool(plan.batch_sizes):
-        raise UsageError(f"{where}batch_sizes: these and a {{batch}} in programs belong together")
+    for name in ("batch", "micro_batch"):
+        if any(f"{{{name}}}" in p for p in plan.programs) != bool(getattr(plan, f"{name}_sizes")):
+            raise UsageError(f"{where}{name}_sizes: these and a {{{name}}} in programs belong together")

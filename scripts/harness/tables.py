@@ -22,6 +22,7 @@ class Summary:
     """A variant's figures over all its good results; times in milliseconds.
 
     Attributes:
+        cpu: CPU time of a step, the mean: a phone counts whole milliseconds.
         mad: median absolute deviation of the steps.
         spread: of the jobs' medians, largest over smallest.
         instructions: of the runtime in a step, the median of the jobs; None where nobody counts.
@@ -34,6 +35,7 @@ class Summary:
     jobs: int
     steps: int
     median: float
+    cpu: float
     p5: float
     p95: float
     mad: float
@@ -59,6 +61,7 @@ def summarize(file: ResultFile) -> list[Summary]:
                 jobs=len(results),
                 steps=len(steps),
                 median=median,
+                cpu=float(np.mean([ms for r in results for ms in r.computed(warmup)])),
                 p5=float(np.quantile(steps, 0.05)),
                 p95=float(np.quantile(steps, 0.95)),
                 mad=float(np.median(np.abs(steps - median))),
@@ -82,13 +85,14 @@ def results_table(file: ResultFile) -> Table:
     table = Table(title=escape(f"{facts.name} ({facts.model}), {file.runs[0].plan}"), caption=although)
     summaries = summarize(file)
     counted = ["instructions"] if any(s.instructions for s in summaries) else []
-    for name in ("program", "runs on", "ms a step", "p5..p95", "MAD", "jobs", "memory", *counted, "numbers"):
+    for name in ("program", "runs on", "ms a step", "CPU", "p5..p95", "MAD", "jobs", "memory", *counted, "numbers"):
         table.add_column(name, justify="left" if name in ("program", "runs on", "numbers") else "right")
     for s in summaries:
         table.add_row(
             escape(s.title),
             escape(f"{s.runs}, {s.runtime}"),
             f"{s.median:.3g}",
+            f"{s.cpu:.3g}",
             f"{s.p5:.3g}..{s.p95:.3g}",
             f"{s.mad / s.median:.1%}",
             f"[yellow]{s.jobs}, unsteady[/]" if s.spread > UNSTEADY else str(s.jobs),
@@ -118,7 +122,10 @@ def comparison_table(found: list[Comparison], threshold: float) -> Table:
         jobs = f"{c.jobs[0]} pairs" if c.paired else f"{c.jobs[0]} and {c.jobs[1]}"
         table.add_row(
             escape(c.key),
-            *(in_millions(v) if c.unit == "instructions" else "" if v is None else f"{v:.3g} ms" for v in (c.a, c.b)),
+            *(
+                in_millions(v) if c.unit == "instructions" else "" if v is None else f"{v:.3g} {c.unit}"
+                for v in (c.a, c.b)
+            ),
             "" if c.ratio is None else f"{c.ratio:.3f}",
             "" if c.interval is None else f"{c.interval[0]:.3f}..{c.interval[1]:.3f}",
             jobs,

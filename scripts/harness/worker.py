@@ -75,12 +75,12 @@ def _perform(job: Job, lines: Lines, state: Path) -> None:
             )
             for step in range(job.steps):
                 batch = batches[step % len(batches)]
-                began = time.perf_counter()
+                began, cpu_began = time.perf_counter(), time.process_time()
                 loss = session.train(batch.inputs, batch.target, job.learning_rate, batch.weight)
-                millis = (time.perf_counter() - began) * 1e3
+                cpu_millis, millis = (time.process_time() - cpu_began) * 1e3, (time.perf_counter() - began) * 1e3
                 is_told = step % CONDITIONS_EVERY == 0 or step == job.steps - 1
                 extra = {"conditions": _conditions()} if is_told else {}
-                lines.write("step", repeat=repeat, step=step, loss=loss, millis=millis, **extra)
+                lines.write("step", repeat=repeat, step=step, loss=loss, millis=millis, cpu_millis=cpu_millis, **extra)
             lines.write("end", repeat=repeat, conditions=_conditions())
             if repeat == 0:
                 state.unlink(missing_ok=True)

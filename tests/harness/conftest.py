@@ -45,7 +45,12 @@ def build_program(path: Path, width: int = 16, batch: int = 8, micro_batch: int 
 
     model = Model(apply, params, [jax.ShapeDtypeStruct((1, 12), "float32")])
     program = converter.build(
-        model, loss="sparse_categorical_crossentropy", optimizer="sgd", batch=batch, target="tflite-2.16"
+        model,
+        loss="sparse_categorical_crossentropy",
+        optimizer="sgd",
+        batch=batch,
+        micro_batch=micro_batch,
+        target="tflite-2.16",
     )
     program.write(path)
     return path

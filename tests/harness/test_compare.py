@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from converter.errors import NumericError, UsageError
 from scripts.harness.cli import app
 from scripts.harness.compare import Comparison, chance_of, compare, differences, judge
-from scripts.harness.device import Conditions, Facts
+from scripts.harness.device import Conditions, Facts, Kind
 from scripts.harness.log import Checked, FaultLine, Log, Result, ResultFile, Run, read_results
 from scripts.harness.plan import Setup, Variant
 from scripts.harness.report import render
 from scripts.harness.tables import comparison_table, device_row, results_table, summarize
 
-VARIANT = Variant("", "digits", "0" * 64, 8, "cpu", 1)
+VARIANT = Variant("", "digits", "0" * 64, 8, 8, "cpu", 1)
 FACTS = Facts("adb", "SERIAL", "Phone", abis=("arm64-v8a",))
 ROUNDS, STEPS = 12, 30
 
@@ -58,6 +58,7 @@ def file_of(times: list[np.ndarray], session: str = "s", model: str = "Phone") -
             runs="cpu",
             detail="XNNPACK",
             ms=(tuple(map(float, ms)),),
+            cpu_ms=(tuple(map(float, ms)),),
             losses=(tuple(np.linspace(2, 1, len(ms))),),
             peak_kib=60_000,
             before=cool,
@@ -212,6 +213,38 @@ def test_counted_instructions_take_the_place_of_times() -> None:
     assert "instructions" not in render(interleaved(0)[0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "threads", "unit"),
+    [
+        ("local", 1, "ms of CPU"),
+        ("local-android", 1, "ms of CPU"),
+        ("local", 2, "ms"),
+        ("adb", 1, "ms"),
+        ("ssh", 1, "ms"),
+    ],
+)
+def test_cpu_time_takes_the_place_of_time_where_others_work_too(kind: Kind, threads: int, unit: str) -> None:
+    """Other programs took half of the processor away from the second build, which computes a tenth less."""
+    a, b = (file_of([level * np.ones(STEPS)] * ROUNDS) for level in (10.0, 20.0))
+    facts, variant = replace(FACTS, kind=kind), replace(VARIANT, threads=threads)
+
+    def on(file: ResultFile, cpu: float) -> ResultFile:
+        results = [replace(r, variant=variant, cpu_ms=((cpu,) * STEPS,)) for r in file.results]
+        return replace(file, records=(replace(file.runs[0], facts=facts), *results))
+
+    found = verdict((on(a, 9.0), on(b, 8.1)))
+    assert (found.unit, found.verdict) == (unit, "FAIL" if unit == "ms" else "PASS")
+    assert found.ratio == pytest.approx(2.0 if unit == "ms" else 0.9)
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(comparison_table([found], 0.05))
+        console.print(results_table(on(a, 9.0)))
+    assert f"{10 if unit == 'ms' else 9} {unit} " in captured.get()
+    assert "9 " in captured.get()
+    # A clock in which a step takes no time says nothing.
+    assert verdict((on(a, 0.0), on(b, 0.0))).unit == "ms"
+
+
 def test_what_one_file_lacks_is_told() -> None:
     a, b = interleaved(0)
     other = replace(VARIANT, program="letters")
@@ -258,12 +291,14 @@ def test_times_of_an_emulated_processor_get_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ms": [], "losses": []}, "whole trainings"),
-        ({"ms": [[]], "losses": [[]]}, "whole trainings"),
+        ({"ms": [], "cpu_ms": [], "losses": []}, "whole trainings"),
+        ({"ms": [[]], "cpu_ms": [[]], "losses": [[]]}, "whole trainings"),
         ({"ms": [[1.0] * STEPS, [1.0]]}, "whole trainings"),
         ({"ms": [[1.0] * (STEPS - 1) + [-1.0]]}, "no positive number"),
         ({"ms": [[1.0] * (STEPS - 1) + [float("nan")]]}, "expected a finite number"),
-        ({"ms": [[1.0] * 3], "losses": [[1.0] * 3]}, "1 × 3 steps, and the run has 1 × 30"),
+        ({"cpu_ms": [[1.0]]}, "whole trainings"),
+        ({"cpu_ms": [[-1.0] * STEPS]}, "a CPU time is below 0"),
+        ({"ms": [[1.0] * 3], "cpu_ms": [[1.0] * 3], "losses": [[1.0] * 3]}, "1 × 3 steps, and the run has 1 × 30"),
         ({"instructions": [0]}, "instructions are not a positive number"),
         ({"instructions": [-5]}, "instructions are not a positive number"),
         ({"instructions": [7, 7]}, "instructions are not a positive number for each"),

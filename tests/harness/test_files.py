@@ -57,6 +57,24 @@ def test_a_plan_is_every_combination_forth_and_back(program: Path, tmp_path: Pat
     assert [v for r, v in order if r == 1] == [v for r, v in order if r == 0][::-1]
 
 
+def test_micro_batches_are_an_axis(tmp_path: Path) -> None:
+    for batch, rows in ((2, 2), (8, 2), (8, 4)):
+        build_program(tmp_path / f"net-{batch}-{rows}.tflite", batch=batch, micro_batch=rows)
+    axis = 'programs = ["net-{batch}-{micro_batch}.tflite"]\nbatch_sizes = [2, 8]\nmicro_batch_sizes = '
+    bench = read_plan(plan_of(tmp_path, f"{axis}[2, 4]"))
+    # No program has micro-batches of 4 in a batch of 2.
+    assert [s.variant.key.partition(" cpu")[0] for s in bench.subjects] == [
+        "net-2-2 batch 2",
+        "net-8-2 batch 8 by 2",
+        "net-8-4 batch 8 by 4",
+    ]
+    (tmp_path / "net-8-4.tflite").write_bytes((tmp_path / "net-8-2.tflite").read_bytes())
+    with pytest.raises(UsageError, match="its micro_batch is 2, and the plan says 4"):
+        read_plan(plan_of(tmp_path, f"{axis}[2, 4]"))
+    with pytest.raises(UsageError, match=r"micro_batch_sizes\[0\]: must be from 1"):
+        read_plan(plan_of(tmp_path, f"{axis}[0]"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -67,6 +85,7 @@ def test_a_plan_is_every_combination_forth_and_back(program: Path, tmp_path: Pat
         ('programs = ["P"]\nsteps = 5\nwarmup = 5', "warmup: must be from 0 to 4"),
         ('programs = ["P"]\naccelerators = ["npu"]', "'npu' is none of"),
         ('programs = ["P"]\nbatch_sizes = [2]', "belong together"),
+        ('programs = ["P"]\nmicro_batch_sizes = [2]', "micro_batch_sizes: these and a {micro_batch}"),
         ('programs = ["nowhere.tflite"]', "no such file"),
         ("programs = [", "no TOML"),
     ],
@@ -130,6 +149,21 @@ def test_a_worker_leaves_what_the_app_leaves(program: Path, tmp_path: Path) -> N
     }
     host = reference(program, (tmp_path / "b").read_bytes(), 3, 0.1)
     assert [line["loss"] for line in lines if line["type"] == "step"] == [*host.losses, *host.losses]
+    assert all(line["cpu_millis"] > 0 for line in lines if line["type"] == "step")
+
+
+def test_a_step_of_micro_batches_is_one_step(program: Path, tmp_path: Path) -> None:
+    """The same data, one line a step, and the losses of the whole batch."""
+    parts = build_program(tmp_path / "parts.tflite", micro_batch=2)
+    manifest = read_program(parts).manifest
+    assert random_batches(manifest, 2, 0) == random_batches(read_program(program).manifest, 2, 0)
+    losses = []
+    for name, file in (("whole", program), ("parts", parts)):
+        worker.run(job_of(file, tmp_path, id=name, repeats=1), tmp_path)
+        lines = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        losses.append([line["loss"] for line in lines if line["type"] == "step"])
+    assert len(losses[1]) == 3
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_a_worker_tells_what_went_wrong(program: Path, tmp_path: Path) -> None:
@@ -158,8 +192,12 @@ def test_an_update_that_is_a_little_wrong_is_found(program: Path, tmp_path: Path
     data = random_batches(read_program(program).manifest, 4, 0)
     host, other = (reference(program, data, 4, rate) for rate in (0.01, 0.0105))
     start = Start(0, "r", "cpu", "cpu", None, None, conditions=None)  # type: ignore[arg-type]
-    same = agreement(Outcome(start, ((1.0,),), (host.losses,), None, None, (), host.trained), host, Tolerance())
-    wrong = agreement(Outcome(start, ((1.0,),), (other.losses,), None, None, (), other.trained), host, Tolerance())
+    same, wrong = (
+        agreement(
+            Outcome(start, ((1.0,),), ((1.0,),), (found.losses,), None, None, (), found.trained), host, Tolerance()
+        )
+        for found in (host, other)
+    )
     assert same.ok
     assert same.update_error == same.loss_error == 0
     assert not wrong.ok
@@ -339,7 +377,7 @@ def test_a_run_goes_on_with_the_same_data_only(program: Path, tmp_path: Path) ->
 
 
 def test_what_only_began_is_not_finished() -> None:
-    variant = Variant("", "p", "0", 8, "cpu", 1)
+    variant = Variant("", "p", "0", 8, 8, "cpu", 1)
     assert finished([Began("i", variant, 0, 0, "t")]) == set()
     (result,) = file_of([np.ones(10)]).results
     assert finished([result]) == {(result.variant, 0)}

@@ -2,6 +2,7 @@ package org.pocketune.app
 
 import java.io.ByteArrayOutputStream
 import java.io.File
+import java.lang.management.ManagementFactory
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import kotlinx.coroutines.Dispatchers
@@ -37,7 +38,9 @@ class HarnessTest {
     private val results by lazy { File(folder.root, "results") }
     private val harness by lazy {
         val device = buildJsonObject { put("model", "test") }
-        Harness(results, File(folder.root, "scratch"), device) { buildJsonObject { put("thermal", "none") } }
+        val conditions = buildJsonObject { put("thermal", "none") }
+        val clock = ManagementFactory.getThreadMXBean()
+        Harness(results, File(folder.root, "scratch"), device, { conditions }) { clock.currentThreadCpuTime / 1e6 }
     }
     private val job by lazy {
         Job(Job.FORMAT, "run-1", "target/assets/digits.tflite", batches().path, steps = 12, learningRate = 2e-3f, repeats = 2)
@@ -58,6 +61,7 @@ class HarnessTest {
         assertEquals(first, second)
         assertTrue(first.last() < first.first())
         assertTrue(steps.all { it.getValue("millis").jsonPrimitive.double > 0 })
+        assertTrue(steps.all { it.getValue("cpu_millis").jsonPrimitive.double > 0 })
         val start = lines.first { it.text("type") == "start" }
         assertEquals("cpu", start.text("runs"))
         val result = result()

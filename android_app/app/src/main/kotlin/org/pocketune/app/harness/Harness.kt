@@ -28,12 +28,14 @@ import org.pocketune.trainer.Trainer
  * @property scratch for what a run needs meanwhile.
  * @property device facts that do not change.
  * @property conditions what may change from step to step: heat, charge, memory.
+ * @property cpuMillis what this process has used of all cores so far.
  */
 class Harness(
     private val results: File,
     private val scratch: File,
     private val device: JsonObject,
     private val conditions: () -> JsonObject,
+    private val cpuMillis: () -> Double,
 ) {
     /** Runs a job to its end; whatever comes of it stands in the result. */
     suspend fun run(job: Job) {
@@ -90,7 +92,11 @@ class Harness(
                 }
                 // In the trainer's own thread: what is asked and written after a step must not run beside the next one.
                 withContext(Dispatchers.Unconfined) {
-                    trainer.fit(rows, plan).collect { log.event(repeat, it, last = job.steps - 1) }
+                    var began = cpuMillis()
+                    trainer.fit(rows, plan).collect { event ->
+                        log.event(repeat, event, cpuMillis() - began, last = job.steps - 1)
+                        began = cpuMillis()
+                    }
                 }
                 log.write("end") {
                     put("repeat", repeat)
@@ -101,12 +107,15 @@ class Harness(
         }
     }
 
-    private fun Lines.event(repeat: Int, event: TrainEvent, last: Int) = when (event) {
+    /** [cpuMillis]: since the event before. */
+    private fun Lines.event(repeat: Int, event: TrainEvent, cpuMillis: Double, last: Int) = when (event) {
         is TrainEvent.Step -> write("step") {
             put("repeat", repeat)
             put("step", event.step)
             put("loss", event.loss)
             put("millis", event.millis)
+            // A thread that ends may take its time with it.
+            put("cpu_millis", maxOf(0.0, cpuMillis))
             if (event.step % CONDITIONS_EVERY == 0 || event.step == last) put("conditions", conditions())
         }
         is TrainEvent.Diverged -> throw DivergedException("the loss of step ${event.step} is ${event.loss}")

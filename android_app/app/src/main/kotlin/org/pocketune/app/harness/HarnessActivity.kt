@@ -6,6 +6,7 @@ import android.content.Intent
 import android.os.Build
 import android.os.Bundle
 import android.os.Debug
+import android.os.Process
 import android.util.Log
 import android.view.WindowManager
 import android.widget.TextView
@@ -54,6 +55,7 @@ class HarnessActivity : Activity() {
             scratch = File(cacheDir, "harness"),
             device = facts(),
             conditions = { conditions(device) },
+            cpuMillis = { Process.getElapsedCpuTime().toDouble() },
         )
         scope.launch {
             try {

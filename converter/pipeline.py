@@ -93,7 +93,7 @@ def build(
     _check_signatures(signatures)
     chosen, scheme, rule = find_target(target), update_scheme(update), resolve(optimizer)
     source = import_model(model, rows_at_once)
-    step = StepForm(accumulates=rows_at_once < batch, clears=state == "variables")
+    step = StepForm(accumulates=rows_at_once < batch)
     graphs, rows, goal = compile_signatures(source, loss, rule, scheme, chosen, step, targets, signatures)
     program = Program.assemble(
         signatures=graphs,

@@ -135,7 +135,8 @@ def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
         return {name: export.with_state_as_arguments(graph) for name, graph in signatures.items()}
     exported = {name: export.with_variables(graph) for name, graph in signatures.items()}
     if "apply" in exported:
-        exported["apply"] = export.with_done(exported["apply"], exported["apply"].inputs[0])
+        apply = export.clearing(exported["apply"], signatures["apply"])
+        exported["apply"] = export.with_done(apply, apply.inputs[0])
     updating = _updating(signatures)
     return exported | {
         "save": export.save(updating),

@@ -26,17 +26,15 @@ class StepForm:
 
     Attributes:
         accumulates: `accumulate` and `apply` in place of `train`.
-        clears: `apply` clears the accumulators; without it that is left to the caller, who then holds them.
     """
 
     accumulates: bool = False
-    clears: bool = True
 
     def graphs(self, selected: Graph, loss: Loss, rule: OptimizerProgram) -> dict[str, Graph]:
         """The step on the model's inputs, by signature."""
         if not self.accumulates:
             return {"train": whole_step(selected, loss, rule)}
-        return {"accumulate": accumulation(selected, loss), "apply": application(selected, rule, self.clears)}
+        return {"accumulate": accumulation(selected, loss), "apply": application(selected, rule)}
 
     def graphs_on_features(self, rest: Graph, loss: Loss, rule: OptimizerProgram) -> dict[str, Graph]:
         """What the step on the features of a frozen prefix needs besides, by signature."""
@@ -66,21 +64,16 @@ def accumulation(selected: Graph, loss: Loss) -> Graph:
     return _tidied(b.graph)
 
 
-def application(selected: Graph, rule: OptimizerProgram, clears: bool) -> Graph:
-    """`apply`: updates every parameter and slot from the accumulators, and `clears` them for the next step.
+def application(selected: Graph, rule: OptimizerProgram) -> Graph:
+    """`apply`: updates every parameter and slot from the accumulators.
 
-    Where the caller holds the accumulators, the caller clears them.
+    To clear them is left to who holds them: the export that keeps them in the runtime, or the caller.
     """
     graph = Graph(parameters=dict(selected.parameters))
     accumulators = _with_accumulators(graph, selected.parameters)
     b = Builder(graph)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
-    b = Builder(apply_updates(b.graph, accumulators, rule, learning_rate))
-    if clears:
-        for parameter, accumulator in accumulators.items():
-            with b.at(Origin(layer_of(selected, parameter), "", "update")):
-                b.graph.updates[accumulator] = b(ops.Mul(), accumulator, 0.0)
-    return _tidied(b.graph)
+    return _tidied(apply_updates(b.graph, accumulators, rule, learning_rate))
 
 
 def _gradients(with_loss: Graph, selected: Graph) -> tuple[Graph, dict[Value, Value]]:

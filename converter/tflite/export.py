@@ -131,6 +131,12 @@ def restore(graph: Graph) -> Graph:
     return with_done(after, smallest)
 
 
+def clearing(after: Graph, graph: Graph) -> Graph:
+    """Adds to the end of an exported graph that its accumulators are cleared."""
+    _, accumulators = _kept_and_accumulators(graph)
+    return _assigning(accumulators, after)
+
+
 def _kept_and_accumulators(graph: Graph) -> tuple[dict[Value, Parameter], dict[Value, Parameter]]:
     """The parameters that outlive a step, and those that are zero between two."""
     kept = {v: p for v, p in graph.parameters.items() if p.kind != "accumulator"}

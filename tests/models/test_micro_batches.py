@@ -128,6 +128,20 @@ def test_a_diverged_step_is_gone_after(back: str, state: str, tmp_path: Any) -> 
         assert_same(undisturbed, session, exactly=True)
 
 
+def test_both_exports_are_one_program(tmp_path: Any) -> None:
+    """A state goes from one to the other and trains on."""
+    case, programs = CASES["mlp"], [built(state=state) for state in ("variables", "stateless")]
+    assert programs[0].manifest.graph_hash == programs[1].manifest.graph_hash
+    x, y = case.batch(BATCH, 0)
+    with TrainingSession(programs[0].data) as one, TrainingSession(programs[1].data) as other:
+        one.train(x, y, 0.1)
+        one.save(tmp_path / "state")
+        other.restore(tmp_path / "state")
+        for session in (one, other):
+            session.train(x, y, 0.1)
+        assert_same(one, other)
+
+
 @pytest.mark.parametrize("micro_batch", [0, 3, 8, 1.5, "2"])
 def test_a_micro_batch_divides_the_batch(micro_batch: Any) -> None:
     with pytest.raises(UsageError, match="micro_batch"):

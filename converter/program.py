@@ -133,10 +133,9 @@ def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
     """All subgraphs of the file by name; the step comes first."""
     if state == "stateless":
         return {name: export.with_state_as_arguments(graph) for name, graph in signatures.items()}
-    exported = {name: export.with_variables(graph) for name, graph in signatures.items()}
+    exported = {name: export.with_variables(graph, clears=name == "apply") for name, graph in signatures.items()}
     if "apply" in exported:
-        apply = export.clearing(exported["apply"], signatures["apply"])
-        exported["apply"] = export.with_done(apply, apply.inputs[0])
+        exported["apply"] = export.with_done(exported["apply"], exported["apply"].inputs[0])
     updating = _updating(signatures)
     return exported | {
         "save": export.save(updating),

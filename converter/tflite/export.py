@@ -15,8 +15,10 @@ from converter.tflite import builtins as tfl
 INITIAL = "initial_state"
 
 
-def with_variables(graph: Graph) -> Graph:
+def with_variables(graph: Graph, clears: bool = False) -> Graph:
     """Parameters as resource variables, shared by name among the signatures of a program.
+
+    At its end the graph `clears` the accumulators for the next step.
 
     One VAR_HANDLE a variable and one READ_VARIABLE a use (a read with two consumers is copied inside XNNPACK); a new
     value is assigned right after it is made and read again by whoever needs it after that. An uninitialised variable
@@ -25,7 +27,10 @@ def with_variables(graph: Graph) -> Graph:
     export = _Export(graph)
     for node in graph.nodes:
         export.add(node)
-    return export.finish()
+    after = export.finish()
+    for value, parameter in _kept_and_accumulators(graph)[1].items() if clears else ():
+        _assign_initial(after, export.handles[value], value, parameter)
+    return after
 
 
 class _Export:
@@ -131,12 +136,6 @@ def restore(graph: Graph) -> Graph:
     return with_done(after, smallest)
 
 
-def clearing(after: Graph, graph: Graph) -> Graph:
-    """Adds to the end of an exported graph that its accumulators are cleared."""
-    _, accumulators = _kept_and_accumulators(graph)
-    return _assigning(accumulators, after)
-
-
 def _kept_and_accumulators(graph: Graph) -> tuple[dict[Value, Parameter], dict[Value, Parameter]]:
     """The parameters that outlive a step, and those that are zero between two."""
     kept = {v: p for v, p in graph.parameters.items() if p.kind != "accumulator"}
@@ -147,17 +146,21 @@ def _assigning(parameters: Mapping[Value, Parameter], after: Graph) -> Graph:
     """Adds assignments of the built values of parameters."""
     for value, parameter in parameters.items():
         handle = Value(TensorType((1,), RESOURCE), f"{value.name}/handle")
-        initial = Value(value.type, f"{value.name}/initial")
-        array = parameter.value.reshape(value.shape)
-        if is_uniform(array):  # the slots of an optimizer begin at zero: no need to carry all of it
-            one = Value(value.type.with_shape((1,)), f"{value.name}/element")
-            after.constants[one] = array.reshape(-1)[:1]
-            after.nodes.append(Node(tfl.BroadcastTo(value.shape), (one,), (initial,)))
-        else:
-            after.constants[initial] = array
         after.nodes.append(Node(tfl.VarHandle(parameter.name), (), (handle,)))
-        after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), ()))
+        _assign_initial(after, handle, value, parameter)
     return after
+
+
+def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parameter) -> None:
+    initial = Value(value.type, f"{value.name}/initial")
+    array = parameter.value.reshape(value.shape)
+    if is_uniform(array):  # the slots of an optimizer begin at zero: no need to carry all of it
+        one = Value(value.type.with_shape((1,)), f"{value.name}/element")
+        after.constants[one] = array.reshape(-1)[:1]
+        after.nodes.append(Node(tfl.BroadcastTo(value.shape), (one,), (initial,)))
+    else:
+        after.constants[initial] = array
+    after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), ()))
 
 
 def is_uniform(array: np.ndarray) -> bool:

@@ -139,6 +139,7 @@ class Manifest:
         costs: predicted; see `converter.costs`.
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
+        frozen: element type of the frozen layers where the target gains by it.
     """
 
     format: Literal["pocketune/1"]
@@ -157,6 +158,7 @@ class Manifest:
     costs: dict[str, float | None]
     labels: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
+    frozen: Literal["float32", "int8"] = "float32"
 
     @staticmethod
     def from_json(data: Any) -> Manifest:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +25,24 @@ from converter.passes import (
 )
 from converter.program import Program
 from converter.schedule import plan, recompute, schedule
-from converter.sparse import Row, UpdateScheme, cut_frozen_prefix, select, update_scheme
+from converter.sparse import (
+    Row,
+    UpdateScheme,
+    cut_frozen_prefix,
+    has_frozen_prefix,
+    join,
+    select,
+    update_scheme,
+)
 from converter.step import StepForm
 from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.export import with_variables
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
+
+if TYPE_CHECKING:
+    from converter.quantize import QuantizationReport
 
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
@@ -51,6 +63,8 @@ def build(
     signatures: Sequence[str] = ("train", "evaluate", "infer"),
     labels: Sequence[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
+    frozen: str = "float32",
+    calibration: Any = None,
     check: bool = True,
 ) -> Program:
     """Compiles a model into a training program.
@@ -74,6 +88,11 @@ def build(
             again for each signature that uses them: leave out what is not called.
         labels: names of the classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
+        frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
+            convolutions, weights in dense layers. What trains stays float32.
+        calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
+            a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
+            is lost; `program.quantization` has the figures, and what became of each frozen layer.
         check: run one step in the stock interpreter and refuse a program that is not right.
 
     Returns:
@@ -91,10 +110,16 @@ def build(
     if state not in ("variables", "stateless"):
         raise UsageError(f"unknown state {state!r}: it is variables or stateless")
     _check_signatures(signatures)
+    if frozen not in ("float32", "int8"):
+        raise UsageError(f"unknown frozen {frozen!r}: it is float32 or int8")
+    if frozen == "float32" and calibration is not None:
+        raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
     chosen, scheme, rule = find_target(target), update_scheme(update), resolve(optimizer)
     source = import_model(model, rows_at_once)
     step = StepForm(accumulates=rows_at_once < batch)
-    graphs, rows, goal = compile_signatures(source, loss, rule, scheme, chosen, step, targets, signatures)
+    graphs, rows, goal, quantization = compile_signatures(
+        source, loss, rule, scheme, chosen, step, targets, signatures, frozen, calibration
+    )
     program = Program.assemble(
         signatures=graphs,
         state=state,
@@ -109,7 +134,11 @@ def build(
         micro_batch=rows_at_once,
         labels=None if labels is None else list(labels),
         preprocessing=None if preprocessing is None else dict(preprocessing),
+        frozen=frozen,
     )
+    if quantization is not None:
+        quantization.warn()
+        program = replace(program, quantization=quantization)
     if check:
         program.check()
     return program
@@ -151,7 +180,9 @@ def compile_signatures(
     step: StepForm,
     targets: Any = None,
     signatures: Sequence[str] = ("train",),
-) -> tuple[dict[str, Graph], list[Row], Loss]:
+    frozen: str = "float32",
+    calibration: Any = None,
+) -> tuple[dict[str, Graph], list[Row], Loss, QuantizationReport | None]:
     """The stages between import and emission: the lowered, scheduled graph of each signature."""
     forward = canonicalize(source.graph)
     rows = scheme.resolve(absorb_layout(forward), source.blocks)
@@ -159,18 +190,36 @@ def compile_signatures(
     broken = [p.name for p in selected.parameters.values() if not np.isfinite(p.value).all()]
     if broken:
         raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
+    if "features" in signatures and not has_frozen_prefix(selected):
+        raise UsageError(
+            "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
+            "leave the signature `features` out."
+        )
     goal = import_loss(loss, selected, targets)
-    scored = attach_loss(selected, goal)
-    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in selected.outputs}
-    graphs = step.graphs(selected, goal, rule)
+    front: Graph | None = None  # what all signatures begin with, lowered already
+    behind, quantization = selected, None
+    if frozen == "int8":
+        from converter.quantize import quantize
+
+        at_once = selected.inputs[0].shape[0]
+        done = quantize(selected, goal, calibration, at_once, target, lambda graph: to_builtins(graph, target))
+        front, behind, quantization = done.prefix, done.rest, done.report
+    scored = attach_loss(behind, goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in behind.outputs}
+    graphs = step.graphs(behind, goal, rule)
     if "evaluate" in signatures:
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
-        graphs["infer"] = selected
+        graphs["infer"] = behind
+    lowered = {name: to_builtins(graph, target) for name, graph in graphs.items()}
+    if front is not None:
+        lowered = {name: join(front, graph) for name, graph in lowered.items()}
     if "features" in signatures:
-        graphs["features"], rest = cut_frozen_prefix(selected)
-        graphs |= step.graphs_on_features(rest, goal, rule)
-    return {name: finish(graph, target) for name, graph in graphs.items()}, rows, goal
+        features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
+        lowered["features"] = to_builtins(features, target) if front is None else features
+        on_features = step.graphs_on_features(rest, goal, rule)
+        lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
+    return {name: in_order(graph) for name, graph in lowered.items()}, rows, goal, quantization
 
 
 def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:
@@ -203,13 +252,12 @@ def specialize(graph: Graph) -> Graph:
     return merge_common_subexpressions(simplify(folded))
 
 
-def finish(graph: Graph, target: Target) -> Graph:
-    """Lowered, fused and scheduled; with cheap values computed twice where that needs clearly less memory."""
+def in_order(lowered: Graph) -> Graph:
+    """Scheduled; with cheap values computed twice where that needs clearly less memory."""
 
     def arena(ordered: Graph) -> int:
         return plan(with_variables(ordered)).size
 
-    lowered = to_builtins(graph, target)
     kept, lean = schedule(lowered, arena), recompute(lowered)
     if lean is lowered:
         return kept

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from converter.sparse import Row
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
+
+if TYPE_CHECKING:
+    from converter.quantize import QuantizationReport
 
 #: Inputs of the signatures that are not the model's own.
 ROLES = {"y": "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
@@ -36,6 +39,7 @@ class Program:
         costs: trained parameters, FLOPs, bytes; see `converter.costs`.
         table: what trains, parameter by parameter, and why.
         signatures: the lowered, scheduled graph of each signature, before the state was exported.
+        quantization: what became int8 and what that costs, for `frozen="int8"`.
     """
 
     data: bytes = field(repr=False)
@@ -43,6 +47,7 @@ class Program:
     costs: Mapping[str, int]
     table: Sequence[Row]
     signatures: Mapping[str, Graph] = field(repr=False)
+    quantization: QuantizationReport | None = None
 
     @staticmethod
     def assemble(
@@ -62,7 +67,7 @@ class Program:
             rows: the resolved update scheme.
             costs: of the training step.
             **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, micro_batch, labels,
-                preprocessing).
+                preprocessing, frozen).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
@@ -104,6 +109,7 @@ class Program:
                 "costs": dict(costs),
                 "labels": facts["labels"],
                 "preprocessing": facts["preprocessing"],
+                "frozen": facts["frozen"],
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK}

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -65,6 +66,14 @@ TypeOfY = Annotated[
 Signatures = Annotated[
     str | None, typer.Option(help="What the program offers: train,evaluate,infer and features, separated by commas.")
 ]
+Frozen = Annotated[
+    str | None,
+    typer.Option(help="float32, or int8 for frozen layers where the target gains by it; needs --calibration."),
+]
+Calibration = Annotated[
+    str | None,
+    typer.Option(help="An .npz file of samples for int8: x or the inputs by name, and y if there are labels."),
+]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration.")]
@@ -84,6 +93,8 @@ def build(
     state: State = None,
     y: TypeOfY = None,
     signatures: Signatures = None,
+    frozen: Frozen = None,
+    calibration: Calibration = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     as_json: Json = False,
@@ -94,6 +105,7 @@ def build(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch, "target": target}
+        flags |= {"frozen": frozen, "calibration": calibration}
         offered = signatures.split(",") if signatures is not None else None
         job = _job(recipe, model=model, state=state, y=y, signatures=offered, out=out, micro_batch=micro_batch, **flags)
         path = output_path(job)
@@ -113,6 +125,7 @@ def build(
                 "manifest": program.manifest.to_json(),
                 "costs": dict(program.costs),
                 "checked": not no_check,
+                "quantization": None if program.quantization is None else asdict(program.quantization),
                 "seconds": narrator.seconds,
             }
         )
@@ -121,6 +134,8 @@ def build(
     results.heading(program.manifest)
     results.update_table(program.manifest.update.table, every=False)
     results.costs(program.costs)
+    if program.quantization is not None:
+        results.quantization(program.quantization)
     results.built(path, len(program.data))
 
 

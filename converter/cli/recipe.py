@@ -28,6 +28,8 @@ class Recipe:
         state: `variables` or `stateless`.
         y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`.
         signatures: what the program offers; see `converter.build`.
+        frozen: `float32` or `int8`; see `converter.build`.
+        calibration: an .npz file of samples for int8: the model's inputs by name (or `x`), and `y` if there are labels.
         out: the file to write.
     """
 
@@ -41,6 +43,8 @@ class Recipe:
     state: str | None = None
     y: str | None = None
     signatures: tuple[str, ...] | None = None
+    frozen: str | None = None
+    calibration: str | None = None
     out: str | None = None
 
     def overridden(self, **flags: Any) -> Recipe:
@@ -64,6 +68,7 @@ def read_recipe(path: str | os.PathLike) -> Recipe:
         recipe,
         model=_beside(folder, recipe.model),
         update=_beside(folder, recipe.update),
+        calibration=None if recipe.calibration is None else str(folder / recipe.calibration),
         out=None if recipe.out is None else str(folder / recipe.out),
     )
 

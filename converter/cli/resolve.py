@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
 
 from converter.cli.recipe import Recipe, is_path, read_table
 from converter.cli.references import call, find, is_reference
@@ -61,6 +64,8 @@ class Job:
             "targets": self.targets,
             "signatures": self.recipe.signatures,
             "micro_batch": self.recipe.micro_batch,
+            "frozen": self.recipe.frozen,
+            "calibration": None if self.recipe.calibration is None else _samples(Path(self.recipe.calibration)),
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
 
@@ -184,6 +189,27 @@ def _examples() -> tuple[Mapping[str, Example], str]:
             raise
         return {}, ""
     return EXAMPLES, DEFAULT
+
+
+def _samples(path: Path) -> Any:
+    """Calibration samples from an .npz file, as for `converter.build`.
+
+    Raises:
+        UsageError: the file is missing, or no .npz of plain arrays.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file.items())
+    except FileNotFoundError:
+        siblings = [p.name for p in path.parent.glob("*.npz")]
+        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}") from None
+    except (OSError, ValueError, AttributeError, BadZipFile) as error:
+        raise UsageError(
+            f"{path}: expected an .npz file of arrays, from numpy.savez(path, x=..., y=...) ({error})"
+        ) from None
+    y = arrays.pop("y", None)
+    x = arrays["x"] if arrays.keys() == {"x"} else arrays
+    return x if y is None else (x, y)
 
 
 def _type(text: str, batch: int) -> TensorType:

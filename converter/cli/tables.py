@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -15,10 +15,16 @@ from rich.table import Table
 from converter.cli.inspection import Contents
 from converter.manifest import Manifest, TensorSpec, UpdateRow
 
+if TYPE_CHECKING:
+    from converter.quantize import QuantizationReport
+
 #: Columns where stdout is no terminal: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
 #: Rows of the update table after a build; `inspect` shows all.
 _MOST_ROWS = 30
+
+#: Layers that a line of the table of frozen layers names.
+_MOST_NAMES = 3
 
 #: The figures of `converter.costs` in words, in the order shown; the flag says that they are bytes.
 COSTS: dict[str, tuple[str, bool]] = {
@@ -87,6 +93,26 @@ class Results:
         """What a step costs."""
         rows = [(label, amount(name, costs.get(name))) for name, (label, _) in COSTS.items()]
         self.table("Costs of a training step", ("", "predicted"), rows, right=[1])
+
+    def quantization(self, report: QuantizationReport) -> None:
+        """What became of the frozen layers, and what that costs."""
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for layer in report.layers:
+            groups.setdefault((layer.form, layer.operator, layer.why), []).append(layer.layer)
+        rows = [
+            (
+                form,
+                operator,
+                str(len(layers)),
+                ", ".join(layers[:_MOST_NAMES]) + ("" if len(layers) <= _MOST_NAMES else ", ..."),
+                why,
+            )
+            for (form, operator, why), layers in groups.items()
+        ]
+        self.table("Frozen layers", ("form", "operator", "layers", "which", "why"), rows, right=[2])
+        changes = [f"{name} {value:.4g} -> {report.after[name]:.4g}" for name, value in report.before.items()]
+        self.line(f"on the calibration samples: {', '.join([*changes, f'outputs {report.output_error:.2%} off'])}")
+        self.line()
 
     def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Schemes beside each other; one that the model does not allow stands with its reason."""

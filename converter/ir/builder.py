@@ -11,6 +11,7 @@ import numpy as np
 from converter.ir.graph import Graph, Node, Value
 from converter.ir.op import Op, ShapeError
 from converter.ir.ops import BroadcastTo, Reshape, Sum, Transpose
+from converter.ir.quantization import Quantization
 from converter.ir.types import BOOL, FLOAT32, NOWHERE, Origin, Shape, TensorType
 
 #: What may stand for an operand: a value of the graph, or a number or array that becomes a constant.
@@ -57,6 +58,12 @@ class Builder:
         self.graph.constants[value] = array
         if key is not None:
             self._shared[key] = value
+        return value
+
+    def quantized(self, stored: np.ndarray, quantization: Quantization, name: str = "") -> Value:
+        """A constant of integers that stand for real numbers."""
+        value = Value(TensorType(stored.shape, stored.dtype, quantization), name or "const")
+        self.graph.constants[value] = stored
         return value
 
     def __call__(self, op: Op, *operands: Operand) -> Any:

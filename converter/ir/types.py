@@ -7,6 +7,8 @@ from math import prod
 
 import numpy as np
 
+from converter.ir.quantization import Quantization
+
 Shape = tuple[int, ...]
 
 FLOAT32 = np.dtype(np.float32)
@@ -18,10 +20,15 @@ RESOURCE = np.dtype(object)
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape and element type of a value. Shapes are static: a program is compiled for one batch size."""
+    """Shape and element type of a value. Shapes are static: a program is compiled for one batch size.
+
+    Attributes:
+        quantization: what real numbers the integers stand for, if they do.
+    """
 
     shape: Shape
     dtype: np.dtype = FLOAT32
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
@@ -44,10 +51,11 @@ class TensorType:
 
     def with_shape(self, shape: Shape) -> TensorType:
         """The same element type in another shape."""
-        return TensorType(shape, self.dtype)
+        return TensorType(shape, self.dtype, self.quantization)
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        plain = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        return plain if self.quantization is None else f"{plain}{{{self.quantization}}}"
 
 
 @dataclass(frozen=True)

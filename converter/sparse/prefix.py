@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.errors import UsageError
 from converter.ir import Graph, Value, dependents
 from converter.passes.rewrite import eliminate_dead_code
+
+
+def has_frozen_prefix(graph: Graph) -> bool:
+    """Whether anything is computed before the first parameter takes part."""
+    return not set(_crossing(graph)) <= set(graph.inputs)
 
 
 def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
@@ -20,18 +24,8 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
     Returns:
         The prefix, from the model's inputs to `features` (`features_0`, ... when several values cross the cut), and the
         rest with these as its inputs. What trains in part leaves its frozen half in the prefix.
-
-    Raises:
-        UsageError: a parameter is used before anything frozen is computed.
     """
-    trained, fed = dependents(graph, graph.parameters), dependents(graph, graph.inputs)
-    read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]
-    crossing = [v for v in dict.fromkeys([*read, *graph.outputs.values()]) if v in fed and v not in trained]
-    if set(crossing) <= set(graph.inputs):
-        raise UsageError(
-            "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
-            "leave the signature `features` out."
-        )
+    trained, fed, crossing = dependents(graph, graph.parameters), dependents(graph, graph.inputs), _crossing(graph)
     names = ["features"] if len(crossing) == 1 else [f"features_{i}" for i in range(len(crossing))]
     prefix = graph.copy()
     prefix.parameters = {}
@@ -46,3 +40,30 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
     ]
     rest.outputs = {name: bound.get(value, value) for name, value in graph.outputs.items()}
     return eliminate_dead_code(prefix), eliminate_dead_code(rest)
+
+
+def _crossing(graph: Graph) -> list[Value]:
+    """What depends on the inputs, on no parameter, and is read by what does, or is an output."""
+    trained, fed = dependents(graph, graph.parameters), dependents(graph, graph.inputs)
+    read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]
+    return [v for v in dict.fromkeys([*read, *graph.outputs.values()]) if v in fed and v not in trained]
+
+
+def join(prefix: Graph, rest: Graph) -> Graph:
+    """One graph again: the inputs of `rest` that are called like an output of `prefix` are these.
+
+    A graph that has no such inputs stays as it is.
+    """
+    bound = {value: prefix.outputs[value.name] for value in rest.inputs if value.name in prefix.outputs}
+    if not bound:
+        return rest
+    joined = Graph(
+        [*prefix.inputs, *(v for v in rest.inputs if v not in bound)],
+        prefix.constants | rest.constants,
+        dict(rest.parameters),
+        list(prefix.nodes),
+    )
+    joined.nodes += [replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs)) for node in rest.nodes]
+    joined.outputs = {name: bound.get(value, value) for name, value in rest.outputs.items()}
+    joined.updates = {parameter: bound.get(value, value) for parameter, value in rest.updates.items()}
+    return joined

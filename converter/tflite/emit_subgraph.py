@@ -159,6 +159,7 @@ class SubgraphWriter:
             Shape=tensor.type.shape,
             Type=tensor.type.dtype,
             Buffer=tensor.buffer,
+            **schema.quantization(builder, tensor.type.quantization),
         )
 
     def _write_operator(

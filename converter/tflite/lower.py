@@ -102,7 +102,8 @@ def lower(graph: Graph, target: Target) -> Graph:
         lowered[value] = leaf(value)
         c.graph.parameters[lowered[value]] = parameter
     for value, array in graph.constants.items():
-        lowered[value] = c.constant(array, name=value.name)
+        of = value.type.quantization
+        lowered[value] = c.constant(array, name=value.name) if of is None else c.quantized(array, of, value.name)
     for node in graph.nodes:
         rule = RULES.get(type(node.op))
         if rule is None:

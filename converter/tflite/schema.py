@@ -9,6 +9,8 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as generated
 
+from converter.ir import Quantization
+
 #: What a TFLite file carries at byte 4.
 FILE_IDENTIFIER = b"TFL3"
 VERSION = 3
@@ -80,6 +82,16 @@ def aligned_bytes(builder: flatbuffers.Builder, data: memoryview) -> int:
     builder.head -= len(data)
     builder.Bytes[builder.head : builder.head + len(data)] = data
     return builder.EndVector()
+
+
+def quantization(builder: flatbuffers.Builder, said: Quantization | None) -> dict[str, int]:
+    """Writes a tensor's quantization; returns the field of Tensor that refers to it."""
+    if said is None:
+        return {}
+    scales = builder.CreateNumpyVector(np.array(said.scales, np.float32))
+    zeros = builder.CreateNumpyVector(np.full(len(said.scales), said.zero_point, np.int64))
+    parameters = table(builder, "QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=said.axis)
+    return {"Quantization": parameters}
 
 
 def options(builder: flatbuffers.Builder, name: str, fields: Mapping[str, Any]) -> dict[str, int]:

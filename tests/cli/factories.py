@@ -39,6 +39,12 @@ def good() -> jax_frontend.Model:
     return _model()
 
 
+def wide() -> jax_frontend.Model:
+    """Layers that are worth it."""
+    rng = np.random.default_rng(0)
+    return _model(params={"layers": [_layer(rng, 6, 512), _layer(rng, 512, 512), _layer(rng, 512, 3)]})
+
+
 def wrong_shape() -> jax_frontend.Model:
     return _model(features=5)
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from converter.ir import INT32, TensorType
@@ -148,3 +149,23 @@ def test_python_dash_m(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == b""
     assert done.stderr.startswith(b"error: ")
+
+
+def test_int8_for_what_is_frozen(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "samples.npz", x=rng.random((20, 6), np.float32), y=rng.integers(0, 3, 20))
+    recipe = 'frozen = "int8"\ncalibration = "samples.npz"\nupdate = "head"\nbatch = 4\n'
+    (tmp_path / "mine.toml").write_text(recipe)
+    options = (f"{FACTORIES}:wide", "--recipe", "mine.toml", "--no-check")
+    built = run("build", *options, "--json").json
+    assert built["manifest"]["frozen"] == "int8"
+    assert {layer["form"] for layer in built["quantization"]["layers"]} == {"dynamic range"}
+    assert built["quantization"]["before"].keys() == {"loss", "accuracy"}
+    shown = run("build", *options)
+    assert "Frozen layers" in shown.out
+    assert "on the calibration samples: loss" in shown.out
+    refused = run("build", *options, "--calibration", "sample.npz")
+    assert refused.code == 2
+    assert "no such file: sample.npz. Did you mean 'samples.npz'?" in refused.err
+    (tmp_path / "text.npz").write_text("1, 2, 3")
+    assert "numpy.savez" in run("build", *options, "--calibration", "text.npz").err

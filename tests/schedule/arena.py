@@ -23,7 +23,7 @@ def interpreter_arena(model: bytes) -> int:
     pieces = []
     for detail in runtime.get_tensor_details():
         index = detail["index"]
-        temporary = index >= in_file and detail["dtype"] == np.float32
+        temporary = index >= in_file and detail["dtype"] in (np.float32, np.int8)
         if not temporary and index not in made and index not in private.InputIndices():
             continue
         try:

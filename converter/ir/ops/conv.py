@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
-from converter.ir.ops.elementwise import Add
+from converter.ir.ops.elementwise import Add, Mul
 from converter.ir.ops.linear import split_axis
 from converter.ir.ops.reduce import Sum
 from converter.ir.ops.shape import Concat
+from converter.ir.quantization import UNSCALED, Quantization
 from converter.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:
@@ -159,6 +160,48 @@ class Conv2DFilterGrad(Windowed):
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         dy = inputs[1]
         return Cost(2 * dy.size * outputs[0].size // dy.shape[3], sum(t.nbytes for t in (*inputs, *outputs)))
+
+
+@dataclass(frozen=True)
+class Int8Conv2D(Windowed):
+    """Conv2D with a constant int8 filter that stands for real numbers, one scale for each output channel."""
+
+    of: Quantization = UNSCALED
+
+    def _real(self) -> Conv2D:
+        return Conv2D(self.strides, self.padding, self.dilation)
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if w.quantization != self.of:
+            raise ShapeError(f"Int8Conv2D: operands {x} and {w}")
+        return self._real().infer(x, TensorType(w.shape, x.dtype))
+
+    def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return self._real().evaluate(x, self.of.real(w).astype(x.dtype))
+
+    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            """The scales lie along the sum here: they go onto the cotangent, and the same integers have scale 1."""
+            scaled = b(Mul(), dy, b.constant(self.of.scales, dtype=dy.dtype))
+            unscaled = b.quantized(b.graph.constants[w], UNSCALED, w.name)
+            attributes = (self.strides, self.padding, self.dilation)
+            return b(Int8Conv2DInputGrad(*attributes, size=x.shape[1:3]), scaled, unscaled)
+
+        return to_x, None
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return self._real().cost(inputs, outputs)
+
+
+@dataclass(frozen=True)
+class Int8Conv2DInputGrad(Conv2DInputGrad):
+    """Conv2DInputGrad with a constant int8 filter of scale 1."""
+
+    def infer(self, dy: TensorType, w: TensorType) -> TensorType:
+        return super().infer(dy, TensorType(w.shape, dy.dtype))
+
+    def evaluate(self, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return super().evaluate(dy, w.astype(dy.dtype))
 
 
 @dataclass(frozen=True)

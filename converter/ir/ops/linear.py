@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
-from converter.ir.ops.elementwise import Add
+from converter.ir.ops.elementwise import Add, Mul
+from converter.ir.quantization import UNSCALED, Quantization
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -86,6 +87,39 @@ class MatMul(Op):
     def output_axis(self, w: TensorType) -> int:
         """The axis of the weight that runs over the output channels."""
         return w.rank - (2 if self.adj_y else 1)
+
+
+@dataclass(frozen=True)
+class Int8MatMul(Op):
+    """Rows x [..., I] times a constant int8 matrix w that stands for real numbers: x w', or x w without `adj_y`.
+
+    The runtime's kernels multiply by integers; they know scales of the result's columns only, not along the sum.
+    """
+
+    of: Quantization
+    adj_y: bool = True
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if w.quantization != self.of or w.rank != 2 or x.rank < 2:
+            raise ShapeError(f"Int8MatMul: operands {x} and {w}")
+        return MatMul(adj_y=self.adj_y).infer(x, TensorType(w.shape, x.dtype))
+
+    def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return MatMul(adj_y=self.adj_y).evaluate(x, self.of.real(w).astype(x.dtype))
+
+    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            """The scales lie along the sum here: they go onto the cotangent, and the same integers have scale 1."""
+            if not self.adj_y:
+                raise NotImplementedError
+            scaled = b(Mul(), dy, b.constant(self.of.scales, dtype=dy.dtype))
+            unscaled = b.quantized(b.graph.constants[w], UNSCALED, w.name)
+            return b(Int8MatMul(UNSCALED, adj_y=False), scaled, unscaled)
+
+        return to_x, None
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return MatMul(adj_y=self.adj_y).cost(inputs, outputs)
 
 
 def split_axis(b: Builder, x: Value, axis: int, k: int) -> tuple[Value, Value]:

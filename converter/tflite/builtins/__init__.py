@@ -6,5 +6,6 @@ from converter.tflite.builtins.conv import *
 from converter.tflite.builtins.indexing import *
 from converter.tflite.builtins.matrix import *
 from converter.tflite.builtins.movement import *
+from converter.tflite.builtins.quantized import *
 from converter.tflite.builtins.reductions import *
 from converter.tflite.builtins.state import *

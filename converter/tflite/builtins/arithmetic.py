@@ -201,11 +201,13 @@ class _Function(Builtin):
     function: ClassVar[Callable]
 
     def meaning(self, *types: TensorType) -> Op:
-        return _Applied(type(self).function)
+        return Applied(type(self).function)
 
 
 @dataclass(frozen=True)
-class _Applied(ops.Unary):
+class Applied(ops.Unary):
+    """A function of each element that no semantic op stands for."""
+
     apply: Callable
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ class Builtin(Op):
         return self.means()
 
     def infer(self, *types: TensorType) -> TensorType | Types:
-        if any(t.dtype.kind not in self.kinds for t in types):
+        if any(t.dtype.kind not in self.kinds or t.quantization is not None for t in types):
             raise ShapeError(f"{self.name}: no kernel takes {', '.join(map(str, types))}")
         try:
             result = self.result(*types)

@@ -6,11 +6,12 @@ rule offers its forms with their cost on the target.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
 
-from converter.ir import Value, ops
+from converter.ir import UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings.movement import dilate
@@ -64,7 +65,7 @@ def conv_input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -
         """Stride 1: a convolution of dy with the filter turned around."""
         return _flipped_conv(c, op, dy, w)
 
-    def transpose_conv() -> Value:
+    def transposed_conv() -> Value:
         return _transpose_conv(c, op, dy, w)
 
     forms = {}
@@ -73,7 +74,7 @@ def conv_input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -
     if op.strides == (1, 1):
         forms[flipped_conv] = c.target.macs(f"conv.{kind}", macs)
     if op.dilation == (1, 1):
-        forms[transpose_conv] = c.target.macs(f"transpose_conv.{kind}", macs)
+        forms[transposed_conv] = c.target.macs(f"transpose_conv.{kind}", macs)
     return c.cheapest(forms) if forms else _flipped_conv(c, op, dy, w)
 
 
@@ -109,13 +110,41 @@ def backward_padding(
 def _transpose_conv(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Value) -> Value:
     array, perm = c.array(w), (3, 1, 2, 0)
     turned = c.transpose(w, perm) if array is None else c.constant(np.transpose(array, perm), name=w.name)
-    batch, channels = dy.shape[0], w.shape[3]
-    if op.padding == same_padding(op.size, w.shape[1:3], op.strides, op.dilation):
-        return c(tfl.TransposeConv((batch, *op.size, channels), op.strides, "SAME"), turned, dy)
+    return transpose_conv(c, op, dy, turned)
+
+
+def transpose_conv(
+    c: Lowering,
+    op: ops.Conv2DInputGrad,
+    dy: Value,
+    turned: Value,
+    kernel: Callable[[tfl.TransposeConv], tfl.Builtin] = lambda conv: conv,
+) -> Value:
+    """TRANSPOSE_CONV, as `kernel` makes it, with a filter [I,kh,kw,O]; explicit padding made SAME, VALID or a crop."""
+    (batch, *_), (channels, *window, _) = dy.shape, turned.shape
+    if op.padding == same_padding(op.size, tuple(window), op.strides, op.dilation):
+        return c(kernel(tfl.TransposeConv((batch, *op.size, channels), op.strides, "SAME")), turned, dy)
     # VALID covers what the windows touch; the padding is cut off, rows no window touched are added.
-    touched = tuple((n - 1) * s + k for n, s, k in zip(dy.shape[1:3], op.strides, w.shape[1:3], strict=True))
-    full = c(tfl.TransposeConv((batch, *touched, channels), op.strides, "VALID"), turned, dy)
+    touched = tuple((n - 1) * s + k for n, s, k in zip(dy.shape[1:3], op.strides, window, strict=True))
+    full = c(kernel(tfl.TransposeConv((batch, *touched, channels), op.strides, "VALID")), turned, dy)
     return crop(c, full, op.padding, op.size)
+
+
+@lowers(ops.Int8Conv2D)
+def int8_conv(c: Lowering, op: ops.Int8Conv2D, x: Value, w: Value) -> Value:
+    x, padding = fit_padding(c, op, x, w.shape[1:3])
+    conv = tfl.DynamicRange((None, op.of, None), tfl.Conv2D(op.strides, padding))
+    return c(conv, x, w, _zero_bias(c, w.shape[0]))
+
+
+@lowers(ops.Int8Conv2DInputGrad)
+def int8_conv_input_grad(c: Lowering, op: ops.Int8Conv2DInputGrad, dy: Value, w: Value) -> Value:
+    stored = c.graph.constants[w]
+    if _is_pointwise(op, w):
+        matrix = c.quantized(stored.reshape(w.shape[0], w.shape[3]), UNSCALED, w.name)
+        return c(tfl.DynamicRange((None, UNSCALED), tfl.BatchMatmul()), dy, matrix)
+    turned = c.quantized(np.ascontiguousarray(np.transpose(stored, (3, 1, 2, 0))), UNSCALED, w.name)
+    return transpose_conv(c, op, dy, turned, lambda conv: tfl.DynamicRange((UNSCALED, None), conv))
 
 
 @lowers(ops.Conv2DFilterGrad)

@@ -33,6 +33,15 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     return c.cheapest(forms)
 
 
+@lowers(ops.Int8MatMul)
+def int8_matmul(c: Lowering, op: ops.Int8MatMul, x: Value, w: Value) -> Value:
+    if not op.adj_y:
+        return c(tfl.DynamicRange((None, op.of), tfl.BatchMatmul()), x, w)
+    rows = c.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+    product = c(tfl.DynamicRange((None, op.of), tfl.FullyConnected()), rows, w)
+    return c.reshape(product, (*x.shape[:-1], w.shape[0]))
+
+
 def dense(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     """FULLY_CONNECTED of [..., I] with a matrix, whichever way round they lie."""
     if op.adj_x:

@@ -36,6 +36,13 @@ enum class StateKind {
     @SerialName("stateless") STATELESS,
 }
 
+/** Element type of the frozen layers, where the target gains by it. */
+@Serializable
+enum class Frozen {
+    @SerialName("float32") FLOAT32,
+    @SerialName("int8") INT8,
+}
+
 /** An input or output of a signature. */
 @Serializable
 data class TensorSpec(val name: String, val shape: List<Int>, val dtype: Dtype, val role: Role) {
@@ -116,6 +123,7 @@ data class Manifest(
     val costs: Map<String, Double?>,
     val labels: List<String>? = null,
     val preprocessing: JsonObject? = null,
+    val frozen: Frozen = Frozen.FLOAT32,
 ) {
     /** Bytes of all state tensors. */
     val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }

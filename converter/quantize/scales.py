@@ -1,0 +1,59 @@
+"""Scales: from ranges and weights to the integers that stand for them, within what the kernels take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from converter.ir import INT8, INT32, Quantization
+
+#: Integers of a weight are symmetric around 0, as the kernels want it: -128 is left out.
+WEIGHT_STEPS = 127
+#: A bias must fit into int32 with room for the products that are added to it.
+LARGEST_BIAS = 2.0**30
+#: XNNPACK multiplies an int32 sum with a factor of at least 2^-32 to make the int8 result.
+SMALLEST_FACTOR = 2.0**-31
+#: Where nothing is known of a tensor but that it is 0.
+SMALLEST_RANGE = 1e-6
+
+
+class Range(NamedTuple):
+    """Smallest and largest number of a tensor."""
+
+    low: float
+    high: float
+
+    def __or__(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
+    def widened(self, width: float) -> Range:
+        """This range, around it what is missing to a width."""
+        return self if self.high - self.low >= width else Range(self.low, self.low + width)
+
+
+def of_range(low: float, high: float) -> Quantization:
+    """int8 for activations from `low` to `high`; 0 is always exact, as padding and relu want it."""
+    low, high = min(low, 0.0), max(high, 0.0, SMALLEST_RANGE + min(low, 0.0))
+    scale = float(np.float32((high - low) / 255))
+    return Quantization((scale,), int(np.clip(round(-128 - low / scale), -128, 127)))
+
+
+def of_weight(weight: np.ndarray, axis: int, least: np.ndarray | float = 0.0) -> tuple[Quantization, np.ndarray]:
+    """int8 for a weight, one scale for each index of `axis`, none below `least`."""
+    largest = np.abs(weight).max(tuple(i for i in range(weight.ndim) if i != axis))
+    scales = np.maximum(largest / WEIGHT_STEPS, least)
+    scales = np.where(scales > 0, scales, scales.max(initial=0) or 1.0).astype(np.float32)
+    quantization = Quantization(tuple(scales.tolist()), 0, axis)
+    return quantization, np.clip(quantization.stored(weight), -WEIGHT_STEPS, WEIGHT_STEPS).astype(INT8)
+
+
+def least_weight_scales(bias: np.ndarray, x: Quantization, y: Quantization) -> np.ndarray:
+    """Weight scales below which the bias overflows, or the kernels cannot make the result of the sums."""
+    return np.maximum(np.abs(bias) / (x.scale * LARGEST_BIAS), SMALLEST_FACTOR * y.scale / x.scale)
+
+
+def of_bias(bias: np.ndarray, x: Quantization, w: Quantization) -> tuple[Quantization, np.ndarray]:
+    """int32 for a bias: in steps of the products that it is added to."""
+    quantization = Quantization(tuple(float(np.float32(x.scale) * np.float32(s)) for s in w.scales))
+    return quantization, quantization.stored(bias, INT32)

@@ -1,0 +1,204 @@
+"""What the stock interpreter's integer kernels compute, against what the ops mean and against float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, evaluate, verify
+from converter.quantize.calibrate import ranges
+from converter.quantize.rewrite import to_int8
+from converter.quantize.scales import of_bias, of_range, of_weight
+from converter.tflite import builtins as tfl
+from tests.models.execution import execution
+from tests.tflite.stock import file, run
+
+#: Ops between int8 activations: the op, shapes of its operands, and the result's quantization (None: the operand's).
+INT8 = [
+    (tfl.Add("RELU"), [(2, 6, 6, 8)] * 2, of_range(0, 8)),
+    (tfl.Sub(), [(2, 6, 6, 8)] * 2, of_range(-6, 6)),
+    (tfl.Mul(), [(2, 6, 6, 8), (2, 1, 1, 8)], of_range(-9, 9)),
+    (tfl.Mean((1, 2)), [(2, 6, 6, 8)], of_range(-1, 1)),
+    (tfl.Mean((1, 2), keepdims=True), [(2, 6, 6, 8)], of_range(-1, 1)),
+    (tfl.Sum((1, 2), keepdims=True), [(2, 6, 6, 8)], of_range(-40, 40)),
+    (tfl.LeakyRelu(0.1), [(2, 6, 6, 8)], of_range(-0.5, 4)),
+    (tfl.Logistic(), [(2, 6, 6, 8)], Quantization((1 / 256,), -128)),
+    (tfl.Tanh(), [(2, 6, 6, 8)], Quantization((1 / 128,), 0)),
+    (tfl.MaxPool2D((3, 3), (2, 2), "SAME"), [(2, 6, 6, 8)], None),
+    (tfl.Pad(((0, 0), (1, 1), (0, 2), (0, 0))), [(2, 6, 6, 8)], None),
+    (tfl.Reshape((2, 36, 8)), [(2, 6, 6, 8)], None),
+    (tfl.Transpose((0, 2, 1, 3)), [(2, 6, 6, 8)], None),
+    (tfl.Slice((0, 1, 0, 0), (2, 4, 6, 8)), [(2, 6, 6, 8)], None),
+    (tfl.SpaceToDepth(2), [(2, 6, 6, 8)], None),
+    (tfl.Concatenation(3), [(2, 6, 6, 8)] * 2, None),
+]
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("op", "shapes", "to"), INT8, ids=lambda v: v.code if isinstance(v, tfl.Builtin) else "")
+def test_int8_kernel_computes_what_it_means(op: tfl.Builtin, shapes: list, to: Quantization | None) -> None:
+    b, feed, of = Builder(), {}, of_range(-4, 5)
+    for i, shape in enumerate(shapes):
+        feed[f"x{i}"] = 2 * normal(i, *shape)
+    ints = [b(tfl.Quantize(of), b.input(name, TensorType(x.shape))) for name, x in feed.items()]
+    y = b(tfl.Int8((of,) * len(ints), op, to or of), *ints)
+    b.graph.outputs = {"y": b(tfl.Dequantize((y.type.quantization,)), y)}
+    expected = evaluate(verify(b.graph), feed)[0]["y"]
+    model = file(b.graph)
+    for xnnpack in (True, False):
+        steps = np.abs(run(model, feed, xnnpack)["y"] - expected) / y.type.quantization.scale
+        assert steps.max() < 1.01, "one rounding apart"
+    assert all(step.delegated for step in execution(model))
+
+
+def layer(op: tfl.Builtin, x: tuple[int, ...], w: np.ndarray, bias: np.ndarray) -> Graph:
+    """A convolution or dense layer with constant weights."""
+    b = Builder()
+    b.graph.outputs = {"y": b(op, b.input("x", TensorType(x)), b.constant(w), b.constant(bias))}
+    return b.graph
+
+
+@st.composite
+def layers(draw) -> tuple[Graph, np.ndarray]:
+    """A layer, and one input of it."""
+    seed, kind = draw(st.integers(0, 2**20)), draw(st.sampled_from(["conv", "depthwise", "dense"]))
+    rng = np.random.default_rng(seed)
+    i, o = draw(st.integers(1, 20)), draw(st.integers(1, 20))
+    activation = draw(st.sampled_from(["NONE", "RELU", "RELU6"]))
+    spread = np.exp(draw(st.floats(0, 2)) * rng.standard_normal(o)).astype(np.float32)
+    if kind == "dense":
+        x, w = (4, i), normal(seed, o, i) * spread[:, None]
+        return layer(tfl.FullyConnected(activation), x, w, normal(seed, o)), normal(seed + 1, *x)
+    kernel, stride = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    padding = draw(st.sampled_from(["SAME", "VALID"]))
+    if kind == "conv":
+        x, w = (2, 6, 7, i), normal(seed, o, kernel, kernel, i) * spread[:, None, None, None]
+        op: tfl.Builtin = tfl.Conv2D((stride, stride), padding, (1, 1), activation)
+    else:
+        x, w = (2, 6, 7, o), normal(seed, 1, kernel, kernel, o) * spread
+        op = tfl.DepthwiseConv2D((stride, stride), padding, (1, 1), activation)
+    return layer(op, x, w, normal(seed, o)), normal(seed + 1, *x)
+
+
+def quantized(graph: Graph, x: np.ndarray) -> Graph:
+    """The layer on int8."""
+    (node,) = graph.nodes
+    return to_int8(graph, {node}, set(), ranges(graph, [node.inputs[0], node.output], {"x": x}, len(x)))
+
+
+def bound(graph: Graph, int8: Graph, x: np.ndarray) -> np.ndarray:
+    """How far int8 may be off, from its scales alone: half a step of the input, the weights and the result.
+
+    sum |w| s_x/2 + sum |x| s_w/2 + sum s_x s_w/4, computed by the layer itself on absolute values, and a step of y
+    (XNNPACK and the builtin kernels round differently).
+    """
+    (node,) = graph.nodes
+    (kernel,) = (n for n in int8.nodes if isinstance(n.op, tfl.Int8))
+    of_x, of_w, _ = kernel.op.of
+    w = graph.constants[node.inputs[1]]
+    half_w = np.broadcast_to(of_w.steps(w.ndim) / 2, w.shape)
+    plain = {**vars(node.op), "activation": "NONE"}
+    op, zero = type(node.op)(**plain), np.zeros(len(graph.constants[node.inputs[2]]))
+    half_x = np.full(x.shape, of_x.scale / 2)
+    by_input = op.evaluate(half_x, np.abs(w).astype(np.float64), zero)
+    by_weight = op.evaluate(np.abs(x).astype(np.float64) + half_x, half_w, zero)
+    return by_input + by_weight + 1.1 * kernel.op.to.scale
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=layers(), xnnpack=st.booleans())
+def test_int8_layer_is_float32_within_its_steps(case: tuple[Graph, np.ndarray], xnnpack: bool) -> None:
+    graph, x = case
+    int8 = verify(quantized(graph, x))
+    expected = run(file(graph), {"x": x}, xnnpack)["y"]
+    found = run(file(int8), {"x": x}, xnnpack)["y"]
+    assert (np.abs(found - expected) <= bound(graph, int8, x)).all()
+
+
+@pytest.mark.parametrize("operand", [0, 1, 2], ids=["input", "weight", "bias"])
+def test_a_wrong_scale_is_found(operand: int) -> None:
+    """The bound above is no formality: a scale that is 20% off breaks it."""
+    x = normal(1, 2, 6, 7, 8)
+    graph = layer(tfl.Conv2D(), x.shape, normal(0, 16, 3, 3, 8), 5 * normal(2, 16))
+    int8 = quantized(graph, x)
+    allowed = bound(graph, int8, x)
+    (kernel,) = (n for n in int8.nodes if isinstance(n.op, tfl.Int8))
+    of = kernel.inputs[operand].type.quantization
+    wrong = Quantization(tuple(1.2 * s for s in of.scales), of.zero_point, of.axis)
+    for value in [kernel.inputs[operand]]:
+        value.type = TensorType(value.shape, value.dtype, wrong)
+    found = run(file(int8), {"x": x}, xnnpack=False)["y"] if operand != 2 else evaluated_with_bias_scale(int8, x)
+    expected = run(file(graph), {"x": x}, xnnpack=False)["y"]
+    assert not (np.abs(found - expected) <= allowed).all()
+
+
+def evaluated_with_bias_scale(int8: Graph, x: np.ndarray) -> np.ndarray:
+    """The kernels ignore what the file says of a bias: its integers count, so these are scaled."""
+    (kernel,) = (n for n in int8.nodes if isinstance(n.op, tfl.Int8))
+    bias = kernel.inputs[2]
+    int8.constants[bias] = (int8.constants[bias] / 1.2).astype(np.int32)
+    bias.type = TensorType(bias.shape, bias.dtype, kernel.op.of[2])
+    return run(file(int8), {"x": x}, xnnpack=False)["y"]
+
+
+@pytest.mark.parametrize("xnnpack", [True, False], ids=["xnnpack", "builtin"])
+@pytest.mark.parametrize("form", ["dense", "conv", "product", "transposed"])
+def test_dynamic_range_is_float32_within_its_steps(form: str, xnnpack: bool) -> None:
+    """Rows keep their own range: an error of half a step of each row, of which a kernel may use only 127."""
+    b = Builder()
+    w = normal(0, 24, 16) if form in ("dense", "product") else normal(0, 24, 3, 3, 16)
+    x = (
+        normal(1, 5, 16 if form == "dense" else 24)
+        if w.ndim == 2
+        else normal(1, 2, 6, 7, 24 if form == "transposed" else 16)
+    )
+    x *= np.exp(normal(2, len(x), *(1,) * (x.ndim - 1)))  # rows of very different sizes
+    of, stored = of_weight(w, 0) if form in ("dense", "conv") else (UNSCALED, np.rint(w * 50).astype(np.int8))
+    value = b.input("x", TensorType(x.shape))
+    if form == "transposed":
+        stored = np.ascontiguousarray(stored.transpose(3, 1, 2, 0))
+        y = b(tfl.DynamicRange((of, None), tfl.TransposeConv((2, 6, 7, 16))), b.quantized(stored, of), value)
+    elif form == "conv":
+        bias = b.constant(np.zeros(24, np.float32))
+        y = b(tfl.DynamicRange((None, of, None), tfl.Conv2D()), value, b.quantized(stored, of), bias)
+    else:
+        op = tfl.FullyConnected() if form == "dense" else tfl.BatchMatmul()
+        y = b(tfl.DynamicRange((None, of), op), value, b.quantized(stored, of))
+    b.graph.outputs = {"y": y}
+    expected = evaluate(verify(b.graph), {"x": x})[0]["y"]
+    found = run(file(b.graph), {"x": x}, xnnpack)["y"]
+    step = np.abs(x).max(tuple(range(1, x.ndim)), keepdims=True) / 127
+    largest = np.abs(of.real(stored)).sum() / (24 if form in ("dense", "conv") else 16)
+    assert (np.abs(found - expected) <= 3 * step * largest).all()
+    size = np.sqrt(np.square(expected).mean(tuple(range(1, x.ndim))))
+    error = np.sqrt(np.square(found - expected).mean(tuple(range(1, x.ndim))))
+    assert (error < 0.02 * size).all(), error / size
+
+
+def test_extreme_channels_keep_their_bias() -> None:
+    """A channel whose weights are next to nothing: its bias would overflow int32 at the weights' own scale."""
+    w, bias = normal(0, 4, 1, 1, 8), np.array([3.0, -2.0, 1.0, 0.0], np.float32)
+    w[1] *= 1e-12
+    w[2] = 0
+    x = normal(1, 1, 4, 4, 8)
+    graph = layer(tfl.Conv2D(), x.shape, w, bias)
+    int8 = quantized(graph, x)
+    for xnnpack in (True, False):
+        found, expected = (run(file(g), {"x": x}, xnnpack)["y"] for g in (int8, graph))
+        np.testing.assert_allclose(found[..., 1:], expected[..., 1:], atol=0.05)
+    assert all(step.delegated for step in execution(file(int8)))
+
+
+def test_scales() -> None:
+    assert of_range(0.5, 2.0).zero_point == -128, "0 is always there"
+    assert of_range(-1, 1).real(of_range(-1, 1).stored(np.zeros(1))) == 0
+    assert of_range(0, 0).scale > 0
+    of_w, _ = of_weight(normal(0, 3, 5), 0)
+    of_x = of_range(-1, 1)
+    of_b, stored = of_bias(np.ones(3), of_x, of_w)
+    np.testing.assert_allclose(of_b.real(stored), 1, atol=max(of_b.scales))

@@ -45,6 +45,7 @@ class Peer:
 _KEEP_PAGES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 PEERS = {
     "tensorflow": Peer("tensorflow_peer.py", "tensorflow"),
+    "tensorflow-folded": Peer("tensorflow_peer.py", "tensorflow", ["--fold"]),
     "tensorflow-xla": Peer("tensorflow_peer.py", "tensorflow", ["--xla"]),
     "jax": Peer("jax_peer.py", "jax"),
     "torch": Peer("torch_peer.py", "torch", variables=_KEEP_PAGES),
@@ -54,7 +55,7 @@ PEERS = {
 }
 #: Whose losses everyone must have, and the peers that are measured unless others are named.
 REFERENCE = "jax"
-USUAL = ("tensorflow", "tensorflow-xla", "jax")
+USUAL = ("tensorflow", "tensorflow-folded", "jax")
 
 
 def command(name: str, task: Path, scheme: str, here: bool) -> list[str]:

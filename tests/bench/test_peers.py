@@ -125,12 +125,12 @@ def test_memory_of_a_step_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_growth_is_told_as_an_exponent_of_the_work() -> None:
-    def row(flops: int, ms: float, anon: int) -> dict[str, Any]:
+    def row(side: int, flops: int, ms: float, anon: int) -> dict[str, Any]:
         result = {"error": None, "cpu_ms": {"median": ms}, "memory": {"growth": {"anon": anon}}}
-        return {"flops": flops, "sides": {"ours": result}}
+        return {"value": side, "flops": flops, "sides": {"ours": result}}
 
-    exponents = growth._exponents(row(100, 3.0, 1000), row(200, 12.0, 2000))
-    assert exponents == {"time": 2.0, "memory": 1.0}
+    exponents = growth._exponents(row(96, 100, 3.0, 1000), row(192, 400, 48.0, 4000))
+    assert exponents == {"work": 2.0, "time": 2.0, "memory": 1.0}
 
 
 def test_document_says_what_was_measured(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
         "torch": {"error": "it broke:\nno memory"},
     }
     cell = {"workload": "W1", "scheme": "head", "batch": 8, "clock": "cpu_ms", "best": "tensorflow", "sides": sides}
-    grown = {"workload": "W1", "scheme": "head", "value": 16, "flops": 2e9, "exponents": {"time": 1.25}}
+    grown = {"workload": "W1", "scheme": "head", "value": 16, "flops": 2e9, "exponents": {"work": 1.0, "time": 1.25}}
     results = [
         {"kind": "peers", **machine, "rows": [cell]},
         {"kind": "growth", "axis": "batch", **machine, "rows": [grown | {"sides": {"ours": ours}}]},
@@ -160,7 +160,7 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     assert "| W1 b8 | head | ours | 100.0 | | 88 | 4 | 92 |" in lines
     assert "|  |  | **tensorflow** | 150.0 | 1.50 [1.40-1.60] | 88 | 4 | 92 |" in lines
     assert "- W1 head, torch: no memory" in lines
-    assert "| W1 | head | 16 | 2.00 | 100.0 | 1.25 | 88 |  |" in lines
+    assert "| W1 | head | 16 | 2.00 | 1.0 | 100.0 | 1.25 | 88 |  |" in lines
     assert "| W1 | head | 1,123 M |" in lines
     # Every line of a table has as many cells as the one before.
     for before, line in pairwise(lines):

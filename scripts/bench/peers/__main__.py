@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,18 @@ def main() -> int:
         name: getattr(args, name) for name in ("threads", "target", "micro_batch", "frozen", "steps", "small")
     }
     if args.growth:
-        result |= {"kind": "growth", "axis": args.growth, "rows": growth.rows(args, note)}
-        tables.show_growth(result)
+        result |= {"kind": "growth", "axis": args.growth}
+        rows, show = growth.rows(args, note), tables.show_growth
     else:
-        result |= {"kind": "peers", "learning_rate": LEARNING_RATE, "rows": _cells(args)}
-        tables.show(result)
-    if args.json:
-        write(args.json, result)
+        result |= {"kind": "peers", "learning_rate": LEARNING_RATE}
+        rows, show = _cells(args), tables.show
+    result["rows"] = []
+    for row in rows:
+        result["rows"].append(row)
+        # An hour's figures are not lost with the last cell.
+        if args.json:
+            write(args.json, result)
+    show(result)
     return int(any(side["error"] for row in result["rows"] for side in row["sides"].values()))
 
 
@@ -73,8 +79,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _cells(args: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = []
+def _cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in args.workloads:
         options = SMALL[name] if args.small else {}
         net = workload(name, args.batch, **options)
@@ -83,8 +88,8 @@ def _cells(args: argparse.Namespace) -> list[dict[str, Any]]:
                 Path(scratch) / "task.npz", name, {"batch": net.batch, **options}, net.kind, net.sizes, net.trained
             )
             task.write(net.weights, net.x, net.y)
-            rows += [_cell(net, task, scheme, args) for scheme in args.schemes]
-    return rows
+            for scheme in args.schemes:
+                yield _cell(net, task, scheme, args)
 
 
 def _cell(net: Workload, task: Task, scheme: str, args: argparse.Namespace) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from math import log
 from pathlib import Path
@@ -25,20 +26,19 @@ AXES: dict[str, tuple[tuple[str, ...], str, tuple[int, ...]]] = {
 }
 
 
-def rows(args: argparse.Namespace, note: Console) -> list[dict[str, Any]]:
+def rows(args: argparse.Namespace, note: Console) -> Iterator[dict[str, Any]]:
     """A row for each workload, scheme and value, with the exponents against the row before."""
     names, option, values = AXES[args.growth]
-    found = []
     for name in args.workloads:
         for scheme in args.schemes if name in names else ():
             before = None
             for value in values:
                 note.print(f"[bold]{name} {scheme}[/] {args.growth} {value}")
                 row = _row(name, scheme, {"batch": args.batch, option: value}, args)
-                row |= {"axis": args.growth, "value": value, "exponents": _exponents(before, row)}
-                found.append(row)
+                row |= {"axis": args.growth, "value": value}
+                row["exponents"] = _exponents(before, row)
+                yield row
                 before = row
-    return found
 
 
 def _row(name: str, scheme: str, options: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def _row(name: str, scheme: str, options: dict[str, Any], args: argparse.Namespa
         task = Task(Path(scratch) / "task.npz", name, options, net.kind, net.sizes, net.trained)
         task.write({}, net.x, net.y)
         program = task.file.with_suffix(".tflite")
-        facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen)
+        micro_batch = None if args.micro_batch is None else min(args.micro_batch, net.batch)
+        facts = built(net, scheme, program, args.target, micro_batch, args.frozen)
         del net
         ours = Path(__file__).resolve().parents[1] / "ours.py"
         side = Side("ours", [sys.executable, str(ours), str(program), str(task.file)], args.threads, stack)
@@ -59,15 +60,18 @@ def _row(name: str, scheme: str, options: dict[str, Any], args: argparse.Namespa
 
 
 def _exponents(before: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, float]:
-    """By which power of the work time and memory grew since the row before."""
-    if before is None or any(r["sides"]["ours"]["error"] for r in (before, row)):
+    """By which power of the size the work grew since the row before, and of the work time and memory."""
+    if before is None:
         return {}
     work = log(row["flops"] / before["flops"])
+    exponents = {"work": round(work / log(row["value"] / before["value"]), 3)}
+    if any(r["sides"]["ours"]["error"] for r in (before, row)):
+        return exponents
 
     def grew(figure: Any) -> float:
         return round(log(figure(row["sides"]["ours"]) / figure(before["sides"]["ours"])) / work, 3)
 
-    return {
+    return exponents | {
         "time": grew(lambda side: side["cpu_ms"]["median"]),
         "memory": grew(lambda side: max(side["memory"]["growth"]["anon"], 1)),
     }

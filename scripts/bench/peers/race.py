@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,8 @@ class Side:
     def run(self, steps: int) -> dict[str, float] | None:
         """Runs steps; their milliseconds by the clock and of CPU time, per step. None if it failed."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{steps}\n")
+        with suppress(BrokenPipeError):  # the answer then says why
+            self._process.stdin.write(f"{steps}\n")
         answer = self._answer()
         return {clock: float(np.mean(answer[clock])) for clock in ("ms", "cpu_ms")} if self.is_alive else None
 
@@ -116,7 +117,8 @@ class Side:
         """Lets the process report and end."""
         if self.is_alive:
             assert self._process.stdin is not None
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
             self.result = self._answer()
 
     def _answer(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 from typing import Any
 
 from rich.console import Console
@@ -51,11 +52,11 @@ def show_growth(result: dict[str, Any]) -> None:
     out = _console()
     table = Table(
         title=f"Our training step by {result['axis']}, {_settings(result)}",
-        caption=f"{_machine(result)}; target {result['target']}. ^: the exponent by which a figure grew from the row "
-        "before, against the floating point operations of the step: 1 is in step with the work.",
+        caption=f"{_machine(result)}; target {result['target']}. ^: the exponent by which a figure grew since the row "
+        f"before: operations against {result['axis']}, time and memory against operations; 1 is in step with the work.",
     )
     left = ("cell",)
-    for heading in (*left, result["axis"], "GFLOP", "CPU ms", "^", "anon MB", "^", "file MB", "arena MB"):
+    for heading in (*left, result["axis"], "GFLOP", "^", "CPU ms", "^", "anon MB", "^", "file MB", "arena MB"):
         table.add_column(heading, justify="left" if heading in left else "right")
     before = None
     for row in result["rows"]:
@@ -69,15 +70,16 @@ def show_growth(result: dict[str, Any]) -> None:
             figures = [f"{side['cpu_ms']['median']:.1f}", _exponent(row["exponents"].get("time"))]
             figures += [f"{growth['anon'] / 1e6:.0f}", _exponent(row["exponents"].get("memory"))]
             figures += [f"{growth['file'] / 1e6:.0f}", f"{row['costs']['arena_bytes'] / 1e6:.0f}"]
-        table.add_row(f"[bold]{cell}[/]", str(row["value"]), f"{row['flops'] / 1e9:.2f}", *figures)
+        work = f"{row['flops'] / 1e9:.2f}", _exponent(row["exponents"].get("work"), most=inf)
+        table.add_row(f"[bold]{cell}[/]", str(row["value"]), *work, *figures)
     out.print(table)
     _failures(out, result)
 
 
-def _exponent(value: float | None) -> str:
+def _exponent(value: float | None, most: float = 1.15) -> str:
     if value is None:
         return ""
-    return f"[red]{value:.2f}[/]" if value > 1.15 else f"{value:.2f}"
+    return f"[red]{value:.2f}[/]" if value > most else f"{value:.2f}"
 
 
 def _failures(out: Console, result: dict[str, Any]) -> None:

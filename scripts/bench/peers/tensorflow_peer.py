@@ -1,7 +1,7 @@
 """TensorFlow's step: a graph of its own ops (tf.function), or compiled by XLA with --xla.
 
-With --fold the frozen weights are constants of the graph: TensorFlow then folds and fuses what is frozen, which is faster
-and takes more memory.
+With --fold the frozen weights are constants of the graph: TensorFlow then folds and fuses what is frozen, which is
+faster and takes more memory.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,17 +19,24 @@ from converter.tflite.metadata import read_metadata
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """A checked program.
+    """A checked program. Of a file nothing is copied into memory: all is read where it is mapped.
 
     Attributes:
-        data: the `.tflite`.
+        data: the `.tflite`: bytes, or the mapping of the file.
         manifest: what it says about itself.
-        metadata: all that travels in it besides the graphs.
+        metadata: all that travels in it besides the graphs; views of `data`.
+        descriptor: the open file, for as long as this object lives; None for bytes.
     """
 
-    data: bytes = field(repr=False)
+    data: bytes | mmap.mmap = field(repr=False)
     manifest: Manifest
-    metadata: Mapping[str, bytes] = field(repr=False)
+    metadata: Mapping[str, memoryview] = field(repr=False)
+    descriptor: int | None = None
+
+    @property
+    def path(self) -> str | None:
+        """A path of the file that was checked, whatever has its name by now; None for bytes."""
+        return None if self.descriptor is None else f"/dev/fd/{self.descriptor}"
 
     def initial(self, tensor: StateTensor) -> np.ndarray:
         """The built value of a state tensor, read-only. Raises UsageError when the file lacks it."""
@@ -52,36 +61,55 @@ def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
     """Opens a training program.
 
     Args:
-        program: the path of the `.tflite`, or its bytes.
+        program: the path of the `.tflite`, or its bytes. A file is mapped, not read: another may be renamed over it,
+            but whoever cuts it short or writes into it pulls the ground from under all who have it open.
 
     Raises:
         UsageError: there is no such file, it is no Pocketune program, or a byte of it is not as it was built.
     """
     if isinstance(program, bytes):
-        where, data = "the program", program
-    else:
-        if not isinstance(program, str | os.PathLike):
-            raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}")
-        where, data = os.fspath(program), _read(Path(program))
+        return _checked("the program", program)
+    if not isinstance(program, str | os.PathLike):
+        raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}")
+    path = Path(program)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        file = _checked(os.fspath(program), _mapped(path, descriptor), descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    weakref.finalize(file, os.close, descriptor)
+    return file
+
+
+def _mapped(path: Path, descriptor: int) -> bytes | mmap.mmap:
+    try:
+        if not os.fstat(descriptor).st_size:
+            return b""
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None) -> ProgramFile:
+    """A program, unless its seal, its manifest or a tensor that the manifest names is not right."""
     try:
         check_seal(data)
         metadata = read_metadata(data)
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest")
-        file = ProgramFile(data, Manifest.from_bytes(metadata[MANIFEST]), metadata)
+        file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, descriptor)
         for tensor in file.manifest.state_tensors:
             file.initial(tensor)
         for parameter in file.manifest.parameters:
             file.frozen(parameter)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
+    if isinstance(data, mmap.mmap):
+        data.madvise(mmap.MADV_DONTNEED)  # the check has touched every page, and few are needed again
     return file
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None

@@ -8,6 +8,7 @@ the sha256 of the file with these digits replaced by zeros. It finds accidents; 
 from __future__ import annotations
 
 import hashlib
+import mmap
 
 from converter.errors import UsageError
 
@@ -25,7 +26,7 @@ def seal(data: bytes) -> bytes:
     return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + _DIGITS :]
 
 
-def check_seal(data: bytes) -> None:
+def check_seal(data: bytes | mmap.mmap) -> None:
     """Finds any changed byte of a program file.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections import Counter
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def read_contents(path: Path) -> Contents:
     return Contents(path, len(program.data), program.manifest, operators)
 
 
-def count_operators(data: bytes) -> dict[str, dict[str, int]]:
+def count_operators(data: bytes | mmap.mmap) -> dict[str, dict[str, int]]:
     """How often each operator occurs in each subgraph of a TFLite file, in the file's order of subgraphs."""
     model = generated.Model.GetRootAs(data, 0)
     names = [_name(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]

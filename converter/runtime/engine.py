@@ -72,11 +72,11 @@ class Engine:
             UsageError: its signatures are not those of its manifest.
         """
         resolver = OpResolverType.AUTO if xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        # By path LiteRT maps the file too: its pages are shared with other processes, and the system may drop them.
+        model = {"model_content": program.data} if program.path is None else {"model_path": program.path}
         try:
-            # Kept as long as the entries: it owns the bytes of the file, which LiteRT reads in place.
-            self._interpreter = Interpreter(
-                model_content=program.data, num_threads=threads, experimental_op_resolver_type=resolver
-            )
+            # Kept as long as the entries: it owns the file, whose constants LiteRT reads in place.
+            self._interpreter = Interpreter(**model, num_threads=threads, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT does not take the program: {error}") from None
         try:

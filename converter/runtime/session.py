@@ -52,7 +52,8 @@ class TrainingSession:
         """Opens a program.
 
         Args:
-            path: the `.tflite`, or its bytes.
+            path: the `.tflite`, or its bytes. A file is mapped, not read: another may be renamed over it while the
+                session is open (`Program.write` does that), but nobody may write into it.
             threads: how many processor cores a step may use.
             xnnpack: run on XNNPACK's fast kernels; False runs the interpreter's own.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import flatbuffers
 from flatbuffers import number_types
@@ -17,33 +17,25 @@ _BUFFER_DATA = 0
 _METADATA_NAME, _METADATA_BUFFER = 0, 1
 
 
-def read_metadata(model: bytes | str | Path) -> dict[str, bytes]:
-    """The metadata entries of a TFLite file by name.
-
-    Args:
-        model: the file's bytes, or its path.
+def read_metadata(data: bytes | mmap.mmap) -> dict[str, memoryview]:
+    """The metadata entries of a TFLite file by name, views of its bytes.
 
     Raises:
-        UsageError: there is no such file, or it is no TFLite model, or it is cut short.
+        UsageError: it is no TFLite model, or it is cut short.
     """
-    where = "the model" if isinstance(model, bytes) else str(model)
-    try:
-        data = model if isinstance(model, bytes) else Path(model).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror or error}") from None
     if data[4:8] != b"TFL3":
-        raise UsageError(f"{where} is not a TFLite model")
+        raise UsageError("the model is not a TFLite model")
     try:
         return _entries(data)
     except (struct.error, IndexError, ValueError):
-        raise UsageError(f"{where} is damaged or cut short: build or copy it again") from None
+        raise UsageError("the model is damaged or cut short: build or copy it again") from None
 
 
-def _entries(data: bytes) -> dict[str, bytes]:
+def _entries(data: bytes | mmap.mmap) -> dict[str, memoryview]:
     root = flatbuffers.table.Table(data, flatbuffers.encode.Get(flatbuffers.packer.uoffset, data, 0))
     buffers = [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(root, _MODEL_BUFFERS)]
     return {
-        bytes(_bytes(entry, _METADATA_NAME)).decode(): bytes(buffers[_uint32(entry, _METADATA_BUFFER)])
+        bytes(_bytes(entry, _METADATA_NAME)).decode(): buffers[_uint32(entry, _METADATA_BUFFER)]
         for entry in _tables(root, _MODEL_METADATA)
     }
 

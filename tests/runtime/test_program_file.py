@@ -13,6 +13,7 @@ from converter import seal
 from converter.errors import UsageError
 from converter.program_file import read_program
 from converter.runtime import TrainingSession
+from converter.runtime.engine import Engine
 from tests.runtime.programs import program
 from tests.tflite.stock import file, one_op
 
@@ -24,7 +25,7 @@ def test_what_was_written_is_what_is_read(tmp_path: Path, state: str) -> None:
     built = program("cnn", state, optimizer="adam", update=0.5)
     path = built.write(tmp_path / "m.tflite")
     opened = read_program(path)
-    assert opened.data == built.data == path.read_bytes()
+    assert opened.data[:] == built.data == path.read_bytes()
     assert opened.manifest == built.manifest
     for tensor in opened.manifest.state_tensors:
         assert opened.initial(tensor).shape == tensor.shape
@@ -98,8 +99,40 @@ def test_a_sealed_file_is_not_believed_either(old: bytes, new: bytes, message: s
 def test_writing_over_a_running_program_and_into_nowhere(tmp_path: Path) -> None:
     path = program().write(tmp_path / "m.tflite")
     with TrainingSession(path) as session:
-        path.write_bytes(b"")
-        assert np.isfinite(session.infer(np.ones((3, 12)))).all()
+        before = session.infer(np.ones((3, 12)))
+        program("cnn").write(path)
+        assert (session.infer(np.ones((3, 12))) == before).all()
+        session.reset()
+        path.unlink()
+        assert (session.infer(np.ones((3, 12))) == before).all()
+
+
+def test_what_was_checked_is_what_runs(tmp_path: Path) -> None:
+    """Another program takes the name between the check and the interpreter."""
+    path, descriptors = program().write(tmp_path / "m.tflite"), len(list(Path("/dev/fd").iterdir()))
+    opened = read_program(path)
+    program("cnn").write(path)
+    engine = Engine(opened, 1, xnnpack=True)
+    assert engine.entry("infer").input("x").shape == (8, 12)
+    del opened, engine
+    assert len(list(Path("/dev/fd").iterdir())) == descriptors
+
+
+def test_opening_a_file_keeps_nothing_of_it_on_the_heap(tmp_path: Path) -> None:
+    """Read by a process of its own: what this one has freed would hide what it takes."""
+    size = 8 << 20
+    data = program().data
+    mark = data.index(seal.BLANK[:17])
+    padded = data[:mark] + seal.BLANK + data[mark + len(seal.BLANK) :] + bytes(size)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(seal.seal(padded))
+    code = (
+        "import sys, re; from pathlib import Path; from converter.program_file import read_program\n"
+        "def resident(): return int(re.search(r'RssAnon:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) << 10\n"
+        "before = resident(); program = read_program(sys.argv[1]); print(resident() - before)"
+    )
+    grown = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout
+    assert int(grown) < size // 4
     for target in (tmp_path / "no" / "m.tflite", tmp_path, ""):
         with pytest.raises(UsageError):
             program().write(target)

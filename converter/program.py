@@ -113,14 +113,15 @@ class Program:
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK}
+        stored = {}
         for value, parameter in parameters.items():
             if parameter.kind != "accumulator":
-                metadata[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
+                stored[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
             if parameter.name in partial:
                 rest = parameter.view.rest(parameter.model_value)
-                metadata[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
+                stored[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
-        data = seal.seal(emit(subgraphs, metadata, f"Pocketune training program of {source.name}"))
+        data = seal.seal(emit(subgraphs, metadata, f"Pocketune training program of {source.name}", stored))
         return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures))
 
     def write(self, path: str | os.PathLike) -> Path:

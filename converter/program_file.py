@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.errors import UsageError
-from converter.manifest import INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
+from converter.manifest import FROZEN, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
 from converter.seal import check_seal
 from converter.tflite.metadata import read_metadata
 
@@ -100,7 +100,7 @@ def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None)
     """A program, unless its seal, its manifest or a tensor that the manifest names is not right."""
     try:
         check_seal(data)
-        metadata = read_metadata(data)
+        metadata = read_metadata(data, (INITIAL, FROZEN))
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest")
         file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, descriptor)

@@ -12,6 +12,7 @@ from converter.ir import Graph
 from converter.tflite import schema
 from converter.tflite.emit_buffers import Buffers
 from converter.tflite.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
+from converter.tflite.metadata import REFERENCE
 
 #: Offsets in a flatbuffer are signed 32-bit numbers.
 LARGEST_FILE = 2**31 - 1
@@ -26,13 +27,20 @@ class Subgraph:
     signature: bool = True
 
 
-def emit(subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str) -> bytes:
+def emit(
+    subgraphs: Sequence[Subgraph],
+    metadata: Mapping[str, bytes],
+    description: str,
+    tensors: Mapping[str, bytes] | None = None,
+) -> bytes:
     """The bytes of a `.tflite` file; equal input gives equal bytes.
 
     Args:
         subgraphs: the first is the one that a caller without signatures runs.
-        metadata: entries that travel in the file, each at a 16-byte boundary.
+        metadata: small entries that travel in the file, each at a 16-byte boundary.
         description: free text for people.
+        tensors: data that graphs do not bring or share with these entries. The runtime copies all metadata to the
+            heap, so an entry of them holds the number of a buffer, see `converter.tflite.metadata`.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
@@ -43,6 +51,8 @@ def emit(subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], descripti
         raise EmitError(f"two subgraphs share a name: {[s.name for s in subgraphs]}")
     buffers, codes = Buffers(), OperatorCodes()
     entries = {name: buffers.add(data) for name, data in metadata.items()}
+    for name, data in (tensors or {}).items():
+        entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
     writers = [SubgraphWriter(subgraph.graph, buffers) for subgraph in subgraphs]
     if buffers.nbytes > LARGEST_FILE:
         raise UnsupportedError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import flatbuffers
 from flatbuffers import number_types
@@ -16,9 +16,16 @@ _MODEL_BUFFERS, _MODEL_METADATA = 4, 6
 _BUFFER_DATA = 0
 _METADATA_NAME, _METADATA_BUFFER = 0, 1
 
+#: An entry that stands for a buffer: its number.
+REFERENCE = struct.Struct("<I")
 
-def read_metadata(data: bytes | mmap.mmap) -> dict[str, memoryview]:
+
+def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> dict[str, memoryview]:
     """The metadata entries of a TFLite file by name, views of its bytes.
+
+    Args:
+        data: the file.
+        references: entries whose names begin so hold the number of the buffer that is meant, as `emit` writes them.
 
     Raises:
         UsageError: it is no TFLite model, or it is cut short.
@@ -26,18 +33,22 @@ def read_metadata(data: bytes | mmap.mmap) -> dict[str, memoryview]:
     if data[4:8] != b"TFL3":
         raise UsageError("the model is not a TFLite model")
     try:
-        return _entries(data)
+        return _entries(data, tuple(references))
     except (struct.error, IndexError, ValueError):
         raise UsageError("the model is damaged or cut short: build or copy it again") from None
 
 
-def _entries(data: bytes | mmap.mmap) -> dict[str, memoryview]:
+def _entries(data: bytes | mmap.mmap, references: tuple[str, ...]) -> dict[str, memoryview]:
     root = flatbuffers.table.Table(data, flatbuffers.encode.Get(flatbuffers.packer.uoffset, data, 0))
     buffers = [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(root, _MODEL_BUFFERS)]
-    return {
+    entries = {
         bytes(_bytes(entry, _METADATA_NAME)).decode(): buffers[_uint32(entry, _METADATA_BUFFER)]
         for entry in _tables(root, _MODEL_METADATA)
     }
+    for name in entries:
+        if name.startswith(references):
+            entries[name] = buffers[REFERENCE.unpack(entries[name])[0]]
+    return entries
 
 
 def _field(table: flatbuffers.table.Table, place: int) -> int:

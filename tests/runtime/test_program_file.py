@@ -14,6 +14,7 @@ from converter.errors import UsageError
 from converter.program_file import read_program
 from converter.runtime import TrainingSession
 from converter.runtime.engine import Engine
+from converter.tflite.metadata import read_metadata
 from tests.runtime.programs import program
 from tests.tflite.stock import file, one_op
 
@@ -116,6 +117,14 @@ def test_what_was_checked_is_what_runs(tmp_path: Path) -> None:
     assert engine.entry("infer").input("x").shape == (8, 12)
     del opened, engine
     assert len(list(Path("/dev/fd").iterdir())) == descriptors
+
+
+def test_metadata_is_small() -> None:
+    """LiteRT copies all of it to the heap: weights are named in it, not held."""
+    built = program("cnn", optimizer="adam", update=0.5)
+    entries = read_metadata(built.data)
+    assert {name.split("/")[0] for name in entries} >= {"pocketune.initial", "pocketune.frozen"}
+    assert all(len(entry) == 4 for name, entry in entries.items() if "/" in name)
 
 
 def test_opening_a_file_keeps_nothing_of_it_on_the_heap(tmp_path: Path) -> None:

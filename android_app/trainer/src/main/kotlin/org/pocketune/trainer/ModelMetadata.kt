@@ -25,9 +25,10 @@ internal class ModelMetadata(file: ByteBuffer) {
     /**
      * The entries by name, as views of the file.
      *
+     * @param reference entries whose names begin so hold the number of the buffer that is meant.
      * @throws DamagedProgramException an offset leads out of the file, or it is no TFLite model.
      */
-    fun entries(): Map<String, ByteBuffer> {
+    fun entries(reference: String): Map<String, ByteBuffer> {
         if (data.limit() < 8 || data.between(4, 8).text(Charsets.ISO_8859_1) != "TFL3") {
             throw DamagedProgramException("it is no TFLite model")
         }
@@ -39,10 +40,20 @@ internal class ModelMetadata(file: ByteBuffer) {
             val entry = indirect(entries.start + 4L * i)
             val name = bytes(entry, METADATA_NAME)
             if (name.limit() > MAX_NAME) damaged()
-            val at = field(entry, METADATA_BUFFER)?.let(::int) ?: 0L
-            if (at >= buffers.count) damaged()
-            text(name) to bytes(indirect(buffers.start + 4 * at), BUFFER_DATA)
+            val own = buffer(buffers, field(entry, METADATA_BUFFER)?.let(::int) ?: 0L)
+            val key = text(name)
+            key to if (key.startsWith(reference)) buffer(buffers, number(own)) else own
         }
+    }
+
+    private fun buffer(buffers: Vector, number: Long): ByteBuffer {
+        if (number >= buffers.count) damaged()
+        return bytes(indirect(buffers.start + 4 * number), BUFFER_DATA)
+    }
+
+    private fun number(entry: ByteBuffer): Long {
+        if (entry.limit() != 4) damaged()
+        return entry.getInt(0).toLong() and 0xffffffffL
     }
 
     private class Vector(val start: Long, val count: Int)

@@ -5,6 +5,7 @@ import java.io.IOException
 import java.io.InputStream
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
+import java.nio.channels.FileChannel
 
 private const val MANIFEST = "pocketune.manifest"
 private const val INITIAL = "pocketune.initial/"
@@ -36,24 +37,34 @@ class Program private constructor(
         manifest.stateTensors.map { StoredTensor(it.tensor, it.dtype, it.shape, initial(it)) }
 
     companion object {
-        /** Opens a `.tflite` file. Throws [ProgramException]: not one bit of it may differ from what was built. */
+        /**
+         * Opens a `.tflite` file. It is mapped, not read: another may be renamed over it, but nobody may write into it.
+         * Throws [ProgramException]: not one bit of it may differ from what was built.
+         */
         fun open(file: File): Program =
             try {
-                file.inputStream().use(::open)
+                file.inputStream().use { it.channel.run { open(this, 0, size()) } }
             } catch (error: IOException) {
                 throw DamagedProgramException("cannot read $file: ${error.lastLine()}", error)
             }
 
-        /** The same from an app's assets, read to the end; the caller closes it. */
+        /** The same from a part of a file, as an app's uncompressed asset is one; the caller closes the channel. */
+        @Throws(IOException::class)
+        fun open(channel: FileChannel, start: Long, size: Long): Program {
+            if (size > Int.MAX_VALUE) throw DamagedProgramException("it is larger than 2 GiB, no program is")
+            return checked(channel.map(FileChannel.MapMode.READ_ONLY, start, size))
+        }
+
+        /** The same from a stream, read to the end into memory; the caller closes it. */
         @Throws(IOException::class)
         fun open(stream: InputStream): Program = open(stream.readBytes())
 
         /** The same from memory; the array is copied. */
-        fun open(bytes: ByteArray): Program {
-            val data = directBuffer(bytes.size)
-            data.fillFrom(ByteBuffer.wrap(bytes))
+        fun open(bytes: ByteArray): Program = checked(directBuffer(bytes.size).apply { fillFrom(ByteBuffer.wrap(bytes)) })
+
+        private fun checked(data: ByteBuffer): Program {
             checkSeal(data)
-            val metadata = ModelMetadata(data).entries()
+            val metadata = ModelMetadata(data).entries(INITIAL)
             val manifest = readManifest(
                 metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
             )

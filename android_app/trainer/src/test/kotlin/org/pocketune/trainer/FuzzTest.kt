@@ -18,13 +18,14 @@ class FuzzTest {
 
     @Test
     fun `forty thousand flatbuffers`() = fuzz(40_000) {
-        ModelMetadata(ByteBuffer.wrap(mutated(program, structural = 4))).entries()
+        ModelMetadata(ByteBuffer.wrap(mutated(program, structural = 4))).entries("pocketune.initial/")
     }
 
     @Test
     fun `thirty thousand manifests`() {
         for (bytes in listOf(program, Fixture.file("mlp-by-2-stateless.tflite").readBytes())) {
-            val text = ModelMetadata(ByteBuffer.wrap(bytes)).entries().getValue("pocketune.manifest").copy()
+            val entries = ModelMetadata(ByteBuffer.wrap(bytes)).entries("pocketune.initial/")
+            val text = entries.getValue("pocketune.manifest").copy()
             fuzz(15_000) { readManifest(ByteBuffer.wrap(mutatedText(text))) }
         }
     }

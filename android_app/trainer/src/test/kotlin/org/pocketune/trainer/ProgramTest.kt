@@ -141,7 +141,7 @@ class ProgramTest {
     }
 
     private fun manifestOf(program: String): String {
-        val entries = ModelMetadata(ByteBuffer.wrap(Fixture.file("$program.tflite").readBytes())).entries()
+        val entries = ModelMetadata(ByteBuffer.wrap(Fixture.file("$program.tflite").readBytes())).entries("pocketune.initial/")
         return String(entries.getValue("pocketune.manifest").copy())
     }
 

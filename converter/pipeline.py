@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from converter.budget import fit, parse_bytes
 from converter.costs import costs
 from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph
@@ -65,6 +67,7 @@ def build(
     preprocessing: Mapping[str, Any] | None = None,
     frozen: str = "float32",
     calibration: Any = None,
+    memory_budget: str | int | None = None,
     check: bool = True,
 ) -> Program:
     """Compiles a model into a training program.
@@ -93,19 +96,70 @@ def build(
         calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
             is lost; `program.quantization` has the figures, and what became of each frozen layer.
+        memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
+            chosen that fits, of the given one it is checked; `program.tried` says what each costs.
         check: run one step in the stock interpreter and refuse a program that is not right.
 
     Returns:
         The program; `program.write(path)` stores it.
 
     Raises:
-        UsageError: an argument is wrong.
+        UsageError: an argument is wrong, or nothing fits the memory budget: the least that would is said.
         UnsupportedError: the model holds what cannot be compiled; all places are listed.
         NumericError: a weight is not finite, gets no gradient, or does not move.
     """
+    batch = _whole_number("batch", batch)
+    _micro_batch(batch, micro_batch)
+    build_one = partial(
+        _build,
+        model,
+        loss=loss,
+        optimizer=optimizer,
+        batch=batch,
+        target=target,
+        state=state,
+        targets=targets,
+        signatures=signatures,
+        labels=labels,
+        preprocessing=preprocessing,
+        frozen=frozen,
+        calibration=calibration,
+    )
+    if memory_budget is None:
+        program = build_one(update=update, micro_batch=micro_batch)
+    else:
+        program = fit(
+            parse_bytes(memory_budget),
+            [n for n in range(1, batch + 1) if not batch % n] if micro_batch is None else [micro_batch],
+            lambda rows: build_one(update=update, micro_batch=rows),
+            lambda scheme: build_one(update=scheme, micro_batch=1),
+        )
+    if program.quantization is not None:
+        program.quantization.warn()
+    if check:
+        program.check()
+    return program
+
+
+def _build(
+    model: Any,
+    loss: Any,
+    optimizer: Any,
+    update: Any,
+    batch: int,
+    micro_batch: int | None,
+    target: str | Target,
+    state: str,
+    targets: Any,
+    signatures: Sequence[str],
+    labels: Sequence[str] | None,
+    preprocessing: Mapping[str, Any] | None,
+    frozen: str,
+    calibration: Any,
+) -> Program:
+    """One program, not run yet; the arguments are those of `build`."""
     from converter.optim.trace import describe, resolve
 
-    batch = _whole_number("batch", batch)
     rows_at_once = _micro_batch(batch, micro_batch)
     if state not in ("variables", "stateless"):
         raise UsageError(f"unknown state {state!r}: it is variables or stateless")
@@ -136,12 +190,7 @@ def build(
         preprocessing=None if preprocessing is None else dict(preprocessing),
         frozen=frozen,
     )
-    if quantization is not None:
-        quantization.warn()
-        program = replace(program, quantization=quantization)
-    if check:
-        program.check()
-    return program
+    return program if quantization is None else replace(program, quantization=quantization)
 
 
 def _whole_number(name: str, value: Any) -> int:

@@ -23,6 +23,7 @@ from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
 
 if TYPE_CHECKING:
+    from converter.budget import Choice
     from converter.quantize import QuantizationReport
 
 #: Inputs of the signatures that are not the model's own.
@@ -40,6 +41,7 @@ class Program:
         table: what trains, parameter by parameter, and why.
         signatures: the lowered, scheduled graph of each signature, before the state was exported.
         quantization: what became int8 and what that costs, for `frozen="int8"`.
+        tried: what was weighed for a memory budget.
     """
 
     data: bytes = field(repr=False)
@@ -48,6 +50,7 @@ class Program:
     table: Sequence[Row]
     signatures: Mapping[str, Graph] = field(repr=False)
     quantization: QuantizationReport | None = None
+    tried: Sequence[Choice] = ()
 
     @staticmethod
     def assemble(

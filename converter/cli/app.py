@@ -74,6 +74,10 @@ Calibration = Annotated[
     str | None,
     typer.Option(help="An .npz file of samples for int8: x or the inputs by name, and y if there are labels."),
 ]
+MemoryBudget = Annotated[
+    str | None,
+    typer.Option(help="Memory that a session may take, as 64MiB: chooses the largest micro-batch that fits."),
+]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration.")]
@@ -95,6 +99,7 @@ def build(
     signatures: Signatures = None,
     frozen: Frozen = None,
     calibration: Calibration = None,
+    memory_budget: MemoryBudget = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     as_json: Json = False,
@@ -105,7 +110,7 @@ def build(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch, "target": target}
-        flags |= {"frozen": frozen, "calibration": calibration}
+        flags |= {"frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
         offered = signatures.split(",") if signatures is not None else None
         job = _job(recipe, model=model, state=state, y=y, signatures=offered, out=out, micro_batch=micro_batch, **flags)
         path = output_path(job)
@@ -125,6 +130,7 @@ def build(
                 "manifest": program.manifest.to_json(),
                 "costs": dict(program.costs),
                 "checked": not no_check,
+                "tried": [asdict(choice) for choice in program.tried],
                 "quantization": None if program.quantization is None else asdict(program.quantization),
                 "seconds": narrator.seconds,
             }
@@ -134,6 +140,8 @@ def build(
     results.heading(program.manifest)
     results.update_table(program.manifest.update.table, every=False)
     results.costs(program.costs)
+    if program.tried:
+        results.tried(program.tried, program.manifest)
     if program.quantization is not None:
         results.quantization(program.quantization)
     results.built(path, len(program.data))

@@ -30,6 +30,7 @@ class Recipe:
         signatures: what the program offers; see `converter.build`.
         frozen: `float32` or `int8`; see `converter.build`.
         calibration: an .npz file of samples for int8: the model's inputs by name (or `x`), and `y` if there are labels.
+        memory_budget: resident memory that a session may take, `64MiB`; see `converter.build`.
         out: the file to write.
     """
 
@@ -45,6 +46,7 @@ class Recipe:
     signatures: tuple[str, ...] | None = None
     frozen: str | None = None
     calibration: str | None = None
+    memory_budget: str | None = None
     out: str | None = None
 
     def overridden(self, **flags: Any) -> Recipe:

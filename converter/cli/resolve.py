@@ -65,6 +65,7 @@ class Job:
             "signatures": self.recipe.signatures,
             "micro_batch": self.recipe.micro_batch,
             "frozen": self.recipe.frozen,
+            "memory_budget": self.recipe.memory_budget,
             "calibration": None if self.recipe.calibration is None else _samples(Path(self.recipe.calibration)),
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}

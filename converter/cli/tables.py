@@ -16,6 +16,7 @@ from converter.cli.inspection import Contents
 from converter.manifest import Manifest, TensorSpec, UpdateRow
 
 if TYPE_CHECKING:
+    from converter.budget import Choice
     from converter.quantize import QuantizationReport
 
 #: Columns where stdout is no terminal: wide enough that names of layers stay on one line.
@@ -93,6 +94,18 @@ class Results:
         """What a step costs."""
         rows = [(label, amount(name, costs.get(name))) for name, (label, _) in COSTS.items()]
         self.table("Costs of a training step", ("", "predicted"), rows, right=[1])
+
+    def tried(self, choices: Sequence[Choice], manifest: Manifest) -> None:
+        """What was weighed for a memory budget."""
+        rows = [
+            (
+                f"{choice.micro_batch}{' (chosen)' * (choice.micro_batch == manifest.micro_batch)}",
+                size(choice.resident_bytes),
+                count(choice.flops),
+            )
+            for choice in choices
+        ]
+        self.table("Within the memory budget", ("micro-batch", "resident", "FLOPs of a step"), rows, right=[1, 2])
 
     def quantization(self, report: QuantizationReport) -> None:
         """What became of the frozen layers, and what that costs."""

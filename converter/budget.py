@@ -1,0 +1,108 @@
+"""A budget of resident memory: the largest micro-batch that fits, or what would."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from converter.errors import PocketuneError, UsageError
+from converter.program import Program
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+#: What is suggested where the scheme that was asked for does not fit, in this order.
+SMALLER = ("sparse", "bias-only", "head")
+
+
+def parse_bytes(budget: str | int) -> int:
+    """Bytes from `"64MiB"`, `"1.5 GB"` or a number of bytes. Raises UsageError."""
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
+        return budget
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)\s*", budget) if isinstance(budget, str) else None
+    if found is None or not float(found[1]):
+        raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}")
+    return round(float(found[1]) * UNITS[found[2]])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to build that was tried.
+
+    Attributes:
+        micro_batch: rows computed at once.
+        resident_bytes: predicted memory of a session.
+        flops: floating point operations of one training step.
+    """
+
+    micro_batch: int
+    resident_bytes: int
+    flops: int
+
+    @staticmethod
+    def of(program: Program) -> Choice:
+        """The figures of a program."""
+        costs = program.costs
+        flops = costs["flops_forward"] + costs["flops_backward"] + costs["flops_update"]
+        return Choice(program.manifest.micro_batch, costs["resident_bytes"], flops)
+
+
+def fit(
+    budget: int, sizes: Sequence[int], build: Callable[[int], Program], smaller: Callable[[str], Program]
+) -> Program:
+    """The program with the largest micro-batch whose resident memory is within the budget.
+
+    The whole batch needs no accumulators, so it is tried first; among true micro-batches memory grows with the rows, so
+    they are searched by halves.
+
+    Args:
+        budget: bytes.
+        sizes: micro-batches to choose from, ascending.
+        build: the program for a micro-batch.
+        smaller: the program of a named scheme for micro-batches of one row, to say what would fit.
+
+    Raises:
+        UsageError: nothing fits; it says the least there is, for this scheme and for smaller ones.
+    """
+    tried: dict[int, Program] = {}
+
+    def fits(rows: int) -> bool:
+        tried[rows] = build(rows)
+        return tried[rows].costs["resident_bytes"] <= budget
+
+    *parts, whole = sizes
+    if fits(whole):
+        best = whole
+    else:
+        low, high = 0, len(parts)  # parts[:low] fit, parts[high:] do not
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if fits(parts[middle]) else (low, middle)
+        if not low:
+            raise UsageError(_too_small(budget, list(tried.values()), smaller))
+        best = parts[low - 1]
+    return replace(tried[best], tried=[Choice.of(tried[rows]) for rows in sorted(tried)])
+
+
+def _too_small(budget: int, tried: Sequence[Program], smaller: Callable[[str], Program]) -> str:
+    least = min(tried, key=lambda program: program.costs["resident_bytes"])
+    scheme = least.manifest.update.scheme
+    said = f"memory_budget: {_mib(budget)} is less than the scheme {scheme!r} can do, which needs {_needs(least)}."
+    lines = [f"{said} Frozen layers in int8 (frozen='int8') take less, and so may other schemes:"]
+    for name in SMALLER:
+        if name != scheme:
+            try:
+                lines.append(f"    update={name!r}: {_needs(smaller(name))}")
+            except PocketuneError as error:
+                lines.append(f"    update={name!r}: not for this model ({error})")
+    return "\n".join(lines)
+
+
+def _needs(program: Program) -> str:
+    costs = program.costs
+    parts = ", ".join(f"{part} {_mib(costs[f'{part}_bytes'])}" for part in ("arena", "state", "packed", "mapped"))
+    rows = program.manifest.micro_batch
+    return f"{_mib(costs['resident_bytes'])} at the least (micro_batch={rows}: {parts})"
+
+
+def _mib(nbytes: float) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"

@@ -49,7 +49,6 @@ PEERS = {
     "tensorflow-xla": Peer("tensorflow_peer.py", "tensorflow", ["--xla"]),
     "jax": Peer("jax_peer.py", "jax"),
     "torch": Peer("torch_peer.py", "torch", variables=_KEEP_PAGES),
-    "torch-compile": Peer("torch_peer.py", "torch", ["--compile"], _KEEP_PAGES),
     "flex": Peer("flex_peer.py", "flex"),
     "ort": Peer("ort_peer.py", "ort"),
 }

@@ -44,10 +44,8 @@ def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace)
         logits = _NETS[job.kind](weights, inputs, **job.sizes)
         return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), target)
 
-    forward = torch.compile(loss) if args.compile else loss
-
     def step() -> float:
-        value = forward()
+        value = loss()
         value.backward()
         with torch.no_grad():
             for weight in trained:
@@ -167,4 +165,4 @@ def _join(x: Any) -> Any:
 _NETS = {"mobilenetv2": _mobilenetv2, "resnet50": _resnet50, "encoder": _encoder, "decoder": _decoder}
 
 if __name__ == "__main__":
-    task.run("torch", prepare, load, "--compile")
+    task.run("torch", prepare, load)

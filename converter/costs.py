@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from zlib import crc32
 
+import numpy as np
+
+from converter import schedule
 from converter.ir import Graph, Value
-from converter.schedule import plan
-from converter.tflite.export import with_variables
+from converter.targets import Target
+from converter.tflite.export import is_uniform, with_state_as_arguments, with_variables
 
-#: The signatures that make up a step.
+#: Signatures that a training step calls, where a program has them.
 STEP = ("train", "accumulate", "apply")
+#: Bytes of a file for an operator and its tensors, on the average.
+_TABLES = 250
 
 
-def costs(signatures: Mapping[str, Graph], micro_batches: int = 1) -> dict[str, int]:
-    """Trained parameters, FLOPs by phase, residual bytes, predicted arena and state bytes of a training step.
+def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_batches: int = 1) -> dict[str, int]:
+    """Trained parameters, FLOPs by phase and residual bytes of a training step, and what `resident` says.
 
-    The arena is that of the interpreter's own kernels with the state in variables; see `converter.schedule.memory`.
     Accumulators of gradients count as state.
 
     Args:
         signatures: `train`, or `accumulate` and `apply`, among others.
+        target: as for `resident`.
+        state: as for `resident`.
         micro_batches: how often a step calls `accumulate`.
     """
     step = {name: graph for name, graph in signatures.items() if name in STEP}
@@ -36,9 +43,45 @@ def costs(signatures: Mapping[str, Graph], micro_batches: int = 1) -> dict[str, 
         "flops_backward": flops["backward"],
         "flops_update": flops["update"],
         "residual_bytes": sum(v.type.nbytes for graph in step.values() for v in residuals(graph)),
-        "arena_bytes": sum(plan(with_variables(graph)).size for graph in step.values()),
-        "state_bytes": sum(p.value.nbytes for p in parameters),
+        **resident(signatures, target, state),
     }
+
+
+def resident(signatures: Mapping[str, Graph], target: Target, state: str = "variables") -> dict[str, int]:
+    """Predicted resident memory of a session that trains: XNNPACK at work, one thread, the file mapped.
+
+    Args:
+        signatures: the lowered, scheduled graphs of all signatures that the file holds, before the state is exported.
+        target: for the widths of its kernels.
+        state: `variables` or `stateless`.
+
+    Returns:
+        `resident_bytes`, the sum of its parts:
+        `arena_bytes`: what runs of the signatures in `STEP` need: the runtime's arenas, and XNNPACK's workspace, which
+        all signatures share. Other signatures take an arena when they are first called.
+        `state_bytes`: trained tensors and slots of the optimizer.
+        `packed_bytes`: constants as XNNPACK lays them out when the program is loaded, again for each use in each
+        signature of the file, called or not; and what the interpreter keeps for each operator.
+        `mapped_bytes`: the file, which the system may drop and share between processes; the rest is
+        anonymous memory.
+    """
+    export = with_variables if state == "variables" else with_state_as_arguments
+    graphs = {
+        name: schedule.resident(export(graph), target.lanes, in_order=state == "variables")
+        for name, graph in signatures.items()
+    }
+    called = [graphs[name] for name in STEP if name in graphs]
+    parameters = {p.name: v for graph in signatures.values() for v, p in graph.parameters.items()}
+    kept = sum(v.type.nbytes for v in parameters.values())
+    arena = sum(graph.arena for graph in called) + max(graph.workspace for graph in called)
+    parts = {
+        # Stateless, the state lies in the arena, as inputs.
+        "arena_bytes": arena if state == "variables" else arena - kept,
+        "state_bytes": kept,
+        "packed_bytes": sum(graph.packed for graph in graphs.values()),
+        "mapped_bytes": _mapped(signatures),
+    }
+    return {"resident_bytes": sum(parts.values()), **parts}
 
 
 def residuals(graph: Graph) -> list[Value]:
@@ -46,3 +89,12 @@ def residuals(graph: Graph) -> list[Value]:
     made = {v for n in graph.nodes if n.origin.phase == "forward" for v in n.outputs} | set(graph.inputs)
     read = dict.fromkeys(v for n in graph.nodes if n.origin.phase != "forward" for v in n.inputs)
     return [v for v in read if v in made]
+
+
+def _mapped(signatures: Mapping[str, Graph]) -> int:
+    """Bytes of the file, which holds each different tensor once."""
+    arrays = [array for graph in signatures.values() for array in graph.constants.values()]
+    arrays += [p.value for graph in signatures.values() for p in graph.parameters.values() if not is_uniform(p.value)]
+    stored = {(crc32(np.ascontiguousarray(array).data), array.nbytes) for array in arrays}
+    operators = sum(len(graph.nodes) for graph in signatures.values())
+    return sum(nbytes for _, nbytes in stored) + _TABLES * operators

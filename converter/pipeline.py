@@ -13,7 +13,7 @@ import numpy as np
 from converter.budget import fit, parse_bytes
 from converter.costs import costs
 from converter.errors import NumericError, UsageError, nearest
-from converter.ir import Graph
+from converter.ir import Graph, Node
 from converter.losses import Loss, attach_loss
 from converter.models import Source, import_loss, import_model
 from converter.optim import OptimizerProgram
@@ -26,7 +26,7 @@ from converter.passes import (
     simplify,
 )
 from converter.program import Program
-from converter.schedule import plan, recompute, schedule
+from converter.schedule import how, recompute, resident, schedule
 from converter.sparse import (
     Row,
     UpdateScheme,
@@ -179,7 +179,7 @@ def _build(
         state=state,
         source=source,
         rows=rows,
-        costs=costs(graphs, batch // rows_at_once),
+        costs=costs(graphs, chosen, state, batch // rows_at_once),
         scheme=scheme.name,
         loss=goal.name,
         optimizer=describe(optimizer),
@@ -268,7 +268,7 @@ def compile_signatures(
         lowered["features"] = to_builtins(features, target) if front is None else features
         on_features = step.graphs_on_features(rest, goal, rule)
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
-    return {name: in_order(graph) for name, graph in lowered.items()}, rows, goal, quantization
+    return {name: in_order(graph, target) for name, graph in lowered.items()}, rows, goal, quantization
 
 
 def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:
@@ -301,17 +301,20 @@ def specialize(graph: Graph) -> Graph:
     return merge_common_subexpressions(simplify(folded))
 
 
-def in_order(lowered: Graph) -> Graph:
+def in_order(lowered: Graph, target: Target) -> Graph:
     """Scheduled; with cheap values computed twice where that needs clearly less memory."""
 
-    def arena(ordered: Graph) -> int:
-        return plan(with_variables(ordered)).size
+    def memory(ordered: Graph) -> int:
+        return resident(with_variables(ordered), target.lanes).transient
 
-    kept, lean = schedule(lowered, arena), recompute(lowered)
+    def stays(node: Node) -> bool:
+        return how(lowered, node, target.lanes) is None
+
+    kept, lean = schedule(lowered, memory, stays), recompute(lowered)
     if lean is lowered:
         return kept
-    lean = schedule(lean, arena)
-    return lean if arena(lean) < (1 - WORTH_RECOMPUTING) * arena(kept) else kept
+    lean = schedule(lean, memory, stays)
+    return lean if memory(lean) < (1 - WORTH_RECOMPUTING) * memory(kept) else kept
 
 
 def to_builtins(graph: Graph, target: Target) -> Graph:

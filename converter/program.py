@@ -124,7 +124,9 @@ class Program:
                 rest = parameter.view.rest(parameter.model_value)
                 stored[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
-        data = seal.seal(emit(subgraphs, metadata, f"Pocketune training program of {source.name}", stored))
+        description = f"Pocketune training program of {source.name}"
+        # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
+        data = seal.seal(emit(subgraphs, metadata, description, stored, in_order=state == "variables"))
         return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures))
 
     def write(self, path: str | os.PathLike) -> Path:

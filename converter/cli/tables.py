@@ -34,8 +34,11 @@ COSTS: dict[str, tuple[str, bool]] = {
     "flops_backward": ("FLOPs backward", False),
     "flops_update": ("FLOPs update", False),
     "residual_bytes": ("residuals", True),
-    "arena_bytes": ("arena peak", True),
+    "resident_bytes": ("resident memory", True),
+    "arena_bytes": ("arena", True),
     "state_bytes": ("state", True),
+    "packed_bytes": ("packed weights", True),
+    "mapped_bytes": ("mapped file", True),
     "file_bytes": ("file", True),
 }
 

@@ -31,6 +31,30 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Delegated:
+    """How the CPU delegate (XNNPACK) runs an operator that it takes.
+
+    Attributes:
+        packed: bytes that it keeps from when the program is loaded: constants laid out for its kernels, tables of
+            pointers.
+        scratch: bytes of its workspace while the operator runs.
+        in_place: whether the result may take over an operand's place in the workspace.
+        clamps: whether a second operator, in place, applies its activation.
+        copies: whether it only copies (variables): left out where the copy has one reader in the same partition.
+        pads: whether it only puts zeros around rows and columns: left out before a window that can do it.
+        windows: whether it is such a window.
+    """
+
+    packed: int = 0
+    scratch: int = 0
+    in_place: bool = False
+    clamps: bool = False
+    copies: bool = False
+    pads: bool = False
+    windows: bool = False
+
+
+@dataclass(frozen=True)
 class Op:
     """An operator: a frozen dataclass whose fields are its attributes. All that is known of it is in its class."""
 
@@ -63,6 +87,23 @@ class Op:
     def scratch(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> tuple[int, ...]:
         """Bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""
         return ()
+
+    def delegated(
+        self,
+        inputs: tuple[TensorType, ...],
+        outputs: tuple[TensorType, ...],
+        constant: tuple[bool, ...],
+        lanes: int,
+    ) -> Delegated | None:
+        """How the CPU delegate runs it, None when it stays with the runtime's own kernels.
+
+        Args:
+            inputs: types of the operands.
+            outputs: types of the results.
+            constant: which operands are known when the program is loaded.
+            lanes: columns that the kernel of a matrix product computes at once; weights are padded to them.
+        """
+        return None
 
     def in_place(self) -> tuple[int, ...]:
         """Operands whose buffer the output may take over in the runtime, in the order in which it tries them."""

@@ -1,7 +1,7 @@
-"""Order of execution: the smallest arena, and every update right after its gradient.
+"""Order of execution: the least memory, and every update right after its gradient.
 
 The runtime's memory planners (TFLite's arena, XNNPACK's workspace) follow the order of operators in the file, so the
-order decides how many tensors are alive at once.
+order decides how many tensors are alive at once, and which of them lie at the border of a partition.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ from collections.abc import Callable, Iterable
 from converter.ir import Graph, Node
 
 
-def schedule(graph: Graph, arena: Callable[[Graph], int]) -> Graph:
-    """The same graph in the order that needs the smallest arena among the candidates.
+def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node], bool]) -> Graph:
+    """The same graph in the order that needs the least memory among the candidates.
 
     A parameter is overwritten as soon as its new value is known, so nodes that read the old value come before.
 
     Args:
         graph: in any topological order.
-        arena: bytes that a graph needs in the order in which its nodes stand.
+        memory: bytes that a graph needs in the order in which its nodes stand.
+        stays: whether the delegate does not take a node.
     """
     after = dependencies(graph)
     program_order = _in_order(graph.nodes, after)
     candidates = [_updates_at_gradients(graph, after), program_order, _depth_first(graph, after)]
     candidates.append(_growers_late(graph, after, candidates[0]))
-    return min((_ordered(graph, order) for order in candidates), key=arena)
+    candidates += [_staying_first(order, after, stays) for order in (candidates[0], candidates[2])]
+    return min((_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))), key=memory)
 
 
-def _ordered(graph: Graph, order: list[Node]) -> Graph:
+def _ordered(graph: Graph, order: Iterable[Node]) -> Graph:
     scheduled = graph.copy()
-    scheduled.nodes = order
+    scheduled.nodes = list(order)
     return scheduled
 
 
@@ -124,3 +126,12 @@ def _growers_late(graph: Graph, after: dict[Node, set[Node]], order: list[Node])
             # A little earlier than the node itself; positions are integers, so chains stay in order.
             deadline[need] = min(deadline.get(need, float(len(order))), deadline[node] - 1e-6)
     return sorted(order, key=lambda n: (deadline[n], position[n]))
+
+
+def _staying_first(order: list[Node], after: dict[Node, set[Node]], stays: Callable[[Node], bool]) -> list[Node]:
+    """What waits for nothing that the delegate takes comes first, lest it cuts a partition in two: labels, indices."""
+    first: dict[Node, None] = {}
+    for node in order:
+        if stays(node) and after[node] <= first.keys():
+            first[node] = None
+    return [*first, *(node for node in order if node not in first)]

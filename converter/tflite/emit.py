@@ -9,7 +9,7 @@ import flatbuffers
 
 from converter.errors import UnsupportedError
 from converter.ir import Graph
-from converter.tflite import schema
+from converter.tflite import order, schema
 from converter.tflite.emit_buffers import Buffers
 from converter.tflite.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
 from converter.tflite.metadata import REFERENCE
@@ -32,6 +32,7 @@ def emit(
     metadata: Mapping[str, bytes],
     description: str,
     tensors: Mapping[str, bytes] | None = None,
+    in_order: bool = False,
 ) -> bytes:
     """The bytes of a `.tflite` file; equal input gives equal bytes.
 
@@ -41,6 +42,7 @@ def emit(
         description: free text for people.
         tensors: data that graphs do not bring or share with these entries. The runtime copies all metadata to the
             heap, so an entry of them holds the number of a buffer, see `converter.tflite.metadata`.
+        in_order: the operators run in the order in which they stand also where a delegate takes some of them.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
@@ -51,6 +53,8 @@ def emit(
         raise EmitError(f"two subgraphs share a name: {[s.name for s in subgraphs]}")
     buffers, codes = Buffers(), OperatorCodes()
     entries = {name: buffers.add(data) for name, data in metadata.items()}
+    if in_order:
+        entries[order.ENTRY] = buffers.add(order.control_dependencies(len(s.graph.nodes) for s in subgraphs))
     for name, data in (tensors or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
     writers = [SubgraphWriter(subgraph.graph, buffers) for subgraph in subgraphs]

@@ -12,7 +12,7 @@ import numpy as np
 from converter.ir import ops
 from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.types import INT32, TensorType
-from converter.tflite.builtins.base import Builtin, Fused, Types, broadcasts_wide
+from converter.tflite.builtins.base import Builtin, Fused, Pointwise, Types, broadcasts_wide
 
 
 class Add(Fused):
@@ -53,7 +53,7 @@ class Div(Fused):
         return 2 if broadcasts_wide(inputs) else 1
 
 
-class Maximum(Builtin):
+class Maximum(Pointwise):
     """Elementwise maximum."""
 
     code, table, means = "MAXIMUM", "MaximumMinimumOptions", ops.Maximum
@@ -63,7 +63,7 @@ class Maximum(Builtin):
         return 3 if broadcasts_wide(inputs) else 1
 
 
-class Minimum(Builtin):
+class Minimum(Pointwise):
     """Elementwise minimum."""
 
     code, table, means = "MINIMUM", "MaximumMinimumOptions", ops.Minimum
@@ -73,7 +73,7 @@ class Minimum(Builtin):
         return 3 if broadcasts_wide(inputs) else 1
 
 
-class SquaredDifference(Builtin):
+class SquaredDifference(Pointwise):
     """(x - y)^2."""
 
     code, table, means = "SQUARED_DIFFERENCE", "SquaredDifferenceOptions", ops.SquaredDifference
@@ -126,50 +126,50 @@ class AddN(Builtin):
         return Cost((len(inputs) - 1) * outputs[0].size, sum(t.nbytes for t in (*inputs, *outputs)))
 
 
-class Neg(Builtin):
+class Neg(Pointwise):
     """-x."""
 
     code, table, means = "NEG", "NegOptions", ops.Neg
     kinds = "fi"
 
 
-class Exp(Builtin):
+class Exp(Pointwise):
     """e^x."""
 
     code, table, means = "EXP", "ExpOptions", ops.Exp
 
 
-class Log(Builtin):
+class Log(Pointwise):
     """Natural logarithm."""
 
     code, means = "LOG", ops.Log
 
 
-class Sqrt(Builtin):
+class Sqrt(Pointwise):
     """Square root."""
 
     code, means = "SQRT", ops.Sqrt
 
 
-class Rsqrt(Builtin):
+class Rsqrt(Pointwise):
     """1 / sqrt(x)."""
 
     code, means = "RSQRT", ops.Rsqrt
 
 
-class Sin(Builtin):
+class Sin(Pointwise):
     """Sine."""
 
     code, means = "SIN", ops.Sin
 
 
-class Cos(Builtin):
+class Cos(Pointwise):
     """Cosine."""
 
     code, table, means = "COS", "CosOptions", ops.Cos
 
 
-class Abs(Builtin):
+class Abs(Pointwise):
     """Absolute value."""
 
     code, table, means = "ABS", "AbsOptions", ops.Abs
@@ -189,13 +189,13 @@ class Sign(Builtin):
         return 2 if inputs[0].dtype == INT32 else 1
 
 
-class Floor(Builtin):
+class Floor(Pointwise):
     """Rounds down."""
 
     code, means = "FLOOR", ops.Floor
 
 
-class _Function(Builtin):
+class _Function(Pointwise):
     """An elementwise function without a semantic twin."""
 
     function: ClassVar[Callable]
@@ -238,44 +238,44 @@ class ReluN1To1(_Function):
     code, function = "RELU_N1_TO_1", staticmethod(lambda x: np.clip(x, -1, 1))
 
 
-class Relu(Builtin):
+class Relu(Pointwise):
     """max(x, 0)."""
 
     code, means = "RELU", ops.Relu
 
 
-class Relu6(Builtin):
+class Relu6(Pointwise):
     """min(max(x, 0), 6)."""
 
     code, means = "RELU6", ops.Relu6
 
 
-class Tanh(Builtin):
+class Tanh(Pointwise):
     """Hyperbolic tangent."""
 
     code, means = "TANH", ops.Tanh
 
 
-class Logistic(Builtin):
+class Logistic(Pointwise):
     """1 / (1 + e^-x)."""
 
     code, means = "LOGISTIC", ops.Logistic
 
 
-class HardSwish(Builtin):
+class HardSwish(Pointwise):
     """x * relu6(x + 3) / 6."""
 
     code, table, means = "HARD_SWISH", "HardSwishOptions", ops.HardSwish
 
 
-class Elu(Builtin):
+class Elu(Pointwise):
     """x where positive, else e^x - 1."""
 
     code, means = "ELU", ops.Elu
 
 
 @dataclass(frozen=True)
-class Gelu(Builtin):
+class Gelu(Pointwise):
     """x * Phi(x), exact or by tanh."""
 
     code, table = "GELU", "GeluOptions"
@@ -289,7 +289,7 @@ class Gelu(Builtin):
 
 
 @dataclass(frozen=True)
-class LeakyRelu(Builtin):
+class LeakyRelu(Pointwise):
     """x where positive, else alpha * x."""
 
     code, table = "LEAKY_RELU", "LeakyReluOptions"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from converter.ir.op import Cost, Op, ShapeError
-from converter.ir.types import INT32, TensorType
+from converter.ir.op import Cost, Delegated, Op, ShapeError
+from converter.ir.types import FLOAT32, INT32, TensorType
 
 #: The activation that a kernel applies to its result before writing it: costs nothing.
 Activation = Literal["NONE", "RELU", "RELU_N1_TO_1", "RELU6"]
@@ -48,6 +48,10 @@ class Builtin(Op):
     means: ClassVar[type[Op]]
     #: Element types that the kernels take for all operands: f float32, i int32, b bool.
     kinds: ClassVar[str] = "f"
+    #: Whether XNNPACK takes it, all operands and results being float32 of rank 6 or less.
+    xnnpack: ClassVar[bool] = False
+    #: Whether it writes the result over an operand there.
+    xnnpack_in_place: ClassVar[bool] = False
     #: Operands whose buffer the kernel may write its result to (`inplace_operator` of its registration).
     reuses: ClassVar[tuple[int, ...]] = ()
 
@@ -76,6 +80,11 @@ class Builtin(Op):
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return self.meaning(*inputs).cost(inputs, outputs)
 
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        if not self.xnnpack or any(t.dtype != FLOAT32 or t.rank > 6 for t in (*inputs, *outputs)):
+            return None
+        return Delegated(in_place=self.xnnpack_in_place)
+
     def in_place(self) -> tuple[int, ...]:
         return self.reuses
 
@@ -96,8 +105,14 @@ class Builtin(Op):
         return 1
 
 
+class Pointwise(Builtin):
+    """A builtin that computes each element from those at its place, and that XNNPACK takes."""
+
+    xnnpack = xnnpack_in_place = True
+
+
 @dataclass(frozen=True)
-class Fused(Builtin):
+class Fused(Pointwise):
     """A builtin that applies an activation to its result."""
 
     activation: Activation = "NONE"
@@ -105,8 +120,17 @@ class Fused(Builtin):
     def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
         return activate(self.activation, super().evaluate(*arrays))
 
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        run = super().delegated(inputs, outputs, constant, lanes)
+        return run and replace(run, clamps=self.activation != "NONE")
+
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         return {"FusedActivationFunction": self.activation}
+
+
+def packed_matrix(rows: int, columns: int, lanes: int) -> int:
+    """Bytes of a float32 matrix as XNNPACK lays it out for a product with it, a bias for each column included."""
+    return -(-columns // lanes) * lanes * (rows + 1) * FLOAT32.itemsize
 
 
 class SubgraphName(str):

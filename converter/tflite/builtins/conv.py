@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.op import Cost, Delegated, Op, ShapeError
 from converter.ir.types import Shape, TensorType
-from converter.tflite.builtins.base import Activation, Builtin, Types, activate, int32, needs_rank_4
+from converter.tflite.builtins.base import Activation, Builtin, Types, activate, int32, needs_rank_4, packed_matrix
 
+#: Bytes of an address.
+POINTER = 8
 Padding = Literal["SAME", "VALID"]
 Pair = tuple[int, int]
 
@@ -43,7 +45,24 @@ class Conv2D(Builtin):
     strides: Pair = (1, 1)
     padding: Padding = "SAME"
     dilation: Pair = (1, 1)
+    xnnpack = True
     activation: Activation = "NONE"
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        run = super().delegated(inputs, outputs, constant, lanes)
+        if run is None or not all(constant[1:]):
+            return None
+        packed = self.packed_weights(inputs[1], lanes) + self.pointers(inputs[1], outputs[0])
+        return replace(run, packed=packed, windows=self.padding == "VALID")
+
+    def packed_weights(self, w: TensorType, lanes: int) -> int:
+        """Bytes of the constant filter as XNNPACK keeps it."""
+        return packed_matrix(prod(w.shape[1:]), w.shape[0], lanes)
+
+    def pointers(self, w: TensorType, y: TensorType) -> int:
+        """Bytes of the table that says where each row of each window begins; a plain 1x1 convolution has none."""
+        plain = w.shape[1:3] == self.strides == (1, 1)
+        return 0 if plain else POINTER * prod(w.shape[1:3]) * prod(y.shape[1:3])
 
     def meaning(self, *types: TensorType) -> ops.Windowed:
         x, w = types[:2]
@@ -88,6 +107,15 @@ class DepthwiseConv2D(Conv2D):
 
     code, table = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"
 
+    def packed_weights(self, w: TensorType, lanes: int) -> int:
+        return packed_matrix(prod(w.shape[1:3]), w.shape[3], lanes)
+
+    def pointers(self, w: TensorType, y: TensorType) -> int:
+        """Neighbouring windows share the columns that they have in common."""
+        (kh, kw), (rows, columns) = w.shape[1:3], y.shape[1:3]
+        step = kw if self.dilation[1] > 1 else min(self.strides[1], kw)
+        return POINTER * rows * (kh * kw + (columns - 1) * step * kh)
+
     def meaning(self, *types: TensorType) -> ops.Windowed:
         x, w = types[:2]
         needs_rank_4(self, x, w)
@@ -117,6 +145,7 @@ class TransposeConv(Builtin):
     """
 
     code, table = "TRANSPOSE_CONV", "TransposeConvOptions"
+    xnnpack = True
     output_shape: Shape
     strides: Pair = (1, 1)
     padding: Padding = "SAME"
@@ -145,6 +174,13 @@ class TransposeConv(Builtin):
         w, x = inputs[:2]
         return Cost(2 * x.size * w.size // w.shape[3], sum(t.nbytes for t in (*inputs, *outputs)))
 
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        run, w = super().delegated(inputs, outputs, constant, lanes), inputs[0]
+        if run is None or not all(c for i, c in enumerate(constant) if i != 1):
+            return None
+        pointers = POINTER * prod(w.shape[1:3]) * prod(outputs[0].shape[1:3]) // prod(self.strides)
+        return replace(run, packed=packed_matrix(prod(w.shape[1:]), w.shape[0], lanes) + pointers)
+
     def operands(self) -> tuple[np.ndarray, ...]:
         return (int32(*self.output_shape),)
 
@@ -163,6 +199,7 @@ class _Pool(Builtin):
     """Window and strides are (height, width)."""
 
     table = "Pool2DOptions"
+    xnnpack = True
     window: Pair
     strides: Pair = (1, 1)
     padding: Padding = "VALID"

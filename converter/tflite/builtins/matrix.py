@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.op import Cost, Delegated, Op, ShapeError
 from converter.ir.types import TensorType
-from converter.tflite.builtins.base import Builtin, Fused, Types, activate
+from converter.tflite.builtins.base import Builtin, Fused, Types, activate, packed_matrix
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,15 @@ class FullyConnected(Fused):
     """
 
     code, table = "FULLY_CONNECTED", "FullyConnectedOptions"
+    xnnpack_in_place = False
     keep_num_dims: bool = False
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        run = super().delegated(inputs, outputs, constant, lanes)
+        columns, rows = inputs[1].shape
+        if run is None or not all(constant[1:]):
+            return None
+        return replace(run, packed=packed_matrix(rows, columns, lanes), clamps=False)
 
     def result(self, *types: TensorType) -> TensorType:
         x, w, *bias = types
@@ -53,8 +61,19 @@ class BatchMatmul(Builtin):
     """[..., M, K] x [..., K, N] -> [..., M, N], leading axes broadcast; `adj_x`, `adj_y` transpose the last two."""
 
     code, table = "BATCH_MATMUL", "BatchMatMulOptions"
+    xnnpack = True
     adj_x: bool = False
     adj_y: bool = False
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        run = super().delegated(inputs, outputs, constant, lanes)
+        if run is None:
+            return None
+        x, y = inputs
+        rows, columns = y.shape[-1:-3:-1] if self.adj_y else y.shape[-2:]
+        packed = prod(y.shape[:-2]) * packed_matrix(rows, columns, lanes)
+        turned = x.nbytes if self.adj_x else 0
+        return replace(run, packed=packed, scratch=turned) if constant[1] else replace(run, scratch=packed + turned)
 
     def meaning(self, *types: TensorType) -> Op:
         if max(t.rank for t in types) > 5:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.op import Cost, Delegated, Op, ShapeError
 from converter.ir.types import BOOL, Shape, TensorType
 from converter.tflite.builtins.base import Builtin, Types, int32, needs_rank_4
 
@@ -28,6 +28,7 @@ class Reshape(Movement):
     """Row-major reinterpretation of the same elements."""
 
     code, table = "RESHAPE", "ReshapeOptions"
+    xnnpack = xnnpack_in_place = True
     reuses = (0,)
     shape: Shape
 
@@ -49,6 +50,7 @@ class Transpose(Movement):
     """Axes reordered: output axis i is input axis perm[i]."""
 
     code, table = "TRANSPOSE", "TransposeOptions"
+    xnnpack = True
     perm: tuple[int, ...]
 
     def meaning(self, *types: TensorType) -> Op:
@@ -84,6 +86,7 @@ class Slice(Movement):
     """`size` elements from `begin` on each axis."""
 
     code, table = "SLICE", "SliceOptions"
+    xnnpack = True
     begin: tuple[int, ...]
     size: tuple[int, ...]
 
@@ -102,6 +105,7 @@ class StridedSlice(Movement):
     """Every strides[i]-th element from begin[i] up to, not including, end[i] (at most the axis) on each axis i."""
 
     code, table = "STRIDED_SLICE", "StridedSliceOptions"
+    xnnpack = True
     begin: tuple[int, ...]
     end: tuple[int, ...]
     strides: tuple[int, ...]
@@ -115,6 +119,9 @@ class StridedSlice(Movement):
 
     def operands(self) -> tuple[np.ndarray, ...]:
         return int32(*self.begin), int32(*self.end), int32(*self.strides)
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return super().delegated(inputs, outputs, constant, lanes) if set(self.strides) <= {1} else None
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 4 if inputs[0].rank > 4 else 3 if inputs[0].dtype == BOOL else 1
@@ -130,6 +137,7 @@ class Pad(Movement):
     """Zeros around: paddings[i] = (before, after) on axis i; rank 5 or less."""
 
     code, table = "PAD", "PadOptions"
+    xnnpack = True
     paddings: tuple[tuple[int, int], ...]
 
     def meaning(self, *types: TensorType) -> Op:
@@ -138,6 +146,11 @@ class Pad(Movement):
 
     def operands(self) -> tuple[np.ndarray, ...]:
         return (np.array(self.paddings, np.int32),)
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        run = super().delegated(inputs, outputs, constant, lanes)
+        only_around = len(self.paddings) == 4 and self.paddings[0] == self.paddings[3] == (0, 0)
+        return run and replace(run, pads=only_around)
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 5 if inputs[0].dtype == BOOL else 4 if inputs[0].rank > 4 else 1
@@ -148,6 +161,7 @@ class PadV2(Pad):
     """`value` around (float32 operand)."""
 
     code, table = "PADV2", "PadV2Options"
+    xnnpack = False
     kinds = "f"
     value: float = 0.0
 
@@ -164,10 +178,14 @@ class Concatenation(Movement):
     """Operands one after the other along one axis."""
 
     code, table = "CONCATENATION", "ConcatenationOptions"
+    xnnpack = True
     axis: int
 
     def meaning(self, *types: TensorType) -> Op:
         return ops.Concat(self.axis)
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return super().delegated(inputs, outputs, constant, lanes) if len(inputs) <= 4 else None
 
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         return {"Axis": self.axis}
@@ -197,6 +215,7 @@ class SpaceToDepth(Movement):
     """[N, H b, W b, C] -> [N, H, W, b b C]: channel (i b + j) C + c is row i, column j of the block."""
 
     code, table = "SPACE_TO_DEPTH", "SpaceToDepthOptions"
+    xnnpack = True
     kinds = "fi"
     block: int
 
@@ -223,6 +242,7 @@ class DepthToSpace(Movement):
     """Inverse of SpaceToDepth."""
 
     code, table = "DEPTH_TO_SPACE", "DepthToSpaceOptions"
+    xnnpack = True
     kinds = "fi"
     block: int
 

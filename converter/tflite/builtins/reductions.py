@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Op
+from converter.ir.op import Delegated, Op
 from converter.ir.types import INT32, TensorType
 from converter.tflite.builtins.base import Builtin, Types, int32
 
@@ -20,6 +20,7 @@ class Reduction(Builtin):
 
     table = "ReducerOptions"
     kinds = "fi"
+    xnnpack = True
     means: ClassVar[type[ops.Reduction]]
     axes: tuple[int, ...]
     keepdims: bool = False
@@ -74,6 +75,7 @@ class ReduceProd(Reduction):
     """Product."""
 
     code, means = "REDUCE_PROD", _Prod
+    xnnpack = False
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,12 @@ class Softmax(Builtin):
     """e^(beta x) / sum(e^(beta x)) over the last axis."""
 
     code, table, means = "SOFTMAX", "SoftmaxOptions", ops.Softmax
+    xnnpack = xnnpack_in_place = True
     reuses = (0,)
     beta: float = 1.0
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return super().delegated(inputs, outputs, constant, lanes) if self.beta == 1 else None
 
     def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
         (x,) = arrays

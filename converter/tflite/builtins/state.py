@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir.op import Cost, ShapeError
-from converter.ir.types import TensorType
+from converter.ir.op import Cost, Delegated, ShapeError
+from converter.ir.types import FLOAT32, TensorType
 from converter.tflite.builtins.base import Builtin, SubgraphName, Types
 
 #: A resource handle, which names a variable and holds no data.
@@ -26,6 +26,9 @@ class VarHandle(Builtin):
     code, table = "VAR_HANDLE", "VarHandleOptions"
     kinds = "Ofib"
     variable: str
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return Delegated()
 
     def result(self, *types: TensorType) -> TensorType:
         return HANDLE
@@ -45,6 +48,9 @@ class ReadVariable(Builtin):
     kinds = "Ofib"
     type: TensorType
 
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return Delegated(in_place=True, copies=True) if self.type.dtype == FLOAT32 else None
+
     def result(self, *types: TensorType) -> TensorType:
         if types != (HANDLE,):
             raise ShapeError(f"ReadVariable: wants a handle, got {', '.join(map(str, types))}")
@@ -59,6 +65,9 @@ class AssignVariable(Builtin):
 
     code, table = "ASSIGN_VARIABLE", "AssignVariableOptions"
     kinds = "Ofib"
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return Delegated(copies=True) if inputs[1].dtype == FLOAT32 else None
 
     def result(self, *types: TensorType) -> Types:
         if len(types) != 2 or types[0] != HANDLE or types[1] == HANDLE:

@@ -1,0 +1,181 @@
+"""What the CPU delegate (XNNPACK) makes of a graph: which operators it takes, in which pieces, and its workspace.
+
+This follows TFLite's partitioner (graph_info.cc) and XNNPACK's fusion and memory planner (subgraph.c, runtime.c,
+memory-planner.c): the values inside a partition lie in one workspace, largest first, each in the smallest gap.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from converter.ir import Graph, Node, Value
+from converter.ir.op import Delegated, Op
+from converter.ir.types import RESOURCE
+
+ALIGNMENT = 64
+#: The workspace ends with room for kernels that read past the end.
+_ROOM = 32
+
+
+@dataclass(frozen=True)
+class Call(Op):
+    """A partition as the runtime sees it: one operator that runs all of `nodes`."""
+
+    nodes: tuple[Node, ...] = ()
+    workspace: int = 0
+
+
+def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
+    """The graph as the runtime executes it: each partition is one `Call`, what stays are its own nodes.
+
+    Args:
+        graph: with the state exported, in the order of the file.
+        lanes: of the target, see `Op.delegated`.
+        in_order: whether the file says that operators keep their order, see `converter.tflite.order`.
+    """
+    runs = {node: run for node in graph.nodes if (run := how(graph, node, lanes)) is not None}
+    results = set(graph.outputs.values())
+    pieces = list(_neighbours(graph, runs) if in_order else _greedy(graph, runs))
+    readers: dict[Value, set[int]] = {}
+    for i, piece in enumerate(pieces):
+        for node in piece:
+            for value in node.inputs:
+                readers.setdefault(value, set()).add(i)
+    after = graph.copy()
+    after.nodes = []
+    for i, piece in enumerate(pieces):
+        if piece[0] not in runs:
+            after.nodes += piece
+            continue
+        made = dict.fromkeys(v for node in piece for v in node.outputs)
+        read = dict.fromkeys(v for node in piece for v in node.inputs if v not in made)
+        given = tuple(v for v in made if v in results or readers.get(v, {i}) != {i})
+        call = Call(tuple(piece), _Workspace(piece, runs, set(given)).size())
+        after.nodes.append(Node(call, tuple(read), given))
+    return after
+
+
+def how(graph: Graph, node: Node, lanes: int) -> Delegated | None:
+    """How the delegate runs a node; None when it does not."""
+    inputs, outputs = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
+    return node.op.delegated(inputs, outputs, tuple(v in graph.constants for v in node.inputs), lanes)
+
+
+def _neighbours(graph: Graph, runs: dict[Node, Delegated]) -> Iterator[list[Node]]:
+    """Runs of neighbours of one kind."""
+    piece: list[Node] = []
+    for node in graph.nodes:
+        if piece and (node in runs) != (piece[0] in runs):
+            yield piece
+            piece = []
+        piece.append(node)
+    if piece:
+        yield piece
+
+
+def _greedy(graph: Graph, runs: dict[Node, Delegated]) -> Iterator[list[Node]]:
+    """Each piece takes all that can run by then; what has an effect besides its results keeps its order."""
+    makers, left = graph.producers(), graph.nodes
+    needs = {node: {makers[v] for v in node.inputs if v in makers} for node in left}
+    effects = [node for node in left if not node.outputs or any(v.dtype == RESOURCE for v in node.inputs)]
+    for earlier, node in pairwise(effects):
+        needs[node].add(earlier)
+    done: set[Node] = set()
+    while left:
+        piece: list[Node] = []
+        grown = True
+        while grown:
+            waiting, grown = [], False
+            for node in left:
+                if needs[node] <= done and (not piece or (node in runs) == (piece[0] in runs)):
+                    piece.append(node)
+                    done.add(node)
+                    grown = True
+                else:
+                    waiting.append(node)
+            left = waiting
+        yield piece
+
+
+class _Workspace:
+    """The values inside one partition, as XNNPACK places them."""
+
+    def __init__(self, nodes: Sequence[Node], runs: dict[Node, Delegated], external: set[Value]) -> None:
+        self._nodes, self._runs = _clamps_apart(nodes, runs)
+        self._readers: dict[Value, list[int]] = {}
+        for i, node in enumerate(self._nodes):
+            for value in dict.fromkeys(node.inputs):
+                self._readers.setdefault(value, []).append(i)
+        self._inside = {
+            v: i for i, n in enumerate(self._nodes) for v in n.outputs if v not in external and v.dtype != RESOURCE
+        }
+        self._fuse()
+
+    def _only_reader(self, value: Value) -> int | None:
+        readers = self._readers.get(value, [])
+        return readers[0] if len(readers) == 1 and value in self._inside else None
+
+    def _fuse(self) -> None:
+        """Copies of variables and zeros around a window's input are left out; what they made is not stored."""
+        for i, node in enumerate(self._nodes):
+            run = self._runs[node]
+            if run.copies and node.outputs and self._only_reader(node.output) is not None:
+                del self._inside[node.output]
+            elif run.copies and not node.outputs and self._only_reader(node.inputs[1]) == i:
+                del self._inside[node.inputs[1]]
+            elif run.pads and (reader := self._only_reader(node.output)) is not None and self._windows(reader):
+                self._readers[node.inputs[0]].append(reader)
+                del self._inside[node.output]
+
+    def _windows(self, reader: int) -> bool:
+        return self._runs[self._nodes[reader]].windows
+
+    def size(self) -> int:
+        """Bytes of the workspace."""
+        last = {v: max(self._readers.get(v, [i])) for v, i in self._inside.items()}
+        place: dict[Value, Value] = {}  # value -> the one whose place it takes over
+        for i, node in enumerate(self._nodes):
+            if self._runs[node].in_place and node.outputs and self._only_reader(node.output) is not None:
+                output = node.output
+                for value in node.inputs:
+                    if self._only_reader(value) == i and value.type.nbytes == output.type.nbytes:
+                        place[output] = owner = place.get(value, value)
+                        last[owner] = last[output]
+                        break
+        requests = [(_rounded(v.type.nbytes), i, last[v]) for v, i in self._inside.items() if v not in place]
+        requests += [(_rounded(s), i, i) for i, n in enumerate(self._nodes) if (s := self._runs[n].scratch)]
+        placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+        for size, first, end in sorted(requests, key=lambda r: -r[0]):
+            offset = _smallest_gap([(p[0], p[1]) for p in placed if p[2] <= end and first <= p[3]], size)
+            insort(placed, (offset, offset + size, first, end))
+        return max(p[1] for p in placed) + _ROOM if placed else 0
+
+
+def _clamps_apart(nodes: Sequence[Node], runs: dict[Node, Delegated]) -> tuple[list[Node], dict[Node, Delegated]]:
+    """The nodes with activations as nodes of their own, and how each runs."""
+    apart: dict[Node, Delegated] = {}
+    for node in nodes:
+        run = runs[node]
+        if run.clamps:
+            unclamped = Value(node.output.type)
+            apart[replace(node, outputs=(unclamped,))] = run
+            node, run = replace(node, inputs=(unclamped,)), Delegated(in_place=True)
+        apart[node] = run
+    return list(apart), apart
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _smallest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """Where `size` bytes go, given what is taken in the order of offsets."""
+    best, best_gap, end = None, 0, 0
+    for start, stop in taken:
+        if size <= start - end and (best is None or start - end < best_gap):
+            best, best_gap = end, start - end
+        end = max(end, stop)
+    return end if best is None else best

@@ -1,0 +1,71 @@
+"""Predicted resident memory against a real process, and what the order in the file does to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import converter
+from converter.ir import Builder, TensorType
+from converter.schedule import resident
+from converter.tflite import builtins as tfl
+from converter.tflite import order
+from converter.tflite.emit import Subgraph, emit
+from tests.models.zoo import CASES
+from tests.schedule.process import grown_by_training
+from tests.tflite.stock import run
+
+#: What an interpreter takes besides, however small the program.
+ROOM = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "update", "state"),
+    [
+        pytest.param("mobilenetv2-0.35", "full", "variables", marks=pytest.mark.slow),
+        ("mobilenetv2-0.35", "sparse", "variables"),
+        ("mobilenetv2-0.35", "head", "stateless"),
+        ("encoder", "full", "variables"),
+        ("encoder", "sparse", "variables"),
+        ("encoder", "full", "stateless"),
+    ],
+)
+def test_predicted_memory_is_the_process(tmp_path: Path, name: str, update: str, state: str) -> None:
+    case = CASES[name]
+    program = converter.build(
+        case.model(), update=case.update(update), batch=16, state=state, target="litert-2/x86-64", check=False
+    )
+    costs = program.costs
+    assert costs["resident_bytes"] == sum(costs[f"{part}_bytes"] for part in ("arena", "state", "packed", "mapped"))
+    grown = grown_by_training(program.write(tmp_path / "m.tflite"))
+    assert grown.anonymous == pytest.approx(costs["resident_bytes"] - costs["mapped_bytes"], rel=0.1, abs=ROOM)
+    assert grown.mapped == pytest.approx(costs["mapped_bytes"], rel=0.1, abs=ROOM)
+
+
+def test_a_delegate_keeps_the_order_of_the_file() -> None:
+    """Small operators that XNNPACK does not take stand between large ones; taken together these would all be alive."""
+    b = Builder()
+    x = b.input("x", TensorType((256, 1024)))
+    total = b(tfl.Tanh(), x)
+    for i in range(8):
+        grown = b(tfl.Exp(), b(tfl.Mul(), x, b.constant(np.full(1, 1 + i, np.float32))))
+        # GREATER and CAST stay with the runtime's kernels.
+        mask = b(tfl.Cast(np.float32), b(tfl.Greater(), grown, total))
+        total = b(tfl.Add(), total, b(tfl.Mul(), grown, mask))
+    b.graph.outputs = {"y": total}
+    feed = {"x": np.random.default_rng(0).standard_normal(x.shape, np.float32)}
+    sizes, results = {}, {}
+    for in_order in (False, True):
+        model = emit([Subgraph("main", b.graph)], {}, "test", in_order=in_order)
+        results[in_order] = run(model, feed, xnnpack=True)["y"]
+        sizes[in_order] = resident(b.graph, lanes=32, in_order=in_order).transient
+    assert (results[True] == results[False]).all()
+    assert sizes[True] < sizes[False] * 0.7
+
+
+def test_control_dependencies_are_what_the_runtime_reads() -> None:
+    """Version 1; three subgraphs; pairs of signed numbers as varints."""
+    assert order.control_dependencies([3, 0, 1]) == bytes([1, 3, 2, 0, 2, 2, 4, 0, 0])
+    assert order.control_dependencies([66])[-4:] == bytes([2 * 64 & 0x7F | 0x80, 1, 2 * 65 & 0x7F | 0x80, 1])

@@ -27,7 +27,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from rich.console import Console
 from rich.table import Table
 
-from converter.ir import TensorType, Value
+from converter.ir import INT8, TensorType, Value
+from converter.quantize.scales import of_bias, of_range, of_weight
 from converter.targets import Target
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
@@ -121,6 +122,40 @@ def convolutions() -> list[Case]:
     return cases
 
 
+def integers() -> list[Case]:
+    """The same layers with int8 weights, between int8 activations (`int8`) and float32 ones (`dynamic`)."""
+    rng, of_x, of_y = np.random.default_rng(0), of_range(-4, 4), of_range(-40, 40)
+    layers: list[tuple[str, str, tfl.Builtin, tuple[int, ...], tuple[int, ...]]] = []
+    for m, k, n in ((256, 256, 256), (128, 64, 512), (392, 96, 64)):
+        layers.append(("fully_connected", f"{m}x{k}x{n}", tfl.FullyConnected(), (m, k), (n, k)))
+    for n, size, k, i, o in ((1, 32, 3, 32, 32), (2, 14, 3, 64, 64), (1, 28, 1, 96, 32), (2, 7, 1, 160, 320)):
+        shape = f"{n}x{size}x{size}x{i}->{o} {k}x{k}"
+        layers.append(("conv", shape, tfl.Conv2D(), (n, size, size, i), (o, k, k, i)))
+    for n, size, channels, stride in ((2, 28, 192, 1), (2, 14, 384, 2)):
+        shape, x = f"{n}x{size}x{size}x{channels} 3x3/{stride}", (n, size, size, channels)
+        layers.append(("depthwise", shape, tfl.DepthwiseConv2D((stride, stride)), x, (1, 3, 3, channels)))
+    cases = []
+    for kind, shape, op, x, w in layers:
+        axis = 3 if kind == "depthwise" else 0
+        of_w, stored = of_weight(rng.standard_normal(w), axis)
+        of_b, zeros = of_bias(np.zeros(w[axis]), of_x, of_w)
+
+        def int8(c: Lowering, op=op, x=x, of_w=of_w, stored=stored, of_b=of_b, zeros=zeros) -> Value:  # type: ignore[no-untyped-def]
+            operands = c.input("x", TensorType(x, INT8, of_x)), c.quantized(stored, of_w), c.quantized(zeros, of_b)
+            return c(tfl.Int8((of_x, of_w, of_b), op, of_y), *operands)
+
+        def dynamic(c: Lowering, op=op, x=x, of_w=of_w, stored=stored) -> Value:  # type: ignore[no-untyped-def]
+            operands = c.input("x", TensorType(x)), c.quantized(stored, of_w), bias(c, len(of_w.scales))
+            return c(tfl.DynamicRange((None, of_w, None), op), *operands)
+
+        types = TensorType(x), TensorType(w), TensorType((w[axis],))
+        work = op.cost(types, (op.infer(*types),)).flops // 2  # type: ignore[arg-type]
+        cases.append(Case(f"{kind}.int8", shape, work, int8))
+        if kind != "depthwise":
+            cases.append(Case(f"{kind}.dynamic", shape, work, dynamic))
+    return cases
+
+
 def movements() -> list[Case]:
     """Elementwise ops over [n, 128], several in a row so that one operator's share is seen."""
     cases = []
@@ -165,7 +200,7 @@ def nanoseconds(data: bytes, xnnpack: bool) -> float:
     interpreter.allocate_tensors()
     rng = np.random.default_rng(1)
     for detail in interpreter.get_input_details():
-        interpreter.set_tensor(detail["index"], rng.standard_normal(detail["shape"]).astype(np.float32))
+        interpreter.set_tensor(detail["index"], rng.standard_normal(detail["shape"]).astype(detail["dtype"]))
     times, end = [], time.perf_counter() + 0.3
     while time.perf_counter() < end or len(times) < 5:
         start = time.perf_counter()
@@ -199,7 +234,7 @@ def main() -> None:
     unit = "instructions" if options.arm64 else "ns"
     table = Table("form", f"{unit} per MAC or byte", "by shape")
     costs: dict[str, list[tuple[str, float]]] = {}
-    for case in [*products(), *convolutions(), *movements()]:
+    for case in [*products(), *convolutions(), *integers(), *movements()]:
         if options.only not in case.form:
             continue
         data = built(case)

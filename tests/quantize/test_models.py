@@ -252,7 +252,7 @@ def digits() -> Any:
 
 @pytest.mark.parametrize("scheme", ["head", "sparse"])
 def test_digits_are_learned_as_well_as_in_float32(digits: Any, scheme: str) -> None:
-    """The demo's people, with the demo's settings: within one point of accuracy."""
+    """People of the demo, with the demo's settings: within one point of accuracy."""
     update = dict(EXAMPLES["digits-cnn"].sparse) if scheme == "sparse" else scheme
     calibration = np.concatenate([person.samples(6)[0].x for person in PEOPLE])
     accuracy = {}

@@ -140,9 +140,11 @@ def int8_conv(c: Lowering, op: ops.Int8Conv2D, x: Value, w: Value) -> Value:
 @lowers(ops.Int8Conv2DInputGrad)
 def int8_conv_input_grad(c: Lowering, op: ops.Int8Conv2DInputGrad, dy: Value, w: Value) -> Value:
     stored = c.graph.constants[w]
-    if _is_pointwise(op, w):
+    if w.shape[1:3] == (1, 1) and not any(map(any, op.padding)):
+        # XNNPACK has no TRANSPOSE_CONV whose filter is smaller than its stride.
         matrix = c.quantized(stored.reshape(w.shape[0], w.shape[3]), UNSCALED, w.name)
-        return c(tfl.DynamicRange((None, UNSCALED), tfl.BatchMatmul()), dy, matrix)
+        product = c(tfl.DynamicRange((None, UNSCALED), tfl.BatchMatmul()), dy, matrix)
+        return crop(c, dilate(c, ops.Dilate((1, *op.strides, 1)), product), op.padding, op.size)
     turned = c.quantized(np.ascontiguousarray(np.transpose(stored, (3, 1, 2, 0))), UNSCALED, w.name)
     return transpose_conv(c, op, dy, turned, lambda conv: tfl.DynamicRange((UNSCALED, None), conv))
 

@@ -14,6 +14,7 @@ import numpy as np
 from converter.ir import UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering, lowers
+from converter.tflite.lowerings.linear import int8_matmul
 from converter.tflite.lowerings.movement import dilate
 from converter.tflite.lowerings.windows import crop, fit_padding, pad_explicitly, same_padding, tap
 
@@ -143,7 +144,7 @@ def int8_conv_input_grad(c: Lowering, op: ops.Int8Conv2DInputGrad, dy: Value, w:
     if w.shape[1:3] == (1, 1) and not any(map(any, op.padding)):
         # XNNPACK has no TRANSPOSE_CONV whose filter is smaller than its stride.
         matrix = c.quantized(stored.reshape(w.shape[0], w.shape[3]), UNSCALED, w.name)
-        product = c(tfl.DynamicRange((None, UNSCALED), tfl.BatchMatmul()), dy, matrix)
+        product = int8_matmul(c, ops.Int8MatMul(UNSCALED, adj_y=False), dy, matrix)
         return crop(c, dilate(c, ops.Dilate((1, *op.strides, 1)), product), op.padding, op.size)
     turned = c.quantized(np.ascontiguousarray(np.transpose(stored, (3, 1, 2, 0))), UNSCALED, w.name)
     return transpose_conv(c, op, dy, turned, lambda conv: tfl.DynamicRange((UNSCALED, None), conv))

@@ -35,11 +35,11 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
 
 @lowers(ops.Int8MatMul)
 def int8_matmul(c: Lowering, op: ops.Int8MatMul, x: Value, w: Value) -> Value:
-    if not op.adj_y:
-        return c(tfl.DynamicRange((None, op.of), tfl.BatchMatmul()), x, w)
+    """On rows [n, I]: the interpreter's own BATCH_MATMUL is wrong where an int8 matrix is broadcast over images."""
     rows = c.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
-    product = c(tfl.DynamicRange((None, op.of), tfl.FullyConnected()), rows, w)
-    return c.reshape(product, (*x.shape[:-1], w.shape[0]))
+    kernel = tfl.FullyConnected() if op.adj_y else tfl.BatchMatmul()
+    product = c(tfl.DynamicRange((None, op.of), kernel), rows, w)
+    return c.reshape(product, (*x.shape[:-1], product.shape[-1]))
 
 
 def dense(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:

@@ -69,7 +69,7 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
         return x
     if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y)):
         return joined
-    if isinstance(node.op, ops.Mul) and (joined := _one_scalar(b, x, y)):
+    if isinstance(node.op, ops.Mul) and (joined := _one_scalar(b, x, y) or _before_scatter(b, x, y)):
         return joined
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
     if stripped[0] is not x:
@@ -85,6 +85,17 @@ def _one_scalar(b: Rewriter, x: Value, y: Value) -> Value | None:
     for source, factor in (inner.inputs, inner.inputs[::-1]):
         if (first := b.scalar(factor)) is not None and factor.type.size == 1:
             return b(ops.Mul(), source, first * float(b.scalar(y) or 0.0))
+    return None
+
+
+def _before_scatter(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """ScatterAdd(i, u) * a with one number a: ScatterAdd(i, u * a), the rows of a batch for those of a whole table."""
+    for scattered, factor in ((x, y), (y, x)):
+        inner = b.producer(scattered, ops.ScatterAdd)
+        if inner is not None and factor.type.size == 1 and b.used_once(scattered):
+            indices, updates = inner.inputs
+            if len(factor.shape) <= len(updates.shape):
+                return b(inner.op, indices, b(ops.Mul(), updates, factor))
     return None
 
 

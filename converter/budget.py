@@ -67,7 +67,7 @@ def fit(
 
     def fits(rows: int) -> bool:
         tried[rows] = build(rows)
-        return tried[rows].costs["resident_bytes"] <= budget
+        return _resident(tried[rows]) <= budget
 
     *parts, whole = sizes
     if fits(whole):
@@ -84,17 +84,27 @@ def fit(
 
 
 def _too_small(budget: int, tried: Sequence[Program], smaller: Callable[[str], Program]) -> str:
-    least = min(tried, key=lambda program: program.costs["resident_bytes"])
+    least = min(tried, key=_resident)
     scheme = least.manifest.update.scheme
-    said = f"memory_budget: {_mib(budget)} is less than the scheme {scheme!r} can do, which needs {_needs(least)}."
-    lines = [f"{said} Frozen layers in int8 (frozen='int8') take less, and so may other schemes:"]
+    others = {}
     for name in SMALLER:
-        if name != scheme:
-            try:
-                lines.append(f"    update={name!r}: {_needs(smaller(name))}")
-            except PocketuneError as error:
-                lines.append(f"    update={name!r}: not for this model ({error})")
-    return "\n".join(lines)
+        try:
+            others[name] = smaller(name)
+        except PocketuneError:  # not for this model
+            continue
+    lines = [
+        f"    update={name!r}: {_needs(program)}"
+        for name, program in sorted(others.items(), key=lambda item: _resident(item[1]))
+        if _resident(program) < _resident(least)
+    ]
+    said = f"memory_budget: {_mib(budget)} is less than the scheme {scheme!r} can do, which needs {_needs(least)}."
+    if not lines:
+        return f"{said} No smaller scheme needs less; frozen layers in int8 (frozen='int8') do."
+    return "\n".join([f"{said} Frozen layers in int8 (frozen='int8') take less, and so do other schemes:", *lines])
+
+
+def _resident(program: Program) -> int:
+    return program.costs["resident_bytes"]
 
 
 def _needs(program: Program) -> str:

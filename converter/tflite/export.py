@@ -154,12 +154,15 @@ def _assigning(parameters: Mapping[Value, Parameter], after: Graph) -> Graph:
 def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parameter) -> None:
     initial = Value(value.type, f"{value.name}/initial")
     array = parameter.value.reshape(value.shape)
-    if is_uniform(array):  # the slots of an optimizer begin at zero: no need to carry all of it
-        one = Value(value.type.with_shape((1,)), f"{value.name}/element")
-        after.constants[one] = array.reshape(-1)[:1]
-        after.nodes.append(Node(tfl.BroadcastTo(value.shape), (one,), (initial,)))
-    else:
+    if not is_uniform(array):
         after.constants[initial] = array
+    else:  # the slots of an optimizer begin at zero: no need to carry all of it
+        one = Value(value.type.with_shape((1,) * array.ndim), f"{value.name}/element")
+        after.constants[one] = array.reshape(-1)[:1].reshape(one.shape)
+        # The delegate runs PAD, and has no partition for each tensor then.
+        by_padding = not array.flat[0] and array.ndim <= 5
+        grow = tfl.Pad(tuple((0, d - 1) for d in value.shape)) if by_padding else tfl.BroadcastTo(value.shape)
+        after.nodes.append(Node(grow, (one,), (initial,)))
     after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), ()))
 
 

@@ -1,0 +1,95 @@
+"""A budget of memory: what is chosen fits, in the prediction and in a real process, and what cannot fit is said."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import converter
+from converter.budget import parse_bytes
+from converter.errors import UsageError
+from tests.models.zoo import CASES
+
+BATCH = 16
+
+
+def built(budget: Any, **options: Any) -> converter.Program:
+    case = CASES["lenet"]
+    given = {"batch": BATCH, "signatures": ("train",), "check": False} | options
+    return converter.build(case.model(), memory_budget=budget, **given)
+
+
+def test_the_largest_micro_batch_that_fits_is_chosen() -> None:
+    needs = {rows: built(None, micro_batch=rows).costs["resident_bytes"] for rows in (1, 2, 4, 8, 16)}
+    assert sorted(needs.values()) == [needs[rows] for rows in sorted(needs)]
+    assert built(needs[16]).manifest.micro_batch == BATCH
+    program = built(needs[16] - 1)
+    assert program.manifest.micro_batch == 8
+    assert program.costs["resident_bytes"] < needs[16]
+    assert {choice.micro_batch for choice in program.tried} >= {8, 16}
+    assert built(f"{needs[2]}B").manifest.micro_batch == 2
+
+
+def test_the_least_is_said_where_nothing_fits() -> None:
+    with pytest.raises(UsageError, match=r"10\.0 KiB|0\.0 MiB") as caught:
+        built("10KiB")
+    said = str(caught.value)
+    assert "'full'" in said
+    assert "micro_batch=1" in said
+    assert "update=" in said
+
+
+def test_a_given_micro_batch_is_held_to_the_budget() -> None:
+    least = built(None, micro_batch=1).costs["resident_bytes"]
+    assert built(least, micro_batch=1).manifest.micro_batch == 1
+    with pytest.raises(UsageError, match="memory_budget"):
+        built(least, micro_batch=8)
+
+
+@pytest.mark.parametrize("budget", ["64", "many", "-1MiB", "0MiB", 0, True, 1.5])
+def test_a_budget_is_a_size(budget: Any) -> None:
+    with pytest.raises(UsageError, match="64MiB"):
+        built(budget)
+
+
+def test_sizes() -> None:
+    sizes = {"64MiB": 64 << 20, "1.5 GB": 1_500_000_000, "100KB": 100_000, "7B": 7}
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    assert parse_bytes(12) == 12
+
+
+#: Anonymous memory that a process grows by from opening a program to the end of its third step.
+_GROWTH = """
+import re, sys
+from pathlib import Path
+import numpy as np
+from converter.runtime import TrainingSession
+
+def anonymous():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+
+data = np.load(sys.argv[2])
+before = anonymous()
+with TrainingSession(sys.argv[1]) as session:
+    for _ in range(3):
+        session.train(data["x"], data["y"], 0.01)
+    print(anonymous() - before)
+"""
+
+
+def test_the_budget_holds_in_a_real_process(tmp_path: Path) -> None:
+    case, options = CASES["mobilenetv2-0.35"], {"target": "litert-2/x86-64", "signatures": ("train",), "check": False}
+    whole = converter.build(case.model(), batch=64, **options).costs["resident_bytes"]
+    for share in (2, 4):
+        budget = whole // share
+        program = converter.build(case.model(), batch=64, memory_budget=budget, **options)
+        x, y = case.batch(64, 0)
+        np.savez(tmp_path / "data.npz", x=x, y=y)
+        path = program.write(tmp_path / f"{share}.tflite")
+        command = [sys.executable, "-c", _GROWTH, str(path), str(tmp_path / "data.npz")]
+        grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        # The session and the first interpreter of a process take some megabytes, however small the program.
+        assert grown + program.costs["mapped_bytes"] <= 1.1 * budget + (6 << 20)

@@ -36,7 +36,7 @@ def check_program(data: bytes) -> None:
     with TrainingSession(data) as session:
         manifest, rng = session.manifest, np.random.default_rng(0)
         _check_all_there(manifest)
-        x, y = _inputs(manifest.signatures[manifest.step], rng), _targets(manifest, rng)
+        x, y = synthetic_inputs(manifest.signatures[manifest.step], rng), synthetic_targets(manifest, rng)
         before = session.state()
         session.train(x, y, learning_rate=LEARNING_RATE)
         after = session.state()
@@ -64,7 +64,7 @@ def _check_all_there(manifest: Manifest) -> None:
         raise NumericError(f"the update scheme trains these, and the program lacks them: {', '.join(dropped)}")
 
 
-def _inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Numbers in 0..1 like pixels; ones for integers, as an index is small and a mask is open."""
     return {
         spec.name: rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.ones(spec.shape, spec.dtype)
@@ -72,7 +72,7 @@ def _inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndar
     }
 
 
-def _targets(manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
+def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
     """Targets that any loss takes: labels, one-hot rows, or numbers in 0..1."""
     (spec,) = manifest.signatures[manifest.step].taking("target")
     if manifest.loss == "sparse_categorical_crossentropy":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converter import seal
+from converter import origins, seal
 from converter.files import write_atomically
 from converter.ir import Graph, Parameter, Value
 from converter.ir.printer import to_text
@@ -115,7 +115,7 @@ class Program:
                 "frozen": facts["frozen"],
             }
         )
-        metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK}
+        metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
         stored = {}
         for value, parameter in parameters.items():
             if parameter.kind != "accumulator":

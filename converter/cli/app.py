@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -78,6 +78,7 @@ MemoryBudget = Annotated[
     str | None,
     typer.Option(help="Memory that a session may take, as 64MiB: chooses the largest micro-batch that fits."),
 ]
+ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration.")]
@@ -181,7 +182,7 @@ def schemes(
 
 @app.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")],
+    file: ProgramPath,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -191,6 +192,27 @@ def inspect(
         _print_json(contents.to_json())
     else:
         Results().contents(contents)
+
+
+@app.command()
+def profile(
+    file: ProgramPath,
+    steps: Annotated[int, typer.Option(min=1, help="How often each measurement is repeated.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, help="Processor cores that a step may use.")] = 1,
+    by: Annotated[Literal["layer", "operator"] | None, typer.Option(help="One table only; both without it.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Measure where the time of a training step goes: by layer, phase and operator."""
+    from converter.profile import profile as measure
+
+    with Narrator(quiet).stage("measure"):
+        measured = measure(file, steps, threads)
+    if as_json:
+        _print_json({"file": str(file), **measured.to_json()})
+    else:
+        Results().profile(measured, [by] if by else ["layer", "operator"])
 
 
 def _job(recipe: Path | None, **flags: Any) -> Job:

@@ -12,9 +12,7 @@ from typing import Any
 from converter.errors import UsageError
 from converter.manifest import Manifest
 from converter.program_file import read_program
-from converter.tflite.schema import generated
-
-_OPERATORS = {code: name for name, code in vars(generated.BuiltinOperator).items() if isinstance(code, int)}
+from converter.tflite.operators import OperatorFile
 
 
 @dataclass(frozen=True)
@@ -59,18 +57,5 @@ def read_contents(path: Path) -> Contents:
 
 def count_operators(data: bytes | mmap.mmap) -> dict[str, dict[str, int]]:
     """How often each operator occurs in each subgraph of a TFLite file, in the file's order of subgraphs."""
-    model = generated.Model.GetRootAs(data, 0)
-    names = [_name(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
-    counts: dict[str, dict[str, int]] = {}
-    for i in range(model.SubgraphsLength()):
-        graph = model.Subgraphs(i)
-        used = Counter(names[graph.Operators(j).OpcodeIndex()] for j in range(graph.OperatorsLength()))
-        counts[(graph.Name() or f"subgraph {i}".encode()).decode()] = dict(used.most_common())
-    return counts
-
-
-def _name(code: Any) -> str:
-    # Files of before 2020 know only the one-byte field; the larger of the two is the code.
-    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-    custom = code.CustomCode()
-    return custom.decode() if custom else _OPERATORS[number]
+    subgraphs = OperatorFile(data).subgraphs()
+    return {name: dict(Counter(o.kind for o in operators).most_common()) for name, operators in subgraphs}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -14,18 +14,23 @@ from rich.table import Table
 
 from converter.cli.inspection import Contents
 from converter.manifest import Manifest, TensorSpec, UpdateRow
+from converter.origins import PHASES
 
 if TYPE_CHECKING:
     from converter.budget import Choice
+    from converter.profile import Profile
     from converter.quantize import QuantizationReport
 
 #: Columns where stdout is no terminal: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
-#: Rows of the update table after a build; `inspect` shows all.
+#: Rows of the update table after a build (`inspect` shows all), and of a profile (`--json` holds all).
 _MOST_ROWS = 30
 
 #: Layers that a line of the table of frozen layers names.
 _MOST_NAMES = 3
+
+#: Stands for the layer of what the compiler adds.
+_COMPILER = "(compiler)"
 
 #: The figures of `converter.costs` in words, in the order shown; the flag says that they are bytes.
 COSTS: dict[str, tuple[str, bool]] = {
@@ -170,6 +175,31 @@ class Results:
         self.table("Operators", ("operator", *names), [*rows, totals], right=range(1, len(names) + 1))
         self.costs({**manifest.costs, "file_bytes": contents.file_bytes})
 
+    def profile(self, profile: Profile, by: Iterable[Literal["layer", "operator"]]) -> None:
+        """What the layers or operators of a step take, or both, and how that was measured."""
+
+        def line(name: str, times: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
+            sums = [sum(phases) for phases in zip(*(t.values() for t in times), strict=True)]
+            return name, *map(_ms, sums), _ms(sum(sums)), f"{sum(sums) / profile.step:.1%}"
+
+        for column in by:
+            times = {name or _COMPILER: t for name, t in profile.by(column).items() if any(t.values())}
+            rows = [line(name, [phases]) for name, phases in times.items()][:_MOST_ROWS]
+            if len(times) > len(rows):
+                rows.append(line(f"({len(times) - len(rows)} more)", [*times.values()][len(rows) :]))
+            self.table(
+                f"Milliseconds of a training step by {column}",
+                (column, *PHASES, "total", "share"),
+                [*rows, line("total", times.values())],
+                right=range(1, 6),
+            )
+        self.line(
+            f"measured: the whole step, {_ms(profile.step)} ms, and each operator alone, {_ms(profile.alone)} ms in "
+            f"sum ({profile.alone / profile.step:.2f} of the step); the fastest of {profile.steps}, "
+            f"threads: {profile.threads}"
+        )
+        self.line("estimated: what an operator takes in the step, by its share of that sum")
+
     def built(self, path: Path, nbytes: int) -> None:
         """Where the program is, and what to do next."""
         self.line(f"wrote {path} ({size(nbytes)})")
@@ -181,6 +211,11 @@ def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
     lines = [(spec.name, str(spec), spec.role) for spec in specs if spec.role != "state"]
     state = sum(spec.role == "state" for spec in specs)
     return lines + ([(f"{state} tensor{'s' * (state > 1)}", "", "state")] if state else [])
+
+
+def _ms(milliseconds: float) -> str:
+    """A time; three digits also of a short one."""
+    return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}"
 
 
 def share(fraction: float) -> str:

@@ -11,6 +11,8 @@ from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value
 from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
 from converter.tflite import builtins as tfl
 
+#: Of the operators that set, clear and acknowledge state.
+_STATE = NOWHERE.in_phase("update")
 #: Name of the subgraph that gives the variables their built values.
 INITIAL = "initial_state"
 
@@ -40,7 +42,7 @@ class _Export:
         touched = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs.values()) | set(graph.updates)
         used = [v for v in graph.parameters if v in touched]
         if used:
-            self.after.nodes.append(Node(tfl.CallOnce(INITIAL), (), ()))
+            self.after.nodes.append(Node(tfl.CallOnce(INITIAL), (), (), _STATE))
         self.handles = {v: self._handle(v) for v in used}
         self.readers_left = {v: len(nodes) for v, nodes in graph.consumers().items()}
         self.targets: dict[Value, list[Value]] = {}
@@ -52,7 +54,7 @@ class _Export:
     def _handle(self, parameter: Value) -> Value:
         handle = Value(TensorType((1,), RESOURCE), f"{parameter.name}/handle")
         name = self.before.parameters[parameter].name
-        self.after.nodes.append(Node(tfl.VarHandle(name), (), (handle,)))
+        self.after.nodes.append(Node(tfl.VarHandle(name), (), (handle,), _STATE))
         return handle
 
     def read(self, parameter: Value, origin: Origin) -> Value:
@@ -84,7 +86,7 @@ class _Export:
         for parameter, value in self.before.updates.items():
             if value in self.handles or value in self.before.constants or value in self.before.inputs:
                 source = self.read(value, NOWHERE) if value in self.handles else value
-                self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], source), ()))
+                self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], source), (), _STATE))
         for name, value in self.after.outputs.items():
             if value in self.handles:
                 self.after.outputs[name] = self.read(value, NOWHERE)
@@ -146,7 +148,7 @@ def _assigning(parameters: Mapping[Value, Parameter], after: Graph) -> Graph:
     """Adds assignments of the built values of parameters."""
     for value, parameter in parameters.items():
         handle = Value(TensorType((1,), RESOURCE), f"{value.name}/handle")
-        after.nodes.append(Node(tfl.VarHandle(parameter.name), (), (handle,)))
+        after.nodes.append(Node(tfl.VarHandle(parameter.name), (), (handle,), _STATE))
         _assign_initial(after, handle, value, parameter)
     return after
 
@@ -162,8 +164,8 @@ def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parame
         # The delegate runs PAD, and has no partition for each tensor then.
         by_padding = not array.flat[0] and array.ndim <= 5
         grow = tfl.Pad(tuple((0, d - 1) for d in value.shape)) if by_padding else tfl.BroadcastTo(value.shape)
-        after.nodes.append(Node(grow, (one,), (initial,)))
-    after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), ()))
+        after.nodes.append(Node(grow, (one,), (initial,), _STATE))
+    after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), (), _STATE))
 
 
 def is_uniform(array: np.ndarray) -> bool:
@@ -178,8 +180,8 @@ def with_done(after: Graph, value: Value) -> Graph:
     flat = Value(TensorType((value.type.size,), FLOAT32), "flat")
     zero = Value(TensorType((1,), FLOAT32), "zero")
     after.constants[zero] = FLOAT32.type(0).reshape(1)
-    after.nodes.append(Node(tfl.Reshape(flat.shape), (value,), (flat,)))
-    after.nodes.append(Node(tfl.Slice((0,), (1,)), (flat,), (first,)))
-    after.nodes.append(Node(tfl.Mul(), (first, zero), (done,)))
+    after.nodes.append(Node(tfl.Reshape(flat.shape), (value,), (flat,), _STATE))
+    after.nodes.append(Node(tfl.Slice((0,), (1,)), (flat,), (first,), _STATE))
+    after.nodes.append(Node(tfl.Mul(), (first, zero), (done,), _STATE))
     after.outputs["done"] = done
     return after

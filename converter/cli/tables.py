@@ -214,8 +214,8 @@ def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
 
 
 def _ms(milliseconds: float) -> str:
-    """A time; three digits also of a short one."""
-    return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}"
+    """A time, with more digits of a short one; blank where there is none."""
+    return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}" if milliseconds else ""
 
 
 def share(fraction: float) -> str:

@@ -40,6 +40,7 @@ from converter.step import StepForm
 from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.export import with_variables
+from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 
@@ -171,8 +172,9 @@ def _build(
     chosen, scheme, rule = find_target(target), update_scheme(update), resolve(optimizer)
     source = import_model(model, rows_at_once)
     step = StepForm(accumulates=rows_at_once < batch)
+    report: list[FormChoice] = []
     graphs, rows, goal, quantization = compile_signatures(
-        source, loss, rule, scheme, chosen, step, targets, signatures, frozen, calibration
+        source, loss, rule, scheme, chosen, step, targets, signatures, frozen, calibration, report
     )
     program = Program.assemble(
         signatures=graphs,
@@ -180,6 +182,7 @@ def _build(
         source=source,
         rows=rows,
         costs=costs(graphs, chosen, state, batch // rows_at_once),
+        report=report,
         scheme=scheme.name,
         loss=goal.name,
         optimizer=describe(optimizer),
@@ -231,8 +234,12 @@ def compile_signatures(
     signatures: Sequence[str] = ("train",),
     frozen: str = "float32",
     calibration: Any = None,
+    report: list[FormChoice] | None = None,
 ) -> tuple[dict[str, Graph], list[Row], Loss, QuantizationReport | None]:
-    """The stages between import and emission: the lowered, scheduled graph of each signature."""
+    """The stages between import and emission: the lowered, scheduled graph of each signature.
+
+    `report` takes the forms of the first, which is the training step.
+    """
     forward = canonicalize(source.graph)
     rows = scheme.resolve(absorb_layout(forward), source.blocks)
     selected, rule = with_optimizer(forward, rows, optimizer)
@@ -260,7 +267,8 @@ def compile_signatures(
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
         graphs["infer"] = behind
-    lowered = {name: to_builtins(graph, target) for name, graph in graphs.items()}
+    first = next(iter(graphs))
+    lowered = {n: to_builtins(graph, target, report if n == first else None) for n, graph in graphs.items()}
     if front is not None:
         lowered = {name: join(front, graph) for name, graph in lowered.items()}
     if "features" in signatures:
@@ -317,6 +325,6 @@ def in_order(lowered: Graph, target: Target) -> Graph:
     return lean if memory(lean) < (1 - WORTH_RECOMPUTING) * memory(kept) else kept
 
 
-def to_builtins(graph: Graph, target: Target) -> Graph:
+def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order."""
-    return fuse(merge_common_subexpressions(fold_constants(lower(graph, target))))
+    return fuse(merge_common_subexpressions(fold_constants(lower(graph, target, report))))

@@ -21,6 +21,7 @@ from converter.sparse import Row
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
+from converter.tflite.forms import FormChoice
 
 if TYPE_CHECKING:
     from converter.budget import Choice
@@ -40,6 +41,7 @@ class Program:
         costs: trained parameters, FLOPs, bytes; see `converter.costs`.
         table: what trains, parameter by parameter, and why.
         signatures: the lowered, scheduled graph of each signature, before the state was exported.
+        report: which form each op of the training step got, where there was a choice, and what the others cost.
         quantization: what became int8 and what that costs, for `frozen="int8"`.
         tried: what was weighed for a memory budget.
     """
@@ -49,6 +51,7 @@ class Program:
     costs: Mapping[str, int]
     table: Sequence[Row]
     signatures: Mapping[str, Graph] = field(repr=False)
+    report: Sequence[FormChoice] = field(repr=False)
     quantization: QuantizationReport | None = None
     tried: Sequence[Choice] = ()
 
@@ -59,6 +62,7 @@ class Program:
         source: Source,
         rows: Sequence[Row],
         costs: Mapping[str, int],
+        report: Sequence[FormChoice],
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -69,6 +73,7 @@ class Program:
             source: the imported model.
             rows: the resolved update scheme.
             costs: of the training step.
+            report: the forms chosen.
             **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, micro_batch, labels,
                 preprocessing, frozen).
         """
@@ -127,7 +132,7 @@ class Program:
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
         data = seal.seal(emit(subgraphs, metadata, description, stored, in_order=state == "variables"))
-        return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures))
+        return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures), list(report))
 
     def write(self, path: str | os.PathLike) -> Path:
         """Writes the file whole or not at all. Raises UsageError when it cannot be written."""

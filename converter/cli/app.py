@@ -103,6 +103,7 @@ def build(
     memory_budget: MemoryBudget = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
+    forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -134,6 +135,7 @@ def build(
                 "tried": [asdict(choice) for choice in program.tried],
                 "quantization": None if program.quantization is None else asdict(program.quantization),
                 "seconds": narrator.seconds,
+                **({"report": [asdict(choice) for choice in program.report]} if forms else {}),
             }
         )
         return
@@ -145,6 +147,8 @@ def build(
         results.tried(program.tried, program.manifest)
     if program.quantization is not None:
         results.quantization(program.quantization)
+    if forms:
+        results.report(program.report)
     results.built(path, len(program.data))
 
 

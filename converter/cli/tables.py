@@ -15,6 +15,7 @@ from rich.table import Table
 from converter.cli.inspection import Contents
 from converter.manifest import Manifest, TensorSpec, UpdateRow
 from converter.origins import PHASES
+from converter.tflite.forms import FormChoice
 
 if TYPE_CHECKING:
     from converter.budget import Choice
@@ -134,6 +135,16 @@ class Results:
         changes = [f"{name} {value:.4g} -> {report.after[name]:.4g}" for name, value in report.before.items()]
         self.line(f"on the calibration samples: {', '.join([*changes, f'outputs {report.output_error:.2%} off'])}")
         self.line()
+
+    def report(self, choices: Sequence[FormChoice]) -> None:
+        """Which form each op of the training step got; costs in the unit of the target's table."""
+        rows = []
+        for choice in choices:
+            others = sorted(choice.alternatives.items(), key=lambda other: other[1])
+            beside = ", ".join(f"{name} {count(cost)}" for name, cost in others)
+            where = (choice.layer, choice.phase, choice.op, choice.result)
+            rows.append((*where, choice.form, count(choice.cost), beside))
+        self.table("Forms", ("layer", "phase", "op", "result", "form", "cost", "instead of"), rows, right=[5])
 
     def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Schemes beside each other; one that the model does not allow stands with its reason."""

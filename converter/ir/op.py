@@ -113,6 +113,10 @@ class Op:
         """Whether an output that takes over its operand's buffer leaves the data as it is (a reshape)."""
         return False
 
+    def copies(self) -> bool:
+        """Whether the output is the operands' elements in another place: cheaper to make again than to keep."""
+        return False
+
     def __str__(self) -> str:
         attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.repr)
         return f"{self.name}({attributes})" if attributes else self.name

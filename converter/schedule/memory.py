@@ -9,11 +9,14 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from converter.ir import Graph, Node, Value
 from converter.ir.types import RESOURCE, TensorType
 
 ALIGNMENT = 64
+#: How finely the planner tells contemporaries apart.
+NODES_IN_A_PERIOD = 32
 
 
 @dataclass(frozen=True)
@@ -106,19 +109,42 @@ def plan(graph: Graph) -> ArenaPlan:
     requests.sort(key=lambda r: (0, 0, 0) if (r[1], r[2]) == (0, end) else (1, -r[0], r[1]))
     placed: dict[Value, Allocation] = {}
     scratch: list[Allocation] = []
-    by_offset: list[Allocation] = []
+    timetable = _Timetable(end)
     for size, first, last, value, name in requests:
-        piece = Allocation(_best_fit(by_offset, size, first, last), size, first, last, name)
+        piece = Allocation(_best_fit(timetable.around(first, last), size, first, last), size, first, last, name)
         if size:
-            insort(by_offset, piece, key=lambda p: p.offset)
+            timetable.add(piece)
         if value is None:
             scratch.append(piece)
         else:
             placed[value] = piece
     for output, source in owner.items():
         placed[output] = placed[source]
-    size = max((p.offset + p.size for p in by_offset), default=0)
+    size = max((p.offset + p.size for p in (*placed.values(), *scratch)), default=0)
     return ArenaPlan(placed, tuple(scratch), size)
+
+
+class _Timetable:
+    """Pieces by when they are alive, so that a short-lived tensor is compared with its contemporaries only."""
+
+    def __init__(self, end: int) -> None:
+        periods = end // NODES_IN_A_PERIOD + 1
+        self._alive: list[list[Allocation]] = [[] for _ in range(periods)]  # by offset
+        self._made: list[list[Allocation]] = [[] for _ in range(periods)]
+
+    def add(self, piece: Allocation) -> None:
+        first, last = piece.first // NODES_IN_A_PERIOD, piece.last // NODES_IN_A_PERIOD
+        self._made[first].append(piece)
+        for alive in self._alive[first : last + 1]:
+            insort(alive, piece, key=lambda p: p.offset)
+
+    def around(self, first: int, last: int) -> Sequence[Allocation]:
+        """The pieces alive at some time near first..last, by offset."""
+        start, end = first // NODES_IN_A_PERIOD, last // NODES_IN_A_PERIOD
+        if start == end:
+            return self._alive[start]
+        later = chain.from_iterable(self._made[start + 1 : end + 1])
+        return sorted(chain(self._alive[start], later), key=lambda p: p.offset)
 
 
 def check_no_overlap(arena: ArenaPlan) -> None:

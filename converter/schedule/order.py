@@ -35,20 +35,25 @@ def _ordered(graph: Graph, order: Iterable[Node]) -> Graph:
     return scheduled
 
 
-def dependencies(graph: Graph) -> dict[Node, set[Node]]:
-    """For each node, those that must run before it: its producers, and readers of a parameter it overwrites."""
+def dependencies(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node, those that must run before it: its producers, and readers of a parameter it overwrites.
+
+    Each in program order.
+    """
     makers, readers = graph.producers(), graph.consumers()
-    after = {node: {makers[v] for v in node.inputs if v in makers} for node in graph.nodes}
+    before = {node: {makers[v] for v in node.inputs if v in makers} for node in graph.nodes}
     position = {node: i for i, node in enumerate(graph.nodes)}
     for parameter, new in graph.updates.items():
         writer = makers.get(new)
         if writer is None:
             continue
-        depends = _descendants(graph, writer, position[writer])
-        for reader in readers.get(parameter, []):
-            if reader is not writer and reader not in depends:
-                after[writer].add(reader)
-    return after
+        others = [reader for reader in readers.get(parameter, []) if reader is not writer]
+        later = any(position[reader] > position[writer] for reader in others)
+        depends = _descendants(graph, writer, position[writer]) if later else set()
+        for reader in others:
+            if reader not in depends:
+                before[writer].add(reader)
+    return {node: sorted(needs, key=position.__getitem__) for node, needs in before.items()}
 
 
 def _descendants(graph: Graph, writer: Node, start: int) -> set[Node]:
@@ -60,37 +65,43 @@ def _descendants(graph: Graph, writer: Node, start: int) -> set[Node]:
     return found
 
 
-def _in_order(goals: Iterable[Node], after: dict[Node, set[Node]], done: dict[Node, None] | None = None) -> list[Node]:
-    """The goals in order, each right behind those of the nodes that must run before it which have not run yet.
+def _in_order(goals: Iterable[Node], after: dict[Node, list[Node]]) -> list[Node]:
+    """The goals in order, each right behind those of the nodes that must run before it which have not run yet."""
+    done: dict[Node, None] = {}
+    _run(goals, after, done)
+    return list(done)
+
+
+def _run(goals: Iterable[Node], after: dict[Node, list[Node]], done: dict[Node, None]) -> None:
+    """Adds the goals to what has run already, each behind what must run before it.
 
     Args:
         goals: what to run.
-        after: what must run before each node; also in which order these needs are met, when they are sorted.
+        after: what must run before each node, in the order in which these needs are met.
         done: what has run already; the nodes are added.
     """
-    done = {} if done is None else done
-    position = {node: i for i, node in enumerate(after)}
     for goal in goals:
-        stack = [(goal, iter(sorted(after[goal], key=position.__getitem__)))]
+        if goal in done:
+            continue
+        stack = [(goal, iter(after[goal]))]
         while stack:
             node, needs = stack[-1]
             need = next((n for n in needs if n not in done), None)
             if need is not None:
-                stack.append((need, iter(sorted(after[need], key=position.__getitem__))))
+                stack.append((need, iter(after[need])))
             else:
                 stack.pop()
                 done.setdefault(node)
-    return list(done)
 
 
-def _depth_first(graph: Graph, after: dict[Node, set[Node]]) -> list[Node]:
+def _depth_first(graph: Graph, after: dict[Node, list[Node]]) -> list[Node]:
     """From each result back to what it needs, in the order in which the results appear."""
     makers = graph.producers()
     results = {makers[v] for v in graph.results() if v in makers}
     return _in_order([n for n in graph.nodes if n in results], after)
 
 
-def _updates_at_gradients(graph: Graph, after: dict[Node, set[Node]]) -> list[Node]:
+def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]]) -> list[Node]:
     """Program order, but each parameter's update runs as soon as all that it needs of the backward pass is there."""
     makers = graph.producers()
     last_need: dict[Node, Node | None] = {}  # the last node of another phase that an update waits for
@@ -104,14 +115,15 @@ def _updates_at_gradients(graph: Graph, after: dict[Node, set[Node]]) -> list[No
         if new in makers:
             due.setdefault(last_need[makers[new]], []).append(makers[new])
     done: dict[Node, None] = {}
-    _in_order(due.get(None, []), after, done)
+    _run(due.get(None, []), after, done)
     for node in graph.nodes:
         if node.origin.phase != "update":
-            _in_order([node, *due.get(node, [])], after, done)
-    return _in_order(graph.nodes, after, done)
+            _run([node, *due.get(node, [])], after, done)
+    _run(graph.nodes, after, done)
+    return list(done)
 
 
-def _growers_late(graph: Graph, after: dict[Node, set[Node]], order: list[Node]) -> list[Node]:
+def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]) -> list[Node]:
     """An order in which what makes more bytes than it frees runs right before its first reader."""
     position = {node: i for i, node in enumerate(order)}
     persistent = {*graph.inputs, *graph.constants, *graph.parameters}
@@ -128,10 +140,10 @@ def _growers_late(graph: Graph, after: dict[Node, set[Node]], order: list[Node])
     return sorted(order, key=lambda n: (deadline[n], position[n]))
 
 
-def _staying_first(order: list[Node], after: dict[Node, set[Node]], stays: Callable[[Node], bool]) -> list[Node]:
+def _staying_first(order: list[Node], after: dict[Node, list[Node]], stays: Callable[[Node], bool]) -> list[Node]:
     """What waits for nothing that the delegate takes comes first, lest it cuts a partition in two: labels, indices."""
     first: dict[Node, None] = {}
     for node in order:
-        if stays(node) and after[node] <= first.keys():
+        if stays(node) and all(need in first for need in after[node]):
             first[node] = None
     return [*first, *(node for node in order if node not in first)]

@@ -23,29 +23,55 @@ class Target:
         name: as the person writes it, e.g. `litert-2/x86-64`.
         description: runtime, version, processor, and where the figures come from.
         per_mac: cost of one multiply-accumulate by form, in the table's own unit.
-        per_byte: cost of one byte read or written by form, in the same unit.
+        per_byte: cost of one byte read or written by form, in the same unit, while what is touched stays in the cache.
+        per_byte_beyond: the same where it does not.
         per_operator: cost of dispatching one operator, in the same unit.
         lanes: columns that the kernel of a matrix product computes at once.
+        cache_bytes: what one core has to itself (its second level).
+        forced: names of forms that are taken wherever they are possible, whatever they cost.
     """
 
     name: str
     description: str
     per_mac: Mapping[str, float]
     per_byte: Mapping[str, float]
+    per_byte_beyond: Mapping[str, float]
     per_operator: float
     lanes: int
+    cache_bytes: int
+    forced: frozenset[str] = frozenset()
 
     def macs(self, form: str, count: int) -> float:
         """Cost of an operator of `count` multiply-accumulates in a form."""
         return self.per_mac[form] * count + self.per_operator
 
-    def product(self, rows: int, columns: int) -> float:
-        """Cost of a BATCH_MATMUL of `rows` (and depth) by `columns`; its kernels compute whole vectors of columns."""
-        return self.macs("batch_matmul", rows * -(-columns // self.lanes) * self.lanes)
+    def product(self, m: int, k: int, n: int, constant: bool = False, touched: int | None = None) -> float:
+        """Cost of a matrix product [m, k] x [k, n]; its kernels compute whole vectors of columns.
 
-    def moved(self, form: str, nbytes: int) -> float:
-        """Cost of reading and writing `nbytes` in all by elementwise operators (`delegated`), or the form named."""
-        return self.per_byte[form] * nbytes + self.per_operator if nbytes else 0.0
+        Args:
+            m: rows of the left operand.
+            k: columns of the left operand.
+            n: columns of the right operand.
+            constant: the right operand is known at compile time; one that is not is packed at each run.
+            touched: see `moved`; of the packing.
+        """
+        macs = m * k * -(-n // self.lanes) * self.lanes
+        if constant:
+            return self.macs("fully_connected.constant", macs)
+        return self.macs("batch_matmul", macs) + self.moved("packed", 4 * k * n, touched)
+
+    def moved(self, form: str, nbytes: int, touched: int | None = None) -> float:
+        """Cost of reading and writing `nbytes` in all by elementwise operators (`delegated`), or the form named.
+
+        Args:
+            form: the kind of movement.
+            nbytes: read and written.
+            touched: bytes that are in use around it, which stay in the cache or do not; None: these alone.
+        """
+        if not nbytes:
+            return 0.0
+        far = (nbytes if touched is None else touched) > self.cache_bytes
+        return (self.per_byte_beyond if far else self.per_byte)[form] * nbytes + self.per_operator
 
 
 def names() -> list[str]:

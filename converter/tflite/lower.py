@@ -13,6 +13,7 @@ from converter.ir import FLOAT32, Builder, Graph, Op, Shape, Value
 from converter.ir.op import ShapeError
 from converter.targets import Target
 from converter.tflite import builtins as tfl
+from converter.tflite.forms import Form, FormChoice, choose, record
 
 #: Emits the builtins of one op: (context, op, *lowered operands) -> lowered output (a tuple of several).
 Rule = Callable[..., Value | tuple[Value, ...]]
@@ -47,6 +48,8 @@ class Lowering(Builder):
     def __init__(self, target: Target) -> None:
         super().__init__()
         self.target = target
+        self.op = ""  # name of the op that is being lowered
+        self.choices: list[FormChoice] = []
 
     def array(self, value: Value) -> np.ndarray | None:
         """The array of a constant, None for what is only known at run time."""
@@ -76,13 +79,21 @@ class Lowering(Builder):
     def transpose(self, x: Value, perm: Shape) -> Value:
         return x if tuple(perm) == tuple(range(len(perm))) else self(tfl.Transpose(tuple(perm)), x)
 
-    def cheapest(self, forms: dict[Callable[[], Value], float]) -> Value:
-        """Emits the form with the lowest cost."""
-        return min(forms, key=lambda form: forms[form])()
+    def cheapest(self, forms: list[Form]) -> Value:
+        """Emits the form with the lowest cost, or one that the target forces, and notes the choice."""
+        chosen = choose(forms, self.target.forced)
+        result = chosen.emit()
+        self.choices.append(record(forms, chosen, self.op, str(result.type), self.origin))
+        return result
 
 
-def lower(graph: Graph, target: Target) -> Graph:
+def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Semantic graph -> graph of TFLite builtins. Inputs, parameters, outputs and updates keep their names.
+
+    Args:
+        graph: what to lower.
+        target: where it will run.
+        report: takes which form each op got, where there was a choice.
 
     Raises:
         UnsupportedError: an op has no lowering; names its layer and source line.
@@ -109,6 +120,7 @@ def lower(graph: Graph, target: Target) -> Graph:
         if rule is None:
             raise UnsupportedError(f"no TFLite form of {node.op.name} is known: {node.origin}")
         try:
+            c.op = node.op.name
             with c.at(node.origin):
                 result = rule(c, node.op, *(lowered[v] for v in node.inputs))
         except ShapeError as error:
@@ -120,6 +132,8 @@ def lower(graph: Graph, target: Target) -> Graph:
         for value, made in zip(node.outputs, results, strict=True):
             assert made.shape == stored_shape(value.shape), f"{node!r} was lowered to {made!r}"
             lowered[value] = made
+    if report is not None:
+        report += c.choices
     c.graph.outputs = {name: lowered[v] for name, v in graph.outputs.items()}
     c.graph.updates = {lowered[p]: lowered[v] for p, v in graph.updates.items()}
     return c.graph

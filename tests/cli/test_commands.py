@@ -1,5 +1,6 @@
 """build, inspect and schemes on models that are all right."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,18 @@ from tests.cli.conftest import FACTORIES, Run
 
 GOOD = f"{FACTORIES}:good"
 PARAMETERS = {f"layers/{i}/{part}" for i in range(3) for part in "wb"}
+
+
+def test_report_says_which_form_each_layer_got_and_what_the_others_cost(run: Run) -> None:
+    built = run("build", GOOD, "--batch", "4", "--report", "--json")
+    assert built.code == 0
+    report = json.loads(built.out)["report"]
+    assert {choice["phase"] for choice in report} == {"forward", "backward"}
+    for choice in report:
+        assert choice["form"] not in choice["alternatives"]
+        assert choice["cost"] <= min(choice["alternatives"].values(), default=choice["cost"])
+    shown = run("build", GOOD, "--batch", "4", "--report").out
+    assert all(choice["form"] in shown for choice in report)
 
 
 def test_build_then_inspect(run: Run, tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ class Movement(Builtin):
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return Cost(0, 2 * sum(t.nbytes for t in outputs))
 
+    def copies(self) -> bool:
+        return not self.keeps_data()
+
 
 @dataclass(frozen=True)
 class Reshape(Movement):

@@ -10,6 +10,7 @@ import numpy as np
 
 from converter.ir import Op, Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
 
 #: Ops that have a builtin of the same meaning.
@@ -75,7 +76,7 @@ def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
 
     n = y.type.nbytes
     by_select = c.target.moved("compare", n + n // 4) + c.target.moved("select", 2 * n + n // 4)
-    return c.cheapest({select: by_select, mask: 5 * c.target.moved("delegated", n)})
+    return c.cheapest([Form("select", by_select, select), Form("mask", 5 * c.target.moved("delegated", n), mask)])
 
 
 @lowers(ops.Relu6Grad)

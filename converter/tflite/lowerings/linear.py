@@ -8,6 +8,7 @@ import numpy as np
 
 from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
 
 
@@ -22,14 +23,15 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     def fully_connected() -> Value:
         return dense(c, op, x, w)
 
-    forms = {batch_matmul: c.target.macs("batch_matmul", macs)}
+    forms = [Form("batch_matmul", c.target.macs("batch_matmul", macs), batch_matmul)]
     if len(w.shape) == 2 and not op.adj_x:
         extra = 0 if op.adj_y or c.is_constant(w) else 2 * w.type.nbytes  # FULLY_CONNECTED wants [O, I]
         form = "fully_connected.constant" if c.is_constant(w) else "fully_connected.runtime"
-        forms[fully_connected] = c.target.macs(form, macs) + c.target.moved("transpose", extra)
+        cost = c.target.macs(form, macs) + c.target.moved("transpose", extra)
+        forms.append(Form("fully_connected", cost, fully_connected))
     elif len(w.shape) == 2 and len(x.shape) == 2:
         swaps = c.target.moved("transpose", 2 * (w.type.nbytes + x.type.nbytes))
-        forms[fully_connected] = c.target.macs("fully_connected.runtime", macs) + swaps
+        forms.append(Form("fully_connected", c.target.macs("fully_connected.runtime", macs) + swaps, fully_connected))
     return c.cheapest(forms)
 
 

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering
+from converter.tflite.lowerings.movement import dilate
+
+
+def macs(op: ops.Windowed, *operands: Value) -> int:
+    """Multiply-accumulates of a convolution or one of its cotangents."""
+    types = tuple(v.type for v in operands)
+    return op.cost(types, (op.infer(*types),)).flops // 2
+
+
+def zero_bias(c: Lowering, channels: int) -> Value:
+    """The bias that the kernels of convolutions need."""
+    return c.constant(np.zeros(channels, np.float32), name="zero_bias")
 
 
 def same_padding(size: Shape, kernel: Shape, strides: Shape, dilation: Shape) -> ops.Padding:
@@ -74,3 +88,18 @@ def fold(c: Lowering, x: Value, block: int) -> Value:
     """SPACE_TO_DEPTH, with zeros behind where the blocks do not fill the image."""
     missing = tuple((0, -n % block) for n in x.shape[1:3])
     return c(tfl.SpaceToDepth(block), pad_explicitly(c, x, (missing[0], missing[1])))
+
+
+def spread_out(c: Lowering, op: ops.Windowed, dy: Value) -> Value:
+    """The cotangent of a strided convolution's output as that of one with stride 1: zeros between its elements."""
+    return dy if op.strides == (1, 1) else dilate(c, ops.Dilate((1, *op.strides, 1)), dy)
+
+
+def backward_padding(op: ops.Conv2DInputGrad | ops.DepthwiseInputGrad, size: Shape, kernel: Shape) -> ops.Padding:
+    """The padding with which a convolution of a cotangent of `size`, stride 1, brings the input's size back."""
+    padding = []
+    for axis in (0, 1):
+        span = (kernel[axis] - 1) * op.dilation[axis]
+        before = span - op.padding[axis][0]
+        padding.append((before, op.size[axis] + span - before - size[axis]))
+    return padding[0], padding[1]

@@ -1,0 +1,106 @@
+"""A filter as matrices, one for each of its positions, whichever way round it is met."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.ir import Value
+from converter.tflite import builtins as tfl
+from converter.tflite.lower import Lowering
+
+
+class Filter:
+    """A filter [O, kh, kw, I]; `turned` as the cotangent meets it: rows and columns reversed, channels exchanged."""
+
+    def __init__(self, c: Lowering, w: Value, turned: bool = False) -> None:
+        self.c, self.w, self.turned = c, w, turned
+        self.kernel: tuple[int, int] = (w.shape[1], w.shape[2])
+        self.constant = c.is_constant(w)
+        channels = w.shape[3], w.shape[0]
+        self.inputs, self.outputs = channels[::-1] if turned else channels
+
+    @property
+    def kind(self) -> str:
+        """As the names of forms have it."""
+        return "constant" if self.constant else "runtime"
+
+    def whole(self) -> Value:
+        """The filter as CONV_2D reads it."""
+        if not self.turned:
+            return self.w
+        array = self.c.array(self.w)
+        if array is not None:
+            return self.c.constant(np.transpose(array[:, ::-1, ::-1], (3, 1, 2, 0)), name=self.w.name)
+        flipped = self.w
+        if self.kernel != (1, 1):
+            flipped = self.c(tfl.ReverseV2((2,)), self.c(tfl.ReverseV2((1,)), self.w))
+        return self.c.transpose(flipped, (3, 1, 2, 0))
+
+    def whole_cost(self) -> float:
+        """What that costs at run time."""
+        if self.constant or not self.turned:
+            return 0.0
+        return self.c.target.moved("transpose", 2 * self.w.type.nbytes)
+
+    def tap(self, i: int, j: int) -> Value:
+        """The matrix of position (i, j), for `product`."""
+        if self.turned:
+            i, j = self.kernel[0] - 1 - i, self.kernel[1] - 1 - j
+        array = self.c.array(self.w)
+        if array is not None:
+            return self._fixed(array[:, i, j])
+        size = (self.w.shape[0], 1, 1, self.w.shape[3])
+        part = self.w if size == self.w.shape else self.c(tfl.Slice((0, i, j, 0), size), self.w)
+        return self.c.reshape(part, (size[0], size[3]))
+
+    def spread(self, basis: np.ndarray) -> list[list[Value]]:
+        """The matrices of basis w basis', for `product`: Winograd's filter with basis[tile, kernel].
+
+        The basis is its own mirror image (row 0 with the last, the others symmetric): a turned filter is transformed
+        like the filter itself.
+        """
+        tile, width = len(basis), self.w.shape[0] * self.w.shape[3]
+        both = np.kron(basis, basis).astype(np.float32)
+        order = [tile - 1, *range(1, tile - 1), 0] if self.turned else list(range(tile))
+        array = self.c.array(self.w)
+        if array is not None:
+            known = both @ array.transpose(1, 2, 0, 3).reshape(-1, width)
+            places = known.reshape(tile, tile, self.w.shape[0], self.w.shape[3])
+            return [[self._fixed(places[i, j]) for j in order] for i in order]
+        taps = self.c.transpose(self.w, (1, 2, 0, 3))
+        flat = self.c.reshape(taps, (self.kernel[0] * self.kernel[1], width))
+        matrices = self.c(tfl.BatchMatmul(), self.c.constant(both), flat)
+
+        def matrix(i: int, j: int) -> Value:
+            row = self.c(tfl.Slice((i * tile + j, 0), (1, width)), matrices)
+            return self.c.reshape(row, (self.w.shape[0], self.w.shape[3]))
+
+        return [[matrix(i, j) for j in order] for i in order]
+
+    def spread_cost(self, tile: int) -> float:
+        """What `spread` costs at run time."""
+        if self.constant:
+            return 0.0
+        taps, width, nbytes = self.kernel[0] * self.kernel[1], self.w.shape[0] * self.w.shape[3], self.w.type.nbytes
+        spread = nbytes * tile * tile // taps
+        touched = nbytes + 2 * spread
+        return (
+            self.c.target.moved("shuffled", 2 * nbytes, touched)
+            + self.c.target.product(tile * tile, taps, width, touched=touched)
+            + self.c.target.moved("delegated", 3 * spread, touched)
+        )
+
+    def product(self, x: Value, matrix: Value) -> Value:
+        """[rows, inputs] by a matrix of this filter: [rows, outputs]."""
+        if self.constant:
+            return self.c(tfl.FullyConnected(), x, matrix)
+        return self.c(tfl.BatchMatmul(False, not self.turned), x, matrix)
+
+    def product_cost(self, rows: int, matrices: int) -> float:
+        """What that costs, where so many matrices are met in turn."""
+        touched = 4 * matrices * self.inputs * self.outputs
+        return self.c.target.product(rows, self.inputs, self.outputs, self.constant, touched)
+
+    def _fixed(self, matrix: np.ndarray) -> Value:
+        """A constant matrix [outputs, inputs] as FULLY_CONNECTED reads it."""
+        return self.c.constant(np.ascontiguousarray(matrix.T if self.turned else matrix), name=self.w.name)

@@ -1,0 +1,154 @@
+"""Convolutions as one matrix product for each filter position, block by block, so that a block stays in the cache."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from converter.ir import Shape, Value, ops
+from converter.tflite import builtins as tfl
+from converter.tflite.forms import Form
+from converter.tflite.lower import Lowering
+from converter.tflite.lowerings.filters import Filter
+from converter.tflite.lowerings.planes import (
+    IN_USE,
+    Block,
+    Planes,
+    best_form,
+    interleaved,
+    joined,
+    joining_cost,
+    prepared_cost,
+    reach,
+)
+from converter.tflite.lowerings.windows import crop
+
+
+def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape, extra: float) -> Form:
+    """The convolution: every output is the sum over filter positions of what they meet times their matrix."""
+    batch, (height, width) = x.shape[0], outputs
+    positions = list(product(range(w.kernel[0]), range(w.kernel[1])))
+    result = 4 * batch * height * width * w.outputs
+
+    def cost(block: Block) -> float:
+        rows = block.images * block.rows * width
+        touched = IN_USE * rows * (w.inputs + w.outputs)
+        one = (
+            c.target.moved("delegated", 8 * rows * w.inputs, touched)
+            + w.product_cost(rows, len(positions))
+            + c.target.moved("delegated", 12 * rows * w.outputs, touched)
+        )
+        count = block.number(batch, height)
+        cut = 0.0 if w.constant or len(positions) == 1 else c.target.moved("delegated", 2 * w.w.type.nbytes)
+        prepared = prepared_cost(c, block, x, op.strides)
+        return count * len(positions) * one + cut + prepared + extra + joining_cost(c, result, count)
+
+    def emit(block: Block) -> Value:
+        matrices = [w.tap(i, j) for i, j in positions]
+        cover, parts = reach(outputs, w.kernel, op.strides, op.dilation), []
+        for first, count, bands in block.cut(batch, height):
+            planes = Planes(c, x, first, count, op.padding, op.strides, cover)
+            for start, rows in bands:
+                terms = []
+                for (i, j), matrix in zip(positions, matrices, strict=True):
+                    row, column = start * op.strides[0] + i * op.dilation[0], j * op.dilation[1]
+                    met = planes.window(row, column, (rows, width))
+                    terms.append((c.reshape(met, (count * rows * width, w.inputs)), matrix))
+                parts.append(c.reshape(_sum(c, w, terms), (count * rows, width * w.outputs)))
+        return c.reshape(joined(c, parts), (batch, height, width, w.outputs))
+
+    return best_form("taps", cost, emit, batch, height, 3 * len(positions))
+
+
+def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Form | None:
+    """The cotangent of a strided convolution's input: one small convolution for each pixel of a stride's cell.
+
+    Pixel m s + r meets the filter rows that are r (plus the padding) modulo s only, at rows m, m - 1, ... of dy.
+    None where a pixel of the cell meets no filter position.
+    """
+    if op.dilation != (1, 1) or any(k < s for k, s in zip(w.kernel, op.strides, strict=True)):
+        return None
+    batch, cells = dy.shape[0], tuple(-(-n // s) for n, s in zip(op.size, op.strides, strict=True))
+    axes = [_phases(k, s, low) for k, s, (low, _) in zip(w.kernel, op.strides, op.padding, strict=True)]
+    lead = tuple(-min(offset for phase in axis for _, offset in phase) for axis in axes)
+    last = tuple(max(offset for phase in axis for _, offset in phase) for axis in axes)
+    cover = tuple(n + low + high for n, low, high in zip(cells, lead, last, strict=True))
+    height, width = cells
+    result = 4 * batch * prod(op.size) * w.outputs
+    positions, met = prod(w.kernel), prod(len({offset for phase in axis for _, offset in phase}) for axis in axes)
+
+    def cost(block: Block) -> float:
+        rows = block.images * block.rows * width
+        touched = IN_USE * rows * (w.inputs + prod(op.strides) * w.outputs)
+        one = w.product_cost(rows, positions) + c.target.moved("delegated", 12 * rows * w.outputs, touched)
+        slices = met * c.target.moved("delegated", 8 * rows * w.inputs, touched)
+        count = block.number(batch, height)
+        cut = 0.0 if w.constant else c.target.moved("delegated", 2 * w.w.type.nbytes)
+        joins = c.target.moved("shuffled", 4 * result // count, touched)
+        prepared = prepared_cost(c, block, dy, (1, 1))
+        return count * (positions * one + slices + joins) + cut + prepared + joining_cost(c, result, count)
+
+    def emit(block: Block) -> Value:
+        mirror = tuple(k - 1 for k in w.kernel)
+        matrices = {(i, j): w.tap(mirror[0] - i, mirror[1] - j) for i, j in np.ndindex(*w.kernel)}
+        parts = []
+        for first, count, bands in block.cut(batch, height):
+            planes = Planes(c, dy, first, count, ((lead[0], 0), (lead[1], 0)), (1, 1), cover)
+            for start, rows in bands:
+                offsets = product(*({offset for phase in axis for _, offset in phase} for axis in axes))
+                met = {
+                    (y, x): c.reshape(
+                        planes.window(start + lead[0] + y, lead[1] + x, (rows, width)), (count * rows * width, w.inputs)
+                    )
+                    for y, x in sorted(offsets)
+                }
+                phases = [
+                    [
+                        _sum(c, w, [(met[y, x], matrices[i, j]) for (i, y), (j, x) in product(down, across)])
+                        for across in axes[1]
+                    ]
+                    for down in axes[0]
+                ]
+                parts.append(interleaved(c, phases, count * rows, width))
+        whole = tuple(n * s for n, s in zip(cells, op.strides, strict=True))
+        grad = c.reshape(joined(c, parts), (batch, *whole, w.outputs))
+        return grad if whole == op.size else c(tfl.Slice((0, 0, 0, 0), (batch, *op.size, w.outputs)), grad)
+
+    return best_form("phases", cost, emit, batch, height, 3 * positions)
+
+
+def input_grad_apart(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Form | None:
+    """The same for a 1x1 filter: one product, then zeros between its pixels."""
+    if w.kernel != (1, 1):
+        return None
+    (batch, height, width), (down, across) = dy.shape[:3], op.strides
+    whole = (batch, height * down, width * across, w.outputs)
+
+    def emit() -> Value:
+        pixels = w.product(c.reshape(dy, (batch * height * width, w.inputs)), w.tap(0, 0))
+        cells = c.reshape(pixels, (batch * height, 1, width, 1, w.outputs))
+        spread = c(tfl.Pad(((0, 0), (0, down - 1), (0, 0), (0, across - 1), (0, 0))), cells)
+        return crop(c, c.reshape(spread, whole), op.padding, op.size)
+
+    cost = w.product_cost(batch * height * width, 1) + c.target.moved("shuffled", 8 * prod(whole))
+    return Form("apart", cost, emit)
+
+
+def _phases(kernel: int, stride: int, low: int) -> list[list[tuple[int, int]]]:
+    """For each pixel of a cell the filter positions that it meets, and how many rows of dy further on."""
+    met = []
+    for pixel in range(low, low + stride):
+        cell, first = divmod(pixel, stride)
+        met.append([(first + n * stride, cell - n) for n in range(-(-(kernel - first) // stride))])
+    return met
+
+
+def _sum(c: Lowering, w: Filter, terms: list[tuple[Value, Value]]) -> Value:
+    total: Value | None = None
+    for x, matrix in terms:
+        part = w.product(x, matrix)
+        total = part if total is None else c(tfl.Add(), total, part)
+    assert total is not None
+    return total

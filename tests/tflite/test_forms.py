@@ -1,0 +1,95 @@
+"""Every form of a convolution and of its cotangents is right: forced in turn, in the stock interpreter, against jax."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from converter.ir import Builder, TensorType, ops
+from converter.passes import fold_constants, merge_common_subexpressions
+from converter.targets import Target, target
+from converter.tflite.forms import FormChoice
+from converter.tflite.fuse import fuse
+from converter.tflite.lower import lower
+from tests.tflite.stock import file, run
+
+X86 = target("litert-2/x86-64")
+#: Everything is beyond this one's cache, and operators are free: small images are cut into many blocks.
+TINY_CACHE = replace(X86, cache_bytes=2048, per_operator=0.0)
+FORMS = ["builtin", "product", "taps", "winograd", "transpose_conv", "phases", "apart", "taps by inputs"]
+Case = tuple[ops.Conv2D, np.ndarray, np.ndarray, Callable]
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Case:
+    """Half of them 3x3 with stride 1, the others with any strides and dilation; any padding and size."""
+    three = st.integers(1, 3)
+    common = draw(st.booleans())
+    kernel = (3, 3) if common else draw(st.sampled_from([(1, 1), (2, 3), (3, 3), (3, 1), (4, 2)]))
+    strides = (1, 1) if common else draw(st.tuples(three, three))
+    dilation = (1, 1) if common else draw(st.sampled_from([(1, 1), (1, 1), (2, 1)]))
+    # Less than the kernel: the cotangents of wider ones are convolutions that crop, where XLA's CPU gives garbage.
+    padding = tuple((draw(st.integers(0, k - 1)), draw(st.integers(0, k - 1))) for k in kernel)
+    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    size = [draw(st.integers(max(1, s - sum(p)), 11)) for s, p in zip(span, padding, strict=True)]
+    images, inputs, outputs = draw(three), draw(st.integers(1, 5)), draw(st.integers(1, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    x = rng.standard_normal((images, *size, inputs)).astype(np.float32)
+    w = rng.standard_normal((outputs, *kernel, inputs)).astype(np.float32)
+    reference = partial(
+        lax.conv_general_dilated, window_strides=strides, padding=padding, rhs_dilation=dilation,
+        dimension_numbers=("NHWC", "OHWI", "NHWC"),
+    )  # fmt: skip
+    return ops.Conv2D(strides, (padding[0], padding[1]), dilation), x, w, reference
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=convolutions(), frozen=st.booleans(), machine=st.sampled_from([X86, TINY_CACHE]))
+def test_every_form_is_right(case: Case, frozen: bool, machine: Target) -> None:
+    op, x, w, reference = case
+    y, back = jax.vjp(reference, x, w)
+    dy = np.random.default_rng(0).standard_normal(y.shape).astype(np.float32)
+    expected = dict(zip(("y", "dx", "dw"), (y, *back(dy)), strict=True))
+
+    b, attributes = Builder(), (op.strides, op.padding, op.dilation)
+    image, cotangent = b.input("image", TensorType(x.shape)), b.input("cotangent", TensorType(dy.shape))
+    weight = b.constant(w) if frozen else b.input("weight", TensorType(w.shape))
+    b.graph.outputs = {
+        "y": b(op, image, weight),
+        "dx": b(ops.Conv2DInputGrad(*attributes, size=x.shape[1:3]), cotangent, weight),
+        "dw": b(ops.Conv2DFilterGrad(*attributes, kernel=w.shape[1:3]), image, cotangent),
+    }
+    feed = {"image": x, "cotangent": dy, **({} if frozen else {"weight": w})}
+    for name in FORMS:
+        choices: list[FormChoice] = []
+        lowered = lower(b.graph, replace(machine, forced=frozenset({name})), choices)
+        assert all(name not in choice.alternatives for choice in choices)
+        if all(choice.form != name for choice in choices):
+            continue
+        found = run(file(fuse(merge_common_subexpressions(fold_constants(lowered)))), feed, xnnpack=True)
+        for key, want in expected.items():
+            scale = max(1.0, float(np.abs(want).max()))
+            np.testing.assert_allclose(found[key], want, rtol=1e-4, atol=1e-5 * scale, err_msg=f"{name}: {key} of {op}")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_is_offered_somewhere(name: str) -> None:
+    offered: set[str] = set()
+    for kernel, strides in ((1, 1), (1, 2), (3, 1), (3, 2)):
+        b, op = Builder(), ops.Conv2D((strides, strides))
+        x, w = b.input("x", TensorType((1, 9, 9, 4))), b.input("w", TensorType((4, kernel, kernel, 4)))
+        y = b(op, x, w)
+        b.graph.outputs = {
+            "dx": b(ops.Conv2DInputGrad(op.strides, size=(9, 9)), y, w),
+            "dw": b(ops.Conv2DFilterGrad(op.strides, kernel=(kernel, kernel)), x, y),
+        }
+        choices: list[FormChoice] = []
+        lower(b.graph, X86, choices)
+        offered |= {form for choice in choices for form in (choice.form, *choice.alternatives)}
+    assert name in offered

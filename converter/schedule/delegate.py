@@ -6,14 +6,15 @@ memory-planner.c): the values inside a partition lie in one workspace, largest f
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 from converter.ir import Graph, Node, Value
 from converter.ir.op import Delegated, Op
-from converter.ir.types import RESOURCE
+from converter.ir.types import RESOURCE, TensorType
+from converter.schedule.memory import Allocation, Timetable
 
 ALIGNMENT = 64
 #: The workspace ends with room for kernels that read past the end.
@@ -61,7 +62,15 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
 def how(graph: Graph, node: Node, lanes: int) -> Delegated | None:
     """How the delegate runs a node; None when it does not."""
     inputs, outputs = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
-    return node.op.delegated(inputs, outputs, tuple(v in graph.constants for v in node.inputs), lanes)
+    return _how(node.op, inputs, outputs, tuple(v in graph.constants for v in node.inputs), lanes)
+
+
+@lru_cache(4096)
+def _how(
+    op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], constant: tuple[bool, ...], lanes: int
+) -> Delegated | None:
+    """Long programs repeat few operators, and are looked at in several orders."""
+    return op.delegated(inputs, outputs, constant, lanes)
 
 
 def _neighbours(graph: Graph, runs: dict[Node, Delegated]) -> Iterator[list[Node]]:
@@ -147,11 +156,13 @@ class _Workspace:
                         break
         requests = [(_rounded(v.type.nbytes), i, last[v]) for v, i in self._inside.items() if v not in place]
         requests += [(_rounded(s), i, i) for i, n in enumerate(self._nodes) if (s := self._runs[n].scratch)]
-        placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+        placed, top = Timetable(len(self._nodes)), 0
         for size, first, end in sorted(requests, key=lambda r: -r[0]):
-            offset = _smallest_gap([(p[0], p[1]) for p in placed if p[2] <= end and first <= p[3]], size)
-            insort(placed, (offset, offset + size, first, end))
-        return max(p[1] for p in placed) + _ROOM if placed else 0
+            contemporaries = [p for p in placed.around(first, end) if p.first <= end and first <= p.last]
+            offset = _smallest_gap([(p.offset, p.offset + p.size) for p in contemporaries], size)
+            placed.add(Allocation(offset, size, first, end))
+            top = max(top, offset + size)
+        return top + _ROOM if requests else 0
 
 
 def _clamps_apart(nodes: Sequence[Node], runs: dict[Node, Delegated]) -> tuple[list[Node], dict[Node, Delegated]]:

@@ -109,7 +109,7 @@ def plan(graph: Graph) -> ArenaPlan:
     requests.sort(key=lambda r: (0, 0, 0) if (r[1], r[2]) == (0, end) else (1, -r[0], r[1]))
     placed: dict[Value, Allocation] = {}
     scratch: list[Allocation] = []
-    timetable = _Timetable(end)
+    timetable = Timetable(end)
     for size, first, last, value, name in requests:
         piece = Allocation(_best_fit(timetable.around(first, last), size, first, last), size, first, last, name)
         if size:
@@ -124,7 +124,7 @@ def plan(graph: Graph) -> ArenaPlan:
     return ArenaPlan(placed, tuple(scratch), size)
 
 
-class _Timetable:
+class Timetable:
     """Pieces by when they are alive, so that a short-lived tensor is compared with its contemporaries only."""
 
     def __init__(self, end: int) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from converter.errors import PocketuneError, UsageError
-from converter.program import Program
+from converter.program import Choice, Program
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: What is suggested where the scheme that was asked for does not fit, in this order.
@@ -22,28 +22,6 @@ def parse_bytes(budget: str | int) -> int:
     if found is None or not float(found[1]):
         raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}")
     return round(float(found[1]) * UNITS[found[2]])
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One way to build that was tried.
-
-    Attributes:
-        micro_batch: rows computed at once.
-        resident_bytes: predicted memory of a session.
-        flops: floating point operations of one training step.
-    """
-
-    micro_batch: int
-    resident_bytes: int
-    flops: int
-
-    @staticmethod
-    def of(program: Program) -> Choice:
-        """The figures of a program."""
-        costs = program.costs
-        flops = costs["flops_forward"] + costs["flops_backward"] + costs["flops_update"]
-        return Choice(program.manifest.micro_batch, costs["resident_bytes"], flops)
 
 
 def fit(

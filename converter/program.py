@@ -24,11 +24,32 @@ from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
 
 if TYPE_CHECKING:
-    from converter.budget import Choice
     from converter.quantize import QuantizationReport
 
 #: Inputs of the signatures that are not the model's own.
 ROLES = {"y": "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to build that was tried.
+
+    Attributes:
+        micro_batch: rows computed at once.
+        resident_bytes: predicted memory of a session.
+        flops: floating point operations of one training step.
+    """
+
+    micro_batch: int
+    resident_bytes: int
+    flops: int
+
+    @staticmethod
+    def of(program: Program) -> Choice:
+        """The figures of a program."""
+        costs = program.costs
+        flops = costs["flops_forward"] + costs["flops_backward"] + costs["flops_update"]
+        return Choice(program.manifest.micro_batch, costs["resident_bytes"], flops)
 
 
 @dataclass(frozen=True)

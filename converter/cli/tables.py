@@ -15,10 +15,10 @@ from rich.table import Table
 from converter.cli.inspection import Contents
 from converter.manifest import Manifest, TensorSpec, UpdateRow
 from converter.origins import PHASES
+from converter.program import Choice
 from converter.tflite.forms import FormChoice
 
 if TYPE_CHECKING:
-    from converter.budget import Choice
     from converter.profile import Profile
     from converter.quantize import QuantizationReport
 

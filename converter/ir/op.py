@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from converter.ir.types import TensorType
 
@@ -57,6 +57,9 @@ class Delegated:
 @dataclass(frozen=True)
 class Op:
     """An operator: a frozen dataclass whose fields are its attributes. All that is known of it is in its class."""
+
+    #: Whether a quick kernel computes each element from those at its place: cheap enough to be run twice.
+    is_pointwise: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

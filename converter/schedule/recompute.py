@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.ir import Graph, Node, Value
-from converter.ir.ops.elementwise import Binary, Unary
-from converter.tflite.builtins.base import Builtin
 
 #: Values smaller than this are not worth an operator.
 SMALLEST = 1 << 16
@@ -81,7 +79,7 @@ class _Recomputation:
     def _chain(self, value: Value, when: int, spare: int, longest: int) -> list[Node] | None:
         """The cheap nodes that make a value from what is kept until `when`, in order; None if there are none such."""
         node = self.makers.get(value)
-        if node is None or not longest or not _is_cheap(node):
+        if node is None or not longest or len(node.outputs) != 1 or not node.op.is_pointwise:
             return None
         chain: list[Node] = []
         for operand in node.inputs:
@@ -100,10 +98,3 @@ class _Recomputation:
         if value in self.again:
             return False
         return any(self.position[n] >= when for n in self.late.get(value, []))
-
-
-def _is_cheap(node: Node) -> bool:
-    """Whether it is elementwise: one pass over the operands."""
-    if not isinstance(node.op, Builtin) or len(node.outputs) != 1:
-        return False
-    return isinstance(node.op.meaning(*(v.type for v in node.inputs)), Unary | Binary)

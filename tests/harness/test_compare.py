@@ -219,17 +219,17 @@ def test_counted_instructions_take_the_place_of_times() -> None:
         ("local", 1, "ms of CPU"),
         ("local-android", 1, "ms of CPU"),
         ("local", 2, "ms"),
-        ("adb", 1, "ms"),
-        ("ssh", 1, "ms"),
+        *((kind, 1, "ms") for kind in ("adb", "ssh")),
     ],
 )
 def test_cpu_time_takes_the_place_of_time_where_others_work_too(kind: Kind, threads: int, unit: str) -> None:
     """Other programs took half of the processor away from the second build, which computes a tenth less."""
     a, b = (file_of([level * np.ones(STEPS)] * ROUNDS) for level in (10.0, 20.0))
-    facts, variant = replace(FACTS, kind=kind), replace(VARIANT, threads=threads)
+    facts = replace(FACTS, kind=kind)
 
     def on(file: ResultFile, cpu: float) -> ResultFile:
-        results = [replace(r, variant=variant, cpu_ms=((cpu,) * STEPS,)) for r in file.results]
+        few = replace(VARIANT, threads=threads)
+        results = [replace(r, variant=few, cpu_ms=((cpu,) * STEPS,)) for r in file.results]
         return replace(file, records=(replace(file.runs[0], facts=facts), *results))
 
     found = verdict((on(a, 9.0), on(b, 8.1)))
@@ -237,10 +237,8 @@ def test_cpu_time_takes_the_place_of_time_where_others_work_too(kind: Kind, thre
     assert found.ratio == pytest.approx(2.0 if unit == "ms" else 0.9)
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(comparison_table([found], 0.05))
-        console.print(results_table(on(a, 9.0)))
+        console.print(comparison_table([found], 0.05), results_table(on(a, 9.0)))
     assert f"{10 if unit == 'ms' else 9} {unit} " in captured.get()
-    assert "9 " in captured.get()
     # A clock in which a step takes no time says nothing.
     assert verdict((on(a, 0.0), on(b, 0.0))).unit == "ms"
 
@@ -395,8 +393,7 @@ def test_variants_stand_in_the_order_of_the_plan() -> None:
 def test_summary_and_tables() -> None:
     a, b = interleaved(1)
     (summary,) = summarize(a)
-    steps = np.array([ms for r in a.results for ms in r.ms[0][5:]])
-    assert summary.median == pytest.approx(np.median(steps))
+    assert summary.median == pytest.approx(np.median([ms for r in a.results for ms in r.ms[0][5:]]))
     assert (summary.jobs, summary.steps) == (ROUNDS, ROUNDS * (STEPS - 5))
     assert results_table(a).row_count == 1
     assert comparison_table(compare(a, b, 0.05), 0.05).row_count == 1

@@ -239,8 +239,7 @@ def test_cpu_time_takes_the_place_of_time_where_others_work_too(kind: Kind, thre
     with console.capture() as captured:
         console.print(comparison_table([found], 0.05), results_table(on(a, 9.0)))
     assert f"{10 if unit == 'ms' else 9} {unit} " in captured.get()
-    # A clock in which a step takes no time says nothing.
-    assert verdict((on(a, 0.0), on(b, 0.0))).unit == "ms"
+    assert verdict((on(a, 0.0), on(b, 0.0))).unit == "ms", "a clock in which a step takes no time says nothing"
 
 
 def test_what_one_file_lacks_is_told() -> None:

@@ -1,7 +1,9 @@
 package org.pocketune.runtime.tflite
 
+import java.io.Closeable
 import java.io.File
-import java.io.InputStream
+import java.io.FileDescriptor
+import java.io.FileInputStream
 import kotlin.test.assertEquals
 import kotlin.test.assertNotNull
 import kotlin.test.assertTrue
@@ -33,9 +35,19 @@ class TenLinesTest {
     private val shown = mutableListOf<Float>()
     private val results = mutableListOf<Evaluation?>()
 
+    /** As Android's AssetFileDescriptor. */
+    private class Descriptor(file: File) : Closeable {
+        private val stream = FileInputStream(file)
+        val fileDescriptor: FileDescriptor = stream.fd
+        val startOffset = 0L
+        val length = file.length()
+
+        override fun close() = stream.close()
+    }
+
     private object assets {
-        fun open(name: String): InputStream =
-            Fixture.file("mlp-variables.tflite").inputStream().also { check(name == "model.tflite") }
+        fun openFd(name: String): Descriptor =
+            Descriptor(Fixture.file("mlp-variables.tflite")).also { check(name == "model.tflite") }
     }
 
     private fun showLoss(loss: Float) {
@@ -51,7 +63,9 @@ class TenLinesTest {
     fun `they train`(): Unit = runBlocking {
         Fixture.natives
         // from here
-        val program = Program.open(assets.open("model.tflite"))
+        val program = assets.openFd("model.tflite").use {
+            Program.open(FileInputStream(it.fileDescriptor).channel, it.startOffset, it.length) // mapped, not read
+        }
         val store = Store(File(filesDir, "pocketune"))
         val trainer = Trainer.open(program, TfliteRuntimeFactory(threads = 2), store)
         try { trainer.restore() } catch (_: StateException) { trainer.setAside() /* none yet, or none that can be used */ }
@@ -74,7 +88,7 @@ class TenLinesTest {
         val root = File(System.getProperty("programs"), "../../..")
         val source = "android_app/runtime-tflite/src/test/kotlin/org/pocketune/runtime/tflite/TenLinesTest.kt"
         val lines = File(root, source).readText().substringAfter("// from here\n").substringBefore("        // to here")
-        val told = lines.trimEnd().lines().joinToString("\n") { it.replaceFirst("        ", "    ") }
+        val told = lines.trimEnd().lines().joinToString("\n") { it.removePrefix("    ") }
         assertTrue(told in File(root, "docs/android.md").readText(), told)
     }
 }

@@ -6,7 +6,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.tflite.stock import interpreter
 
 #: Tensors further apart than this lie in different blocks of memory.
-GAP = 1 << 16
+GAP = 1 << 12
 
 
 def interpreter_arena(model: bytes) -> int:

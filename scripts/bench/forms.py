@@ -4,9 +4,9 @@
     .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions; scripts/arm64/prepare makes DIR
     .venv/bin/python scripts/bench/forms.py --builtin                   # without XNNPACK
 
-A form is measured on several shapes, small enough to stay in the caches; the table gives the median cost of one
-multiply-accumulate or of one byte read or written, and each shape's own. Costs of different forms are comparable within
-one run only.
+A form is measured on several shapes, small enough to stay in the caches unless its name says `beyond`; the table gives
+the median cost of one multiply-accumulate or of one byte read or written, and each shape's own. Costs of different
+forms are comparable within one run only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from converter.tflite.lower import Lowering
 
 COUNTER = Path(__file__).resolve().parents[1] / "arm64" / "count.py"
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
-NO_TARGET = Target("none", "", {}, {}, 0, 1)
+NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -157,32 +157,50 @@ def integers() -> list[Case]:
 
 
 def movements() -> list[Case]:
-    """Elementwise ops over [n, 128], several in a row so that one operator's share is seen."""
+    """What moves [images, side, side, 64]: small enough for the cache, and `beyond` it."""
     cases = []
-    for rows in (256, 8192):
-        x_type, nbytes = TensorType((rows, 128)), rows * 128 * 4
+    for images, place in ((1, ""), (32, " beyond")):
+        side, channels = 28, 64
+        kind = TensorType((images, side, side, channels))
+        n = kind.nbytes
 
-        def delegated(c: Lowering, x_type: TensorType = x_type) -> Value:
-            x, y = c.input("x", x_type), c.input("y", x_type)
+        def delegated(c: Lowering, kind: TensorType = kind) -> Value:
+            x, y = c.input("x", kind), c.input("y", kind)
             for _ in range(8):
                 x = c(tfl.Mul(), x, y)
             return x
 
-        def compare(c: Lowering, x_type: TensorType = x_type) -> Value:
-            return c(tfl.Greater(), c.input("x", x_type), 0.0)
+        def window(c: Lowering, kind: TensorType = kind) -> Value:
+            size = (kind.shape[0], kind.shape[1] - 2, kind.shape[2] - 2, kind.shape[3])
+            return c(tfl.Slice((0, 1, 1, 0), size), c.input("x", kind))
 
-        def select(c: Lowering, x_type: TensorType = x_type) -> Value:
-            x, y = c.input("x", x_type), c.input("y", x_type)
+        def planes(c: Lowering, kind: TensorType = kind) -> Value:
+            images, rows, columns, channels = kind.shape
+            x = c.reshape(c.input("x", kind), (images * rows // 2, 2, columns // 2, 2, channels))
+            return c(tfl.Transpose((3, 1, 0, 2, 4)), x)
+
+        def transpose(c: Lowering, kind: TensorType = kind) -> Value:
+            return c(tfl.Transpose((1, 0)), c.reshape(c.input("x", kind), (kind.size // kind.shape[3], kind.shape[3])))
+
+        def packed(c: Lowering, kind: TensorType = kind) -> Value:
+            matrix = c.reshape(c.input("x", kind), (kind.size // 512, 512))
+            return c(tfl.BatchMatmul(), c.input("row", TensorType((1, matrix.shape[0]))), matrix)
+
+        def compare(c: Lowering, kind: TensorType = kind) -> Value:
+            return c(tfl.Greater(), c.input("x", kind), 0.0)
+
+        def select(c: Lowering, kind: TensorType = kind) -> Value:
+            x, y = c.input("x", kind), c.input("y", kind)
             return c(tfl.SelectV2(), c(tfl.Greater(), y, 0.0), x, 0.0)
 
-        def transpose(c: Lowering, x_type: TensorType = x_type) -> Value:
-            return c(tfl.Transpose((1, 0)), c.input("x", x_type))
-
-        shape = f"{rows}x128"
-        cases.append(Case("delegated", f"{shape} MUL", 8 * 3 * nbytes, delegated))
-        cases.append(Case("delegated", f"{shape} TRANSPOSE", 2 * nbytes, transpose))
-        cases.append(Case("compare", shape, nbytes + nbytes // 4, compare))
-        cases.append(Case("compare + select", shape, 3 * nbytes + nbytes // 2, select))
+        shape = f"{images}x{side}x{side}x{channels}"
+        cases.append(Case(f"delegated{place}", f"{shape} MUL", 8 * 3 * n, delegated))
+        cases.append(Case(f"delegated{place}", f"{shape} SLICE", 2 * n * (side - 2) ** 2 // side**2, window))
+        cases.append(Case(f"shuffled{place}", f"{shape} planes", 2 * n, planes))
+        cases.append(Case(f"transpose{place}", shape, 2 * n, transpose))
+        cases.append(Case(f"packed{place}", f"{shape} as [k, 512]", n, packed))
+        cases.append(Case(f"compare{place}", shape, n + n // 4, compare))
+        cases.append(Case(f"compare + select{place}", shape, 3 * n + n // 2, select))
     return cases
 
 

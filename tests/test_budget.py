@@ -80,13 +80,14 @@ with TrainingSession(sys.argv[1]) as session:
 """
 
 
+@pytest.mark.slow
 def test_the_budget_holds_in_a_real_process(tmp_path: Path) -> None:
     case, options = CASES["mobilenetv2-0.35"], {"target": "litert-2/x86-64", "signatures": ("train",), "check": False}
-    whole = converter.build(case.model(), batch=64, **options).costs["resident_bytes"]
+    whole = converter.build(case.model(), batch=16, **options).costs["resident_bytes"]
     for share in (2, 4):
         budget = whole // share
-        program = converter.build(case.model(), batch=64, memory_budget=budget, **options)
-        x, y = case.batch(64, 0)
+        program = converter.build(case.model(), batch=16, memory_budget=budget, **options)
+        x, y = case.batch(16, 0)
         np.savez(tmp_path / "data.npz", x=x, y=y)
         path = program.write(tmp_path / f"{share}.tflite")
         command = [sys.executable, "-c", _GROWTH, str(path), str(tmp_path / "data.npz")]

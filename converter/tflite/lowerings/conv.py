@@ -15,7 +15,7 @@ from converter.ir import UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
-from converter.tflite.lowerings import taps, winograd
+from converter.tflite.lowerings import taps
 from converter.tflite.lowerings.filters import Filter
 from converter.tflite.lowerings.linear import int8_matmul
 from converter.tflite.lowerings.movement import dilate
@@ -48,8 +48,6 @@ def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[For
     # CONV_2D adds a constant bias and clamps for nothing, a product does not.
     extra = c.target.moved("delegated", 8 * x.shape[0] * prod(outputs) * w.outputs) if w.constant else 0.0
     forms.append(taps.forward(c, op, x, w, outputs, extra))
-    if winograd.applies(op, w.kernel):
-        forms.append(winograd.forward(c, op, x, w, outputs, extra))
     return forms
 
 

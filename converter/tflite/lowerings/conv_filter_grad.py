@@ -10,7 +10,6 @@ from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
-from converter.tflite.lowerings import winograd
 from converter.tflite.lowerings.planes import IN_USE, Block, Planes, best_form, joined, prepared_cost, reach
 from converter.tflite.lowerings.windows import macs, pad_explicitly, zero_bias
 
@@ -26,8 +25,6 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
     ]
     if op.kernel != (1, 1):
         forms.append(_by_patches(c, op, x, dy))
-    if winograd.applies(op, op.kernel):
-        forms.append(winograd.filter_grad(c, op, x, dy))
     return c.cheapest(forms)
 
 

@@ -53,43 +53,6 @@ class Filter:
         part = self.w if size == self.w.shape else self.c(tfl.Slice((0, i, j, 0), size), self.w)
         return self.c.reshape(part, (size[0], size[3]))
 
-    def spread(self, basis: np.ndarray) -> list[list[Value]]:
-        """The matrices of basis w basis', for `product`: Winograd's filter with basis[tile, kernel].
-
-        The basis is its own mirror image (row 0 with the last, the others symmetric): a turned filter is transformed
-        like the filter itself.
-        """
-        tile, width = len(basis), self.w.shape[0] * self.w.shape[3]
-        both = np.kron(basis, basis).astype(np.float32)
-        order = [tile - 1, *range(1, tile - 1), 0] if self.turned else list(range(tile))
-        array = self.c.array(self.w)
-        if array is not None:
-            known = both @ array.transpose(1, 2, 0, 3).reshape(-1, width)
-            places = known.reshape(tile, tile, self.w.shape[0], self.w.shape[3])
-            return [[self._fixed(places[i, j]) for j in order] for i in order]
-        taps = self.c.transpose(self.w, (1, 2, 0, 3))
-        flat = self.c.reshape(taps, (self.kernel[0] * self.kernel[1], width))
-        matrices = self.c(tfl.BatchMatmul(), self.c.constant(both), flat)
-
-        def matrix(i: int, j: int) -> Value:
-            row = self.c(tfl.Slice((i * tile + j, 0), (1, width)), matrices)
-            return self.c.reshape(row, (self.w.shape[0], self.w.shape[3]))
-
-        return [[matrix(i, j) for j in order] for i in order]
-
-    def spread_cost(self, tile: int) -> float:
-        """What `spread` costs at run time."""
-        if self.constant:
-            return 0.0
-        taps, width, nbytes = self.kernel[0] * self.kernel[1], self.w.shape[0] * self.w.shape[3], self.w.type.nbytes
-        spread = nbytes * tile * tile // taps
-        touched = nbytes + 2 * spread
-        return (
-            self.c.target.moved("shuffled", 2 * nbytes, touched)
-            + self.c.target.product(tile * tile, taps, width, touched=touched)
-            + self.c.target.moved("delegated", 3 * spread, touched)
-        )
-
     def product(self, x: Value, matrix: Value) -> Value:
         """[rows, inputs] by a matrix of this filter: [rows, outputs]."""
         if self.constant:

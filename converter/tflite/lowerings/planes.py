@@ -121,14 +121,6 @@ class Planes:
         begin, whole = (plane, row // sh, column // sw, 0), (self.count, *size, self.channels)
         return self.images if whole == self.images.shape else self.c(tfl.Slice(begin, whole), self.images)
 
-    def rows(self, row: int, count: int) -> Value:
-        """[planes by column, images * count, columns, C]: every stride-th row from `row` on, all columns."""
-        sh, sw = self.strides
-        rows, columns = self.size
-        flat = self.c.reshape(self.images, (sw, sh * self.count, rows, columns * self.channels))
-        begin, size = (0, row % sh * self.count, row // sh, 0), (sw, self.count, count, columns * self.channels)
-        return self.c.reshape(self.c(tfl.Slice(begin, size), flat), (sw, self.count * count, columns, self.channels))
-
 
 def joined(c: Lowering, parts: Sequence[Value], axis: int = 0) -> Value:
     """CONCATENATION of any number, few at a time."""

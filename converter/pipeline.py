@@ -257,9 +257,8 @@ def compile_signatures(
     if frozen == "int8":
         from converter.quantize import quantize
 
-        # Each convolution as one kernel: what other forms compute on the way would need ranges of its own.
-        plain, at_once = replace(target, forced=frozenset({"builtin"})), selected.inputs[0].shape[0]
-        done = quantize(selected, goal, calibration, at_once, target, lambda graph: to_builtins(graph, plain))
+        at_once = selected.inputs[0].shape[0]
+        done = quantize(selected, goal, calibration, at_once, target, lambda graph: to_builtins(graph, target))
         front, behind, quantization = done.prefix, done.rest, done.report
     scored = attach_loss(behind, goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in behind.outputs}

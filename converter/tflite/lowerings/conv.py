@@ -36,18 +36,20 @@ def conv(c: Lowering, op: ops.Conv2D, x: Value, w: Value) -> Value:
 
 
 def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[Form]:
-    """A convolution with a filter, turned or not."""
+    """A convolution with a filter, turned or not.
+
+    One known at compile time stays whole: each product that reads a piece of it packs a copy of its own.
+    """
     outputs = op.output_size(x.shape[1:3], w.kernel)
     size = prod(w.kernel) * w.inputs * w.outputs * x.shape[0] * prod(outputs)
     cost = c.target.macs(f"conv.{w.kind}", size) + w.whole_cost()
     forms = [Form("builtin", cost, lambda: _builtin(c, op, x, w))]
-    if w.kernel == (1, 1) and op.strides == (1, 1) and not any(map(any, op.padding)):
-        if not w.constant:
-            forms.append(Form("product", w.product_cost(prod(x.shape[:3]), 1), lambda: w.product(x, w.tap(0, 0))))
+    if w.constant:
         return forms
-    # CONV_2D adds a constant bias and clamps for nothing, a product does not.
-    extra = c.target.moved("delegated", 8 * x.shape[0] * prod(outputs) * w.outputs) if w.constant else 0.0
-    forms.append(taps.forward(c, op, x, w, outputs, extra))
+    if w.kernel == (1, 1) and op.strides == (1, 1) and not any(map(any, op.padding)):
+        forms.append(Form("product", w.product_cost(prod(x.shape[:3]), 1), lambda: w.product(x, w.tap(0, 0))))
+    else:
+        forms.append(taps.forward(c, op, x, w, outputs))
     return forms
 
 

@@ -14,6 +14,7 @@ from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.filters import Filter
 from converter.tflite.lowerings.planes import (
     IN_USE,
+    MOST_OPERATORS,
     Block,
     Planes,
     best_form,
@@ -26,8 +27,8 @@ from converter.tflite.lowerings.planes import (
 from converter.tflite.lowerings.windows import crop
 
 
-def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape, extra: float) -> Form:
-    """The convolution: every output is the sum over filter positions of what they meet times their matrix."""
+def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape) -> Form:
+    """By a filter known at run time: an output is the sum over its positions of what they meet times their matrix."""
     batch, (height, width) = x.shape[0], outputs
     positions = list(product(range(w.kernel[0]), range(w.kernel[1])))
     result = 4 * batch * height * width * w.outputs
@@ -41,9 +42,9 @@ def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape, 
             + c.target.moved("delegated", 12 * rows * w.outputs, touched)
         )
         count = block.number(batch, height)
-        cut = 0.0 if w.constant or len(positions) == 1 else c.target.moved("delegated", 2 * w.w.type.nbytes)
+        cut = c.target.moved("delegated", 2 * w.w.type.nbytes) if len(positions) > 1 else 0.0
         prepared = prepared_cost(c, block, x, op.strides)
-        return count * len(positions) * one + cut + prepared + extra + joining_cost(c, result, count)
+        return count * len(positions) * one + cut + prepared + joining_cost(c, result, count)
 
     def emit(block: Block) -> Value:
         matrices = [w.tap(i, j) for i, j in positions]
@@ -116,7 +117,8 @@ def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Fo
         grad = c.reshape(joined(c, parts), (batch, *whole, w.outputs))
         return grad if whole == op.size else c(tfl.Slice((0, 0, 0, 0), (batch, *op.size, w.outputs)), grad)
 
-    return best_form("phases", cost, emit, batch, height, 3 * positions)
+    # A block packs a copy of its own of what is known at compile time.
+    return best_form("phases", cost, emit, batch, height, MOST_OPERATORS if w.constant else 3 * positions)
 
 
 def input_grad_apart(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Form | None:

@@ -111,7 +111,9 @@ class DepthwiseConv2D(Conv2D):
         return packed_matrix(prod(w.shape[1:3]), w.shape[3], lanes)
 
     def pointers(self, w: TensorType, y: TensorType) -> int:
-        """Neighbouring windows share the columns that they have in common."""
+        """Neighbouring windows share the columns that they have in common; one of 1x1 is a multiply-add."""
+        if w.shape[1:3] == self.strides == (1, 1):
+            return 0
         (kh, kw), (rows, columns) = w.shape[1:3], y.shape[1:3]
         step = kw if self.dilation[1] > 1 else min(self.strides[1], kw)
         return POINTER * rows * (kh * kw + (columns - 1) * step * kh)

@@ -6,6 +6,8 @@ break its partition.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from converter.ir import Op, Value, ops
@@ -27,8 +29,9 @@ SAME_MEANING: dict[type[Op], Op] = {
     ops.LogicalNot: tfl.LogicalNot(), ops.Select: tfl.SelectV2(),
 }  # fmt: skip
 
-#: Large enough to turn the smallest useful float into 1 behind a clamp, small enough to keep ordinary values finite.
-HUGE = 1e30
+#: Large enough to turn the smallest useful float into 1 behind a clamp, small enough to keep ordinary values finite; a
+#: power of two, so that products with it are exact.
+HUGE = 2.0**100
 
 
 @lowers(*SAME_MEANING)
@@ -72,15 +75,38 @@ def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
         return c(tfl.SelectV2(), c(tfl.Greater(), y, 0.0), dy, 0.0)
 
     def mask() -> Value:
-        return c(tfl.Mul(), dy, c(tfl.Mul("RELU_N1_TO_1"), y, HUGE))
+        return c(tfl.Mul(), dy, _clamped(c, y, HUGE, 0.0))
 
-    n = y.type.nbytes
-    by_select = c.target.moved("compare", n + n // 4) + c.target.moved("select", 2 * n + n // 4)
-    return c.cheapest([Form("select", by_select, select), Form("mask", 5 * c.target.moved("delegated", n), mask)])
+    return _where(c, select, mask, y, 0)
 
 
 @lowers(ops.Relu6Grad)
 def relu6_grad(c: Lowering, op: ops.Relu6Grad, y: Value, dy: Value) -> Value:
-    """dy where 0 < y < 6: min(y, 6 - y) is positive there and zero elsewhere, since y is a Relu6's output."""
-    inside = c(tfl.Minimum(), y, c(tfl.Sub(), 6.0, y))
-    return c(tfl.Mul(), dy, c(tfl.Mul("RELU_N1_TO_1"), inside, HUGE))
+    """dy where 0 < y < 6: (y - 3)^2 is less than 9 there and 9 elsewhere, since y is a Relu6's output."""
+    square = c(tfl.SquaredDifference(), y, 3.0)
+
+    def select() -> Value:
+        return c(tfl.SelectV2(), c(tfl.Less(), square, 9.0), dy, 0.0)
+
+    def mask() -> Value:
+        return c(tfl.Mul(), dy, _clamped(c, square, -HUGE, 9 * HUGE))
+
+    return _where(c, select, mask, y, 2 * y.type.nbytes)
+
+
+def _where(c: Lowering, select: Callable[[], Value], mask: Callable[[], Value], y: Value, before: int) -> Value:
+    """The cheaper of the two, which both read `y` and a cotangent, after `before` bytes of preparation."""
+    n = y.type.nbytes
+    prepared = c.target.moved("delegated", before, 3 * n)
+    compared, selected = c.target.moved("compare", n + n // 4, 3 * n), c.target.moved("select", 2 * n + n // 4, 3 * n)
+    masked = c.target.moved("delegated", 2 * n, 3 * n) + c.target.moved("delegated", 3 * n, 3 * n)
+    return c.cheapest([Form("select", prepared + compared + selected, select), Form("mask", prepared + masked, mask)])
+
+
+def _clamped(c: Lowering, x: Value, scale: float, shift: float) -> Value:
+    """scale x + shift between -1 and 1 in one pass: XNNPACK computes a 1x1 depthwise convolution like this."""
+    channels = x.shape[-1]
+    image = c.reshape(x, (1, 1, x.type.size // channels, channels))
+    weight, bias = np.full((1, 1, 1, channels), scale, np.float32), np.full(channels, shift, np.float32)
+    op = tfl.DepthwiseConv2D(padding="VALID", activation="RELU_N1_TO_1")
+    return c.reshape(c(op, image, c.constant(weight), c.constant(bias)), x.shape)

@@ -41,6 +41,7 @@ import org.pocketune.app.core.Stroke
 import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
 import org.pocketune.app.core.TrainerCoach
+import org.pocketune.app.core.Trial
 import org.pocketune.app.core.UiState
 import org.pocketune.app.core.builtInSamples
 import org.pocketune.trainer.Guards
@@ -204,7 +205,6 @@ class RecoveryTest {
             val before = answer()
             tell(Event.Personalize)
             until { it.training == Training.Idle && it.problem == Problem.RUNTIME }
-            tell(Event.ClearTrial)
             assertEquals(before, answer())
             assertFalse(state.personal)
         }
@@ -239,7 +239,6 @@ class RecoveryTest {
                 tell(Event.Personalize)
                 until { it.training == Training.Idle && it.problem == Problem.DISK_FULL }
                 assertFalse(state.personal)
-                tell(Event.ClearTrial)
                 assertEquals(before, answer())
             }
             blocked.deleteRecursively()
@@ -377,10 +376,12 @@ class RecoveryTest {
 
         private fun FloatArray.best() = indices.maxBy { this[it] }
 
-        suspend fun answer(): UiState {
+        /** What the models say now of a drawing. */
+        suspend fun answer(): Trial {
+            tell(Event.ClearTrial)
+            until { it.trial.strokes.isEmpty() }
             tell(Event.Try(person[0].strokes[0]))
-            until { it.trial.strokes.size == 1 && it.trial.isCurrent }
-            return UiState(trial = state.trial)
+            return states.first { it.trial.strokes.size == 1 && it.trial.isCurrent }.trial
         }
     }
 }

@@ -26,7 +26,7 @@ from converter.passes import (
     simplify,
 )
 from converter.program import Program
-from converter.schedule import how, recompute, resident, schedule
+from converter.schedule import how, recompute, schedule, transient
 from converter.sparse import (
     Row,
     UpdateScheme,
@@ -313,7 +313,7 @@ def in_order(lowered: Graph, target: Target) -> Graph:
     """Scheduled; with cheap values computed twice where that needs clearly less memory."""
 
     def memory(ordered: Graph) -> int:
-        return resident(with_variables(ordered), target.lanes).transient
+        return transient(with_variables(ordered), target.lanes)
 
     def stays(node: Node) -> bool:
         return how(lowered, node, target.lanes) is None

@@ -33,6 +33,11 @@ class TensorType:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        # Types are the keys of most tables, and few.
+        object.__setattr__(self, "_hash", hash((self.shape, self.dtype.num, self.quantization)))
+
+    def __hash__(self) -> int:
+        return int(self._hash)  # type: ignore[attr-defined]
 
     @property
     def rank(self) -> int:

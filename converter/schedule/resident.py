@@ -26,15 +26,19 @@ class Resident:
     workspace: int
     packed: int
 
-    @property
-    def transient(self) -> int:
-        """What only runs of the subgraph need."""
-        return self.arena + self.workspace
-
 
 def resident(graph: Graph, lanes: int, in_order: bool = True) -> Resident:
     """The memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments."""
+    packed = sum(run.packed for node in graph.nodes if (run := how(graph, node, lanes)) is not None)
+    return Resident(*_transient(graph, lanes, in_order), packed + OPERATOR * len(graph.nodes))
+
+
+def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:
+    """Bytes that only runs of such a graph need: arena and workspace."""
+    return sum(_transient(graph, lanes, in_order))
+
+
+def _transient(graph: Graph, lanes: int, in_order: bool) -> tuple[int, int]:
     delegated = delegate(graph, lanes, in_order)
     workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, Call)), default=0)
-    packed = sum(run.packed for node in graph.nodes if (run := how(graph, node, lanes)) is not None)
-    return Resident(plan(delegated).size, workspace, packed + OPERATOR * len(graph.nodes))
+    return plan(delegated).size, workspace

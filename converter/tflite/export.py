@@ -63,11 +63,13 @@ class _Export:
         return value
 
     def add(self, node: Node) -> None:
-        inputs = []
-        for value in node.inputs:
-            parameter = self.assigned.get(value, value)
-            inputs.append(self.read(parameter, node.origin) if parameter in self.handles else value)
-        self.after.nodes.append(replace(node, inputs=tuple(inputs)))
+        held = [self.assigned.get(value, value) for value in node.inputs]
+        if any(parameter in self.handles for parameter in held):
+            pairs = zip(held, node.inputs, strict=True)
+            inputs = tuple(self.read(p, node.origin) if p in self.handles else value for p, value in pairs)
+            self.after.nodes.append(replace(node, inputs=inputs))
+        else:
+            self.after.nodes.append(node)
         for value in dict.fromkeys(node.inputs):
             self.readers_left[value] -= 1
         for value in node.outputs:

@@ -9,7 +9,7 @@ import pytest
 
 import converter
 from converter.ir import Builder, TensorType
-from converter.schedule import resident
+from converter.schedule import transient
 from converter.tflite import builtins as tfl
 from converter.tflite import order
 from converter.tflite.emit import Subgraph, emit
@@ -60,7 +60,7 @@ def test_a_delegate_keeps_the_order_of_the_file() -> None:
     for in_order in (False, True):
         model = emit([Subgraph("main", b.graph)], {}, "test", in_order=in_order)
         results[in_order] = run(model, feed, xnnpack=True)["y"]
-        sizes[in_order] = resident(b.graph, lanes=32, in_order=in_order).transient
+        sizes[in_order] = transient(b.graph, lanes=32, in_order=in_order)
     assert (results[True] == results[False]).all()
     assert sizes[True] < sizes[False] * 0.7
 

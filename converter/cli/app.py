@@ -56,7 +56,12 @@ Batch = Annotated[int | None, typer.Option(help="Rows of one training step.")]
 MicroBatch = Annotated[
     int | None, typer.Option(help="Rows computed at once; the gradients of a step's micro-batches are added up.")
 ]
-Target = Annotated[str | None, typer.Option(help="Runtime and processor to tune for: litert-2, litert-2/x86-64, ...")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="Runtime and processor to tune for: litert-2, litert-2/x86-64, ..., or a table of your own: mine.toml."
+    ),
+]
 State = Annotated[
     str | None, typer.Option(help="variables: the runtime keeps the weights. stateless: they go in and out.")
 ]

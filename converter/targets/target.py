@@ -11,8 +11,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from math import inf
+from pathlib import Path
+from typing import Any
 
 from converter.errors import UsageError, nearest
+
+#: The table that has every figure.
+PATTERN = "litert-2.toml"
 
 
 @dataclass(frozen=True)
@@ -81,14 +87,52 @@ def names() -> list[str]:
 
 
 def target(name: str | Target) -> Target:
-    """A target by name. Raises UsageError for an unknown one."""
+    """A target by name, or by the path of a table of one's own (`.toml`, as those beside this file).
+
+    Raises:
+        UsageError: an unknown name, or a table that is none.
+    """
     if isinstance(name, Target):
         return name
     if not isinstance(name, str):
         raise UsageError(f"target must be a name, not {name!r}. Known: {', '.join(names())}.")
+    if name.endswith(".toml"):
+        return _read(Path(name))
     for file in resources.files("converter.targets").iterdir():
         if file.name.endswith(".toml"):
             table = tomllib.loads(file.read_text())
             if table["name"] == name:
                 return Target(**table)
     raise UsageError(f"unknown target {name!r}.{nearest(name, names())} Known: {', '.join(names())}.")
+
+
+def _read(path: Path) -> Target:
+    """A table of the person's own: it must give whatever the tables here give."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the target {path} cannot be read: {error}") from None
+    pattern = next(file for file in resources.files("converter.targets").iterdir() if file.name == PATTERN)
+    wrong = _differences(tomllib.loads(pattern.read_text()), table, "")
+    if wrong:
+        raise UsageError(
+            f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/bench/forms.py --table FILE` writes one."
+        )
+    return Target(**table)
+
+
+def _differences(pattern: Mapping[str, Any], table: Mapping[str, Any], where: str) -> list[str]:
+    """What keeps a table from being like the pattern."""
+    wrong = [f"{where}{key} is missing" for key in pattern if key not in table]
+    wrong += [f"{where}{key} is unknown" for key in table if key not in pattern]
+    for key in pattern.keys() & table.keys():
+        like, value = pattern[key], table[key]
+        if isinstance(like, dict):
+            wrong += _differences(like, value, f"{key}.") if isinstance(value, dict) else [f"{where}{key} is no table"]
+        elif isinstance(like, str):
+            wrong += [] if isinstance(value, str) and value else [f"{where}{key} must be a text"]
+        elif isinstance(value, bool) or not isinstance(value, int if isinstance(like, int) else int | float):
+            wrong.append(f"{where}{key} must be a number, not {value!r}")
+        elif not 0 < value < inf:
+            wrong.append(f"{where}{key} must be positive, not {value!r}")
+    return sorted(wrong)

@@ -1,0 +1,55 @@
+"""A table of one's own instead of a target's name."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import converter
+from converter.errors import UsageError
+from converter.targets import target
+from tests.models.zoo import CASES
+
+PHONE = resources.files("converter.targets").joinpath("litert-2.toml").read_text()
+
+
+def forms(where: Path) -> set[str]:
+    """Of the gradients of ReLUs."""
+    program = converter.build(CASES["lenet"].model(), batch=4, target=str(where), signatures=("train",), check=False)
+    return {choice.form for choice in program.report if choice.op == "ReluGrad"}
+
+
+def test_its_costs_decide(tmp_path: Path) -> None:
+    for form, dear in {"select": "delegated", "mask": "select"}.items():
+        (tmp_path / f"{form}.toml").write_text(PHONE.replace(f'"{dear}" = ', f'"{dear}" = 9'))
+        assert forms(tmp_path / f"{form}.toml") == {form}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("lanes = 8", "", "lanes is missing"),
+        ("lanes = 8", "lanes = 8\nspeed = 3", "speed is unknown"),
+        ("lanes = 8", "lanes = 8.5", "lanes must be a number, not 8.5"),
+        ("lanes = 8", "lanes = true", "lanes must be a number, not True"),
+        ('"packed" = ', '"packed" = -', "per_byte.packed must be positive"),
+        ('"packed" = ', '"packed" = nan # ', "per_byte.packed must be positive, not nan"),
+        ("[per_byte]", "[per_bite]", "per_byte is missing"),
+        ('name = "litert-2"', "name = 2", "name must be a text"),
+        ("lanes = 8", "lanes = ", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said(old: str, new: str, said: str, tmp_path: Path) -> None:
+    assert old in PHONE
+    (tmp_path / "mine.toml").write_text(PHONE.replace(old, new))
+    with pytest.raises(UsageError) as error:
+        target(str(tmp_path / "mine.toml"))
+    assert said in str(error.value)
+    assert "mine.toml" in str(error.value)
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        target(str(tmp_path / "none.toml"))

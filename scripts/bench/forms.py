@@ -2,6 +2,7 @@
 
     .venv/bin/python scripts/bench/forms.py                             # nanoseconds, on this machine
     .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions; scripts/arm64/prepare makes DIR
+    .venv/bin/python scripts/bench/forms.py --arm64 DIR --library android   # after scripts/arm64/prepare_android
     .venv/bin/python scripts/bench/forms.py --builtin                   # without XNNPACK
 
 A form is measured on several shapes, small enough to stay in the caches unless its name says `beyond`; the table gives
@@ -12,10 +13,7 @@ forms are comparable within one run only.
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from emulated import LIBRARIES, Emulator
 from rich.console import Console
 from rich.table import Table
 
@@ -34,7 +33,6 @@ from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.lower import Lowering
 
-COUNTER = Path(__file__).resolve().parents[1] / "arm64" / "count.py"
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
 NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 0)
 
@@ -227,43 +225,38 @@ def nanoseconds(data: bytes, xnnpack: bool) -> float:
     return min(times) * 1e9
 
 
-def instructions(data: bytes, xnnpack: bool, arm64: Path, cpu: str) -> float:
-    """Instructions of one run on arm64, under emulation."""
-    with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
-        file.write(data)
-        file.flush()
-        environment = os.environ | {"COUNT": "1", "CPU": cpu, "XNN": str(int(xnnpack))}
-        command = [str(arm64 / "python"), str(COUNTER), file.name]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    counted = re.findall(r"COUNT\D*(\d+)", ran.stdout + ran.stderr)
-    if not counted:
-        raise SystemExit(f"{' '.join(command)} printed no count:\n{ran.stderr[-2000:]}")
-    return float(counted[-1])
+def instructions(cases: list[Case], emulator: Emulator) -> list[float]:
+    """Instructions of one run of each on arm64, under emulation."""
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [Path(scratch) / f"{i}.tflite" for i in range(len(cases))]
+        for file, case in zip(files, cases, strict=True):
+            file.write_bytes(built(case))
+        return [float(count) for count in emulator.instructions(*map(str, files))]
 
 
 def main() -> None:
     """Measures all cases and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arm64", type=Path, help="count instructions with the emulated Python of this folder")
+    parser.add_argument("--library", choices=LIBRARIES, default="litert", help="of that folder")
     parser.add_argument("--cpu", default="cortex-a76", help="which arm64 core's kernels run")
     parser.add_argument("--builtin", action="store_true", help="without XNNPACK")
-    parser.add_argument("--only", default="", help="forms whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="forms whose name contains one of these")
     options = parser.parse_args()
     unit = "instructions" if options.arm64 else "ns"
     table = Table("form", f"{unit} per MAC or byte", "by shape")
+    cases = [*products(), *convolutions(), *integers(), *movements()]
+    cases = [case for case in cases if any(part in case.form for part in options.only)]
+    if options.arm64:
+        measured = instructions(cases, Emulator(options.arm64, options.library, options.cpu, not options.builtin))
+    else:
+        measured = [nanoseconds(built(case), not options.builtin) for case in cases]
     costs: dict[str, list[tuple[str, float]]] = {}
-    for case in [*products(), *convolutions(), *integers(), *movements()]:
-        if options.only not in case.form:
-            continue
-        data = built(case)
-        if options.arm64:
-            cost = instructions(data, not options.builtin, options.arm64, options.cpu)
-        else:
-            cost = nanoseconds(data, not options.builtin)
+    for case, cost in zip(cases, measured, strict=True):
         costs.setdefault(case.form, []).append((case.shape, cost / case.work))
-    for form, measured in costs.items():
-        median = statistics.median(cost for _, cost in measured)
-        table.add_row(form, f"{median:.4f}", ", ".join(f"{shape}: {cost:.4f}" for shape, cost in measured))
+    for form, by_shape in costs.items():
+        median = statistics.median(cost for _, cost in by_shape)
+        table.add_row(form, f"{median:.4f}", ", ".join(f"{shape}: {cost:.4f}" for shape, cost in by_shape))
     Console().print(table)
 
 

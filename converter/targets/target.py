@@ -33,6 +33,7 @@ class Target:
         per_byte_beyond: the same where it does not.
         per_operator: cost of dispatching one operator, in the same unit.
         lanes: columns that the kernel of a matrix product computes at once.
+        rows: rows that it computes at once.
         cache_bytes: what one core has to itself (its second level).
         forced: names of forms that are taken wherever they are possible, whatever they cost.
     """
@@ -44,6 +45,7 @@ class Target:
     per_byte_beyond: Mapping[str, float]
     per_operator: float
     lanes: int
+    rows: int
     cache_bytes: int
     forced: frozenset[str] = frozenset()
 
@@ -51,8 +53,10 @@ class Target:
         """Cost of an operator of `count` multiply-accumulates in a form."""
         return self.per_mac[form] * count + self.per_operator
 
-    def product(self, m: int, k: int, n: int, constant: bool = False, touched: int | None = None) -> float:
-        """Cost of a matrix product [m, k] x [k, n]; its kernels compute whole vectors of columns.
+    def product(
+        self, m: int, k: int, n: int, constant: bool = False, touched: int | None = None, times: int = 1
+    ) -> float:
+        """Cost of a matrix product [m, k] x [k, n]; its kernels compute whole tiles of rows and columns.
 
         Args:
             m: rows of the left operand.
@@ -60,11 +64,23 @@ class Target:
             n: columns of the right operand.
             constant: the right operand is known at compile time; one that is not is packed at each run.
             touched: see `moved`; of the packing.
+            times: how many left operands of m rows are met, each of which begins a tile.
         """
-        macs = m * k * -(-n // self.lanes) * self.lanes
+        macs = times * self.tiled(m) * k * -(-n // self.lanes) * self.lanes
         if constant:
             return self.macs("fully_connected.constant", macs)
         return self.macs("batch_matmul", macs) + self.moved("packed", 4 * k * n, touched)
+
+    def tiled(self, m: int) -> int:
+        """Rows that the kernel of a matrix product computes for m."""
+        return -(-m // self.rows) * self.rows
+
+    def reshaped(self, nbytes: int) -> float:
+        """Cost of a RESHAPE: free between two of XNNPACK's operators, a copy at a border or where others read, too.
+
+        Because a copy also lies in memory, it counts twice: it is not taken for next to nothing.
+        """
+        return 2 * self.moved("delegated", 2 * nbytes)
 
     def moved(self, form: str, nbytes: int, touched: int | None = None) -> float:
         """Cost of reading and writing `nbytes` in all by elementwise operators (`delegated`), or the form named.

@@ -47,10 +47,25 @@ def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[For
     if w.constant:
         return forms
     if w.kernel == (1, 1) and op.strides == (1, 1) and not any(map(any, op.padding)):
-        forms.append(Form("product", w.product_cost(prod(x.shape[:3]), 1), lambda: w.product(x, w.tap(0, 0))))
+        forms += _products(c, x, w)
     else:
         forms.append(taps.forward(c, op, x, w, outputs))
     return forms
+
+
+def _products(c: Lowering, x: Value, w: Filter) -> list[Form]:
+    """A 1x1 filter: a product of each row of pixels, or one of all, which fills the kernel's tiles."""
+    batch, height, width, _ = x.shape
+    size, pixels = (batch, height, width, w.outputs), batch * height * width
+
+    def flat() -> Value:
+        return c.reshape(w.product(c.reshape(x, (pixels, w.inputs)), w.tap(0, 0)), size)
+
+    copies = c.target.reshaped(x.type.nbytes + 4 * prod(size))
+    return [
+        Form("product", w.product_cost(width, 1, batch * height), lambda: w.product(x, w.tap(0, 0))),
+        Form("flat product", w.product_cost(pixels, 1) + copies, flat),
+    ]
 
 
 def _builtin(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> Value:

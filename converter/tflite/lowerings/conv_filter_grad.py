@@ -30,8 +30,9 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
 
 def _by_conv(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:
     """A convolution of x with dy, batch and channels exchanged: its output positions are the filter's."""
-    padded = pad_explicitly(c, x, op.padding)
-    image, kernel = c.transpose(padded, (3, 1, 2, 0)), c.transpose(dy, (3, 1, 2, 0))
+    # PAD copies run by run of the last axis: after the exchange a run is no longer a pixel's few channels.
+    image, kernel = (c.transpose(v, (3, 1, 2, 0)) for v in (x, dy))
+    image = pad_explicitly(c, image, op.padding)
     grad = c(tfl.Conv2D(op.dilation, "VALID", op.strides), image, kernel, zero_bias(c, dy.shape[3]))
     return c.transpose(c(tfl.Slice((0, 0, 0, 0), (x.shape[3], *op.kernel, dy.shape[3])), grad), (3, 1, 2, 0))
 

@@ -59,10 +59,10 @@ class Filter:
             return self.c(tfl.FullyConnected(), x, matrix)
         return self.c(tfl.BatchMatmul(False, not self.turned), x, matrix)
 
-    def product_cost(self, rows: int, matrices: int) -> float:
-        """What that costs, where so many matrices are met in turn."""
+    def product_cost(self, rows: int, matrices: int, times: int = 1) -> float:
+        """What that costs, `times` over with one matrix, where so many matrices are met in turn."""
         touched = 4 * matrices * self.inputs * self.outputs
-        return self.c.target.product(rows, self.inputs, self.outputs, self.constant, touched)
+        return self.c.target.product(rows, self.inputs, self.outputs, self.constant, touched, times)
 
     def _fixed(self, matrix: np.ndarray) -> Value:
         """A constant matrix [outputs, inputs] as FULLY_CONNECTED reads it."""

@@ -15,7 +15,8 @@ from converter.tflite.lower import Lowering, lowers
 @lowers(ops.MatMul)
 def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     """A frozen weight goes through FULLY_CONNECTED, which packs it; two runtime operands through the cheaper form."""
-    macs = op.cost((x.type, w.type), (op.infer(x.type, w.type),)).flops // 2
+    result = op.infer(x.type, w.type)
+    macs = op.cost((x.type, w.type), (result,)).flops // 2
 
     def batch_matmul() -> Value:
         return c(tfl.BatchMatmul(op.adj_x, op.adj_y), x, w)
@@ -23,15 +24,26 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     def fully_connected() -> Value:
         return dense(c, op, x, w)
 
-    forms = [Form("batch_matmul", c.target.macs("batch_matmul", macs), batch_matmul)]
+    def flat() -> Value:
+        pixels = c.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+        return c.reshape(c(tfl.BatchMatmul(False, op.adj_y), pixels, w), result.shape)
+
+    def cost(form: str, rows: int) -> float:
+        return c.target.macs(form, macs // rows * c.target.tiled(rows))
+
+    forms = [Form("batch_matmul", cost("batch_matmul", result.shape[-2]), batch_matmul)]
     if len(w.shape) == 2 and not op.adj_x:
+        pixels = prod(x.shape[:-1])
+        if len(x.shape) > 2:
+            copies = c.target.reshaped(x.type.nbytes + result.nbytes)
+            forms.append(Form("flat batch_matmul", cost("batch_matmul", pixels) + copies, flat))
         extra = 0 if op.adj_y or c.is_constant(w) else 2 * w.type.nbytes  # FULLY_CONNECTED wants [O, I]
         form = "fully_connected.constant" if c.is_constant(w) else "fully_connected.runtime"
-        cost = c.target.macs(form, macs) + c.target.moved("transpose", extra)
-        forms.append(Form("fully_connected", cost, fully_connected))
+        forms.append(Form("fully_connected", cost(form, pixels) + c.target.moved("transpose", extra), fully_connected))
     elif len(w.shape) == 2 and len(x.shape) == 2:
         swaps = c.target.moved("transpose", 2 * (w.type.nbytes + x.type.nbytes))
-        forms.append(Form("fully_connected", c.target.macs("fully_connected.runtime", macs) + swaps, fully_connected))
+        rows = result.shape[-2]
+        forms.append(Form("fully_connected", cost("fully_connected.runtime", rows) + swaps, fully_connected))
     return c.cheapest(forms)
 
 

@@ -1,5 +1,5 @@
 """Targets: what each runtime has, and what a form costs there."""
 
-from converter.targets.target import Target, names, target
+from converter.targets.target import Target, tables, target
 
-__all__ = ["Target", "names", "target"]
+__all__ = ["Target", "tables", "target"]

@@ -17,8 +17,8 @@ from typing import Any
 
 from converter.errors import UsageError, nearest
 
-#: The table that has every figure.
-PATTERN = "litert-2.toml"
+#: The target whose table has every figure.
+COMPLETE = "litert-2"
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Target:
         return (self.per_byte_beyond if far else self.per_byte)[form] * nbytes + self.per_operator
 
 
-def names() -> list[str]:
-    """The targets there is a table for."""
-    files = resources.files("converter.targets").iterdir()
-    return sorted(tomllib.loads(f.read_text())["name"] for f in files if f.name.endswith(".toml"))
+def tables() -> dict[str, str]:
+    """The text of each measured table by the name of its target."""
+    texts = [file.read_text() for file in resources.files("converter.targets").iterdir() if file.name.endswith(".toml")]
+    return {tomllib.loads(text)["name"]: text for text in sorted(texts)}
 
 
 def target(name: str | Target) -> Target:
@@ -110,26 +110,23 @@ def target(name: str | Target) -> Target:
     """
     if isinstance(name, Target):
         return name
+    known = tables()
     if not isinstance(name, str):
-        raise UsageError(f"target must be a name, not {name!r}. Known: {', '.join(names())}.")
+        raise UsageError(f"target must be a name, not {name!r}. Known: {', '.join(sorted(known))}.")
     if name.endswith(".toml"):
-        return _read(Path(name))
-    for file in resources.files("converter.targets").iterdir():
-        if file.name.endswith(".toml"):
-            table = tomllib.loads(file.read_text())
-            if table["name"] == name:
-                return Target(**table)
-    raise UsageError(f"unknown target {name!r}.{nearest(name, names())} Known: {', '.join(names())}.")
+        return _read(Path(name), tomllib.loads(known[COMPLETE]))
+    if name not in known:
+        raise UsageError(f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.")
+    return Target(**tomllib.loads(known[name]))
 
 
-def _read(path: Path) -> Target:
-    """A table of the person's own: it must give whatever the tables here give."""
+def _read(path: Path, complete: Mapping[str, Any]) -> Target:
+    """A table of the person's own: it must give whatever a complete one gives."""
     try:
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the target {path} cannot be read: {error}") from None
-    pattern = next(file for file in resources.files("converter.targets").iterdir() if file.name == PATTERN)
-    wrong = _differences(tomllib.loads(pattern.read_text()), table, "")
+    wrong = _differences(complete, table, "")
     if wrong:
         raise UsageError(
             f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/bench/forms.py --table FILE` writes one."
@@ -137,12 +134,12 @@ def _read(path: Path) -> Target:
     return Target(**table)
 
 
-def _differences(pattern: Mapping[str, Any], table: Mapping[str, Any], where: str) -> list[str]:
-    """What keeps a table from being like the pattern."""
-    wrong = [f"{where}{key} is missing" for key in pattern if key not in table]
-    wrong += [f"{where}{key} is unknown" for key in table if key not in pattern]
-    for key in pattern.keys() & table.keys():
-        like, value = pattern[key], table[key]
+def _differences(complete: Mapping[str, Any], table: Mapping[str, Any], where: str) -> list[str]:
+    """What keeps a table from being a complete one."""
+    wrong = [f"{where}{key} is missing" for key in complete if key not in table]
+    wrong += [f"{where}{key} is unknown" for key in table if key not in complete]
+    for key in complete.keys() & table.keys():
+        like, value = complete[key], table[key]
         if isinstance(like, dict):
             wrong += _differences(like, value, f"{key}.") if isinstance(value, dict) else [f"{where}{key} is no table"]
         elif isinstance(like, str):

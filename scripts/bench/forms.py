@@ -4,6 +4,7 @@
     .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions; scripts/arm64/prepare makes DIR
     .venv/bin/python scripts/bench/forms.py --arm64 DIR --library android   # after scripts/arm64/prepare_android
     .venv/bin/python scripts/bench/forms.py --builtin                   # without XNNPACK
+    .venv/bin/python scripts/bench/forms.py --table mine.toml           # for `build --target mine.toml`
 
 A form is measured on several shapes, small enough to stay in the caches unless its name says `beyond`; the table gives
 the median cost of one multiply-accumulate or of one byte read or written, and each shape's own. Costs of different
@@ -23,12 +24,14 @@ from pathlib import Path
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from emulated import LIBRARIES, Emulator
+from facts import machine
+from fitted import fitted
 from rich.console import Console
 from rich.table import Table
 
 from converter.ir import INT8, TensorType, Value
 from converter.quantize.scales import of_bias, of_range, of_weight
-from converter.targets import Target
+from converter.targets import Target, tables
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.lower import Lowering
@@ -242,6 +245,8 @@ def main() -> None:
     parser.add_argument("--cpu", default="cortex-a76", help="which arm64 core's kernels run")
     parser.add_argument("--builtin", action="store_true", help="without XNNPACK")
     parser.add_argument("--only", nargs="+", default=[""], help="forms whose name contains one of these")
+    parser.add_argument("--table", type=Path, help="write a target's table with the figures measured")
+    parser.add_argument("--like", choices=tables(), help="the target whose table gives what was not measured")
     options = parser.parse_args()
     unit = "instructions" if options.arm64 else "ns"
     table = Table("form", f"{unit} per MAC or byte", "by shape")
@@ -254,10 +259,14 @@ def main() -> None:
     costs: dict[str, list[tuple[str, float]]] = {}
     for case, cost in zip(cases, measured, strict=True):
         costs.setdefault(case.form, []).append((case.shape, cost / case.work))
+    medians = {form: statistics.median(cost for _, cost in by_shape) for form, by_shape in costs.items()}
     for form, by_shape in costs.items():
-        median = statistics.median(cost for _, cost in by_shape)
-        table.add_row(form, f"{median:.4f}", ", ".join(f"{shape}: {cost:.4f}" for shape, cost in by_shape))
+        table.add_row(form, f"{medians[form]:.4f}", ", ".join(f"{shape}: {cost:.4f}" for shape, cost in by_shape))
     Console().print(table)
+    if options.table:
+        like = tables()[options.like or ("litert-2" if options.arm64 else "litert-2/x86-64")]
+        where = options.cpu if options.arm64 else machine()["cpu"]
+        options.table.write_text(fitted(like, medians, options.table, f"{unit}, one thread, on {where}"))
 
 
 if __name__ == "__main__":

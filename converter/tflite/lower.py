@@ -49,6 +49,7 @@ class Lowering(Builder):
         super().__init__()
         self.target = target
         self.op = ""  # name of the op that is being lowered
+        self.shared: set[Value] = set()  # constants with several readers
         self.choices: list[FormChoice] = []
 
     def array(self, value: Value) -> np.ndarray | None:
@@ -115,6 +116,7 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
     for value, array in graph.constants.items():
         of = value.type.quantization
         lowered[value] = c.constant(array, name=value.name) if of is None else c.quantized(array, of, value.name)
+    c.shared = {lowered[v] for v, readers in graph.consumers().items() if v in graph.constants and len(readers) > 1}
     for node in graph.nodes:
         rule = RULES.get(type(node.op))
         if rule is None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir import Graph, evaluate, verify
+from converter.ir import Builder, Graph, TensorType, evaluate, ops, verify
 from converter.passes import eliminate_dead_code, fold_constants, simplify
 from converter.targets import tables, target
 from converter.tflite.fuse import fuse
@@ -42,3 +42,24 @@ def test_lowered_graph_means_the_same(kind: str, seed: int, name: str, frozen: b
         np.testing.assert_allclose(
             found[key], np.reshape(array, found[key].shape), rtol=1e-5, atol=1e-5, err_msg=f"{key} of {op} on {name}"
         )
+
+
+@pytest.mark.parametrize("name", sorted(tables()))
+def test_a_frozen_dense_layer_is_one_kernel(name: str) -> None:
+    """With its bias and activation; int8 needs that, too."""
+    b, rng = Builder(), np.random.default_rng(0)
+    w, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (16,)))
+    x = b.input("x", TensorType((4, 8)))
+    b.graph.outputs = {"y": b(ops.Relu(), b(ops.Add(), b(ops.MatMul(), x, b.constant(w)), b.constant(bias)))}
+    lowered = fuse(fold_constants(lower(b.graph, target(name))))
+    assert [node.op.code for node in lowered.nodes] == ["FULLY_CONNECTED"]
+
+
+@pytest.mark.parametrize("name", ["litert-2", "litert-2/x86-64"])
+def test_a_weight_that_is_met_both_ways_is_stored_once(name: str) -> None:
+    b = Builder()
+    w = b.constant(np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32))
+    x, dy = b.input("x", TensorType((4, 8))), b.input("dy", TensorType((4, 16)))
+    b.graph.outputs = {"y": b(ops.MatMul(), x, w), "dx": b(ops.MatMul(adj_y=True), dy, w)}
+    lowered = eliminate_dead_code(fold_constants(lower(b.graph, target(name))))
+    assert [v.shape for v in lowered.constants if v.type.size == 8 * 16] == [(8, 16)]

@@ -15,6 +15,11 @@ from converter.tflite.lower import Lowering, lowers
 @lowers(ops.MatMul)
 def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     """A frozen weight goes through FULLY_CONNECTED, which packs it; two runtime operands through the cheaper form."""
+    if c.is_constant(w) and len(w.shape) == 2 and not op.adj_x:
+        # It takes the bias and the activation for nothing, and an int8 weight. But a weight that the gradient meets the
+        # other way round is stored once, where BATCH_MATMUL is as quick.
+        quick = c.target.per_mac["batch_matmul"] < 1.1 * c.target.per_mac["fully_connected.constant"]
+        return c(tfl.BatchMatmul(), x, w) if w in c.shared and not op.adj_y and quick else dense(c, op, x, w)
     result = op.infer(x.type, w.type)
     macs = op.cost((x.type, w.type), (result,)).flops // 2
 
@@ -37,9 +42,8 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         if len(x.shape) > 2:
             copies = c.target.reshaped(x.type.nbytes + result.nbytes)
             forms.append(Form("flat batch_matmul", cost("batch_matmul", pixels) + copies, flat))
-        extra = 0 if op.adj_y or c.is_constant(w) else 2 * w.type.nbytes  # FULLY_CONNECTED wants [O, I]
-        form = "fully_connected.constant" if c.is_constant(w) else "fully_connected.runtime"
-        forms.append(Form("fully_connected", cost(form, pixels) + c.target.moved("transpose", extra), fully_connected))
+        swap = c.target.moved("transpose", 0 if op.adj_y else 2 * w.type.nbytes)  # FULLY_CONNECTED wants [O, I]
+        forms.append(Form("fully_connected", cost("fully_connected.runtime", pixels) + swap, fully_connected))
     elif len(w.shape) == 2 and len(x.shape) == 2:
         swaps = c.target.moved("transpose", 2 * (w.type.nbytes + x.type.nbytes))
         rows = result.shape[-2]

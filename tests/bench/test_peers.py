@@ -149,7 +149,11 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     results = [
         {"kind": "peers", **machine, "rows": [cell]},
         {"kind": "growth", "axis": "batch", **machine, "rows": [grown | {"sides": {"ours": ours}}]},
-        {"kind": "arm64", "rows": [{"workload": "W1", "scheme": "head", "instructions": 1_123_000_000}]},
+        {
+            "kind": "arm64",
+            "cpu": "cortex-a76",
+            "rows": [{"workload": "W1", "scheme": "head", "instructions": 1_123_000_000}],
+        },
     ]
     files = [tmp_path / f"{i}.json" for i in range(len(results))]
     for file, result in zip(files, results, strict=True):

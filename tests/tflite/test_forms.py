@@ -93,3 +93,29 @@ def test_each_form_is_offered_somewhere(name: str) -> None:
         lower(b.graph, X86, choices)
         offered |= {form for choice in choices for form in (choice.form, *choice.alternatives)}
     assert name in offered
+
+
+@pytest.mark.parametrize("adj_y", [False, True])
+@pytest.mark.parametrize("name", ["batch_matmul", "flat batch_matmul", "fully_connected"])
+def test_every_form_of_a_product_is_right(name: str, adj_y: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 5, 7)).astype(np.float32), rng.standard_normal((7, 3)).astype(np.float32)
+    b = Builder()
+    image, weight = b.input("x", TensorType(x.shape)), b.input("w", TensorType(w.T.shape if adj_y else w.shape))
+    b.graph.outputs = {"y": b(ops.MatMul(False, adj_y), image, weight)}
+    choices: list[FormChoice] = []
+    lowered = lower(b.graph, replace(X86, forced=frozenset({name})), choices)
+    assert [choice.form for choice in choices] == [name]
+    found = run(file(lowered), {"x": x, "w": w.T.copy() if adj_y else w}, xnnpack=True)
+    np.testing.assert_allclose(found["y"], x @ w, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "form"), [(7, "flat product"), (12, "product")])
+def test_pixels_are_met_at_once_where_rows_leave_tiles_empty(width: int, form: str) -> None:
+    """Six rows are computed at once on arm64: 7 pixels cost as much as 12."""
+    b = Builder()
+    x, w = b.input("x", TensorType((8, width, width, 160))), b.input("w", TensorType((960, 1, 1, 160)))
+    b.graph.outputs = {"y": b(ops.Conv2D(), x, w)}
+    choices: list[FormChoice] = []
+    lower(b.graph, target("litert-2"), choices)
+    assert [choice.form for choice in choices] == [form]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,8 @@ done >&2
 
 @pytest.fixture(scope="module")
 def cache_model(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if shutil.which("gcc") is None:
+        pytest.skip("the model is C: it needs gcc")
     folder = tmp_path_factory.mktemp("caches")
     source, library = folder / "trace.c", folder / "trace.so"
     source.write_text(

@@ -75,23 +75,26 @@ def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
         return c(tfl.SelectV2(), c(tfl.Greater(), y, 0.0), dy, 0.0)
 
     def mask() -> Value:
-        return c(tfl.Mul(), dy, _clamped(c, y, HUGE, 0.0))
+        return c(tfl.Mul(), dy, _clamped(c, y))
 
     return _where(c, select, mask, y, 0)
 
 
 @lowers(ops.Relu6Grad)
 def relu6_grad(c: Lowering, op: ops.Relu6Grad, y: Value, dy: Value) -> Value:
-    """dy where 0 < y < 6: (y - 3)^2 is less than 9 there and 9 elsewhere, since y is a Relu6's output."""
-    square = c(tfl.SquaredDifference(), y, 3.0)
+    """dy where 0 < y < 6: min(y, 6 - y) is positive there and zero elsewhere, since y is a Relu6's output.
+
+    Exactly: 9 - (y - 3)^2 would be an operand less, and take what is smaller than a rounding error for zero.
+    """
+    inside = c(tfl.Minimum(), y, c(tfl.Sub(), 6.0, y))
 
     def select() -> Value:
-        return c(tfl.SelectV2(), c(tfl.Less(), square, 9.0), dy, 0.0)
+        return c(tfl.SelectV2(), c(tfl.Greater(), inside, 0.0), dy, 0.0)
 
     def mask() -> Value:
-        return c(tfl.Mul(), dy, _clamped(c, square, -HUGE, 9 * HUGE))
+        return c(tfl.Mul(), dy, _clamped(c, inside))
 
-    return _where(c, select, mask, y, 2 * y.type.nbytes)
+    return _where(c, select, mask, y, 5 * y.type.nbytes)
 
 
 def _where(c: Lowering, select: Callable[[], Value], mask: Callable[[], Value], y: Value, before: int) -> Value:
@@ -103,10 +106,10 @@ def _where(c: Lowering, select: Callable[[], Value], mask: Callable[[], Value], 
     return c.cheapest([Form("select", prepared + compared + selected, select), Form("mask", prepared + masked, mask)])
 
 
-def _clamped(c: Lowering, x: Value, scale: float, shift: float) -> Value:
-    """scale x + shift between -1 and 1 in one pass: XNNPACK computes a 1x1 depthwise convolution like this."""
+def _clamped(c: Lowering, x: Value) -> Value:
+    """1 where x is positive, 0 where it is zero: a 1x1 depthwise convolution is XNNPACK's quickest multiply and clamp."""
     channels = x.shape[-1]
     image = c.reshape(x, (1, 1, x.type.size // channels, channels))
-    weight, bias = np.full((1, 1, 1, channels), scale, np.float32), np.full(channels, shift, np.float32)
+    weight, bias = np.full((1, 1, 1, channels), HUGE, np.float32), np.zeros(channels, np.float32)
     op = tfl.DepthwiseConv2D(padding="VALID", activation="RELU_N1_TO_1")
     return c.reshape(c(op, image, c.constant(weight), c.constant(bias)), x.shape)

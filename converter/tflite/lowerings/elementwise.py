@@ -107,7 +107,7 @@ def _where(c: Lowering, select: Callable[[], Value], mask: Callable[[], Value], 
 
 
 def _clamped(c: Lowering, x: Value) -> Value:
-    """1 where x is positive, 0 where it is zero: XNNPACK multiplies and clamps quickest as a 1x1 depthwise convolution."""
+    """1 where x is positive, 0 where it is zero: XNNPACK clamps a product quickest as a 1x1 depthwise convolution."""
     channels = x.shape[-1]
     image = c.reshape(x, (1, 1, x.type.size // channels, channels))
     weight, bias = np.full((1, 1, 1, channels), HUGE, np.float32), np.zeros(channels, np.float32)

@@ -83,14 +83,19 @@ with TrainingSession(sys.argv[1]) as session:
 @pytest.mark.slow
 def test_the_budget_holds_in_a_real_process(tmp_path: Path) -> None:
     case, options = CASES["mobilenetv2-0.35"], {"target": "litert-2/x86-64", "signatures": ("train",), "check": False}
-    whole = converter.build(case.model(), batch=16, **options).costs["resident_bytes"]
-    for share in (2, 4):
-        budget = whole // share
-        program = converter.build(case.model(), batch=16, memory_budget=budget, **options)
-        x, y = case.batch(16, 0)
-        np.savez(tmp_path / "data.npz", x=x, y=y)
-        path = program.write(tmp_path / f"{share}.tflite")
+    most, least = (
+        converter.build(case.model(), batch=64, micro_batch=rows, **options).costs["resident_bytes"] for rows in (64, 1)
+    )
+    assert least < most / 2  # or there is nothing to choose
+    x, y = case.batch(64, 0)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    chosen = []
+    for budget in (least, (least + most) // 2, most):
+        program = converter.build(case.model(), batch=64, memory_budget=budget, **options)
+        path = program.write(tmp_path / "program.tflite")
         command = [sys.executable, "-c", _GROWTH, str(path), str(tmp_path / "data.npz")]
         grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         # The session and the first interpreter of a process take some megabytes, however small the program.
         assert grown + program.costs["mapped_bytes"] <= 1.1 * budget + (6 << 20)
+        chosen.append(program.manifest.micro_batch)
+    assert chosen == sorted(set(chosen)), "each budget has a micro-batch of its own"

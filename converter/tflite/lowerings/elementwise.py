@@ -70,46 +70,63 @@ def erf(c: Lowering, op: ops.Erf, x: Value) -> Value:
 @lowers(ops.ReluGrad)
 def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
     """dy where y > 0: compare and select on builtin kernels, or a clamped product that XNNPACK runs."""
+    n = y.type.nbytes
 
     def select() -> Value:
         return c(tfl.SelectV2(), c(tfl.Greater(), y, 0.0), dy, 0.0)
 
     def mask() -> Value:
-        return c(tfl.Mul(), dy, _clamped(c, y))
+        return c(tfl.Mul(), dy, _positive(c, y))
 
-    return _where(c, select, mask, y, 0)
+    compared = c.target.moved("compare", n + n // 4, 3 * n)
+    return c.cheapest([_select(c, compared, n, select), _mask(c, 0, n, mask)])
 
 
 @lowers(ops.Relu6Grad)
 def relu6_grad(c: Lowering, op: ops.Relu6Grad, y: Value, dy: Value) -> Value:
-    """dy where 0 < y < 6: min(y, 6 - y) is positive there and zero elsewhere, since y is a Relu6's output.
+    """dy where 0 < y < 6, exactly, since y is a Relu6's output: y is more than 6 where it is 6 and 0 elsewhere, or the
+    lesser of y and 6 - y is positive.
 
-    Exactly: 9 - (y - 3)^2 would be an operand less, and take what is smaller than a rounding error for zero.
+    9 - (y - 3)^2 would be an operand less, and take what is smaller than a rounding error for zero.
     """
-    inside = c(tfl.Minimum(), y, c(tfl.Sub(), 6.0, y))
+    n = y.type.nbytes
 
     def select() -> Value:
-        return c(tfl.SelectV2(), c(tfl.Greater(), inside, 0.0), dy, 0.0)
+        return c(tfl.SelectV2(), c(tfl.Greater(), y, _saturated(c, y)), dy, 0.0)
 
     def mask() -> Value:
-        return c(tfl.Mul(), dy, _clamped(c, inside))
+        return c(tfl.Mul(), dy, _positive(c, c(tfl.Minimum(), y, c(tfl.Sub(), 6.0, y))))
 
-    return _where(c, select, mask, y, 5 * y.type.nbytes)
-
-
-def _where(c: Lowering, select: Callable[[], Value], mask: Callable[[], Value], y: Value, before: int) -> Value:
-    """The cheaper of the two, which both read `y` and a cotangent, after `before` bytes of preparation."""
-    n = y.type.nbytes
-    prepared = c.target.moved("delegated", before, 3 * n)
-    compared, selected = c.target.moved("compare", n + n // 4, 3 * n), c.target.moved("select", 2 * n + n // 4, 3 * n)
-    masked = c.target.moved("delegated", 2 * n, 3 * n) + c.target.moved("delegated", 3 * n, 3 * n)
-    return c.cheapest([Form("select", prepared + compared + selected, select), Form("mask", prepared + masked, mask)])
+    compared = c.target.moved("delegated", 2 * n, 3 * n) + c.target.moved("compare", 2 * n + n // 4, 3 * n)
+    return c.cheapest([_select(c, compared, n, select), _mask(c, 5 * n, n, mask)])
 
 
-def _clamped(c: Lowering, x: Value) -> Value:
-    """1 where x is positive, 0 where it is zero: XNNPACK clamps a product quickest as a 1x1 depthwise convolution."""
+def _select(c: Lowering, compared: float, n: int, build: Callable[[], Value]) -> Form:
+    """A comparison that costs `compared`, and a select of a cotangent of `n` bytes."""
+    return Form("select", compared + c.target.moved("select", 2 * n + n // 4, 3 * n), build)
+
+
+def _mask(c: Lowering, before: int, n: int, build: Callable[[], Value]) -> Form:
+    """A mask from `n` bytes that were prepared by moving `before`, and its product with a cotangent."""
+    moved = (before, 2 * n, 3 * n)
+    return Form("mask", sum(c.target.moved("delegated", nbytes, 3 * n) for nbytes in moved), build)
+
+
+def _positive(c: Lowering, x: Value) -> Value:
+    """1 where x is positive, 0 where it is zero."""
+    return _scaled(c, x, HUGE, 0.0, "RELU_N1_TO_1")
+
+
+def _saturated(c: Lowering, y: Value) -> Value:
+    """6 where y, which is not above 6, is 6; 0 elsewhere: the float before 6 comes to 0, and 6 itself to 8."""
+    before = np.nextafter(np.float32(6.0), np.float32(0.0))
+    return _scaled(c, y, 2.0**24, -(2.0**24) * float(before), "RELU6")
+
+
+def _scaled(c: Lowering, x: Value, scale: float, offset: float, activation: str) -> Value:
+    """scale x + offset, clamped: XNNPACK does this quickest as a 1x1 depthwise convolution."""
     channels = x.shape[-1]
-    image = c.reshape(x, (1, 1, x.type.size // channels, channels))
-    weight, bias = np.full((1, 1, 1, channels), HUGE, np.float32), np.zeros(channels, np.float32)
-    op = tfl.DepthwiseConv2D(padding="VALID", activation="RELU_N1_TO_1")
+    image = x if len(x.shape) == 4 else c.reshape(x, (1, 1, x.type.size // channels, channels))
+    weight, bias = np.full((1, 1, 1, channels), scale, np.float32), np.full(channels, offset, np.float32)
+    op = tfl.DepthwiseConv2D(padding="VALID", activation=activation)
     return c.reshape(c(op, image, c.constant(weight), c.constant(bias)), x.shape)

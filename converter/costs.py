@@ -61,7 +61,8 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
         all signatures share. Other signatures take an arena when they are first called.
         `state_bytes`: trained tensors and slots of the optimizer.
         `packed_bytes`: constants as XNNPACK lays them out when the program is loaded, again for each use in each
-        signature of the file, called or not; and what the interpreter keeps for each operator.
+        signature of the file, called or not (a session with a `weight_cache` has them once, in a file instead); and
+        what the interpreter keeps for each operator.
         `mapped_bytes`: the file, which the system may drop and share between processes; the rest is
         anonymous memory.
     """

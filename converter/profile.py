@@ -23,7 +23,8 @@ from converter.errors import DeviceError, UsageError
 from converter.ir import FLOAT32, Builder, Origin, TensorType
 from converter.origins import PHASES, read_origins
 from converter.program_file import ProgramFile, read_program
-from converter.runtime.engine import Engine, Entry
+from converter.runtime.engine import open_engine
+from converter.runtime.entry import Entry
 from converter.runtime.memory import memory_of
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
@@ -150,7 +151,7 @@ def _operators(program: ProgramFile) -> dict[str, list[tuple[Origin, FileOperato
 
 def _signature_times(program: ProgramFile, names: list[str], steps: int, threads: int) -> list[tuple[str, float]]:
     """Seconds of a call of each signature, on data that any loss takes; the state stays as it is."""
-    engine = Engine(program, threads, xnnpack=True)
+    engine = open_engine(program, threads)
     memory, times = memory_of(program, engine), []
     for name in names:
         entry = engine.entry(name)

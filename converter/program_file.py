@@ -25,12 +25,14 @@ class ProgramFile:
         data: the `.tflite`: bytes, or the mapping of the file.
         manifest: what it says about itself.
         metadata: all that travels in it besides the graphs; views of `data`.
+        digest: a sha256 over it, in hexadecimal digits.
         descriptor: the open file, for as long as this object lives; None for bytes.
     """
 
     data: bytes | mmap.mmap = field(repr=False)
     manifest: Manifest
     metadata: Mapping[str, memoryview] = field(repr=False)
+    digest: str
     descriptor: int | None = None
 
     @property
@@ -99,11 +101,11 @@ def _mapped(path: Path, descriptor: int) -> bytes | mmap.mmap:
 def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None) -> ProgramFile:
     """A program, unless its seal, its manifest or a tensor that the manifest names is not right."""
     try:
-        check_seal(data)
+        digest = check_seal(data)
         metadata = read_metadata(data, (INITIAL, FROZEN))
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest")
-        file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, descriptor)
+        file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)
         for tensor in file.manifest.state_tensors:
             file.initial(tensor)
         for parameter in file.manifest.parameters:

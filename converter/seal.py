@@ -26,8 +26,11 @@ def seal(data: bytes) -> bytes:
     return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + _DIGITS :]
 
 
-def check_seal(data: bytes | mmap.mmap) -> None:
+def check_seal(data: bytes | mmap.mmap) -> str:
     """Finds any changed byte of a program file.
+
+    Returns:
+        Its digest: no two programs have the same.
 
     Raises:
         UsageError: the file is not as it was built, or was not built by Pocketune.
@@ -41,3 +44,4 @@ def check_seal(data: bytes | mmap.mmap) -> None:
     digest.update(memoryview(data)[end:])
     if digest.hexdigest().encode() != data[start:end]:
         raise UsageError("it is damaged, its seal does not match: build or copy it again")
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.errors import UsageError, nearest
 from converter.manifest import Signature, TensorSpec
-from converter.runtime.engine import Entry
+from converter.runtime.entry import Entry
 
 
 @dataclass(frozen=True)

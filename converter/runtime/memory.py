@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from converter.program_file import ProgramFile
-from converter.runtime.engine import Engine, Entry
+from converter.runtime.entry import Engine, Entry
 
 
 class Memory(Protocol):

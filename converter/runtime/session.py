@@ -16,7 +16,8 @@ from converter.errors import NumericError, UsageError
 from converter.ir.view import View
 from converter.manifest import Manifest
 from converter.program_file import read_program
-from converter.runtime.engine import Engine, Entry
+from converter.runtime.engine import open_engine
+from converter.runtime.entry import Engine, Entry
 from converter.runtime.examples import Examples, check_examples
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.progress import progress_bar
@@ -48,7 +49,13 @@ class TrainingSession:
     refuses to use or save them until `restore` or `reset`; what is on disk is never touched by them.
     """
 
-    def __init__(self, path: str | os.PathLike | bytes, threads: int = 1, xnnpack: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike | bytes,
+        threads: int = 1,
+        xnnpack: bool = True,
+        weight_cache: str | os.PathLike | None = None,
+    ) -> None:
         """Opens a program.
 
         Args:
@@ -56,9 +63,12 @@ class TrainingSession:
                 session is open (`Program.write` does that), but nobody may write into it.
             threads: how many processor cores a step may use.
             xnnpack: run on XNNPACK's fast kernels; False runs the interpreter's own.
+            weight_cache: a folder for the frozen weights as XNNPACK packs them, once for all signatures, sessions and
+                processes, in a file that the system may drop from memory. Without it each signature of the program
+                packs its own into memory. May be deleted while no session uses it.
 
         Raises:
-            UsageError: the file is missing, damaged, or no Pocketune program.
+            UsageError: the file is missing, damaged, or no Pocketune program; the folder cannot be used.
             DeviceError: LiteRT does not take it.
         """
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
@@ -67,7 +77,7 @@ class TrainingSession:
         self.manifest: Manifest = program.manifest
         self._frozen = {p.name: part for p in self.manifest.parameters if (part := program.frozen(p)) is not None}
         self._lock = threading.RLock()
-        engine = Engine(program, threads, xnnpack)
+        engine = open_engine(program, threads, xnnpack, weight_cache)
         self._running: _Running | None = _Running(engine, memory_of(program, engine))
         self._lost = False
         self._half_done = False

@@ -40,10 +40,10 @@ def main() -> None:
 
 
 def _load(file: Path, x: np.ndarray, y: np.ndarray, threads: int) -> Callable[[], float]:
-    """The step of the loaded program."""
+    """The step of the loaded program; packed weights are in a file, as they would be on a device."""
     from converter.runtime import TrainingSession
 
-    session = TrainingSession(file, threads=threads)
+    session = TrainingSession(file, threads=threads, weight_cache=file.parent / "packed")
     return lambda: float(session.train(x, y, learning_rate=measured.LEARNING_RATE))
 
 

@@ -10,7 +10,7 @@ import pytest
 import converter
 from converter.errors import DeviceError, NumericError, UsageError
 from converter.runtime import TrainingSession
-from converter.runtime.engine import Entry
+from converter.runtime.entry import Entry
 from tests.models.oracle import Oracle
 from tests.models.zoo import CASES
 

@@ -13,7 +13,7 @@ from converter import seal
 from converter.errors import UsageError
 from converter.program_file import read_program
 from converter.runtime import TrainingSession
-from converter.runtime.engine import Engine
+from converter.runtime.engine import open_engine
 from converter.tflite.metadata import read_metadata
 from tests.runtime.programs import program
 from tests.tflite.stock import file, one_op
@@ -113,7 +113,7 @@ def test_what_was_checked_is_what_runs(tmp_path: Path) -> None:
     path, descriptors = program().write(tmp_path / "m.tflite"), len(list(Path("/dev/fd").iterdir()))
     opened = read_program(path)
     program("cnn").write(path)
-    engine = Engine(opened, 1, xnnpack=True)
+    engine = open_engine(opened)
     assert engine.entry("infer").input("x").shape == (8, 12)
     del opened, engine
     assert len(list(Path("/dev/fd").iterdir())) == descriptors

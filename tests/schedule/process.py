@@ -14,7 +14,7 @@ import ctypes, re, sys
 from pathlib import Path
 import numpy as np
 from converter.program_file import read_program
-from converter.runtime.engine import Engine
+from converter.runtime.engine import open_engine
 
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
@@ -30,7 +30,7 @@ def mapped(path):
 program = read_program(sys.argv[1])
 ctypes.CDLL(None).malloc_trim(0)
 before = anonymous()
-engine = Engine(program, 1, xnnpack=True)
+engine = open_engine(program)
 train = engine.entry("train")
 initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
 for step in range(3):

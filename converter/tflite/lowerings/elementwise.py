@@ -12,6 +12,7 @@ import numpy as np
 
 from converter.ir import Op, Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.builtins.base import Activation
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
 
@@ -84,9 +85,9 @@ def relu_grad(c: Lowering, op: ops.ReluGrad, y: Value, dy: Value) -> Value:
 
 @lowers(ops.Relu6Grad)
 def relu6_grad(c: Lowering, op: ops.Relu6Grad, y: Value, dy: Value) -> Value:
-    """dy where 0 < y < 6, exactly, since y is a Relu6's output: y is more than 6 where it is 6 and 0 elsewhere, or the
-    lesser of y and 6 - y is positive.
+    """dy where 0 < y < 6, exactly, y being a Relu6's output.
 
+    To compare and select: y is more than what is 6 where y is, and 0 elsewhere. As a mask: the lesser of y and 6 - y.
     9 - (y - 3)^2 would be an operand less, and take what is smaller than a rounding error for zero.
     """
     n = y.type.nbytes
@@ -123,7 +124,7 @@ def _saturated(c: Lowering, y: Value) -> Value:
     return _scaled(c, y, 2.0**24, -(2.0**24) * float(before), "RELU6")
 
 
-def _scaled(c: Lowering, x: Value, scale: float, offset: float, activation: str) -> Value:
+def _scaled(c: Lowering, x: Value, scale: float, offset: float, activation: Activation) -> Value:
     """scale x + offset, clamped: XNNPACK does this quickest as a 1x1 depthwise convolution."""
     channels = x.shape[-1]
     image = x if len(x.shape) == 4 else c.reshape(x, (1, 1, x.type.size // channels, channels))

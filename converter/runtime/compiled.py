@@ -1,0 +1,137 @@
+"""LiteRT's CompiledModel, which keeps the weights that XNNPACK has packed in a file, once for all signatures."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, Options
+from ai_edge_litert.environment import Environment
+from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+
+from converter.errors import DeviceError
+from converter.manifest import Signature
+from converter.program_file import ProgramFile
+from converter.runtime.entry import Entry, check_tensors, strange
+from converter.runtime.weight_cache import WeightCache
+
+
+class CompiledEntry(Entry):
+    """One signature, with a buffer of the runtime for each input and output.
+
+    The buffers are written and read by copying; an input that nobody asked for since the last call is as it was.
+    """
+
+    def __init__(self, model: CompiledModel, name: str, signature: Signature) -> None:
+        super().__init__(name, signature)
+        inputs, outputs = model.get_input_tensor_details(name), model.get_output_tensor_details(name)
+        check_tensors("inputs", inputs, signature.inputs)
+        check_tensors("outputs", outputs, signature.outputs)
+        self._model = model
+        self._index = model.get_signature_index(name)
+        self._specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
+        self._staged: dict[str, np.ndarray] = {}
+        self._touched: set[str] = set()
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
+
+    def allocate(self) -> None:
+        """Takes the memory of the inputs and outputs, once."""
+        if not self._outputs:
+            names = self._model.get_signature_by_index(self._index)
+            inputs, outputs = (
+                self._model.create_input_buffers(self._index),
+                self._model.create_output_buffers(self._index),
+            )
+            self._inputs = dict(zip(names["inputs"], inputs, strict=True))
+            self._outputs = dict(zip(names["outputs"], outputs, strict=True))
+            for name, buffer in self._inputs.items():  # nothing says that a new buffer is zero
+                buffer.write(np.zeros(self._specs[name].shape, self._specs[name].dtype))
+
+    def input(self, name: str) -> np.ndarray:
+        self._touched.add(name)
+        if name not in self._staged:
+            self._staged[name] = np.zeros(self._specs[name].shape, self._specs[name].dtype)
+        return self._staged[name]
+
+    def output(self, name: str) -> np.ndarray:
+        spec = self._specs[name]
+        return self._outputs[name].read(math.prod(spec.shape), np.dtype(spec.dtype)).reshape(spec.shape)
+
+    def run(self) -> None:
+        for name in list(self._touched):
+            self._inputs[name].write(self.input(name))
+        self._touched.clear()
+        self._model.run_by_index(self._index, list(self._inputs.values()), list(self._outputs.values()))
+
+
+class CompiledEngine:
+    """A program in a CompiledModel on the CPU: an `Engine`."""
+
+    def __init__(self, program: ProgramFile, threads: int, cache: WeightCache) -> None:
+        """Loads the program; packs its weights into the cache, or takes them from there.
+
+        Raises:
+            DeviceError: LiteRT does not take it.
+            UsageError: its signatures are not those of its manifest, or the cache cannot be written.
+        """
+        with cache.file(program) as packed:
+            cpu = CpuOptions(num_threads=threads, xnnpack_weight_cache_path=os.fspath(packed))
+            options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
+            with _listening() as said:
+                try:
+                    if program.path is None:
+                        self._model = CompiledModel.from_buffer(program.data, None, _environment(), options)
+                    else:
+                        self._model = CompiledModel.from_file(program.path, None, _environment(), options)
+                except (RuntimeError, ValueError) as error:
+                    raise DeviceError(f"LiteRT does not take the program: {error} {said()}") from None
+        try:
+            self._entries = {
+                name: CompiledEntry(self._model, name, signature)
+                for name, signature in program.manifest.signatures.items()
+            }
+        except ValueError as error:
+            raise strange(error) from None
+
+    def entry(self, name: str) -> Entry:
+        entry = self._entries[name]
+        try:
+            with _listening():
+                entry.allocate()
+        except (RuntimeError, ValueError) as error:
+            raise DeviceError(f"LiteRT cannot prepare {name}: {error}") from None
+        return entry
+
+
+@cache
+def _environment() -> Environment:
+    """LiteRT's own state, one for the process."""
+    # A folder without libraries: LiteRT would look for those of other accelerators, and complain.
+    nowhere = os.fspath(Path(__file__).parent)
+    return Environment.create(compiler_plugin_path=nowhere, dispatch_library_path=nowhere)
+
+
+@contextmanager
+def _listening() -> Iterator[Callable[[], str]]:
+    """Takes what LiteRT says on stderr while it opens things, and nobody asked for; yields a way to read its errors."""
+    with tempfile.TemporaryFile() as heard:
+
+        def errors() -> str:
+            heard.seek(0)
+            return " ".join(line for line in heard.read().decode(errors="replace").splitlines() if "INFO" not in line)
+
+        stderr = os.dup(2)
+        try:
+            os.dup2(heard.fileno(), 2)
+            yield errors
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

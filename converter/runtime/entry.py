@@ -1,0 +1,66 @@
+"""What a session asks of a runtime: `interpreter.py`, or `compiled.py`, which keeps packed weights in a file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from converter.errors import DeviceError, UsageError
+from converter.manifest import Signature, TensorSpec
+
+
+class Entry(ABC):
+    """One signature, called in place. Its inputs keep their values from call to call."""
+
+    def __init__(self, name: str, signature: Signature) -> None:
+        self.name = name
+        self.signature = signature
+
+    @abstractmethod
+    def input(self, name: str) -> np.ndarray:
+        """Where an input is written. Not to be kept."""
+
+    @abstractmethod
+    def output(self, name: str) -> np.ndarray:
+        """Where an output is read after `invoke`. Not to be kept."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """What `invoke` does, with the runtime's own errors: RuntimeError or ValueError."""
+
+    def invoke(self) -> None:
+        """Runs the signature on what the inputs hold; other Python threads go on meanwhile.
+
+        Raises:
+            UsageError: an index in an input points past the end of a table.
+            DeviceError: LiteRT gave up.
+        """
+        try:
+            self.run()
+        except (RuntimeError, ValueError) as error:
+            if "out of bounds" in str(error):
+                raise UsageError(f"{self.name}: an index in an input is out of range (LiteRT: {error})") from None
+            raise DeviceError(f"LiteRT could not run {self.name}: {error}") from None
+
+
+class Engine(Protocol):
+    """A program in a runtime. A signature takes memory when it is first asked for."""
+
+    def entry(self, name: str) -> Entry:
+        """A signature by name, ready to be called. Raises DeviceError when there is no memory for it."""
+
+
+def check_tensors(side: str, details: Mapping[str, Mapping[str, Any]], specs: tuple[TensorSpec, ...]) -> None:
+    """Raises ValueError when a signature in the file is not that of the manifest."""
+    found = {name: (tuple(map(int, d["shape"])), np.dtype(d["dtype"]).name) for name, d in details.items()}
+    stated = {spec.name: (spec.shape, spec.dtype) for spec in specs}
+    if found != stated:
+        raise ValueError(f"{side} {found} against {stated}")
+
+
+def strange(error: ValueError) -> UsageError:
+    """What to say of a file whose signatures are not those of its manifest."""
+    return UsageError(f"the program is not what its manifest says ({error}): build it again")

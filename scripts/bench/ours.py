@@ -44,20 +44,35 @@ def _load(file: Path, x: np.ndarray, y: np.ndarray, threads: int) -> Callable[[]
     from converter.runtime import TrainingSession
 
     session = TrainingSession(file, threads=threads, weight_cache=file.parent / "packed")
-    return lambda: float(session.train(x, y, learning_rate=measured.LEARNING_RATE))
+    if "features" not in session.manifest.signatures:
+        return lambda: float(session.train(x, y, learning_rate=measured.LEARNING_RATE))
+    # One step of `fit` in an epoch after the first; `fit` itself tells the time of whole epochs only.
+    signature = session.manifest.step_on_features
+    examples = session._examples(signature, session.features(x), y)
+    return lambda: session._step(examples, measured.LEARNING_RATE, signature)
 
 
 def built(
-    net: Workload, scheme: str, file: Path, target: str, micro_batch: int | None = None, frozen: str | None = None
+    net: Workload,
+    scheme: str,
+    file: Path,
+    target: str,
+    micro_batch: int | None = None,
+    frozen: str | None = None,
+    cached: bool = False,
 ) -> dict[str, Any]:
-    """Writes the program of a workload that offers nothing but its step, and tells what was built."""
+    """Writes the program of a workload that offers nothing but its step, and tells what was built.
+
+    `cached`: the step is on what the frozen first layers gave, where there are some.
+    """
     import time
 
     import optax
 
     import converter
 
-    options: dict[str, Any] = {"target": target, "signatures": ("train",), "check": False}
+    signatures = ("train", "features") if cached and scheme != "full" else ("train",)
+    options: dict[str, Any] = {"target": target, "signatures": signatures, "check": False}
     if micro_batch is not None:
         options["micro_batch"] = micro_batch
     if frozen is not None:

@@ -42,7 +42,7 @@ def main() -> int:
     """Measures the cells and prints the table. 1: a side failed."""
     args = _arguments()
     result = {"machine": machine()} | {
-        name: getattr(args, name) for name in ("threads", "target", "micro_batch", "frozen", "steps", "small")
+        name: getattr(args, name) for name in ("threads", "target", "micro_batch", "frozen", "cached", "steps", "small")
     }
     if args.growth:
         result |= {"kind": "growth", "axis": args.growth}
@@ -69,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help="rows of a step; otherwise what is usual for the workload")
     parser.add_argument("--micro-batch", type=int, help="of our program")
     parser.add_argument("--frozen", choices=["int8"], help="type of our program's frozen layers")
+    parser.add_argument("--cached", action="store_true", help="ours trains on cached features, as in later epochs")
     parser.add_argument("--target", default="litert-2/x86-64", help="what our program is tuned for")
     parser.add_argument("--steps", type=int, default=10, help="timed steps of each side")
     parser.add_argument("--turn", type=int, default=2, help="steps before it is the next side's turn")
@@ -96,7 +97,7 @@ def _cell(net: Workload, task: Task, scheme: str, args: argparse.Namespace) -> d
     """All sides of one workload and scheme."""
     note.print(f"[bold]{net.name} {scheme}[/]: building, checking, measuring")
     program = task.file.with_suffix(".tflite")
-    facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen)
+    facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen, args.cached)
     commands = {"ours": [sys.executable, str(OURS), str(program), str(task.file)]}
     commands |= {peer: command(peer, task.file, scheme, args.here) for peer in dict.fromkeys([REFERENCE, *args.peers])}
     tolerance = INT8_TOLERANCE if args.frozen == "int8" else TOLERANCE

@@ -135,7 +135,7 @@ def test_growth_is_told_as_an_exponent_of_the_work() -> None:
 
 def test_document_says_what_was_measured(tmp_path: Path) -> None:
     machine = {"machine": {"cpu": "Some CPU", "flags": ["avx2"]}, "threads": 1, "target": "litert-2"}
-    machine |= {"micro_batch": None, "frozen": None, "small": False}
+    machine |= {"micro_batch": None, "frozen": None, "cached": False, "small": False}
     memory = {"growth": {"anon": 88_000_000, "file": 4_000_000}, "peak_growth": 92_000_000}
     ours = {"error": None, "cpu_ms": {"median": 100.0}, "memory": memory}
     ratio = {"median": 1.5, "p10": 1.4, "p90": 1.6}

@@ -24,6 +24,7 @@ from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
 
 if TYPE_CHECKING:
+    from converter.inference import State
     from converter.quantize import QuantizationReport
 
 #: Inputs of the signatures that are not the model's own.
@@ -158,6 +159,14 @@ class Program:
     def write(self, path: str | os.PathLike) -> Path:
         """Writes the file whole or not at all. Raises UsageError when it cannot be written."""
         write_atomically(path, self.data)
+        return Path(path)
+
+    def export_inference(self, path: str | os.PathLike, state: State = None, exact: bool = True) -> Path:
+        """Writes the model with the weights of a state as a plain `.tflite`; see `converter.inference`."""
+        from converter.inference import export_inference
+        from converter.program_file import read_program
+
+        export_inference(read_program(self.data), path, state, exact)
         return Path(path)
 
     def check(self) -> None:

@@ -17,10 +17,12 @@ from converter.cli.inspection import read_contents
 from converter.cli.narration import Narrator
 from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.resolve import Job, output_path, resolve, resolve_update
-from converter.cli.tables import Results
+from converter.cli.tables import Results, size
 from converter.compare import DEFAULT_SCHEMES, compare_schemes
-from converter.errors import PocketuneError
+from converter.errors import PocketuneError, UsageError
+from converter.inference import export_inference, export_weights
 from converter.pipeline import build as build_program
+from converter.program_file import read_program
 
 app = typer.Typer(
     help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
@@ -222,6 +224,29 @@ def profile(
         _print_json({"file": str(file), **measured.to_json()})
     else:
         Results().profile(measured, [by] if by else ["layer", "operator"])
+
+
+@app.command()
+def export(
+    file: ProgramPath,
+    out: Annotated[Path, typer.Option(help="PLAIN.tflite for a model to run, or WEIGHTS.npz for what was trained.")],
+    state: Annotated[
+        Path | None, typer.Argument(metavar="STATE", help="A saved state of this program. None: as it was built.")
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Trained convolutions on faster kernels, whose last bits differ.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Take the trained model away: without variables, for inference alone, or its weights."""
+    exports = {
+        ".tflite": lambda program: export_inference(program, out, state, exact=not fast),
+        ".npz": lambda program: export_weights(program, out, state),
+    }
+    if out.suffix not in exports:
+        raise UsageError(f"--out must end with {' or '.join(exports)}, got {out}")
+    nbytes = exports[out.suffix](read_program(file))
+    Results().line(f"wrote {out} ({size(nbytes)})")
 
 
 def _job(recipe: Path | None, **flags: Any) -> Job:

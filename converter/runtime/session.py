@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from converter.errors import NumericError, UsageError
-from converter.ir.view import View
 from converter.manifest import Manifest
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
@@ -73,9 +72,8 @@ class TrainingSession:
         """
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
             raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}")
-        program = read_program(path)
+        self._program = program = read_program(path)
         self.manifest: Manifest = program.manifest
-        self._frozen = {p.name: part for p in self.manifest.parameters if (part := program.frozen(p)) is not None}
         self._lock = threading.RLock()
         engine = open_engine(program, threads, xnnpack, weight_cache)
         self._running: _Running | None = _Running(engine, memory_of(program, engine))
@@ -243,14 +241,7 @@ class TrainingSession:
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The trained weights as they are now, by the model's own names, in its own layout and full shape."""
-        stored, full = self.state(), {}
-        for spec in self.manifest.parameters:
-            full[spec.name] = np.empty(spec.shape, spec.dtype)
-            if spec.frozen is not None:
-                View.from_json(list(spec.frozen.view)).scatter(full[spec.name], self._frozen[spec.name])
-            for piece in spec.pieces:
-                View.from_json(list(piece.view)).scatter(full[spec.name], stored[piece.tensor])
-        return full
+        return self._program.parameters(self.state())
 
     def state(self) -> dict[str, np.ndarray]:
         """A copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""

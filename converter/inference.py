@@ -1,0 +1,73 @@
+"""Taking a trained model away: a plain inference model, or its weights, from a program and a state."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.files import write_atomically
+from converter.program_file import ProgramFile
+from converter.runtime.state_file import load_state
+from converter.tflite.inference import plain_model
+
+#: A state: the tensors of `session.state()`, a state file, or None for what was built.
+State = Mapping[str, np.ndarray] | str | os.PathLike | None
+
+
+def export_inference(program: ProgramFile, path: str | os.PathLike, state: State = None, exact: bool = True) -> int:
+    """Writes the model with the weights of a state as a plain `.tflite`: no variables, nothing to train.
+
+    Its only signature is `infer`, with the inputs and outputs of the program's and as many rows. The operators are the
+    program's own, on the same numbers, so the results are those of `session.infer`.
+
+    Args:
+        program: what was trained.
+        path: where to.
+        state: whose weights; see `State`.
+        exact: to the last bit. False makes trained convolutions run on the delegate's kernels, which want constants
+            and are faster; they round differently.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        UsageError: the program has no signature `infer`, the state is not one of this program, or the file cannot be
+            written.
+    """
+    manifest = program.manifest
+    if "infer" not in manifest.signatures:
+        raise UsageError("this program has no signature 'infer' to export: build it with signatures=('train', 'infer')")
+    tensors = _tensors(program, state)
+    data = plain_model(program.data, "infer", tensors, exact, f"{manifest.name}, trained with Pocketune")
+    write_atomically(path, data)
+    return len(data)
+
+
+def export_weights(program: ProgramFile, path: str | os.PathLike, state: State = None) -> int:
+    """Writes the trained weights as an `.npz` file, by the model's own names, in its own layout and full shape.
+
+    The arguments and what is raised are those of `export_inference`.
+    """
+    data = io.BytesIO()
+    np.savez(data, allow_pickle=False, **program.parameters(_tensors(program, state)))
+    write_atomically(path, data.getvalue())
+    return data.tell()
+
+
+def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
+    """The state's tensors by name, checked."""
+    wanted = program.manifest.state_tensors
+    if state is None:
+        return {t.tensor: program.initial(t) for t in wanted}
+    if not isinstance(state, Mapping):
+        state = load_state(state, program.manifest.graph_hash).tensors
+    tensors = {name: np.asarray(array) for name, array in state.items()}
+    if {name: (a.shape, a.dtype.name) for name, a in tensors.items()} != {t.tensor: (t.shape, t.dtype) for t in wanted}:
+        raise UsageError("state: its tensors are not those of this program")
+    if lost := next((name for name, a in tensors.items() if a.dtype.kind == "f" and not np.isfinite(a).all()), None):
+        raise UsageError(f"state: {lost} holds NaN or infinity; nothing was written")
+    return tensors

@@ -1,0 +1,112 @@
+"""What is taken away from a program: LiteRT runs it alone, with the very results of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+import converter
+from converter.errors import UsageError
+from converter.program import Program
+from converter.runtime import TrainingSession
+from converter.tflite.operators import OperatorFile
+from tests.cli.conftest import Run
+from tests.runtime.programs import BATCH, EXAMPLES, program
+
+RESOLVERS = {True: OpResolverType.AUTO, False: OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
+
+
+def results(file: Path, x: np.ndarray, xnnpack: bool = True) -> np.ndarray:
+    """What a stock interpreter makes of a batch."""
+    interpreter = Interpreter(str(file), experimental_op_resolver_type=RESOLVERS[xnnpack])
+    (signature,) = interpreter.get_signature_list()
+    (result,) = interpreter.get_signature_runner(signature)(x=x).values()
+    return result
+
+
+def trained(built: Program, name: str, path: Path) -> tuple[dict[str, np.ndarray], dict[bool, np.ndarray]]:
+    """A state, also saved under `path`, and what sessions with and without XNNPACK infer with it."""
+    x, y = EXAMPLES[name].data(BATCH)
+    with TrainingSession(built.data) as session:
+        for _ in range(3):
+            session.train(x, y, 0.05)
+        session.save(path)
+        state = session.state()
+    inferred = {}
+    for xnnpack in (True, False):
+        with TrainingSession(built.data, xnnpack=xnnpack) as session:
+            session.restore(path)
+            inferred[xnnpack] = session.infer(x)
+    return state, inferred
+
+
+def kinds(file: Path) -> set[str]:
+    ((_, operators),) = OperatorFile(file.read_bytes()).subgraphs()
+    return {operator.kind for operator in operators}
+
+
+@pytest.mark.parametrize("update", ["full", "head", 0.5])
+@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_results_are_those_of_the_session(name: str, state: str, update: str | float, tmp_path: Path) -> None:
+    built = program(name, state, "adam", update)
+    tensors, inferred = trained(built, name, tmp_path / "mine.state")
+    x, _ = EXAMPLES[name].data(BATCH)
+    plain = [built.export_inference(tmp_path / "a.tflite", tensors)]
+    plain += [built.export_inference(tmp_path / "b.tflite", tmp_path / "mine.state")]
+    assert plain[0].read_bytes() == plain[1].read_bytes()
+    assert not kinds(plain[0]) & {"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"}
+    for xnnpack in (True, False):
+        np.testing.assert_array_equal(results(plain[0], x, xnnpack), inferred[xnnpack])
+    fast = results(built.export_inference(tmp_path / "c.tflite", tensors, exact=False), x)
+    np.testing.assert_allclose(fast, inferred[True], rtol=1e-5, atol=1e-6)
+    assert np.abs(fast - results(built.export_inference(tmp_path / "d.tflite"), x)).max() > 1e-3  # that is untrained
+
+
+def test_it_is_no_larger_than_the_weights_and_a_little(tmp_path: Path) -> None:
+    built = program("cnn", optimizer="adam")
+    weights = sum(array.nbytes for array in _leaves(EXAMPLES["cnn"].params))
+    assert built.export_inference(tmp_path / "plain.tflite").stat().st_size < weights + 4096
+
+
+def _leaves(tree: dict) -> Iterable[np.ndarray]:
+    return (array for layer in tree.values() for array in layer.values())
+
+
+def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
+    built = program("mlp", optimizer="adam")
+    built.write(tmp_path / "m.tflite")
+    _, inferred = trained(built, "mlp", tmp_path / "mine.state")
+    assert run("export", "m.tflite", "mine.state", "--out", "plain.tflite").code == 0
+    np.testing.assert_array_equal(results(tmp_path / "plain.tflite", EXAMPLES["mlp"].data(BATCH)[0]), inferred[True])
+    assert run("export", "m.tflite", "mine.state", "--out", "mine.npz").code == 0
+    with TrainingSession(tmp_path / "m.tflite") as session, np.load(tmp_path / "mine.npz") as weights:
+        session.restore(tmp_path / "mine.state")
+        expected = session.parameters()
+        assert set(weights) == set(expected)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(weights[name], array)
+
+
+def test_what_cannot_be_exported(run: Run, tmp_path: Path) -> None:
+    built = program("mlp", optimizer="adam")
+    built.write(tmp_path / "m.tflite")
+    with TrainingSession(program("cnn").data) as other:
+        other.save(tmp_path / "other.state")
+    assert "another program" in run("export", "m.tflite", "other.state", "--out", "p.tflite").err
+    assert "no such state file" in run("export", "m.tflite", "none.state", "--out", "p.tflite").err
+    assert "--out must end with" in run("export", "m.tflite", "--out", "p.bin").err
+    tensors = {name: array.copy() for name, array in TrainingSession(built.data).state().items()}
+    next(iter(tensors.values()))[...] = np.nan
+    with pytest.raises(UsageError, match="NaN"):
+        built.export_inference(tmp_path / "p.tflite", tensors)
+    with pytest.raises(UsageError, match="not those of this program"):
+        built.export_inference(tmp_path / "p.tflite", {})
+    only = converter.build(EXAMPLES["mlp"].model(), batch=BATCH, signatures=("train",))
+    with pytest.raises(UsageError, match="no signature 'infer'"):
+        only.export_inference(tmp_path / "p.tflite")
+    assert not (tmp_path / "p.tflite").exists()

@@ -1,6 +1,18 @@
 """The host runtime: trains a program in the stock interpreter of ai-edge-litert, on Linux and on a Raspberry Pi."""
 
+from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
 from converter.runtime.session import TrainingSession
 from converter.runtime.state_file import State, StateWarning, load_state, save_state
 
-__all__ = ["TrainingSession", "State", "StateWarning", "load_state", "save_state"]
+__all__ = [
+    "Evaluated",
+    "Event",
+    "Finished",
+    "Started",
+    "State",
+    "StateWarning",
+    "Step",
+    "TrainingSession",
+    "load_state",
+    "save_state",
+]

@@ -32,6 +32,10 @@ class Examples:
         """Some of the rows."""
         return Examples({name: array[rows] for name, array in self.arrays.items()})
 
+    def and_then(self, others: Examples) -> Examples:
+        """These rows and, behind them, others."""
+        return Examples({name: np.concatenate([a, others.arrays[name]]) for name, a in self.arrays.items()})
+
     def parts(self, size: int) -> list[Examples]:
         """The rows in pieces of `size`, the last one shorter, without pieces that weigh nothing."""
         pieces = [self.take(slice(start, start + size)) for start in range(0, self.rows, size)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def progress_bar(steps: int, shown: bool) -> Iterator[Callable[[str], None]]:
+def progress_bar(steps: int | None, shown: bool) -> Iterator[Callable[[str], None]]:
     """Gives a function that counts one step and shows a line; silent when stderr is no terminal or `shown` is False."""
     if not (shown and sys.stderr.isatty()):
         yield lambda line: None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.examples import Examples, check_examples
+from converter.runtime.loop import Batches, Listener, Loop, Shuffled, is_stream
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.progress import progress_bar
 from converter.runtime.state_file import load_state, save_state
@@ -77,6 +78,7 @@ class TrainingSession:
         self._lock = threading.RLock()
         engine = open_engine(program, threads, xnnpack, weight_cache)
         self._running: _Running | None = _Running(engine, memory_of(program, engine))
+        self._order = np.random.default_rng(0)
         self._lost = False
         self._half_done = False
 
@@ -175,69 +177,76 @@ class TrainingSession:
     def fit(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         epochs: int = 3,
         learning_rate: Rate = 0.1,
         progress: bool = True,
-        seed: int = 0,
+        seed: int | None = None,
         weight: Any = None,
         validation: tuple[Any, Any] | None = None,
+        patience: int | None = None,
+        listener: Listener | None = None,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
 
         A program with the signature `features` runs its frozen first layers once a row, not once a row and epoch.
 
         Args:
-            x: as for `train`, any number of rows.
+            x: as for `train`, any number of rows. Or, without y and weight, what can be iterated for batches (x, y) or
+                (x, y, weight) of any size: a list, a tf.data.Dataset, a torch DataLoader; once an epoch, in its order.
             y: as for `train`.
             epochs: how often each row is seen.
             learning_rate: one number, or a function of the number of the step (0, 1, ...).
             progress: show a progress bar on stderr, if that is a terminal.
-            seed: of the order; the same seed gives the same training.
+            seed: of the order; the same seed gives the same training. None goes on from the call before.
             weight: [rows]; rows of weight 0 are left out.
             validation: (x, y) to evaluate on after each epoch.
+            patience: it ends after as many epochs in a row in which the loss (of `validation`, if given) was not lower
+                than ever before, and the state is that of the best epoch.
+            listener: told of each `Event`: Started, Step, Evaluated (an epoch is done), Finished. When it returns False
+                the training ends there.
 
         Returns:
-            One number an epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with validation
-            `validation_loss` and, for a classifier, `validation_accuracy`.
+            One number for each completed epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with
+            validation `validation_loss` and, for a classifier, `validation_accuracy`.
 
         Raises:
-            UsageError: as `train`; all rows are checked before the first step.
+            UsageError: as `train`; all rows in memory are checked before the first step, those of batches when they
+                come.
             NumericError: the loss is not finite.
         """
-        if not isinstance(epochs, int) or epochs < 1:
-            raise UsageError(f"epochs must be a whole number from 1 on, got {epochs!r}")
-        signature = self.manifest.step
-        examples = self._examples(signature, x, y, weight)
-        rows = np.flatnonzero(examples.arrays["weight"])
-        if not len(rows):
-            raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+        for name, number in (("epochs", epochs), ("patience", 1 if patience is None else patience)):
+            if not isinstance(number, int) or number < 1:
+                raise UsageError(f"{name} must be a whole number from 1 on, got {number!r}")
         if validation is not None:
             if not isinstance(validation, list | tuple) or len(validation) != 2:
                 raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
             self._examples("evaluate", *validation)
-        if "features" in self.manifest.signatures:
-            signature = self.manifest.step_on_features
-            examples = self._examples(signature, self.features(x), y, weight)
-        size, order = self.manifest.batch, np.random.default_rng(seed)
-        steps = -(-len(rows) // size)
-        history: dict[str, list[float]] = {}
-        with progress_bar(epochs * steps, progress) as advance:
-            for epoch in range(epochs):
-                started, losses, weights = time.perf_counter(), [], []
-                shuffled = order.permutation(rows)
-                for i in range(steps):
-                    batch = examples.take(shuffled[i * size : (i + 1) * size])
-                    rate = learning_rate(epoch * steps + i) if callable(learning_rate) else learning_rate
-                    losses.append(self._step(batch, rate, signature))
-                    weights.append(batch.weight)
-                    advance(f"epoch {epoch + 1}/{epochs}  loss {losses[-1]:.4f}")
-                figures = {"loss": float(np.average(losses, weights=weights)), "seconds": time.perf_counter() - started}
-                if validation is not None:
-                    figures |= {f"validation_{name}": value for name, value in self.evaluate(*validation).items()}
-                for name, value in figures.items():
-                    history.setdefault(name, []).append(value)
-        return history
+        signature, size = self.manifest.step, self.manifest.batch
+        batches: Batches | Shuffled
+        if y is None and weight is None and is_stream(x):
+            batches = Batches(x, partial(self._examples, signature), size, epochs)
+        else:
+            examples = self._examples(signature, x, y, weight)
+            if "features" in self.manifest.signatures:
+                signature = self.manifest.step_on_features
+                examples = self._examples(signature, self.features(x), y, weight)
+            order = self._order if seed is None else np.random.default_rng(seed)
+            batches = Shuffled(examples, size, epochs, order)
+        best: dict[str, np.ndarray] = {}
+        with progress_bar(batches.steps, progress) as advance:
+            return Loop(
+                batches=batches,
+                epochs=epochs,
+                step=partial(self._step, signature=signature),
+                rate=learning_rate if callable(learning_rate) else lambda step: learning_rate,
+                validate=None if validation is None else partial(self.evaluate, *validation),
+                best=lambda: best.update(self.state()),
+                back=lambda: self._open().memory.write(best),
+                patience=patience,
+                listener=listener,
+                advance=advance,
+            ).run()
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The trained weights as they are now, by the model's own names, in its own layout and full shape."""

@@ -1,0 +1,225 @@
+"""The loop of `TrainingSession.fit`: epochs over batches, what is told on the way, and when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.runtime.examples import Examples
+
+
+@dataclass(frozen=True)
+class Started:
+    """Everything that is known before the first step is checked.
+
+    Attributes:
+        epochs: how many are planned.
+        steps: of all epochs; None where the data does not say how much it is.
+    """
+
+    epochs: int
+    steps: int | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step is done.
+
+    Attributes:
+        epoch: from 0.
+        step: from 0, over all epochs.
+        loss: before the step's update.
+        seconds: how long the step took.
+    """
+
+    epoch: int
+    step: int
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An epoch is done.
+
+    Attributes:
+        epoch: from 0.
+        figures: what the history says of it: `loss`, `seconds`, and with validation `validation_loss`, ...
+        is_best: no earlier epoch had a lower loss, by the validation rows where there are some.
+    """
+
+    epoch: int
+    figures: Mapping[str, float]
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end.
+
+    Attributes:
+        epochs: how many were completed.
+        stopped_early: by the listener, or because the loss no longer fell.
+    """
+
+    epochs: int
+    stopped_early: bool
+
+
+Event = Started | Step | Evaluated | Finished
+#: Told of each event; False ends the training after it.
+Listener = Callable[[Event], Any]
+
+
+def is_stream(x: Any) -> bool:
+    """Whether x yields batches, rather than being the rows themselves (an array, or several of them)."""
+    if isinstance(x, list):  # of batches, or of arrays for the inputs of a model
+        return bool(x) and all(isinstance(batch, tuple | list) and len(batch) in (2, 3) for batch in x)
+    return isinstance(x, Iterable) and not hasattr(x, "__array__") and not isinstance(x, Mapping | tuple | str | bytes)
+
+
+class Batches:
+    """Batches of a program's size out of batches of any size, anew for each epoch."""
+
+    def __init__(self, source: Iterable[Any], check: Callable[..., Examples], size: int, epochs: int) -> None:
+        """Takes what yields (x, y) or (x, y, weight).
+
+        Args:
+            source: a list-like or iterable of batches: a generator, a tf.data.Dataset, a torch DataLoader, ...
+            check: makes checked rows of x, y and weight.
+            size: rows of a step.
+            epochs: how often it will be gone through.
+
+        Raises:
+            UsageError: a generator, which is empty after the first time, for several epochs.
+        """
+        if epochs > 1 and isinstance(source, Iterator):
+            raise UsageError(
+                f"x: {type(source).__name__} can be gone through once, and there are {epochs} epochs: pass something "
+                "that can be iterated again (a list, a Dataset, a DataLoader), or epochs=1"
+            )
+        self._source, self._check, self._size = source, check, size
+
+    @property
+    def steps(self) -> int | None:
+        """Nobody knows how many rows each batch will have."""
+        return None
+
+    def __call__(self, epoch: int) -> Iterator[Examples]:
+        """The batches of an epoch, each of `size` rows but for the last. Raises UsageError for what is no batch."""
+        waiting: Examples | None = None
+        for number, batch in enumerate(self._source):
+            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+                raise UsageError(
+                    f"x: batch {number} is {type(batch).__name__}, and expected is (x, y) or (x, y, weight)"
+                )
+            try:
+                rows = self._check(*batch)
+            except UsageError as error:
+                raise UsageError(f"batch {number}: {error}") from None
+            waiting = rows if waiting is None else waiting.and_then(rows)
+            while waiting.rows >= self._size:
+                yield waiting.take(slice(self._size))
+                waiting = waiting.take(slice(self._size, None))
+        if waiting is not None and waiting.rows:
+            yield waiting
+
+
+class Shuffled:
+    """Rows in memory, in a new order each epoch."""
+
+    def __init__(self, examples: Examples, size: int, epochs: int, order: np.random.Generator) -> None:
+        """Takes checked rows; those of weight 0 are left out. Raises UsageError when none is left."""
+        self._examples, self._size = examples, size
+        self._rows = np.flatnonzero(examples.arrays["weight"])
+        if not len(self._rows):
+            raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+        self._order = order
+        self.steps: int | None = -(-len(self._rows) // size) * epochs
+
+    def __call__(self, epoch: int) -> Iterator[Examples]:
+        """The batches of an epoch."""
+        shuffled = self._order.permutation(self._rows)
+        return (self._examples.take(shuffled[i : i + self._size]) for i in range(0, len(shuffled), self._size))
+
+
+@dataclass
+class Loop:
+    """One training.
+
+    Attributes:
+        batches: of an epoch by its number.
+        epochs: how many.
+        step: trains on a batch with a learning rate; returns the loss.
+        rate: the learning rate by the number of the step.
+        validate: figures on held-out rows; None without any.
+        best: called after the best epoch so far, and `back` at the end when others came after it, where `patience` is
+            given.
+        patience: epochs without a lower loss before it ends.
+        listener: told of everything.
+        advance: counts a step for who looks at it.
+    """
+
+    batches: Batches | Shuffled
+    epochs: int
+    step: Callable[[Examples, float], float]
+    rate: Callable[[int], float]
+    validate: Callable[[], dict[str, float]] | None
+    best: Callable[[], None]
+    back: Callable[[], None]
+    patience: int | None
+    listener: Listener | None
+    advance: Callable[[str], None]
+
+    def run(self) -> dict[str, list[float]]:
+        """The history: one number an epoch that was completed, by name."""
+        history: dict[str, list[float]] = {}
+        lowest, lowest_at, number = float("inf"), -1, 0
+        with suppress(_Stop):
+            self._tell(Started(self.epochs, self.batches.steps))
+            for epoch in range(self.epochs):
+                started, losses, weights = time.perf_counter(), [], []
+                for batch in self.batches(epoch):
+                    if not batch.weight:
+                        continue
+                    before = time.perf_counter()
+                    losses.append(self.step(batch, self.rate(number)))
+                    weights.append(batch.weight)
+                    self.advance(f"epoch {epoch + 1}/{self.epochs}  loss {losses[-1]:.4f}")
+                    self._tell(Step(epoch, number, losses[-1], time.perf_counter() - before))
+                    number += 1
+                if not losses:
+                    raise UsageError("x: there are no rows to learn from")
+                figures = {"loss": float(np.average(losses, weights=weights)), "seconds": time.perf_counter() - started}
+                if self.validate is not None:
+                    figures |= {f"validation_{name}": value for name, value in self.validate().items()}
+                for name, value in figures.items():
+                    history.setdefault(name, []).append(value)
+                loss = figures.get("validation_loss", figures["loss"])
+                if loss < lowest:
+                    lowest, lowest_at = loss, epoch
+                    if self.patience is not None:
+                        self.best()
+                self._tell(Evaluated(epoch, figures, lowest_at == epoch))
+                if self.patience is not None and epoch - lowest_at >= self.patience:
+                    break
+        completed = len(history.get("loss", []))
+        if self.patience is not None and 0 <= lowest_at < completed - 1:
+            self.back()
+        if self.listener is not None:
+            self.listener(Finished(completed, stopped_early=completed < self.epochs))
+        return history
+
+    def _tell(self, event: Event) -> None:
+        if self.listener is not None and self.listener(event) is False:
+            raise _Stop
+
+
+class _Stop(Exception):
+    """The listener has had enough."""

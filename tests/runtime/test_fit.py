@@ -1,0 +1,169 @@
+"""fit: what it takes, what it tells, when it ends; NumPy and single steps are the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from converter.errors import UsageError
+from converter.runtime import Evaluated, Finished, Started, Step, TrainingSession
+from tests.runtime.programs import BATCH, EXAMPLES, program
+
+
+def session() -> TrainingSession:
+    return TrainingSession(program("mlp", optimizer="adam").data)
+
+
+def data(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    return EXAMPLES["mlp"].data(rows, seed)
+
+
+def by_steps(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None, epochs: int = 1) -> dict[str, np.ndarray]:
+    """The state after a step for each batch of rows, in order."""
+    with session() as one:
+        for _ in range(epochs):
+            for start in range(0, len(x), BATCH):
+                rows = slice(start, start + BATCH)
+                one.train(x[rows], y[rows], 0.01, None if weight is None else weight[rows])
+        return one.state()
+
+
+def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array)
+
+
+def pieces(size: int, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    for start in range(0, len(arrays[0]), size):
+        yield tuple(array[start : start + size] for array in arrays)
+
+
+@pytest.mark.parametrize("size", [1, 3, BATCH, 2 * BATCH + 3, 100])
+def test_batches_of_any_size_become_those_of_the_program(size: int) -> None:
+    x, y = data(3 * BATCH + 2)
+    with session() as s:
+        s.fit(list(pieces(size, x, y)), epochs=2, learning_rate=0.01)
+        assert_same(s.state(), by_steps(x, y, epochs=2))
+
+
+def test_weights_of_rows_and_a_generator_for_one_epoch() -> None:
+    x, y = data(2 * BATCH)
+    weight = np.random.default_rng(0).random(2 * BATCH).astype(np.float32)
+    with session() as s:
+        s.fit(pieces(5, x, y, weight), epochs=1, learning_rate=0.01)
+        assert_same(s.state(), by_steps(x, y, weight))
+
+
+def test_a_tensorflow_dataset() -> None:
+    x, y = data(2 * BATCH)
+    with session() as s:
+        s.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(3), epochs=2, learning_rate=0.01)
+        assert_same(s.state(), by_steps(x, y, epochs=2))
+
+
+class Loader:
+    """As torch's DataLoader: lists, iterated anew for each epoch, of another order."""
+
+    def __init__(self, *arrays: np.ndarray) -> None:
+        self.arrays = arrays
+        self.epochs = 0
+
+    def __iter__(self) -> Iterator[list[np.ndarray]]:
+        self.epochs += 1
+        return (list(batch) for batch in pieces(4, *self.arrays))
+
+
+def test_a_loader_is_asked_once_an_epoch() -> None:
+    loader = Loader(*data(BATCH))
+    with session() as s:
+        history = s.fit(loader, epochs=3)
+    assert loader.epochs == 3
+    assert len(history["loss"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "epochs", "said"),
+    [
+        (pieces(2, *data(4)), 2, "can be gone through once, and there are 2 epochs"),
+        (Loader(data(4)[0]), 1, r"batch 0 is list, and expected is \(x, y\) or \(x, y, weight\)"),
+        (Loader(data(8)[0], data(8)[0]), 1, "batch 0: y: expected int32"),
+        (Loader(data(4)[0][:, 1:], data(4)[1]), 1, "batch 0: x: expected float32"),
+        (Loader(*data(4), np.zeros(4, np.float32)), 1, "no rows to learn from"),
+        ((batch for batch in ()), 1, "no rows to learn from"),
+    ],
+)
+def test_what_is_no_data(source: Any, epochs: int, said: str) -> None:
+    with session() as s, pytest.raises(UsageError, match=said):
+        s.fit(source, epochs=epochs)
+
+
+def test_what_the_listener_hears() -> None:
+    x, y = data(2 * BATCH + 1)
+    heard: list[Any] = []
+    with session() as s:
+        history = s.fit(x, y, epochs=2, validation=data(9, 1), listener=heard.append)
+    kinds = [type(event) for event in heard]
+    epoch = [Step] * 3 + [Evaluated]
+    assert kinds == [Started, *epoch, *epoch, Finished]
+    assert heard[0] == Started(epochs=2, steps=6)
+    assert [event.step for event in heard if isinstance(event, Step)] == list(range(6))
+    told = [event.figures for event in heard if isinstance(event, Evaluated)]
+    assert {name: [figures[name] for figures in told] for name in told[0]} == history
+    assert set(history) == {"loss", "seconds", "validation_loss", "validation_accuracy"}
+    assert heard[-1] == Finished(epochs=2, stopped_early=False)
+
+
+def test_the_listener_ends_it() -> None:
+    x, y = data(4 * BATCH)
+    heard: list[Any] = []
+
+    def enough(event: Any) -> bool:
+        heard.append(event)
+        return not (isinstance(event, Step) and event.step == 5)
+
+    with session() as s:
+        history = s.fit([(x, y)], epochs=3, learning_rate=0.01, listener=enough)
+        assert_same(s.state(), by_steps(np.concatenate([x, x])[: 6 * BATCH], np.concatenate([y, y])[: 6 * BATCH]))
+    assert len(history["loss"]) == 1
+    assert heard[-1] == Finished(epochs=1, stopped_early=True)
+
+
+def test_patience_gives_the_best_state_back() -> None:
+    x, y = data(BATCH)
+    far = data(40, 7)
+    states: list[dict[str, np.ndarray]] = []
+    with session() as s:
+
+        def note(event: Any) -> None:
+            if isinstance(event, Evaluated):
+                states.append(s.state())
+
+        # Eight rows are soon known by heart, and the loss of others rises.
+        history = s.fit(x, y, epochs=200, learning_rate=0.05, validation=far, patience=3, listener=note)
+        best = int(np.argmin(history["validation_loss"]))
+        assert len(history["loss"]) == best + 4 < 200
+        assert_same(s.state(), states[best])
+        assert s.evaluate(*far)["loss"] == history["validation_loss"][best]
+
+
+def test_one_epoch_in_a_loop_shuffles_anew_and_a_seed_does_not() -> None:
+    x, y = data(4 * BATCH)
+    with session() as loop, session() as at_once:
+        looped = [loop.fit(x, y, epochs=1, learning_rate=0.01)["loss"][0] for _ in range(3)]
+        assert looped == at_once.fit(x, y, epochs=3, learning_rate=0.01)["loss"]
+    with session() as s:
+        first = s.fit(x, y, epochs=1, seed=5)["loss"]
+        s.reset()
+        assert s.fit(x, y, epochs=1, seed=5)["loss"] == first
+        s.reset()
+        assert s.fit(x, y, epochs=1, seed=6)["loss"] != first
+
+
+@pytest.mark.parametrize("patience", [0, -1, 1.5, "3"])
+def test_a_patience_is_a_whole_number(patience: Any) -> None:
+    with session() as s, pytest.raises(UsageError, match="patience must be a whole number"):
+        s.fit(*data(4), patience=patience)

@@ -11,6 +11,7 @@ import numpy as np
 from converter.errors import UsageError
 from converter.files import write_atomically
 from converter.program_file import ProgramFile
+from converter.runtime.parameters import parameters_of
 from converter.runtime.state_file import load_state
 from converter.tflite.inference import plain_model
 
@@ -53,7 +54,7 @@ def export_weights(program: ProgramFile, path: str | os.PathLike, state: State =
     The arguments and what is raised are those of `export_inference`.
     """
     data = io.BytesIO()
-    np.savez(data, allow_pickle=False, **program.parameters(_tensors(program, state)))
+    np.savez(data, allow_pickle=False, **parameters_of(program, _tensors(program, state)))
     write_atomically(path, data.getvalue())
     return data.tell()
 

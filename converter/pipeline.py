@@ -159,7 +159,10 @@ def _build(
     calibration: Any,
 ) -> Program:
     """One program, not run yet; the arguments are those of `build`."""
-    from converter.optim.trace import describe, resolve
+    try:
+        from converter.optim.trace import describe, resolve
+    except ModuleNotFoundError as error:  # a device that only runs programs
+        raise UsageError(f"{error.name} is not installed: pip install 'pocketune[compiler]' to compile") from None
 
     rows_at_once = _micro_batch(batch, micro_batch)
     if state not in ("variables", "stateless"):

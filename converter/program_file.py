@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from converter.errors import UsageError
-from converter.ir.view import View
 from converter.manifest import FROZEN, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
 from converter.seal import check_seal
 from converter.tflite.metadata import read_metadata
@@ -49,18 +48,6 @@ class ProgramFile:
         """The part of a weight that does not train, read-only; None when all of it trains."""
         part = parameter.frozen
         return None if part is None else self._array(part.entry, part.shape, parameter.dtype)
-
-    def parameters(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The trained weights of a state, by the model's own names, in its own layout and full shape."""
-        full = {}
-        for spec in self.manifest.parameters:
-            full[spec.name] = np.empty(spec.shape, spec.dtype)
-            rest = self.frozen(spec)
-            if spec.frozen is not None and rest is not None:
-                View.from_json(list(spec.frozen.view)).scatter(full[spec.name], rest)
-            for piece in spec.pieces:
-                View.from_json(list(piece.view)).scatter(full[spec.name], state[piece.tensor])
-        return full
 
     def _array(self, entry: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
         """A tensor in the metadata; one element stands for a tensor of equal ones."""

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -27,10 +28,24 @@ from converter.program_file import read_program
 app = typer.Typer(
     help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"pocketune {metadata.version('pocketune')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def _debug(context: typer.Context, value: bool) -> None:
@@ -286,11 +301,16 @@ def _print_json(result: dict[str, Any]) -> None:
     print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def _name() -> str:
+    """What the person has called."""
+    return "python -m converter" if Path(sys.argv[0]).stem in ("__main__", "pytest") else Path(sys.argv[0]).stem
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and ends the process with its exit code; see `converter.errors`."""
     settings = {"debug": bool(os.environ.get(DEBUG))}
     try:
-        app(arguments, prog_name="python -m converter", obj=settings)
+        app(arguments, prog_name=_name(), obj=settings)
     except Exception as error:  # the last line of defence: a person reads a sentence, not a traceback
         sys.exit(report(error, settings["debug"]))
     sys.exit(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,17 @@ def check_examples(
                 f"{first} has {rows} rows and {name} has {len(array)}: each row of one belongs to a row of the other"
             )
     return Examples(arrays)
+
+
+def finite_number(name: str, number: Any) -> float:
+    """A number that a person gave. Raises UsageError for anything else."""
+    try:
+        value = float(number)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} must be a number, got {number!r}") from None
+    if not isfinite(value):
+        raise UsageError(f"{name} must be finite, got {value}")
+    return value
 
 
 def _by_input(specs: tuple[TensorSpec, ...], x: Any) -> list[tuple[TensorSpec, Any]]:

@@ -17,9 +17,10 @@ from converter.manifest import Manifest
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
-from converter.runtime.examples import Examples, check_examples
+from converter.runtime.examples import Examples, check_examples, finite_number
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, is_stream
 from converter.runtime.memory import Memory, memory_of
+from converter.runtime.parameters import parameters_of
 from converter.runtime.progress import progress_bar
 from converter.runtime.state_file import load_state, save_state
 
@@ -250,7 +251,7 @@ class TrainingSession:
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The trained weights as they are now, by the model's own names, in its own layout and full shape."""
-        return self._program.parameters(self.state())
+        return parameters_of(self._program, self.state())
 
     def state(self) -> dict[str, np.ndarray]:
         """A copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""
@@ -347,7 +348,7 @@ class TrainingSession:
     def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         """One step on checked rows."""
         with self._lock:
-            rate = _finite("learning_rate", learning_rate)
+            rate = finite_number("learning_rate", learning_rate)
             if self.manifest.accumulates:
                 loss = self._accumulate(examples, signature)
                 updated = self._call("apply", rate=rate) if isfinite(loss) else None
@@ -388,13 +389,3 @@ class TrainingSession:
             entry.input("learning_rate")[...] = rate
         entry.invoke()
         return entry
-
-
-def _finite(name: str, number: Any) -> float:
-    try:
-        value = float(number)
-    except (TypeError, ValueError):
-        raise UsageError(f"{name} must be a number, got {number!r}") from None
-    if not isfinite(value):
-        raise UsageError(f"{name} must be finite, got {value}")
-    return value

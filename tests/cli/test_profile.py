@@ -131,7 +131,7 @@ def test_what_cannot_be_profiled(run: Run, tmp_path: Path, monkeypatch: pytest.M
     def changed(entry: bytes | None) -> ProgramFile:
         file = read_program(program)
         kept = {name: data for name, data in file.metadata.items() if name != origins.ENTRY}
-        return ProgramFile(program, file.manifest, kept if entry is None else kept | {origins.ENTRY: memoryview(entry)})
+        return replace(file, metadata=kept if entry is None else kept | {origins.ENTRY: memoryview(entry)})
 
     for entry in (None, b"{", b'{"layers":["a"],"signatures":{"train":[[3,0,0]]}}', b'{"layers":[],"signatures":3}'):
         monkeypatch.setattr("converter.profile.read_program", lambda path, entry=entry: changed(entry))

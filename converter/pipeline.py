@@ -14,7 +14,7 @@ from converter.budget import fit, parse_bytes
 from converter.costs import costs
 from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph, Node
-from converter.losses import Loss, attach_loss
+from converter.losses import Loss, attach_loss, link_notes
 from converter.models import Source, import_loss, import_model
 from converter.optim import OptimizerProgram
 from converter.passes import (
@@ -75,8 +75,9 @@ def build(
 
     Args:
         model: a `keras.Model`, the path of a `.keras` file, or a `jax_frontend.Model`.
-        loss: `sparse_categorical_crossentropy` or `categorical_crossentropy` from logits, `mse`, or a JAX function
-            `(outputs, targets) -> per-example loss [B]`.
+        loss: a name of `converter.losses.LOSSES` (those with "crossentropy" from logits: a softmax or sigmoid that the
+            model ends in is joined with them), what `converter.losses.named_loss` gives for a name and options, or a
+            JAX function `(outputs, targets) -> per-example loss [B]`.
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
             its update is multiplied by the step's input `learning_rate`.
         update: a scheme's name, glob rules {"pattern": fraction or "bias"}, or an UpdateScheme.
@@ -186,6 +187,7 @@ def _build(
         rows=rows,
         costs=costs(graphs, chosen, state, batch // rows_at_once),
         report=report,
+        notes=link_notes(source.graph, goal),
         scheme=scheme.name,
         loss=goal.name,
         optimizer=describe(optimizer),

@@ -17,6 +17,7 @@ from converter.ir import Graph, Parameter, Value
 from converter.ir.printer import to_text
 from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, Manifest
 from converter.models import Source
+from converter.notes import Note
 from converter.sparse import Row
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
@@ -64,6 +65,7 @@ class Program:
         table: what trains, parameter by parameter, and why.
         signatures: the lowered, scheduled graph of each signature, before the state was exported.
         report: which form each op of the training step got, where there was a choice, and what the others cost.
+        notes: what of the model is fixed, left out or read in another way than it was written, and why.
         quantization: what became int8 and what that costs, for `frozen="int8"`.
         tried: what was weighed for a memory budget.
     """
@@ -74,6 +76,7 @@ class Program:
     table: Sequence[Row]
     signatures: Mapping[str, Graph] = field(repr=False)
     report: Sequence[FormChoice] = field(repr=False)
+    notes: Sequence[Note] = ()
     quantization: QuantizationReport | None = None
     tried: Sequence[Choice] = ()
 
@@ -85,6 +88,7 @@ class Program:
         rows: Sequence[Row],
         costs: Mapping[str, int],
         report: Sequence[FormChoice],
+        notes: Sequence[Note],
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -96,6 +100,7 @@ class Program:
             rows: the resolved update scheme.
             costs: of the training step.
             report: the forms chosen.
+            notes: what the person is to know.
             **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, micro_batch, labels,
                 preprocessing, frozen).
         """
@@ -154,7 +159,8 @@ class Program:
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
         data = seal.seal(emit(subgraphs, metadata, description, stored, in_order=state == "variables"))
-        return Program(data, manifest, {**costs, "file_bytes": len(data)}, list(rows), dict(signatures), list(report))
+        priced = {**costs, "file_bytes": len(data)}
+        return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes))
 
     def write(self, path: str | os.PathLike) -> Path:
         """Writes the file whole or not at all. Raises UsageError when it cannot be written."""

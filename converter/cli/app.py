@@ -154,6 +154,7 @@ def build(
                 "manifest": program.manifest.to_json(),
                 "costs": dict(program.costs),
                 "checked": not no_check,
+                "notes": [asdict(note) for note in program.notes],
                 "tried": [asdict(choice) for choice in program.tried],
                 "quantization": None if program.quantization is None else asdict(program.quantization),
                 "seconds": narrator.seconds,
@@ -164,6 +165,7 @@ def build(
     results = Results()
     results.heading(program.manifest)
     results.update_table(program.manifest.update.table, every=False)
+    results.notes(program.notes)
     results.costs(program.costs)
     if program.tried:
         results.tried(program.tried, program.manifest)

@@ -19,7 +19,7 @@ class Recipe:
 
     Attributes:
         model: a `.keras` file, `package.module:factory`, or the name of a built-in example.
-        loss: a name, or `package.module:function`.
+        loss: a name, `package.module:function`, or a table {name, ...options}.
         optimizer: a name, `package.module:factory`, or a table {name, ...options}.
         update: a scheme's name, a file of glob rules, or a table of them.
         batch: rows of one step.
@@ -35,7 +35,7 @@ class Recipe:
     """
 
     model: str | None = None
-    loss: str | None = None
+    loss: Any = None
     optimizer: Any = None
     update: Any = None
     batch: int | None = None

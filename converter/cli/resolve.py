@@ -16,6 +16,7 @@ from converter.cli.recipe import Recipe, is_path, read_table
 from converter.cli.references import call, find, is_reference
 from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, TensorType
+from converter.losses import loss_from_table
 from converter.sparse import UpdateScheme, update_scheme
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def resolve(recipe: Recipe) -> Job:
         recipe=recipe,
         name=name,
         example=example,
-        loss=find(loss) if isinstance(loss, str) and is_reference(loss) else loss,
+        loss=_loss(loss),
         optimizer=_optimizer(recipe.optimizer),
         update=resolve_update(recipe.update),
         batch=batch,
@@ -161,6 +162,15 @@ def _optimizer(entry: Any) -> Any:
     factory, implied = _ALIASES.get(name, (name, {}))
     # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
     return call(f"optax:{factory}", {"learning_rate": 1.0} | implied | options)
+
+
+def _loss(entry: Any) -> Any:
+    """A loss as for `converter.build`."""
+    if isinstance(entry, Mapping):
+        return loss_from_table(entry)
+    if entry is not None and not isinstance(entry, str):
+        raise UsageError(f"loss: expected a name, or a table with a name and options, got {entry!r}")
+    return find(entry) if entry is not None and is_reference(entry) else entry
 
 
 def _model(model: str | None) -> tuple[str, Example | None]:

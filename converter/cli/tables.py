@@ -14,6 +14,7 @@ from rich.table import Table
 
 from converter.cli.inspection import Contents
 from converter.manifest import Manifest, TensorSpec, UpdateRow
+from converter.notes import Note
 from converter.origins import PHASES
 from converter.program import Choice
 from converter.tflite.forms import FormChoice
@@ -98,6 +99,12 @@ class Results:
         more = "" if every or len(shown) == trained else f" ({trained - len(shown)} more than shown)"
         self.line(f"{trained} of {len(rows)} parameters train{more}")
         self.line()
+
+    def notes(self, notes: Sequence[Note]) -> None:
+        """What is fixed, left out, or not as it was written; nothing where there is nothing to say."""
+        if notes:
+            rows = [(note.subject, note.status, note.why) for note in notes]
+            self.table("What else became of the model", ("layer", "", "why"), rows)
 
     def costs(self, costs: Mapping[str, Any]) -> None:
         """What a step costs."""

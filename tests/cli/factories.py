@@ -45,6 +45,14 @@ def wide() -> jax_frontend.Model:
     return _model(params={"layers": [_layer(rng, 6, 512), _layer(rng, 512, 512), _layer(rng, 512, 3)]})
 
 
+def _probabilities(params: Any, x: Any) -> Any:
+    return jax.nn.softmax(mlp(params, x))
+
+
+def probabilities() -> jax_frontend.Model:
+    return _model(_probabilities)
+
+
 def wrong_shape() -> jax_frontend.Model:
     return _model(features=5)
 

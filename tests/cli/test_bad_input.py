@@ -99,7 +99,7 @@ def test_a_parameter_without_a_gradient(run: Run) -> None:
     [
         (["--update", "sparce"], "unknown update scheme 'sparce'. Did you mean 'sparse'"),
         (["--update", "last-0"], "unknown update scheme 'last-0'"),
-        (["--loss", "msee"], "unknown loss 'msee'. Did you mean 'mse'?"),
+        (["--loss", "msee"], "unknown loss 'msee'. Did you mean 'mse'"),
         (["--optimizer", "adamn"], "adamw"),
         (["--target", "litert-3"], "Did you mean 'litert-2'"),
         (["--state", "variable"], "'variable'"),
@@ -146,6 +146,8 @@ def test_a_wrong_model(run: Run, model: str, message: str, examples: None) -> No
         ("modle = 'x.keras'", "recipe.toml: recipe: unknown field 'modle'. Did you mean 'model'?"),
         ("batch = '8'", "recipe.batch: expected an integer, got '8'"),
         ("optimizer = 3", "optimizer: expected a name"),
+        ("loss = 3", "loss: expected a name"),
+        ("loss = {name = 'huber', detla = 1.0}", "has no option 'detla'. Did you mean 'delta'"),
         (
             "optimizer = {name = 'adamw', weight_decai = 1.0}",
             "has no option 'weight_decai'. Did you mean 'weight_decay'",

@@ -43,6 +43,17 @@ def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
         assert word in shown.out
 
 
+def test_a_softmax_that_is_joined_with_the_loss_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text('loss = {name = "categorical_crossentropy", label_smoothing = 0.1}')
+    flags = ("build", f"{FACTORIES}:probabilities", "--recipe", "recipe.toml", "--no-check")
+    said = "categorical_crossentropy reads the logits before this softmax; `infer` gives what the model gives"
+    assert said in run(*flags).out
+    (note,) = run(*flags, "--json").json["notes"]
+    assert note["status"] == "in the loss"
+    assert note["why"] == said
+    assert "What else became of the model" not in run("build", GOOD, "--no-check").out
+
+
 def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
     built = run("build", GOOD, "--json", "--state", "stateless", "--optimizer", "adam", "--out", "p.tflite").json
     assert built["file"] == "p.tflite"

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError
 from converter.ir import Graph, TensorType
-from converter.losses import Loss, named_loss, traced_loss
+from converter.losses import Loss, Penalty, named_loss, traced_loss
+from converter.notes import Note
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the model's author trained it with: the defaults where the person names nothing.
+
+    Attributes:
+        loss: None where there was none, or it cannot be taken over.
+        problem: why it cannot.
+        optimizer: an optax transformation for a learning rate of 1; None where it cannot be taken over.
+        optimizer_name: what it is called.
+        notes: what of it is not used.
+    """
+
+    loss: Loss | None
+    problem: str | None
+    optimizer: Any
+    optimizer_name: str
+    notes: Sequence[Note] = ()
 
 
 @dataclass(frozen=True)
 class Source:
-    """An imported model: its forward graph, its name, and the blocks it names itself (None: read from the names)."""
+    """An imported model.
+
+    Attributes:
+        graph: its forward graph.
+        name: what it is called.
+        blocks: the blocks it names itself; None: read from the names.
+        notes: what it does in training alone, and what becomes of that.
+        penalties: its regularizers by the name of the parameter.
+        compiled: what it was compiled with; None for nothing.
+    """
 
     graph: Graph
     name: str
     blocks: Sequence[str] | None = None
+    notes: Sequence[Note] = ()
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    compiled: Compiled | None = None
 
 
 def import_model(model: Any, batch: int) -> Source:
@@ -33,14 +65,10 @@ def import_model(model: Any, batch: int) -> Source:
     if isinstance(model, Source):
         return model
     if isinstance(model, str | Path):
-        import keras_frontend
-
-        return Source(keras_frontend.trace(model, batch), Path(model).stem)
+        return _keras_source(model, batch, Path(model).stem)
     module = type(model).__module__.partition(".")[0]
     if any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__):
-        import keras_frontend
-
-        return Source(keras_frontend.trace(model, batch), str(model.name))
+        return _keras_source(model, batch, str(model.name))
     if module == "jax_frontend":
         import jax_frontend
 
@@ -49,6 +77,14 @@ def import_model(model: Any, batch: int) -> Source:
         f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
         "pass a keras.Model, the path of a .keras file, or a jax_frontend.Model"
     )
+
+
+def _keras_source(model: Any, batch: int, name: str) -> Source:
+    import keras_frontend
+    from keras_frontend.compiled import read_compiled
+
+    made = keras_frontend.import_keras(model, batch)
+    return Source(made.graph, name, notes=made.notes, penalties=made.penalties, compiled=read_compiled(made.compiled))
 
 
 def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:

@@ -16,6 +16,7 @@ from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph, Node
 from converter.losses import Loss, attach_loss, link_notes
 from converter.models import Source, import_loss, import_model
+from converter.notes import Note
 from converter.optim import OptimizerProgram
 from converter.passes import (
     absorb_layout,
@@ -49,14 +50,16 @@ if TYPE_CHECKING:
 
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
+#: What trains a model that says nothing itself.
+DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
 #: What a program may offer.
 SIGNATURES = ("train", "evaluate", "infer", "features")
 
 
 def build(
     model: Any,
-    loss: Any = "sparse_categorical_crossentropy",
-    optimizer: Any = "sgd",
+    loss: Any = None,
+    optimizer: Any = None,
     update: str | Mapping[str, Any] | UpdateScheme = "full",
     batch: int = 8,
     micro_batch: int | None = None,
@@ -77,9 +80,11 @@ def build(
         model: a `keras.Model`, the path of a `.keras` file, or a `jax_frontend.Model`.
         loss: a name of `converter.losses.LOSSES` (those with "crossentropy" from logits: a softmax or sigmoid that the
             model ends in is joined with them), what `converter.losses.named_loss` gives for a name and options, or a
-            JAX function `(outputs, targets) -> per-example loss [B]`.
+            JAX function `(outputs, targets) -> per-example loss [B]`. None: what a Keras model was compiled with, else
+            `sparse_categorical_crossentropy`.
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
-            its update is multiplied by the step's input `learning_rate`.
+            its update is multiplied by the step's input `learning_rate`. None: what a Keras model was compiled with
+            (but for its learning rate), else `sgd`.
         update: a scheme's name, glob rules {"pattern": fraction or "bias"}, or an UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
@@ -161,7 +166,7 @@ def _build(
 ) -> Program:
     """One program, not run yet; the arguments are those of `build`."""
     try:
-        from converter.optim.trace import describe, resolve
+        from converter.optim.trace import resolve
     except ModuleNotFoundError as error:  # a device that only runs programs
         raise UsageError(f"{error.name} is not installed: pip install 'pocketune[compiler]' to compile") from None
 
@@ -173,8 +178,11 @@ def _build(
         raise UsageError(f"unknown frozen {frozen!r}: it is float32 or int8")
     if frozen == "float32" and calibration is not None:
         raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
-    chosen, scheme, rule = find_target(target), update_scheme(update), resolve(optimizer)
+    chosen, scheme = find_target(target), update_scheme(update)
+    if optimizer is not None:
+        resolve(optimizer)
     source = import_model(model, rows_at_once)
+    loss, rule, rule_name, said = _defaults(source, loss, optimizer)
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
     graphs, rows, goal, quantization = compile_signatures(
@@ -187,10 +195,10 @@ def _build(
         rows=rows,
         costs=costs(graphs, chosen, state, batch // rows_at_once),
         report=report,
-        notes=link_notes(source.graph, goal),
+        notes=[*said, *link_notes(source.graph, goal), *source.notes],
         scheme=scheme.name,
         loss=goal.name,
-        optimizer=describe(optimizer),
+        optimizer=rule_name,
         target=chosen.name,
         batch=batch,
         micro_batch=rows_at_once,
@@ -199,6 +207,36 @@ def _build(
         frozen=frozen,
     )
     return program if quantization is None else replace(program, quantization=quantization)
+
+
+def _defaults(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Any, str, list[Note]]:
+    """The loss, the optimizer and its name: what was asked for, else what the model was compiled with.
+
+    Raises:
+        UsageError: no loss was named, and that of the model cannot be taken over.
+    """
+    from converter.optim.trace import describe
+
+    compiled = source.compiled
+    notes: list[Note] = []
+    name = ""
+    if loss is None and compiled is not None:
+        if compiled.problem is not None:
+            raise UsageError(
+                f"{source.name} was compiled with a loss that cannot be taken over: {compiled.problem}. Name one, "
+                'for example loss="mse" (--loss mse), or pass a function (outputs, targets) -> per-example loss'
+            )
+        if compiled.loss is not None:
+            loss = compiled.loss
+            notes.append(Note("loss", "as compiled", f"{loss.name}; name another to change it"))
+    if optimizer is None and compiled is not None:
+        optimizer, name = compiled.optimizer, compiled.optimizer_name
+        if optimizer is not None:
+            notes.append(Note("optimizer", "as compiled", f"{name}; name another to change it"))
+        notes += compiled.notes
+    loss = DEFAULT_LOSS if loss is None else loss
+    optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
+    return loss, optimizer, name or describe(optimizer), notes
 
 
 def _whole_number(name: str, value: Any) -> int:
@@ -256,7 +294,7 @@ def compile_signatures(
             "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
             "leave the signature `features` out."
         )
-    goal = import_loss(loss, selected, targets)
+    goal = replace(import_loss(loss, selected, targets), penalties=source.penalties)
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     if frozen == "int8":

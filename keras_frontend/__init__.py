@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING, Any
 from converter.errors import UnsupportedError, UsageError
 from converter.ir import Graph
 from keras_frontend.archive import check_archive
-from keras_frontend.process import runs_jax, trace_in_child
+from keras_frontend.process import import_in_child, runs_jax
 
 if TYPE_CHECKING:
     import jax
 
     import jax_frontend
+    from keras_frontend.importer import Imported
 
-__all__ = ["check_archive", "runs_jax", "to_jax_model", "trace"]
+__all__ = ["check_archive", "import_keras", "runs_jax", "to_jax_model", "trace"]
 
 _ADVICE = "Set KERAS_BACKEND=jax before Keras is imported."
 
 
 def trace(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> Graph:
-    """The forward graph of a Keras model for one batch size.
+    """The forward graph of a Keras model for one batch size: that of `import_keras`."""
+    return import_keras(model_or_path, batch, inputs).graph
+
+
+def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> Imported:
+    """A Keras model: its forward graph for one batch size, and what it says of its training.
 
     Parameters carry Keras' `variable.path` and layout. Normalization uses the moving statistics, dropout is off.
     Where Keras runs another backend in this process, a child process traces the model on JAX.
@@ -40,14 +46,15 @@ def trace(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct]
         NumericError: a weight is not finite.
     """
     if runs_jax():
-        from keras_frontend.importer import load, trace_live
+        from keras_frontend.importer import import_archive, import_live
 
-        model = load(Path(model_or_path)) if isinstance(model_or_path, str | os.PathLike) else model_or_path
-        return trace_live(model, batch, inputs)
-    specs = None if inputs is None else [(tuple(spec.shape), str(spec.dtype)) for spec in inputs]
+        if not isinstance(model_or_path, str | os.PathLike):
+            return import_live(model_or_path, batch, inputs)
+        return import_archive(str(model_or_path), batch, _specs(inputs), None)
+    specs = _specs(inputs)
     if isinstance(model_or_path, str | os.PathLike):
         check_archive(Path(model_or_path))
-        return trace_in_child((str(Path(model_or_path).resolve()), batch, specs, None))
+        return import_in_child((str(Path(model_or_path).resolve()), batch, specs, None))
     if not model_or_path.built:
         raise UsageError(f"the model {model_or_path.name!r} has no weights yet: call it once on a batch")
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
@@ -55,10 +62,14 @@ def trace(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct]
         model_or_path.save(path)
         try:
             check_archive(path)
-            return trace_in_child((str(path), batch, specs, [v.path for v in model_or_path.variables]))
+            return import_in_child((str(path), batch, specs, [v.path for v in model_or_path.variables]))
         except UnsupportedError as error:
             reason = str(error).replace(str(path), f"model {model_or_path.name!r}")
             raise UnsupportedError(f"{reason}\n{_ADVICE} It then need not be saved to be traced.") from None
+
+
+def _specs(inputs: Sequence[jax.ShapeDtypeStruct] | None) -> list[tuple[tuple[int, ...], str]] | None:
+    return None if inputs is None else [(tuple(spec.shape), str(spec.dtype)) for spec in inputs]
 
 
 def to_jax_model(model_or_path: Any, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> jax_frontend.Model:

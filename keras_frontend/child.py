@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import PocketuneError
-from keras_frontend.importer import trace_archive
+from keras_frontend.importer import import_archive
 from keras_frontend.process import Request
 
 
 def answer(request: Request) -> tuple[str, Any]:
-    """("graph", the graph), or the class and the message of the error."""
+    """("imported", the model), or the class and the message of the error."""
     try:
-        return "graph", trace_archive(*request)
+        return "imported", import_archive(*request)
     except PocketuneError as error:
         return type(error).__name__, str(error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,27 @@ import numpy as np
 import jax_frontend
 from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.ir import Graph
+from converter.losses import Penalty
+from converter.notes import Note
 from keras_frontend.archive import check_archive
+from keras_frontend.training_only import notes_on, penalties
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A Keras model.
+
+    Attributes:
+        graph: its forward graph.
+        notes: what it does in training alone, and what becomes of that.
+        penalties: its regularizers by the name of the parameter.
+        compiled: what `compile` was given, as Keras writes it down; None for nothing.
+    """
+
+    graph: Graph
+    notes: Sequence[Note] = ()
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    compiled: Mapping[str, Any] | None = None
 
 
 def load(path: Path) -> Any:
@@ -25,6 +45,11 @@ def load(path: Path) -> Any:
         UnsupportedError: it holds code.
     """
     check_archive(path)
+    return _loaded(path)
+
+
+def _loaded(path: Path) -> Any:
+    """The model of a checked archive."""
     try:
         import keras
     except ModuleNotFoundError:
@@ -38,34 +63,53 @@ def load(path: Path) -> Any:
         raise UsageError(f"Keras {keras.__version__} cannot load {path}: {reason}") from error
 
 
-def trace_archive(
+def import_archive(
     path: str, batch: int, inputs: list[tuple[tuple[int, ...], str]] | None, names: list[str] | None
-) -> Graph:
-    """Traces an archive on the JAX backend; `names` are the variable paths of the model that was saved to it."""
+) -> Imported:
+    """Imports an archive on the JAX backend; `names` are the variable paths of the model that was saved to it."""
     specs = None if inputs is None else [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in inputs]
-    return trace_live(load(Path(path)), batch, specs, names)
+    config = check_archive(Path(path))
+    return replace(import_live(_loaded(Path(path)), batch, specs, names), compiled=config.get("compile_config"))
 
 
-def trace_live(
+def import_live(
     model: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None, names: list[str] | None = None
-) -> Graph:
-    """The forward graph of a live model of the JAX backend."""
-    graph = jax_frontend.trace(jax_model(model, inputs, names), batch)
+) -> Imported:
+    """A live model of the JAX backend."""
+    own_losses: list[Any] = []
+    graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch)
+    variables = named_variables(model, names)
     trainable = {id(v) for v in model.trainable_variables}
-    frozen = {name for name, v in named_variables(model, names).items() if id(v) not in trainable}
+    frozen = {name for name, v in variables.items() if id(v) not in trainable}
     graph.parameters = {
         value: replace(p, trainable=False) if p.name in frozen else p for value, p in graph.parameters.items()
     }
     if len(graph.inputs) > 1:
         for value, name in zip(graph.inputs, input_names(model), strict=True):
             value.name = name
-    return graph
+    notes = notes_on(model, variables, len(own_losses))
+    return Imported(graph, notes, penalties(variables), compile_config(model))
+
+
+def compile_config(model: Any) -> Mapping[str, Any] | None:
+    """What a live model was compiled with, as Keras would write it into a file."""
+    if not getattr(model, "compiled", False):
+        return None
+    try:
+        return model.get_compile_config()
+    except Exception:  # Keras raises errors of many kinds for a loss that is a lambda or a local class
+        return {"loss": {"class_name": "function", "config": "the compiled loss"}}
 
 
 def jax_model(
-    model: Any, inputs: Sequence[jax.ShapeDtypeStruct] | None = None, names: list[str] | None = None
+    model: Any,
+    inputs: Sequence[jax.ShapeDtypeStruct] | None = None,
+    names: list[str] | None = None,
+    own_losses: list[Any] | None = None,
 ) -> jax_frontend.Model:
     """A live model as a function of its variables: normalization by the moving statistics, no dropout.
+
+    `own_losses` takes what its layers add to the loss as they are called.
 
     Raises:
         UsageError: the model has no weights yet, or an axis of an input has no fixed size.
@@ -86,8 +130,12 @@ def jax_model(
         raise UsageError(f"the model {model.name!r} has {len(specs)} inputs, {len(inputs)} are described")
 
     def apply(params: dict[str, Any], *arrays: Any) -> Any:
-        with keras.StatelessScope(state_mapping=[(v, params[name]) for name, v in variables.items()]):
-            return call(arrays)
+        mapping = [(v, params[name]) for name, v in variables.items()]
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None) as scope:
+            outputs = call(arrays)
+        if own_losses is not None:
+            own_losses[:] = scope.losses
+        return outputs
 
     return jax_frontend.Model(apply, {name: v.value for name, v in variables.items()}, inputs)
 

@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import converter.errors as errors
-from converter.ir import Graph
+
+if TYPE_CHECKING:
+    from keras_frontend.importer import Imported
 
 #: What the child is asked: path of the archive, batch, inputs [(shape, dtype), ...] or None, variable paths or None.
 Request = tuple[str, int, list[tuple[tuple[int, ...], str]] | None, list[str] | None]
@@ -25,14 +28,14 @@ def runs_jax() -> bool:
     return os.environ.setdefault("KERAS_BACKEND", "jax") == "jax"
 
 
-def trace_in_child(request: Request) -> Graph:
-    """The forward graph of an archive, traced by a child process that runs Keras on JAX.
+def import_in_child(request: Request) -> Imported:
+    """An archive, imported by a child process that runs Keras on JAX.
 
     Raises:
         PocketuneError: whatever the child raised.
     """
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
-        asked, answered = Path(folder) / "request", Path(folder) / "graph"
+        asked, answered = Path(folder) / "request", Path(folder) / "imported"
         asked.write_bytes(pickle.dumps(request))
         ran = subprocess.run(  # noqa: S603 (this interpreter, on files of our own)
             [sys.executable, "-m", "keras_frontend.child", str(asked), str(answered)],
@@ -44,7 +47,7 @@ def trace_in_child(request: Request) -> Graph:
         if not answered.exists():
             raise RuntimeError(f"the process that traces the Keras model on JAX failed:\n{ran.stderr[-4000:]}")
         kind, content = pickle.loads(answered.read_bytes())  # noqa: S301 (our child wrote it, in a folder of our own)
-    if kind != "graph":
+    if kind != "imported":
         raise getattr(errors, kind)(content)
     return content
 

@@ -1,9 +1,5 @@
 """Models that end in a softmax or sigmoid train as Keras and JAX train them, and `infer` still gives probabilities."""
 
-import os
-
-os.environ.setdefault("KERAS_BACKEND", "jax")
-
 from collections.abc import Callable
 from typing import Any
 

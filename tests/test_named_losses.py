@@ -1,9 +1,5 @@
 """The losses that have a name, against Keras' own: value and gradient, with weights of the rows."""
 
-import os
-
-os.environ.setdefault("KERAS_BACKEND", "jax")
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

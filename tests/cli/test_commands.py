@@ -54,6 +54,20 @@ def test_a_softmax_that_is_joined_with_the_loss_is_said(run: Run, tmp_path: Path
     assert "What else became of the model" not in run("build", GOOD, "--no-check").out
 
 
+def test_what_a_keras_model_does_in_training_alone_is_said(run: Run, tmp_path: Path) -> None:
+    import keras
+
+    body = [keras.layers.BatchNormalization(name="norm"), keras.layers.Dropout(0.5, name="drop"), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((4,)), *body])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.save(tmp_path / "model.keras")
+    shown = run("build", "model.keras", "--no-check").out
+    for words in ("norm", "fixed", "drop", "left out", "Dropout(rate=0.5)", "as compiled", "Adam of Keras"):
+        assert words in shown
+    said = run("build", "model.keras", "--no-check", "--json").json["notes"]
+    assert {note["status"] for note in said} == {"as compiled", "fixed", "left out"}
+
+
 def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
     built = run("build", GOOD, "--json", "--state", "stateless", "--optimizer", "adam", "--out", "p.tflite").json
     assert built["file"] == "p.tflite"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from converter.errors import NumericError
-from keras_frontend.process import trace_in_child
+from keras_frontend.process import import_in_child
 from tests.keras_frontend.models import functional
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,4 +86,4 @@ def test_the_childs_error_is_the_persons(tmp_path: Path) -> None:
     model.get_layer("head").bias.assign(np.full(5, np.inf))
     model.save(tmp_path / "model.keras")
     with pytest.raises(NumericError, match="head/bias: 5 elements"):
-        trace_in_child((str(tmp_path / "model.keras"), 1, None, None))
+        import_in_child((str(tmp_path / "model.keras"), 1, None, None))

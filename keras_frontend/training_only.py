@@ -1,0 +1,127 @@
+"""What a Keras model does in training alone: what of it the program does, and what is fixed or left out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from converter.losses import Penalty
+from converter.notes import Note
+
+#: Layers that a note names.
+_MOST_NAMES = 3
+#: Entries of a layer's configuration that say how strong its noise is.
+_RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
+
+_NO_NOISE = "the program computes the model as in inference, without random numbers"
+
+
+def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int) -> list[Note]:
+    """What to say of a model.
+
+    Args:
+        model: a live model.
+        variables: its variables by name.
+        own_losses: how many losses its layers added as they were called.
+    """
+    found = [note for name, layer in _layers(model) for note in _of_layer(name, layer)]
+    if own_losses and not any("activity regularizer" in note.why for note in found):
+        found.append(Note(str(model.name), "left out", f"{own_losses} losses of its own (add_loss)"))
+    for name, variable in variables.items():
+        if (regularizer := getattr(variable, "regularizer", None)) is not None and variable.trainable:
+            penalty = _penalty(regularizer)
+            kind = type(regularizer).__name__
+            if penalty is None:
+                found.append(Note(name, "left out", f"the regularizer {kind}: only L1, L2 and L1L2 join the loss"))
+            else:
+                terms = [f"{k} {v:g}" for k, v in (("l1", penalty.l1), ("l2", penalty.l2)) if v]
+                found.append(Note(name, "in the loss", f"the regularizer {kind} ({', '.join(terms)}), where it trains"))
+        if (constraint := getattr(variable, "constraint", None)) is not None and variable.trainable:
+            kind = type(constraint).__name__
+            found.append(Note(name, "left out", f"the constraint {kind}: weights are not projected after a step"))
+    return _grouped(found)
+
+
+def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:
+    """The regularizers that join the loss, by the name of the variable."""
+    known = {
+        name: _penalty(variable.regularizer)
+        for name, variable in variables.items()
+        if getattr(variable, "regularizer", None) is not None and variable.trainable
+    }
+    return {name: penalty for name, penalty in known.items() if penalty is not None}
+
+
+def _penalty(regularizer: Any) -> Penalty | None:
+    import keras
+
+    if type(regularizer) not in (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2):
+        return None
+    penalty = Penalty(float(getattr(regularizer, "l1", 0.0)), float(getattr(regularizer, "l2", 0.0)))
+    return penalty if penalty.l1 or penalty.l2 else None
+
+
+def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every layer once, by the names of the layers that it is in, and the model itself by its own."""
+    seen = {id(model)}
+    found: list[tuple[str, Any]] = [(str(model.name), model)]
+
+    def descend(layer: Any, path: str) -> None:
+        for inner in layer._flatten_layers(include_self=False, recursive=False):
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                found.append((f"{path}{inner.name}", inner))
+                descend(inner, f"{path}{inner.name}/")
+
+    descend(model, "")
+    yield from found
+
+
+def _of_layer(name: str, layer: Any) -> Iterator[Note]:
+    import keras
+
+    kind = type(layer).__name__
+    if isinstance(layer, keras.layers.BatchNormalization):
+        why = "batch normalization by the moving statistics, which stay as they are"
+        yield Note(name, "fixed", why)
+    if (noise := _noise(layer)) is not None:
+        yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}")
+    elif not _of_keras(layer) and "training" in inspect.signature(layer.call).parameters:
+        yield Note(name, "left out", f"what {kind}.call does for training=True: {_NO_NOISE}")
+    if (regularizer := getattr(layer, "activity_regularizer", None)) is not None:
+        why = f"the activity regularizer {type(regularizer).__name__}: it does not join the loss"
+        yield Note(name, "left out", why)
+
+
+def _noise(layer: Any) -> str | None:
+    """`(rate=0.5)` of a layer that draws random numbers in training, None of one that does not."""
+    if not getattr(layer, "_seed_generators", None):
+        return None
+    try:
+        config = layer.get_config()
+    except Exception:  # a layer of the person's own need not have one
+        config = {}
+    rates = {key: config[key] for key in _RATES if isinstance(config.get(key), int | float)}
+    if rates and not any(rates.values()):
+        return None
+    shown = ", ".join(f"{key}={value:g}" for key, value in rates.items() if value)
+    return f"({shown})" if shown else ""
+
+
+def _of_keras(layer: Any) -> bool:
+    return type(layer).__module__.partition(".")[0] == "keras"
+
+
+def _grouped(notes: list[Note]) -> list[Note]:
+    """One note for all layers of which the same is said."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        groups.setdefault((note.status, note.why), []).append(note.subject)
+    return [
+        Note(
+            ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if (more := len(names) - _MOST_NAMES) > 0 else ""),
+            *key,
+        )
+        for key, names in groups.items()
+    ]

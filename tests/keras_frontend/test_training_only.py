@@ -1,0 +1,130 @@
+"""What a model does in training alone is computed as Keras does, or said; nothing is dropped in silence."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, regularizers
+
+import converter
+from converter.notes import Note
+
+BATCH, STEPS, RATE = 4, 10, 0.1
+RNG = np.random.default_rng(0)
+
+
+class Own(layers.Layer):
+    def call(self, x: Any, training: bool = False) -> Any:
+        return 2 * x if training else x
+
+
+class OwnLoss(layers.Layer):
+    def call(self, x: Any) -> Any:
+        self.add_loss(keras.ops.sum(x))
+        return x
+
+
+def model_of(*middle: Any, shape: tuple[int, ...] = (6, 6, 3)) -> Any:
+    return keras.Sequential([keras.Input(shape), *middle, layers.Flatten(), layers.Dense(3, name="head")], name="net")
+
+
+def notes(model: Any) -> list[Note]:
+    return list(converter.build(model, loss="mse", optimizer="sgd", batch=2, check=False).notes)
+
+
+@pytest.mark.parametrize(
+    ("layer", "status", "why"),
+    [
+        (layers.Dropout(0.5, name="it"), "left out", "Dropout(rate=0.5)"),
+        (layers.SpatialDropout2D(0.25, name="it"), "left out", "SpatialDropout2D(rate=0.25)"),
+        (layers.GaussianNoise(0.1, name="it"), "left out", "GaussianNoise(stddev=0.1)"),
+        (layers.GaussianDropout(0.1, name="it"), "left out", "GaussianDropout(rate=0.1)"),
+        (layers.RandomFlip(name="it"), "left out", "RandomFlip"),
+        (layers.RandomRotation(0.1, name="it"), "left out", "RandomRotation"),
+        (layers.BatchNormalization(name="it"), "fixed", "moving statistics"),
+        (layers.ActivityRegularization(l2=0.1, name="it"), "left out", "activity regularizer"),
+        (layers.Dense(3, activity_regularizer="l2", name="it"), "left out", "activity regularizer L2"),
+        (layers.Dense(3, kernel_regularizer="l2", name="it"), "in the loss", "L2 (l2 0.01)"),
+        (layers.Dense(3, bias_regularizer=regularizers.L1L2(0.1, 0.2), name="it"), "in the loss", "(l1 0.1, l2 0.2)"),
+        (layers.Dense(3, kernel_regularizer="orthogonal_regularizer", name="it"), "left out", "OrthogonalRegularizer"),
+        (layers.Dense(3, kernel_constraint="max_norm", name="it"), "left out", "constraint MaxNorm"),
+        (Own(name="it"), "left out", "what Own.call does for training=True"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, layers.Layer) else None,
+)
+def test_each_is_named_with_its_layer(layer: Any, status: str, why: str) -> None:
+    (note,) = notes(model_of(layer))
+    assert "it" in note.subject
+    assert note.status == status
+    assert why in note.why
+
+
+@pytest.mark.parametrize("layer", [layers.Dropout(0.0), layers.ReLU(), layers.Dense(3), layers.LayerNormalization()])
+def test_nothing_is_said_of_what_is_the_same_in_training(layer: Any) -> None:
+    assert not notes(model_of(layer))
+
+
+def test_what_recurrent_and_attention_layers_drop_is_named() -> None:
+    inputs = keras.Input((4, 6))
+    x = layers.MultiHeadAttention(2, 3, dropout=0.2, name="attention")(inputs, inputs)
+    x = layers.LSTM(3, dropout=0.1, recurrent_dropout=0.3, name="memory")(x)
+    said = notes(keras.Model(inputs, layers.Dense(2)(x)))
+    assert [("attention" in n.subject, "memory" in n.subject) for n in said] == [(True, False), (False, True)]
+    assert "rate=0.2" in said[0].why
+    assert "dropout=0.1, recurrent_dropout=0.3" in said[1].why
+
+
+def test_a_loss_that_a_layer_adds_is_said() -> None:
+    (note,) = notes(model_of(OwnLoss()))
+    assert note.status == "left out"
+    assert "1 losses of its own (add_loss)" in note.why
+
+
+def test_layers_of_which_the_same_is_said_stand_together() -> None:
+    said = notes(model_of(*[layers.Dropout(0.5, name=f"drop{i}") for i in range(5)]))
+    assert len(said) == 1
+    assert said[0].subject.endswith("and 2 more")
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_weight_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            layers.Conv2D(4, 3, kernel_regularizer=regularizers.L2(0.03), name="conv"),
+            layers.BatchNormalization(gamma_regularizer=regularizers.L2(0.02), trainable=False),
+            layers.ReLU(),
+            layers.Flatten(),
+            layers.Dense(
+                5,
+                kernel_regularizer=regularizers.L1L2(0.001, 0.01),
+                bias_regularizer="l1",
+                name="hidden",
+                bias_initializer="ones",
+            ),
+            layers.Dense(3, activation="softmax", kernel_regularizer="l1"),
+        ]
+    )
+    x = RNG.standard_normal((BATCH, 6, 6, 3)).astype(np.float32)
+    y = RNG.integers(0, 3, BATCH).astype(np.int32)
+    model.compile(keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
+    program = converter.build(model, batch=BATCH, micro_batch=micro_batch)
+    expected_first = float(model.evaluate(x, y, batch_size=BATCH, verbose=0))
+    expected = [float(model.train_on_batch(x, y)) for _ in range(STEPS)]
+    with converter.runtime.TrainingSession(program.data) as session:
+        assert session.evaluate(x, y)["loss"] == pytest.approx(expected_first, rel=1e-5)
+        found = [session.train(x, y, learning_rate=RATE) for _ in range(STEPS)]
+        np.testing.assert_allclose(found, expected, rtol=5e-5)
+        for weight in model.trainable_weights:
+            np.testing.assert_allclose(session.parameters()[weight.path], weight.numpy(), rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_frozen_pays_no_penalty() -> None:
+    model = model_of(layers.Dense(3, kernel_regularizer="l2", name="first"))
+    x, y = RNG.standard_normal((2, 6, 6, 3)).astype(np.float32), np.zeros((2, 3), np.float32)
+    program = converter.build(model, loss="mse", optimizer="sgd", update="head", batch=2)
+    with converter.runtime.TrainingSession(program.data) as session:
+        plain = float(np.square(np.asarray(model(x, training=False))).mean())
+        assert session.evaluate(x, y)["loss"] == pytest.approx(plain, rel=1e-5)

@@ -1,10 +1,11 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and that are files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 
 from converter.errors import UsageError
@@ -16,6 +17,42 @@ def beside(path: str | os.PathLike, suffix: str) -> Path:
     if not path.name:
         raise UsageError(f"{os.fspath(path)!r} names no file")
     return path.with_name(f"{path.name}.{suffix}")
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Refuses what would block or never end when it is read. What is missing or forbidden is left to who opens it.
+
+    Raises:
+        UsageError: a directory, a FIFO, a device or a socket.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        _refuse_irregular(path, Path(path).stat().st_mode)
+
+
+def open_regular(path: str | os.PathLike) -> int:
+    """A descriptor of a file that is open for reading.
+
+    Raises:
+        UsageError: it is no regular file.
+        OSError: it cannot be opened.
+    """
+    # Not to wait for the other end of a FIFO, which is refused only after it was opened.
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags)
+    try:
+        _refuse_irregular(path, os.fstat(descriptor).st_mode)
+    except UsageError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_irregular(path: str | os.PathLike, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+    kind = kinds.get(stat.S_IFMT(mode), "device")
+    raise UsageError(f"{os.fspath(path)} is a {kind}, and a file is expected")
 
 
 def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None = None) -> None:

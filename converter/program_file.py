@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.errors import UsageError
+from converter.files import open_regular
 from converter.manifest import FROZEN, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
 from converter.seal import check_seal
 from converter.tflite.metadata import read_metadata
@@ -75,7 +76,7 @@ def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
         raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}")
     path = Path(program)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = open_regular(path)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except OSError as error:

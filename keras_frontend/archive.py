@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from converter.errors import UnsupportedError, UsageError, nearest
+from converter.files import check_regular
 
 CONFIG = "config.json"
 WEIGHTS = ("model.weights.h5", "model.weights.npz")
@@ -22,6 +23,7 @@ WEIGHTS = ("model.weights.h5", "model.weights.npz")
 MAX_MEMBERS = 10_000
 MAX_CONFIG_BYTES = 64 << 20
 MAX_TOTAL_BYTES = 16 << 30
+MAX_LAYERS = 5_000
 MAX_EXPANSION = 100
 EXPANSION_FLOOR_BYTES = 16 << 20
 
@@ -57,6 +59,17 @@ _MODEL_PARTS = {
 }
 
 
+#: Parts of which a layer may name a function, and what `keras.activations` has: those stand there without a part.
+_FUNCTION_PARTS = {"activations", "constraints", "initializers", "ops", "regularizers"}
+ACTIVATIONS = {
+    *("celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish"),
+    *("hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid"),
+    *("silu", "soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax"),
+    *("squareplus", "swish", "tanh", "tanh_shrink", "threshold"),
+}
+#: Functions of these parts that make other objects.
+_MAKERS = {"get", "serialize", "deserialize"}
+
 _ADVICE = 'Save the model with `model.save("model.keras")` and pass that file.'
 _AGAIN = "Save or copy it again."
 
@@ -74,6 +87,7 @@ def check_path(path: Path) -> None:
     if path.is_dir():
         found = "a TensorFlow SavedModel" if (path / "saved_model.pb").exists() else "a directory"
         raise UsageError(f"{path} is {found}. {_ADVICE}")
+    check_regular(path)
     kind = _OTHER_FORMATS.get(path.suffix.lower()) or _kind_by_content(path)
     if kind:
         raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE}")
@@ -167,10 +181,16 @@ def _refusals(config: Any) -> Iterator[tuple[str, str]]:
     """(layer, why) for each object of a config that is not let through."""
     # An explicit stack: a config may be nested deeper than Python recurses.
     stack: list[tuple[Any, str]] = [(config, "the model")]
+    layers = 0
     while stack:
         item, layer = stack.pop()
         if isinstance(item, dict):
-            layer = _layer_name(item) or layer
+            name = _layer_name(item)
+            layers += name is not None
+            if layers > MAX_LAYERS:
+                yield "the model", f"it has more than {MAX_LAYERS} layers"
+                return
+            layer = name or layer
             why = _refusal(item)
             if why:
                 yield layer, why
@@ -191,22 +211,34 @@ def _refusal(item: dict[str, Any]) -> str | None:
     name, module, registered = (item.get(key) for key in ("class_name", "module", "registered_name"))
     if not isinstance(name, str):
         return _LAMBDA if _is_lambda(item) else None
-    shown = str(item.get("config")) if name == "function" else name
     if name in _CODE_LAYERS:
         return f"{_CODE_LAYERS[name]}; nothing of it would run on a phone"
+    if name == "function":
+        return _function_refusal(item.get("config"), module)
     if isinstance(registered, str) and _is_registered(registered):
         return None
     if module is None:
         custom = isinstance(registered, str) and registered not in (name, "")
         return _unknown(registered) if custom or (registered == name and "module" in item) else None
     if not isinstance(module, str):
-        return f"{shown} names its module as {module!r}"
-    if module == "builtins" and name == "function":
-        custom = isinstance(registered, str) and registered not in (name, shown)
-        return _unknown(str(registered)) if custom else None
-    if not _is_model_part(module):
-        return f"{module}.{shown} is no part of a Keras model" if _in_keras(module) else _unknown(f"{module}.{shown}")
-    return None
+        return f"{name} names its module as {module!r}"
+    return None if _is_model_part(module, _MODEL_PARTS) else _foreign(module, name)
+
+
+def _function_refusal(name: Any, module: Any) -> str | None:
+    """Why a function that a config names is not let through."""
+    if not isinstance(name, str) or not (isinstance(module, str) or module is None):
+        return f"{name!r} of {module!r} is no name of a function"
+    if _is_registered(name):
+        return None
+    if module in ("builtins", None):
+        return None if name in ACTIVATIONS else _unknown(f"the function {name!r}")
+    allowed = _is_model_part(module, _FUNCTION_PARTS) and name.isidentifier() and name not in _MAKERS
+    return None if allowed and not name.startswith("_") else _foreign(module, name)
+
+
+def _foreign(module: str, name: str) -> str:
+    return f"{module}.{name} is no part of a Keras model" if _in_keras(module) else _unknown(f"{module}.{name}")
 
 
 def _is_lambda(item: dict[str, Any]) -> bool:
@@ -226,9 +258,10 @@ def _in_keras(module: str) -> bool:
     return module == "keras" or module.startswith("keras.")
 
 
-def _is_model_part(module: str) -> bool:
+def _is_model_part(module: str, known: set[str]) -> bool:
+    """Whether a module is `keras` itself (of classes alone) or one of its parts."""
     parts = [part for part in module.split(".") if part not in ("src", "api")]
-    return parts[:1] == ["keras"] and (len(parts) == 1 or parts[1] in _MODEL_PARTS)
+    return parts[:1] == ["keras"] and (known is _MODEL_PARTS if len(parts) == 1 else parts[1] in known)
 
 
 def _is_registered(name: str) -> bool:

@@ -17,6 +17,7 @@ from converter.ir import Graph
 from converter.losses import Penalty
 from converter.notes import Note
 from keras_frontend.archive import check_archive
+from keras_frontend.sizes import check_sizes, check_weights
 from keras_frontend.training_only import notes_on, penalties
 
 
@@ -44,23 +45,33 @@ def load(path: Path) -> Any:
         UsageError: missing, corrupt, or not loadable by this version of Keras.
         UnsupportedError: it holds code.
     """
-    check_archive(path)
-    return _loaded(path)
+    return _loaded(path, check_archive(path))
 
 
-def _loaded(path: Path) -> Any:
-    """The model of a checked archive."""
+def _loaded(path: Path, config: dict[str, Any]) -> Any:
+    """The model of a checked archive, made only if the archive holds the weights that its config describes."""
     try:
         import keras
     except ModuleNotFoundError:
         raise UsageError(
             f"{path} is a Keras model, and Keras is not installed: pip install 'pocketune[keras]'"
         ) from None
+    stored = check_weights(path)
+    body = {key: value for key, value in config.items() if key != "compile_config"}
     try:
+        with keras.StatelessScope(initialize_variables=False):
+            check_sizes(keras.saving.deserialize_keras_object(body, safe_mode=True), stored, path)
         return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except UsageError:
+        raise
     except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise UsageError(f"Keras {keras.__version__} cannot load {path}: {reason}") from error
+        raise UsageError(f"Keras {keras.__version__} cannot load {path}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The lines of an error of Keras that say something: its first is often a heading."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return " ".join(lines[:2]) or type(error).__name__
 
 
 def import_archive(
@@ -69,7 +80,7 @@ def import_archive(
     """Imports an archive on the JAX backend; `names` are the variable paths of the model that was saved to it."""
     specs = None if inputs is None else [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in inputs]
     config = check_archive(Path(path))
-    return replace(import_live(_loaded(Path(path)), batch, specs, names), compiled=config.get("compile_config"))
+    return replace(import_live(_loaded(Path(path), config), batch, specs, names), compiled=config.get("compile_config"))
 
 
 def import_live(

@@ -60,6 +60,7 @@ Model = Annotated[
         help="A .keras file, package.module:factory, or the name of a built-in example. None: a built-in example.",
     ),
 ]
+Trust = Annotated[bool, typer.Option("--trust", help="Run the code that the recipe names as package.module:name.")]
 RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="TOML file of what follows; flags override it.")]
 Loss = Annotated[str | None, typer.Option(help="A name, or package.module:function (outputs, y) -> loss per example.")]
 Optimizer = Annotated[str | None, typer.Option(help="A name, or package.module:factory of an optax transformation.")]
@@ -111,6 +112,7 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=Fa
 def build(
     model: Model = None,
     recipe: RecipeFile = None,
+    trust: Trust = False,
     loss: Loss = None,
     optimizer: Optimizer = None,
     update: Update = None,
@@ -133,10 +135,11 @@ def build(
     """Compile MODEL into a training program."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
-        flags = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch, "target": target}
-        flags |= {"frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
+        flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch}
+        flags |= {"target": target, "frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
         offered = signatures.split(",") if signatures is not None else None
-        job = _job(recipe, model=model, state=state, y=y, signatures=offered, out=out, micro_batch=micro_batch, **flags)
+        flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
+        job = _job(recipe, trust, model=model, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):
         subject = job.model()
@@ -180,6 +183,7 @@ def build(
 def schemes(
     model: Model = None,
     recipe: RecipeFile = None,
+    trust: Trust = False,
     loss: Loss = None,
     optimizer: Optimizer = None,
     update: Updates = None,
@@ -196,7 +200,7 @@ def schemes(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
-        job = _job(recipe, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
+        job = _job(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
         asked = [resolve_update(name) for name in update] if update else [job.update] if job.update else []
         usual = [] if update else [name for name in DEFAULT_SCHEMES if name not in asked]
     with narrator.stage("make the model"):
@@ -266,8 +270,19 @@ def export(
     Results().line(f"wrote {out} ({size(nbytes)})")
 
 
-def _job(recipe: Path | None, **flags: Any) -> Job:
+def _job(recipe: Path | None, trust: bool, **flags: Any) -> Job:
+    """What the recipe and the flags ask for.
+
+    Raises:
+        UsageError: the recipe names code, and nobody said that it may run.
+    """
     base = Recipe() if recipe is None else read_recipe(recipe)
+    for entry, code in base.references().items():
+        if flags.get(entry) is None and not trust:
+            raise UsageError(
+                f"{recipe}: {entry} names code, {code!r}, which would be run. Add --trust if you trust this recipe and "
+                f"that module, or name the {entry} on the command line"
+            )
     return resolve(base.overridden(**flags))
 
 

@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from converter.cli.references import is_reference
 from converter.errors import UsageError, nearest
+from converter.files import check_regular
 from converter.records import decode
+
+#: No recipe and no table of rules is larger.
+MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,12 @@ class Recipe:
     memory_budget: str | None = None
     out: str | None = None
 
+    def references(self) -> dict[str, str]:
+        """The code that it names (`package.module:name`), by entry: to build would run it."""
+        entries = {"model": self.model, "loss": self.loss, "optimizer": self.optimizer}
+        names = {key: entry.get("name") if isinstance(entry, dict) else entry for key, entry in entries.items()}
+        return {key: name for key, name in names.items() if isinstance(name, str) and is_reference(name)}
+
     def overridden(self, **flags: Any) -> Recipe:
         """The recipe with each flag that was given in place of its own entry."""
         return replace(self, **{name: value for name, value in flags.items() if value is not None})
@@ -81,8 +92,11 @@ def read_table(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: the file is missing, not readable, or not well-formed.
     """
+    check_regular(path)
     kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{path} has {path.stat().st_size} bytes, more than any recipe or table of rules")
         text = path.read_bytes().decode()
         table = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except FileNotFoundError:

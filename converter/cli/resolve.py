@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
-
-import numpy as np
 
 from converter.cli.recipe import Recipe, is_path, read_table
 from converter.cli.references import call, find, is_reference
+from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.losses import loss_from_table
@@ -67,7 +65,7 @@ class Job:
             "micro_batch": self.recipe.micro_batch,
             "frozen": self.recipe.frozen,
             "memory_budget": self.recipe.memory_budget,
-            "calibration": None if self.recipe.calibration is None else _samples(Path(self.recipe.calibration)),
+            "calibration": None if self.recipe.calibration is None else read_samples(Path(self.recipe.calibration)),
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
 
@@ -152,16 +150,27 @@ def _optimizer(entry: Any) -> Any:
         raise UsageError(f'optimizer: expected a name, or a table {{name = "adamw", ...options}}, got {entry!r}')
     options = {key: value for key, value in entry.items() if key != "name"}
     name: str = entry["name"]
-    if is_reference(name):
-        return call(name, options)
-    if not options:
-        return name
-    from converter.optim.trace import resolve as named
+    return call(name, options) if is_reference(name) else _of_optax(name, options)
 
-    named(name)  # refuses an unknown one
+
+def _of_optax(name: str, options: Mapping[str, Any]) -> Any:
+    """An optimizer of optax' own, with options. No other function of optax has a name here."""
+    import jax.numpy as jnp
+    import optax
+
+    known = [n for n, f in vars(optax).items() if getattr(f, "__module__", "") == "optax._src.alias" and callable(f)]
+    if name not in (*known, *_ALIASES):
+        raise UsageError(f"unknown optimizer {name!r}.{nearest(name, [*known, *_ALIASES])} It is one of optax' own.")
     factory, implied = _ALIASES.get(name, (name, {}))
-    # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
-    return call(f"optax:{factory}", {"learning_rate": 1.0} | implied | options)
+    weights = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
+    try:
+        # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
+        made = call(f"optax:{factory}", {"learning_rate": 1.0, **implied, **options})
+        made.update(weights, made.init(weights), weights)  # options of a wrong type are noticed only here
+    except (TypeError, ValueError, AttributeError) as error:
+        shown = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+        raise UsageError(f"optimizer: {name} cannot compute with {shown or 'its defaults'}: {error}") from None
+    return made
 
 
 def _loss(entry: Any) -> Any:
@@ -200,27 +209,6 @@ def _examples() -> tuple[Mapping[str, Example], str]:
             raise
         return {}, ""
     return EXAMPLES, DEFAULT
-
-
-def _samples(path: Path) -> Any:
-    """Calibration samples from an .npz file, as for `converter.build`.
-
-    Raises:
-        UsageError: the file is missing, or no .npz of plain arrays.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file.items())
-    except FileNotFoundError:
-        siblings = [p.name for p in path.parent.glob("*.npz")]
-        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}") from None
-    except (OSError, ValueError, AttributeError, BadZipFile) as error:
-        raise UsageError(
-            f"{path}: expected an .npz file of arrays, from numpy.savez(path, x=..., y=...) ({error})"
-        ) from None
-    y = arrays.pop("y", None)
-    x = arrays["x"] if arrays.keys() == {"x"} else arrays
-    return x if y is None else (x, y)
 
 
 def _type(text: str, batch: int) -> TensorType:

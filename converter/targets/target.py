@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError, nearest
+from converter.files import check_regular
 
 #: The target whose table has every figure.
 COMPLETE = "litert-2"
@@ -123,6 +124,7 @@ def target(name: str | Target) -> Target:
 def _read(path: Path, complete: Mapping[str, Any]) -> Target:
     """A table of the person's own: it must give whatever a complete one gives."""
     try:
+        check_regular(path)
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the target {path} cannot be read: {error}") from None

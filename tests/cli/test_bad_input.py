@@ -1,9 +1,12 @@
 """Every bad input ends with its exit code, a message that helps, and no file (the fixture `run` looks for one)."""
 
+import io
 import json
+import os
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import converter.cli.app
@@ -152,7 +155,16 @@ def test_a_wrong_model(run: Run, model: str, message: str, examples: None) -> No
             "optimizer = {name = 'adamw', weight_decai = 1.0}",
             "has no option 'weight_decai'. Did you mean 'weight_decay'",
         ),
-        ("optimizer = {name = 'adamn', b1 = 0.5}", "adamw"),
+        ("optimizer = {name = 'adamn', b1 = 0.5}", "unknown optimizer 'adamn'. Did you mean"),
+        ("optimizer = {name = 'adamw', weight_decay = 'much'}", "adamw cannot compute with weight_decay = 'much'"),
+        (
+            "optimizer = {name = 'adamw', weight_decay = [1, 2, 3]}",
+            "adamw cannot compute with weight_decay = [1, 2, 3]",
+        ),
+        ("optimizer = {name = 'adamw', b1 = 'x'}", "adamw cannot compute with b1 = 'x'"),
+        ("optimizer = {name = 'apply_updates'}", "unknown optimizer 'apply_updates'"),
+        ("optimizer = {name = '__loader__'}", "unknown optimizer '__loader__'"),
+        ("optimizer = {name = 'tree.map'}", "unknown optimizer"),
         ("update = {}", "update: expected a name, or a table of rules"),
         ("update = {'*' = 1.5}", "rule '*': expected a fraction in 0..1"),
         ("update = {'*' = 'some'}", '"bias" or "all", got \'some\''),
@@ -165,6 +177,71 @@ def test_a_wrong_recipe(run: Run, tmp_path: Path, text: str, message: str) -> No
     ran = run("build", GOOD, "--recipe", "recipe.toml")
     assert ran.code == USAGE
     assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "optimizer = {name = 'subprocess:check_output', args = ['touch', 'executed']}",
+        "optimizer = 'subprocess:check_output'",
+        "optimizer = 'mine:make'",
+        "loss = 'mine:make'",
+        "loss = 'builtins:print'",
+        "model = 'mine:make'",
+    ],
+)
+def test_a_recipe_runs_no_code_that_it_names(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.toml").write_text(text)
+    (tmp_path / "mine.py").write_text("from pathlib import Path\nPath('executed').touch()\ndef make(*_): pass\n")
+    ran = run("build", *([] if "model" in text else [GOOD]), "--recipe", "recipe.toml")
+    assert ran.code == USAGE
+    assert "names code" in ran.err
+    assert "--trust" in ran.err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_recipe_that_is_trusted_runs_what_it_names(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(f"model = '{GOOD}'\noptimizer = {{name = '{FACTORIES}:adam', b1 = 0.5}}")
+    assert run("build", "--recipe", "recipe.toml").code == USAGE
+    assert run("build", GOOD, "--optimizer", "sgd", "--recipe", "recipe.toml", "--no-check").code == 0
+    assert run("build", "--recipe", "recipe.toml", "--trust", "--no-check").code == 0
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a directory", "a device"])
+@pytest.mark.parametrize("role", ["model", "recipe", "rules", "target", "samples", "program", "profiled"])
+def test_what_is_no_file_is_not_opened(run: Run, tmp_path: Path, kind: str, role: str) -> None:
+    suffix = {"model": "keras", "samples": "npz", "program": "tflite", "profiled": "tflite"}.get(role, "toml")
+    path = tmp_path / f"x.{suffix}"
+    {"a FIFO": os.mkfifo, "a directory": Path.mkdir, "a device": lambda p: p.symlink_to("/dev/zero")}[kind](path)
+    arguments = {
+        "model": ("build", path.name),
+        "recipe": ("build", GOOD, "--recipe", path.name),
+        "rules": ("build", GOOD, "--update", path.name),
+        "target": ("build", GOOD, "--target", path.name),
+        "samples": ("build", GOOD, "--frozen", "int8", "--calibration", path.name),
+        "program": ("inspect", path.name),
+        "profiled": ("profile", path.name),
+    }[role]
+    ran = run(*arguments)
+    assert ran.code == USAGE
+    assert kind in ran.err
+
+
+def test_samples_that_are_larger_than_their_file(run: Run, tmp_path: Path) -> None:
+    flags = ("build", GOOD, "--update", "head", "--frozen", "int8", "--calibration", "x.npz")
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1 << 22, 6), np.float32))
+    assert "expands to" in run(*flags).err
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 6)})
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+        file.writestr("x.npy", header.getvalue() + bytes(64))
+    assert "more than it holds" in run(*flags).err
+
+
+def test_a_recipe_of_any_size_is_not_read(run: Run, tmp_path: Path) -> None:
+    with (tmp_path / "recipe.toml").open("wb") as file:
+        file.truncate(1 << 25)
+    assert "more than any recipe" in run("build", GOOD, "--recipe", "recipe.toml").err
 
 
 def test_an_exception_of_the_persons_code_is_shown_with_its_place(run: Run) -> None:

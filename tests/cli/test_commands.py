@@ -120,7 +120,7 @@ def test_a_recipe_and_flags_that_override_it(run: Run, tmp_path: Path) -> None:
         f'model = "{GOOD}"\nloss = "mse"\nupdate = "./rules.json"\nbatch = 2\nout = "p.tflite"\n'
         'optimizer = {name = "adamw", weight_decay = 0.0}'
     )
-    built = run("build", "--recipe", "recipes/mine.toml", "--batch", "3", "--json").json
+    built = run("build", "--recipe", "recipes/mine.toml", "--trust", "--batch", "3", "--json").json
     assert built["file"] == "recipes/p.tflite"
     manifest = built["manifest"]
     assert (manifest["batch"], manifest["loss"], manifest["update"]["scheme"]) == (3, "mse", "rules")

@@ -69,7 +69,7 @@ def test_other_files(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     with pytest.raises(UsageError, match=r"m\.tflite: there is no such file"):
         TrainingSession(path)
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match="is a directory"):
         TrainingSession(tmp_path)
     for content in (b"", b"hello", b"PK\x03\x04", _inference_model()):
         path.write_bytes(content)

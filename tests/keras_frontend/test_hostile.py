@@ -1,0 +1,52 @@
+"""Hostile `.keras` files: nothing of them is executed, little memory and time is spent, each is refused in words."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import keras
+import pytest
+
+from keras_frontend.archive import ACTIVATIONS
+from tests.keras_frontend.hostile import LAYERS, WEIGHTS, write_all
+
+#: In a process that has Keras and a small model loaded.
+MOST_MIB, MOST_SECONDS = 256, 20
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("hostile")
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")]).save(folder / "good.keras")
+    paths = {"good": folder / "good.keras", **write_all(folder / "good.keras", folder)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.keras_frontend.hostile"],
+        input=json.dumps({name: str(path) for name, path in paths.items()}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *WEIGHTS])
+def test_a_hostile_file_is_refused_at_little_cost(name: str, opened: dict[str, dict[str, Any]]) -> None:
+    found = opened[name]
+    assert found["did"] == []
+    assert found["ended"].startswith(("UsageError: ", "UnsupportedError: ")), found["ended"]
+    assert len(found["ended"].partition(": ")[2]) > 20
+    assert found["mib"] < MOST_MIB
+    assert found["seconds"] < MOST_SECONDS
+
+
+def test_weights_of_another_shape_are_named(opened: dict[str, dict[str, Any]]) -> None:
+    assert "(3, 4)" in opened["another shape"]["ended"]
+
+
+def test_every_activation_of_keras_is_let_through() -> None:
+    makers = {"get", "serialize", "deserialize"}
+    theirs = {name for name in dir(keras.activations) if callable(getattr(keras.activations, name))} - makers
+    assert theirs == ACTIVATIONS

@@ -104,7 +104,7 @@ MemoryBudget = Annotated[
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration, and no logs of libraries.")]
 Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=False, help="Show tracebacks.")]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 
 from rich.console import Console
+
+from converter.errors import PocketuneError
 
 
 class Narrator:
@@ -29,7 +33,7 @@ class Narrator:
         What the stage prints goes to stderr: stdout is for results, and the person's model code may print as well.
         """
         start = time.perf_counter()
-        with self._spinner(name), redirect_stdout(sys.stderr):
+        with _without_logs() if self._quiet else self._spinner(name), redirect_stdout(sys.stderr):
             yield
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self.say(f"{name:<28} {self.seconds[name]:6.1f} s")
@@ -40,6 +44,33 @@ class Narrator:
             self._console.print(text, style="dim")
 
     def _spinner(self, name: str) -> AbstractContextManager[object]:
-        if self._quiet or not self._console.is_terminal:
+        if not self._console.is_terminal:
             return nullcontext()
         return self._console.status(name)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Keeps back what libraries of C++ log to the descriptor of stderr; it is shown where a bug may be in it.
+
+    What Python prints to stderr goes there as ever: it is the person's own, or a warning of ours.
+    """
+    if sys.stderr is not sys.__stderr__ or sys.stderr is None:  # somebody catches it already
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as log, open(kept, "w", buffering=1, closefd=False) as ours:
+        os.dup2(log.fileno(), 2)
+        try:
+            with redirect_stderr(ours):
+                yield
+        except Exception as error:
+            if not isinstance(error, PocketuneError):
+                log.seek(0)
+                ours.write(log.read().decode(errors="replace"))
+            raise
+        finally:
+            ours.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -68,6 +68,13 @@ def test_what_a_keras_model_does_in_training_alone_is_said(run: Run, tmp_path: P
     assert {note["status"] for note in said} == {"as compiled", "fixed", "left out"}
 
 
+def test_quiet_is_quiet_of_the_libraries_as_well(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "converter", "build", GOOD, "-q", "--out", str(tmp_path / "p.tflite")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert (ran.returncode, ran.stderr) == (0, "a model factory may print\n")
+    assert "wrote" in ran.stdout
+
+
 def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
     built = run("build", GOOD, "--json", "--state", "stateless", "--optimizer", "adam", "--out", "p.tflite").json
     assert built["file"] == "p.tflite"

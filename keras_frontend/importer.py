@@ -69,8 +69,8 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """The lines of an error of Keras that say something: its first is often a heading."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    """The lines of an error of Keras that say something: it puts headings and whole configs before them."""
+    lines = [line.strip() for line in str(error).rpartition("Exception encountered: ")[2].splitlines() if line.strip()]
     return " ".join(lines[:2]) or type(error).__name__
 
 

@@ -51,7 +51,7 @@ LAYERS: dict[str, list[dict[str, Any]]] = {
         layer("Dense", units=3),
         layer("EinsumDense", equation="abc,cd->abd", output_shape=[None, 10**10]),
     ],
-    "input": [input_of(10**12)],
+    "input": [input_of(10**12), layer("ReLU")],
     "square input": [input_of(10**6, 10**6, 3), layer("Flatten")],
     "repeated": [input_of(4), layer("RepeatVector", n=10**9)],
     "padded": [input_of(4, 4, 3), layer("ZeroPadding2D", padding=[[10**6, 10**6], [10**6, 10**6]])],
@@ -167,6 +167,8 @@ def write_all(good: Path, folder: Path) -> dict[str, Path]:
 
     for name, layers in LAYERS.items():
         config = json.loads(members["config.json"])
+        config.pop("build_config", None)
+        config["config"].pop("build_input_shape", None)
         config["config"]["layers"] = [
             {**item, "config": {**item["config"], "name": f"evil_{i}"}} if isinstance(item["config"], dict) else item
             for i, item in enumerate(layers)

@@ -203,6 +203,29 @@ def test_weights_that_are_not_finite(tmp_path: Path) -> None:
         keras_frontend.trace(tmp_path / "model.keras", 1)
 
 
+@keras.saving.register_keras_serializable("tests")
+def bent(x: Any) -> Any:
+    return keras.ops.maximum(x, 0.5 * x)
+
+
+@pytest.mark.parametrize(
+    "activation", ["gelu", keras.activations.silu, keras.ops.relu, keras.layers.LeakyReLU(0.1), bent]
+)
+def test_functions_of_keras_and_registered_ones_are_let_through(activation: Any, tmp_path: Path) -> None:
+    model = randomized(keras.Sequential([keras.Input((4,)), layers.Dense(3, activation=activation)]))
+    model.save(tmp_path / "model.keras")
+    arrays = samples([((4,), "float32")])
+    found = evaluate(keras_frontend.trace(tmp_path / "model.keras", 3), arrays)[0]["output"]
+    np.testing.assert_allclose(found, predict(model, arrays)[0], rtol=2e-5, atol=2e-6)
+
+
+def test_operations_of_keras_are_let_through(tmp_path: Path) -> None:
+    inputs = keras.Input((4, 3))
+    x = keras.ops.concatenate([keras.ops.mean(inputs, axis=1), inputs[:, 0] + 1.0], axis=-1)
+    keras.Model(inputs, keras.ops.softmax(layers.Dense(2)(x))).save(tmp_path / "model.keras")
+    assert keras_frontend.trace(tmp_path / "model.keras", 1).outputs
+
+
 # -- archives that are programs ----------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,11 @@ def test_a_hostile_file_is_refused_at_little_cost(name: str, opened: dict[str, d
     assert found["seconds"] < MOST_SECONDS
 
 
+def test_what_is_wrong_is_said(opened: dict[str, dict[str, Any]]) -> None:
+    assert "units" in opened["dense of -1"]["ended"]
+    assert "[1000000000000] for one example" in opened["input"]["ended"]
+
+
 def test_weights_of_another_shape_are_named(opened: dict[str, dict[str, Any]]) -> None:
     assert "(3, 4)" in opened["another shape"]["ended"]
 

@@ -5,31 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from converter.errors import UsageError
 from converter.ir import Graph, TensorType
 from converter.losses import Loss, Penalty, named_loss, traced_loss
 from converter.notes import Note
 
-
-@dataclass(frozen=True)
-class Compiled:
-    """What the model's author trained it with: the defaults where the person names nothing.
-
-    Attributes:
-        loss: None where there was none, or it cannot be taken over.
-        problem: why it cannot.
-        optimizer: an optax transformation for a learning rate of 1; None where it cannot be taken over.
-        optimizer_name: what it is called.
-        notes: what of it is not used.
-    """
-
-    loss: Loss | None
-    problem: str | None
-    optimizer: Any
-    optimizer_name: str
-    notes: Sequence[Note] = ()
+if TYPE_CHECKING:
+    from keras_frontend.compiled import Compiled
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import optax
 
 from converter.losses import LOSSES, Loss, named_loss
-from converter.models import Compiled
 from converter.notes import Note
 
 #: Other names of the losses; those of the classes are their CamelCase.
@@ -36,6 +35,25 @@ _ALIASES = {
 }
 #: Of a loss' configuration: means over all that there is, as here.
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the model's author trained it with: the defaults where the person names nothing.
+
+    Attributes:
+        loss: None where there was none, or it cannot be taken over.
+        problem: why it cannot.
+        optimizer: an optax transformation for a learning rate of 1; None where it cannot be taken over.
+        optimizer_name: what it is called.
+        notes: what of it is not used.
+    """
+
+    loss: Loss | None
+    problem: str | None
+    optimizer: Any
+    optimizer_name: str
+    notes: Sequence[Note] = ()
 
 
 class _Unreadable(Exception):
@@ -74,7 +92,9 @@ def _loss(config: Mapping[str, Any]) -> Loss | None:
     if config.get("loss_weights") is not None:
         raise _Unreadable("it has weights for its outputs (loss_weights)")
     if isinstance(entry, list) or (isinstance(entry, Mapping) and "class_name" not in entry):
-        raise _Unreadable("it has a loss for each output")
+        if len(entry) != 1:
+            raise _Unreadable("it has a loss for each output")
+        (entry,) = entry.values() if isinstance(entry, Mapping) else entry
     name, options = _named(entry)
     link = named_loss(name).link
     from_logits = options.pop("from_logits", False)

@@ -15,7 +15,7 @@ from converter.errors import UsageError
 from keras_frontend.archive import WEIGHTS
 
 #: No layer of a model for a phone gives more numbers for one example.
-MAX_ROW_ELEMENTS = 1 << 25
+MAX_ROW_ELEMENTS = 1 << 26
 #: No model has more weights.
 MAX_ENTRIES = 100_000
 _AGAIN = "Save or copy it again."

@@ -23,8 +23,9 @@ MAX_LINES = 400
 #: From the bottom up. A unit imports only itself and units of the rows above its own.
 LAYERS = (
     ("converter.errors",),
-    ("converter.records", "converter.files", "converter.seal"),
+    ("converter.records", "converter.files", "converter.seal", "converter.notes"),
     ("converter.ir", "converter.manifest"),
+    ("converter.links", "converter.row_losses"),
     ("converter.passes", "converter.autodiff", "converter.losses", "converter.schedule", "converter.targets"),
     ("converter.sparse", "jax_frontend", "converter.tflite"),
     ("converter.optim", "keras_frontend", "converter.costs", "converter.program_file"),
@@ -43,7 +44,14 @@ LAYERS = (
 #: Units that may import still less of the project than what is below them.
 NARROW = {
     "converter.ir": ("converter.errors",),
-    "converter.program_file": ("converter.errors", "converter.manifest", "converter.seal", "converter.tflite.metadata"),
+    "converter.program_file": (
+        "converter.errors",
+        "converter.files",
+        "converter.ir.view",
+        "converter.manifest",
+        "converter.seal",
+        "converter.tflite.metadata",
+    ),
     # Runs where no compiler is installed or wanted: it knows files, not graphs.
     "converter.runtime": (
         "converter.errors",
@@ -62,7 +70,7 @@ LIBRARIES = {
     "jax": ("jax_frontend", "keras_frontend", "converter.optim", "examples"),
     "jaxlib": ("jax_frontend",),
     "flax": ("jax_frontend", "examples"),
-    "optax": ("jax_frontend", "converter.optim", "examples"),
+    "optax": ("jax_frontend", "keras_frontend.compiled", "converter.optim", "examples"),
     "keras": ("keras_frontend", "examples"),
     "sklearn": ("examples",),
     "ai_edge_litert": (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from examples import Example
 
 DEFAULT_BATCH = 8
-#: Names that optax does not have: the factory and the options they stand for.
-_ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
 
 
 @dataclass(frozen=True)
@@ -150,27 +148,11 @@ def _optimizer(entry: Any) -> Any:
         raise UsageError(f'optimizer: expected a name, or a table {{name = "adamw", ...options}}, got {entry!r}')
     options = {key: value for key, value in entry.items() if key != "name"}
     name: str = entry["name"]
-    return call(name, options) if is_reference(name) else _of_optax(name, options)
+    if is_reference(name):
+        return call(name, options)
+    from converter.optim.trace import optax_optimizer
 
-
-def _of_optax(name: str, options: Mapping[str, Any]) -> Any:
-    """An optimizer of optax' own, with options. No other function of optax has a name here."""
-    import jax.numpy as jnp
-    import optax
-
-    known = [n for n, f in vars(optax).items() if getattr(f, "__module__", "") == "optax._src.alias" and callable(f)]
-    if name not in (*known, *_ALIASES):
-        raise UsageError(f"unknown optimizer {name!r}.{nearest(name, [*known, *_ALIASES])} It is one of optax' own.")
-    factory, implied = _ALIASES.get(name, (name, {}))
-    weights = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
-    try:
-        # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
-        made = call(f"optax:{factory}", {"learning_rate": 1.0, **implied, **options})
-        made.update(weights, made.init(weights), weights)  # options of a wrong type are noticed only here
-    except (TypeError, ValueError, AttributeError) as error:
-        shown = ", ".join(f"{key} = {value!r}" for key, value in options.items())
-        raise UsageError(f"optimizer: {name} cannot compute with {shown or 'its defaults'}: {error}") from None
-    return made
+    return optax_optimizer(name, options)
 
 
 def _loss(entry: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,6 +29,9 @@ NAMED: dict[str, Callable[[], optax.GradientTransformation]] = {
     "lion": lambda: optax.lion(1.0),
 }
 
+#: Names that optax does not have: the factory and the options they stand for.
+_ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
+
 
 def resolve(optimizer: Any) -> optax.GradientTransformation:
     """An optax transformation from a name or a transformation.
@@ -47,6 +51,32 @@ def resolve(optimizer: Any) -> optax.GradientTransformation:
             f"an optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"
         )
     return optimizer
+
+
+def optax_optimizer(name: str, options: Mapping[str, Any]) -> optax.GradientTransformation:
+    """An optimizer of optax' own (or `momentum`), with options. No other function of optax has a name here.
+
+    Raises:
+        UsageError: no such optimizer, no such option, or a value that it cannot compute with.
+    """
+    factories = {n: f for n, f in vars(optax).items() if getattr(f, "__module__", "") == "optax._src.alias"}
+    known = [*(n for n, f in factories.items() if callable(f)), *_ALIASES]
+    if name not in known:
+        raise UsageError(f"unknown optimizer {name!r}.{nearest(name, known)} optax has no optimizer of that name.")
+    factory, implied = _ALIASES.get(name, (name, {}))
+    parameters = inspect.signature(factories[factory]).parameters
+    for option in options:
+        if option not in parameters:
+            raise UsageError(f"the optimizer {name} has no option {option!r}.{nearest(option, parameters)}")
+    weights = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
+    try:
+        # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
+        made = factories[factory](**{"learning_rate": 1.0, **implied, **options})
+        made.update(weights, made.init(weights), weights)  # options of a wrong type are noticed only here
+    except (TypeError, ValueError, AttributeError) as error:
+        shown = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+        raise UsageError(f"optimizer: {name} cannot compute with {shown or 'its defaults'}: {error}") from None
+    return made
 
 
 def describe(optimizer: Any) -> str:

@@ -50,7 +50,8 @@ LOSSES: dict[str, tuple[str | None, Any, np.ndarray]] = {
     "binary focal": ("sigmoid", losses.BinaryFocalCrossentropy(True, 0.3, 1.5), BITS),
     "mse": (None, "mse", VALUES),
     "mae, a function": (None, losses.mean_absolute_error, VALUES),
-    "huber": (None, "huber", VALUES),
+    "huber, by the output": (None, {"dense_1": "huber"}, VALUES),
+    "mse, in a list": (None, ["mse"], VALUES),
     "log cosh": (None, losses.LogCosh(), VALUES),
     "cosine": (None, losses.CosineSimilarity(), VALUES),
     "divergence": ("softmax", "kl_divergence", ONE_HOT),
@@ -119,7 +120,7 @@ def own_loss(y: Any, z: Any) -> Any:
         (losses.Poisson(), {}, "no loss 'Poisson'"),
         ("hinge", {}, "-1 or 1"),
         ("mse", {"loss_weights": [2.0]}, "loss_weights"),
-        ({"dense": "mse"}, {}, "a loss for each output"),
+        ({"a": "mse", "b": "mae"}, {}, "a loss for each output"),
     ],
     ids=["own", "lambda", "huber", "sum", "ignored class", "unknown", "hinge", "weights", "dict"],
 )

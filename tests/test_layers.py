@@ -47,7 +47,6 @@ NARROW = {
     "converter.program_file": (
         "converter.errors",
         "converter.files",
-        "converter.ir.view",
         "converter.manifest",
         "converter.seal",
         "converter.tflite.metadata",

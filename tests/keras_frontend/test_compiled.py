@@ -25,7 +25,11 @@ BITS = RNG.integers(0, 2, (BATCH, CLASSES)).astype(np.float32)
 def net(activation: str | None = None) -> Any:
     keras.utils.set_random_seed(1)
     return keras.Sequential(
-        [keras.Input((FEATURES,)), layers.Dense(7, activation="tanh"), layers.Dense(CLASSES, activation=activation)]
+        [
+            keras.Input((FEATURES,)),
+            layers.Dense(7, activation="tanh"),
+            layers.Dense(CLASSES, activation=activation, name="head"),
+        ]
     )
 
 
@@ -50,7 +54,7 @@ LOSSES: dict[str, tuple[str | None, Any, np.ndarray]] = {
     "binary focal": ("sigmoid", losses.BinaryFocalCrossentropy(True, 0.3, 1.5), BITS),
     "mse": (None, "mse", VALUES),
     "mae, a function": (None, losses.mean_absolute_error, VALUES),
-    "huber, by the output": (None, {"dense_1": "huber"}, VALUES),
+    "huber": (None, "huber", VALUES),
     "mse, in a list": (None, ["mse"], VALUES),
     "log cosh": (None, losses.LogCosh(), VALUES),
     "cosine": (None, losses.CosineSimilarity(), VALUES),
@@ -183,6 +187,14 @@ def test_a_configuration_of_any_kind_is_read_without_harm(config: dict[str, Any]
     assert compiled is not None
     assert compiled.loss is None
     assert compiled.optimizer is None
+
+
+@pytest.mark.parametrize("loss", [{"head": "huber"}, ["huber"], "huber"])
+def test_the_loss_of_the_only_output_is_the_models(loss: Any) -> None:
+    compiled = read_compiled({"loss": loss})
+    assert compiled is not None
+    assert compiled.loss is not None
+    assert compiled.loss.name == "huber"
 
 
 @pytest.mark.parametrize("config", [None, {}, [], "adam"])

@@ -135,8 +135,9 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
     except (ValueError, TypeError) as error:
         raise UsageError(f"{spec.name}: expected {expected}, and this is no array ({error})") from None
     if array.shape[1:] != spec.shape[1:] or array.ndim != len(spec.shape):
-        hint = " The first axis, the rows, is missing: pass x[None]." if array.shape == spec.shape[1:] else ""
-        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype} {list(array.shape)}.{hint}")
+        raise UsageError(
+            f"{spec.name}: expected {expected}, got {array.dtype} {list(array.shape)}.{_hint(spec, array)}"
+        )
     if not len(array):
         raise UsageError(f"{spec.name}: there are no rows")
     array = _cast(spec, array, expected)
@@ -144,6 +145,20 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise UsageError(f"{spec.name}: row {row} holds NaN or infinity")
     return array
+
+
+def _hint(spec: TensorSpec, array: np.ndarray) -> str:
+    """What may be meant by an array of another shape."""
+    rest, name = spec.shape[1:], spec.name
+    if array.shape == rest:
+        return f" The first axis, the rows, is missing: pass {name}[None]."
+    if array.shape[1:] == (*rest, 1):
+        return f" The last axis is one too many: pass {name}[..., 0]."
+    if spec.role == "target" and np.dtype(spec.dtype).kind == "i" and array.shape[1:-1] == rest:
+        return f" One-hot rows are for loss='categorical_crossentropy'; for labels pass {name}.argmax(-1)."
+    if rest[-1:] == (1,) and array.shape[1:] == rest[:-1]:
+        return f" The last axis is missing: pass {name}[..., None]."
+    return ""
 
 
 def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:

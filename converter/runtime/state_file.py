@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from converter.errors import NumericError, PocketuneError, UsageError
-from converter.files import beside, write_atomically
+from converter.files import beside, check_regular, write_atomically
 from converter.manifest import Dtype
 from converter.records import decode
 
@@ -230,6 +230,7 @@ def load_state(path: str | os.PathLike, program: str) -> State:
 
 def _attempt(path: Path, program: str) -> State | PocketuneError | None:
     """A good state of this program, or why there is none; None when there is no file."""
+    check_regular(path)
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -244,5 +245,6 @@ def _attempt(path: Path, program: str) -> State | PocketuneError | None:
 
 def _is_ours(path: Path) -> bool:
     """Whether a damaged file was a state: it starts like one, or a crash left it empty."""
+    check_regular(path)
     with path.open("rb") as file:
         return file.read(len(MAGIC)) in (MAGIC, b"")

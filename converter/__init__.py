@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from converter.compare import compare_schemes
+from converter.errors import UnsupportedError
+from converter.functions import Function, function
 from converter.pipeline import build
 from converter.program import Program
 from converter.sparse import UpdateScheme
@@ -18,7 +20,7 @@ from converter.sparse import UpdateScheme
 if TYPE_CHECKING:
     from converter import runtime
 
-__all__ = ["Program", "UpdateScheme", "build", "compare_schemes", "runtime"]
+__all__ = ["Function", "Program", "UnsupportedError", "UpdateScheme", "build", "compare_schemes", "function", "runtime"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,9 +6,9 @@ trained layer is differentiated and no residual is kept for it (sparse backpropa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from converter.errors import UnsupportedError
+from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
 
 
@@ -27,21 +27,42 @@ def differentiate(graph: Graph, loss: Value, wanted: Iterable[Value]) -> tuple[G
     Raises:
         UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
     """
-    wanted = list(wanted)
-    active = dependents(graph, wanted) & reachable(graph, [loss])
     b = Builder(graph.copy())
-    cotangents: dict[Value, Value] = {loss: b.constant(1.0)} if loss in active else {}
+    return pull_back(b.graph, {loss: b.constant(1.0)}, wanted)
+
+
+def pull_back(
+    graph: Graph, cotangents: Mapping[Value, Value], wanted: Iterable[Value]
+) -> tuple[Graph, dict[Value, Value]]:
+    """Appends the backward pass of any results to a graph.
+
+    Args:
+        graph: forward graph; it is not changed.
+        cotangents: for each result the value, of the same type, with which the backward pass begins.
+        wanted: values whose cotangent is asked for.
+
+    Returns:
+        The graph with backward nodes behind the forward ones, and the cotangent of each wanted value on which a result
+        depends.
+
+    Raises:
+        UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
+    """
+    wanted = list(wanted)
+    active = dependents(graph, wanted) & reachable(graph, cotangents)
+    b = Builder(graph.copy())
+    known = {value: cotangent for value, cotangent in cotangents.items() if value in active}
     for node in reversed(graph.nodes):
-        if not any(v in cotangents for v in node.outputs) or not any(v in active for v in node.inputs):
+        if not any(v in known for v in node.outputs) or not any(v in active for v in node.inputs):
             continue
         with b.at(node.origin.in_phase("backward")):
-            for value, cotangent in _pull_back(b, node, cotangents, active):
-                known = cotangents.get(value)
-                cotangents[value] = cotangent if known is None else b(ops.Add(), known, cotangent)
-    return b.graph, {value: cotangents[value] for value in wanted if value in cotangents}
+            for value, cotangent in _of_operands(b, node, known, active):
+                before = known.get(value)
+                known[value] = cotangent if before is None else b(ops.Add(), before, cotangent)
+    return b.graph, {value: known[value] for value in wanted if value in known}
 
 
-def _pull_back(
+def _of_operands(
     b: Builder, node: Node, cotangents: dict[Value, Value], active: set[Value]
 ) -> Iterable[tuple[Value, Value]]:
     """The cotangents of a node's active operands."""
@@ -51,10 +72,11 @@ def _pull_back(
     try:
         thunks = node.op.vjp(b, *node.inputs, y=y, dy=dy)
     except NotImplementedError:
-        raise UnsupportedError(
-            f"{node.op.name} has no derivative, and a trained weight's gradient flows through it: {node.origin}. "
-            f"Freeze what lies before it, or write the layer with another operation."
-        ) from None
+        reason = f"{node.op.name} has no derivative, and a trained weight's gradient flows through it"
+        advice = "Freeze what lies before it, or write the layer with another operation."
+        origin = node.origin
+        site = UnsupportedSite(node.op.name, origin.layer, origin.source, reason, advice)
+        raise UnsupportedError(f"{reason}: {origin}. {advice}", [site]) from None
     for value, thunk in zip(node.inputs, thunks, strict=True):
         if value in active and thunk is not None:
             yield value, thunk()

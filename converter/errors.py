@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 class PocketuneError(Exception):
@@ -18,10 +19,33 @@ class UsageError(PocketuneError):
     exit_code = 2
 
 
+@dataclass(frozen=True)
+class UnsupportedSite:
+    """One place in a model that cannot be compiled.
+
+    Attributes:
+        primitive: the operation: JAX's name of the primitive, or the compiler's name of its op.
+        layer: path of the layer, empty outside of any.
+        source: the person's `file:line`, empty where unknown.
+        reason: what about it is not supported.
+        advice: what to do instead.
+    """
+
+    primitive: str
+    layer: str = ""
+    source: str = ""
+    reason: str = ""
+    advice: str = ""
+
+
 class UnsupportedError(PocketuneError):
-    """The model holds something that cannot be compiled."""
+    """The model holds something that cannot be compiled. `sites` lists each place, where an operation is the cause."""
 
     exit_code = 3
+
+    def __init__(self, message: str, sites: Iterable[UnsupportedSite] = ()) -> None:
+        super().__init__(message)
+        self.sites = tuple(sites)
 
 
 class NumericError(PocketuneError):

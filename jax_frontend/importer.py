@@ -71,7 +71,7 @@ class Importer:
                 return self._apply(eqn, values, where)
             except NotImportable as problem:
                 if not self._follows(eqn, values, problem):
-                    self.problems.add(problem, where)
+                    self.problems.add(problem, where, _culprit(eqn))
                 return [self._stand_in(v.aval) for v in eqn.outvars]
 
     def _follows(self, eqn: Any, values: list[Value], problem: NotImportable) -> bool:
@@ -121,6 +121,13 @@ class Importer:
     def give_up(self, value: Value) -> None:
         """Takes a value for unknown: what goes wrong because of it is not reported again."""
         self._unknown.add(value)
+
+
+def _culprit(eqn: Any) -> str:
+    """The primitive of an equation; of a call the first one inside that has no rule."""
+    inner = eqn.params.get("jaxpr")
+    names = map(_culprit, getattr(getattr(inner, "jaxpr", inner), "eqns", ()))
+    return next((name for name in names if name not in RULES), eqn.primitive.name)
 
 
 def full(b: Builder, value: Value, type: TensorType) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.errors import UnsupportedError
+from converter.errors import UnsupportedError, UnsupportedSite
 from jax_frontend.origins import Site
 from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
@@ -37,12 +37,12 @@ class Problems:
     """Sites that could not be imported, grouped by what they use."""
 
     def __init__(self) -> None:
-        self._sites: dict[str, dict[Site, None]] = {}
+        self._sites: dict[str, dict[Site, str]] = {}
         self._advice: dict[str, str] = {}
 
-    def add(self, problem: NotImportable, where: Site) -> None:
+    def add(self, problem: NotImportable, where: Site, primitive: str = "") -> None:
         """Notes one site; the same place is kept once."""
-        self._sites.setdefault(problem.what, {})[where] = None
+        self._sites.setdefault(problem.what, {}).setdefault(where, primitive or problem.what)
         self._advice[problem.what] = problem.advice or HINTS.get(problem.what, _FREEZE)
 
     def check(self) -> None:
@@ -51,11 +51,14 @@ class Problems:
             return
         count = len(self._sites)
         lines = [f"The model uses {count} operation{'s' * (count > 1)} that Pocketune cannot compile:"]
+        records = []
         for what, sites in self._sites.items():
+            advice = self._advice[what]
             lines.append(f"  {what}")
             lines += [f"    {describe(where)}" for where in sites]
-            lines.append(f"    what to do: {self._advice[what]}")
-        raise UnsupportedError("\n".join(lines))
+            lines.append(f"    what to do: {advice}")
+            records += [UnsupportedSite(name, at.layer, at.source, what, advice) for at, name in sites.items()]
+        raise UnsupportedError("\n".join(lines), records)
 
 
 def describe(where: Site) -> str:

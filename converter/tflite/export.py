@@ -187,3 +187,14 @@ def with_done(after: Graph, value: Value) -> Graph:
     after.nodes.append(Node(tfl.Mul(), (first, zero), (done,), _STATE))
     after.outputs["done"] = done
     return after
+
+
+def with_own_results(graph: Graph) -> Graph:
+    """Outputs that are inputs or constants are copied: each result of a signature is some operator's."""
+    made = {value for node in graph.nodes for value in node.outputs}
+    after = graph.copy()
+    for name, value in graph.outputs.items():
+        if value not in made:
+            after.outputs[name] = Value(value.type, name)
+            after.nodes.append(Node(tfl.Reshape(value.shape), (value,), (after.outputs[name],)))
+    return after

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from converter.errors import UnsupportedError
-from converter.ir import FLOAT32, Builder, Graph, Op, Shape, Value
+from converter.errors import UnsupportedError, UnsupportedSite
+from converter.ir import FLOAT32, Builder, Graph, Node, Op, Shape, Value
 from converter.ir.op import ShapeError
 from converter.targets import Target
 from converter.tflite import builtins as tfl
@@ -120,16 +120,14 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
     for node in graph.nodes:
         rule = RULES.get(type(node.op))
         if rule is None:
-            raise UnsupportedError(f"no TFLite form of {node.op.name} is known: {node.origin}")
+            raise _unsupported(node, f"no TFLite form of {node.op.name} is known")
         try:
             c.op = node.op.name
             with c.at(node.origin):
                 result = rule(c, node.op, *(lowered[v] for v in node.inputs))
         except ShapeError as error:
-            raise UnsupportedError(
-                f"TFLite has no kernel for {node.op.name} of {', '.join(str(v.type) for v in node.inputs)} ({error}). "
-                "Compute it in float32, or outside the model."
-            ) from None
+            operands = ", ".join(str(v.type) for v in node.inputs)
+            raise _unsupported(node, f"TFLite has no kernel for {node.op.name} of {operands} ({error})") from None
         results = result if isinstance(result, tuple) else (result,)
         for value, made in zip(node.outputs, results, strict=True):
             assert made.shape == stored_shape(value.shape), f"{node!r} was lowered to {made!r}"
@@ -139,3 +137,9 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
     c.graph.outputs = {name: lowered[v] for name, v in graph.outputs.items()}
     c.graph.updates = {lowered[p]: lowered[v] for p, v in graph.updates.items()}
     return c.graph
+
+
+def _unsupported(node: Node, reason: str) -> UnsupportedError:
+    origin, advice = node.origin, "Compute it in float32, or outside the model."
+    site = UnsupportedSite(node.op.name, origin.layer, origin.source, reason, advice)
+    return UnsupportedError(f"{reason}: {origin}. {advice}", [site])

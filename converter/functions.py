@@ -56,9 +56,9 @@ class Function:
             UsageError: another number of arrays, or one of another shape.
             DeviceError: the interpreter failed, for example at an index out of range.
         """
-        import jax
+        import jax_frontend
 
-        arrays = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(arguments)]
+        arrays = jax_frontend.array_leaves(arguments)
         inputs, floats = self.graph.inputs, [t.dtype.kind == "f" for t in self.returns]
         spare = floats.count(False)
         if spare and len(arrays) == len(inputs) + spare:
@@ -114,12 +114,10 @@ def function(
     Raises:
         UnsupportedError: the function uses what cannot be compiled; `.sites` lists the places.
     """
-    import jax
-
     import jax_frontend
 
     chosen = find_target(target)
-    graph = jax_frontend.trace_function(fn, jax.tree_util.tree_map(jax.numpy.asarray, example_args))
+    graph = jax_frontend.trace_function(fn, jax_frontend.array_types(example_args))
     returns = [value.type for value in graph.outputs.values()]
     graph = canonicalize(graph)
     if gradient:

@@ -19,10 +19,10 @@ from jax_frontend.unsupported import GROUPS, Problems
 class Importer:
     """Imports jaxprs into one builder; sites that cannot be imported are collected in `problems`."""
 
-    def __init__(self, builder: Builder, problems: Problems | None = None) -> None:
+    def __init__(self, builder: Builder, problems: Problems | None = None, is_primal: bool = False) -> None:
         self.b = builder
         self.problems = problems if problems is not None else Problems()
-        self._is_primal = False
+        self._is_primal = is_primal  # what is imported is never differentiated
         self._unknown: set[Value] = set()  # stand-ins for results of equations that could not be imported
 
     def run(self, closed: ClosedJaxpr, arguments: Sequence[Value], caller: Site = NOWHERE) -> list[Value]:
@@ -93,6 +93,7 @@ class Importer:
             dict(eqn.params),
             tuple(ir_type(a.aval) for a in eqn.invars),
             tuple(ir_type(v.aval) for v in eqn.outvars),
+            lambda *arrays: _applied(eqn, arrays),
             lambda closed, arguments: self._inline(closed, arguments, where),
             lambda closed, arguments: self._inline_primal(closed, arguments, where),
             self._is_primal,
@@ -121,6 +122,12 @@ class Importer:
     def give_up(self, value: Value) -> None:
         """Takes a value for unknown: what goes wrong because of it is not reported again."""
         self._unknown.add(value)
+
+
+def _applied(eqn: Any, arrays: Sequence[Any]) -> list[Any]:
+    """An equation on other arrays than its own."""
+    made = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(eqn.params))
+    return list(made) if eqn.primitive.multiple_results else [made]
 
 
 def _culprit(eqn: Any) -> str:

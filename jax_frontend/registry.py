@@ -45,6 +45,7 @@ class Call:
         params: the equation's parameters.
         inputs: types of the operands as JAX has them; a Value may be smaller, see `rule`.
         outputs: types of the results.
+        apply: the equation itself, of JAX arrays, `apply(*arrays) -> outputs`.
         inline: imports a closed jaxpr in place, `inline(jaxpr, values) -> outputs`.
         inline_primal: the same for a jaxpr that is never differentiated: its derivative is known otherwise.
         is_primal: the equation stands in such a jaxpr.
@@ -56,6 +57,7 @@ class Call:
     params: dict[str, Any]
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
+    apply: Callable[..., list[Any]]
     inline: Callable[[Any, Sequence[Value]], list[Value]]
     inline_primal: Callable[[Any, Sequence[Value]], list[Value]]
     is_primal: bool

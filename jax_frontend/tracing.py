@@ -91,6 +91,16 @@ def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequ
     return _finish(importer, closed, _inputs(importer, jax.tree_util.tree_leaves(specs), labels))
 
 
+def array_types(arguments: Any) -> Any:
+    """Arguments of a function, trees of arrays and numbers, as JAX's types for them."""
+    return jax.tree_util.tree_map(lambda leaf: _struct(jax.numpy.asarray(leaf)), arguments)
+
+
+def array_leaves(arguments: Any) -> list[np.ndarray]:
+    """All arrays in the arguments, in order."""
+    return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(arguments)]
+
+
 @contextmanager
 def _explained(model: Model, specs: Sequence[jax.ShapeDtypeStruct]) -> Iterator[None]:
     """What the person's function raises is theirs; a note says how it was called."""

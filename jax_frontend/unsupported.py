@@ -9,7 +9,6 @@ from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 _NOISE = "make the step deterministic: turn dropout and noise off, or pass the random array in as an input"
 _LOOP = "a loop whose length is only known at run time: use lax.scan or fori_loop with a fixed, small length"
 _HOST = "runs Python at each step, which a compiled program cannot: take it out of the model"
-_SORT = "replace it by jnp.max or jnp.argmax, or compute it outside the model"
 _FREEZE = "compute it outside the model and pass the result as an input, or write it with elementwise operations"
 
 #: Primitives that the person knows under one name.
@@ -24,10 +23,7 @@ HINTS: dict[str, str] = {
     COMPLEX: "there are none in TFLite training programs: compute with real and imaginary parts, or outside the model",
     **dict.fromkeys(("while", "while_loop"), _LOOP),
     **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "outside_call"), _HOST),
-    **dict.fromkeys(("sort", "top_k", "approx_top_k"), _SORT),
     **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eigh", "eig", "triangular_solve"), "factorise outside the model"),
-    **dict.fromkeys(("cummax", "cummin", "cumprod", "cumlogsumexp"), "only jnp.cumsum is supported"),
-    "erf_inv": "compute random normals outside the model",
     "all_gather": "train on one device: take the model out of pmap or shard_map",
     "psum": "train on one device: take the model out of pmap or shard_map",
 }
@@ -39,6 +35,10 @@ class Problems:
     def __init__(self) -> None:
         self._sites: dict[str, dict[Site, str]] = {}
         self._advice: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to report."""
+        return bool(self._sites)
 
     def add(self, problem: NotImportable, where: Site, primitive: str = "") -> None:
         """Notes one site; the same place is kept once."""

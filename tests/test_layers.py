@@ -34,7 +34,7 @@ LAYERS = (
     ("converter.program", "converter.profile"),
     ("converter.budget",),
     ("converter.pipeline",),
-    ("converter.compare",),
+    ("converter.compare", "converter.functions"),
     ("converter",),
     ("examples",),
     ("converter.cli",),
@@ -75,6 +75,7 @@ LIBRARIES = {
     "ai_edge_litert": (
         "converter.runtime",
         "converter.check",
+        "converter.functions",
         "converter.quantize",
         "converter.profile",
         "converter.tflite.schema",

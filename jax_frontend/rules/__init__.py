@@ -1,3 +1,16 @@
 """Import rules by subject. Importing this package fills the table `jax_frontend.registry.RULES`."""
 
-from jax_frontend.rules import control, conv, elementwise, indexing, linear, reduction, shape, window
+from jax_frontend.rules import (
+    bits,
+    control,
+    conv,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    ordering,
+    reduction,
+    scatter,
+    shape,
+    window,
+)

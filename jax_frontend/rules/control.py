@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import jax
@@ -14,7 +15,12 @@ from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer, full
 from jax_frontend.registry import Call, NotImportable, Result, rule
 from jax_frontend.rules.shape import cut_axis
+from jax_frontend.rules.spelled import with_derivative
 
+#: Functions of JAX with a rule of their own that says what differentiating their ops gives.
+_PLAIN = ("relu", "relu6", "softmax", "_softmax", "silu")
+#: A loop of more steps than this whose end is known is not unrolled.
+LONGEST_WHILE = 256
 #: A scan of more steps than this is not unrolled.
 LONGEST_SCAN = 64
 
@@ -28,9 +34,24 @@ def nested_call(call: Call, *values: Value) -> Result:
 
 @rule("custom_jvp_call", broadcasts=True)
 def custom_jvp_call(call: Call, *values: Value) -> Result:
-    """The primal function; relu and relu6 as the ops whose derivative at the corner is JAX's."""
-    outputs = call.inline(call.params["call_jaxpr"], values)
-    return [_activation(call.b, v, values[0]) or v for v in outputs]
+    """The primal function with the derivative that was given for it.
+
+    Functions of JAX whose derivative the ops' own comes to are taken as they are; relu and relu6 as the ops whose
+    derivative at the corner is JAX's.
+    """
+    closed = call.params["call_jaxpr"]
+    if _is_plain(closed):
+        outputs = call.inline(closed, values)
+        return [_activation(call.b, v, values[0]) or v for v in outputs]
+    values = tuple(full(call.b, v, t) for v, t in zip(values, call.inputs, strict=True))
+    made = [full(call.b, v, t) for v, t in zip(call.inline_primal(closed, values), call.outputs, strict=True)]
+    return with_derivative(call, values, made)
+
+
+def _is_plain(closed: Any) -> bool:
+    """Whether the function is one of JAX's own in `_PLAIN`."""
+    name, _, file = str(closed.jaxpr.debug_info.func_src_info).partition(" at ")
+    return name in _PLAIN and f"{os.sep}jax{os.sep}_src{os.sep}" in file
 
 
 def _activation(b: Builder, y: Value, x: Value) -> Value | None:
@@ -139,3 +160,17 @@ def scan(call: Call, *values: Value) -> Result:
         for column, t in zip(zip(*stacked, strict=True), types, strict=True)
     ]
     return [*carry, *(c[0] if len(c) == 1 else b(ops.Concat(0), *c) for c in columns)]
+
+
+@rule("while")
+def while_(call: Call, *values: Value) -> Result:
+    """A loop whose condition follows from what is known when compiling (a counter), unrolled."""
+    p = call.params
+    split = int(p["cond_nconsts"]), int(p["cond_nconsts"]) + int(p["body_nconsts"])
+    of_test, of_body, carry = values[: split[0]], values[split[0] : split[1]], list(values[split[1] :])
+    for _ in range(LONGEST_WHILE):
+        (going,) = call.inline(p["cond_jaxpr"], [*of_test, *carry])
+        if not call.known(going, "while").item():
+            return carry
+        carry = call.inline(p["body_jaxpr"], [*of_body, *carry])
+    raise NotImportable(f"while of more than {LONGEST_WHILE} steps", "use fewer steps, or an array operation")

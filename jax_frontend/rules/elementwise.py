@@ -9,6 +9,8 @@ import numpy as np
 
 from converter.ir import BOOL, Builder, Graph, Op, Value, ops
 from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.rules.functions import trigamma
+from jax_frontend.rules.spelled import with_derivative, written_out
 
 _UNARY: dict[str, Op] = {
     "neg": ops.Neg(),
@@ -24,6 +26,9 @@ _UNARY: dict[str, Op] = {
     "sign": ops.Sign(),
     "floor": ops.Floor(),
     "erf": ops.Erf(),
+    "erfc": ops.Erfc(),
+    "log1p": ops.Log1p(),
+    "expm1": ops.Expm1(),
 }
 _BINARY: dict[str, Op] = {
     "add": ops.Add(),
@@ -31,20 +36,20 @@ _BINARY: dict[str, Op] = {
     "sub": ops.Sub(),
     "mul": ops.Mul(),
     "div": ops.Div(),
-    "max": ops.Maximum(),
-    "min": ops.Minimum(),
     "eq": ops.Equal(),
     "ne": ops.NotEqual(),
-    "lt": ops.Less(),
-    "le": ops.LessEqual(),
-    "gt": ops.Greater(),
-    "ge": ops.GreaterEqual(),
+    "atan2": ops.Atan2(),
 }
-_LOGICAL: dict[str, Op] = {
-    "and": ops.LogicalAnd(),
-    "or": ops.LogicalOr(),
-    "xor": ops.NotEqual(),
-    "not": ops.LogicalNot(),
+#: For numbers; and for bools, which of two is negated (None for neither) before which op.
+_ORDERED: dict[str, tuple[Op, int | None, Op]] = {
+    "max": (ops.Maximum(), None, ops.LogicalOr()),
+    "min": (ops.Minimum(), None, ops.LogicalAnd()),
+    "lt": (ops.Less(), 0, ops.LogicalAnd()),
+    "le": (ops.LessEqual(), 0, ops.LogicalOr()),
+    "gt": (ops.Greater(), 1, ops.LogicalAnd()),
+    "ge": (ops.GreaterEqual(), 1, ops.LogicalOr()),
+    "lt_to": (ops.Less(), 0, ops.LogicalAnd()),
+    "le_to": (ops.LessEqual(), 0, ops.LogicalOr()),
 }
 
 
@@ -58,16 +63,16 @@ for _name, _op in {**_UNARY, **_BINARY}.items():
     _direct(_name, _op)
 
 
-def _logical(name: str, op: Op) -> None:
+def _ordered(name: str, op: Op, negated: int | None, of_bools: Op) -> None:
     @rule(name, broadcasts=True)
     def apply(call: Call, *values: Value) -> Result:
-        if call.output.dtype != BOOL:
-            raise NotImportable("bitwise arithmetic on integers", "use bools, or arithmetic")
-        return call.b(op, *values)
+        if values[0].dtype != BOOL:
+            return call.b(op, *values)
+        return call.b(of_bools, *(call.b(ops.LogicalNot(), v) if i == negated else v for i, v in enumerate(values)))
 
 
-for _name, _op in _LOGICAL.items():
-    _logical(_name, _op)
+for _name, (_op, _negated, _of_bools) in _ORDERED.items():
+    _ordered(_name, _op, _negated, _of_bools)
 
 
 @rule("copy", "copy_p", "optimization_barrier", "name", "pvary", broadcasts=True)
@@ -102,45 +107,6 @@ def exp2(call: Call, x: Value) -> Result:
     return call.b(ops.Exp(), call.b(ops.Mul(), x, log(2)))
 
 
-@rule("log1p", broadcasts=True)
-def log1p(call: Call, x: Value) -> Result:
-    """log(1 + x), to float32's absolute precision."""
-    return call.b(ops.Log(), call.b(ops.Add(), x, 1.0))
-
-
-@rule("expm1", broadcasts=True)
-def expm1(call: Call, x: Value) -> Result:
-    """e^x - 1 = tanh(x/2) (e^x + 1): exact for small x, where the difference would cancel."""
-    b = call.b
-    return b(ops.Mul(), b(ops.Tanh(), b(ops.Mul(), x, 0.5)), b(ops.Add(), b(ops.Exp(), x), 1.0))
-
-
-@rule("erfc", broadcasts=True)
-def erfc(call: Call, x: Value) -> Result:
-    """1 - erf(x)."""
-    return call.b(ops.Sub(), 1.0, call.b(ops.Erf(), x))
-
-
-@rule("tan", broadcasts=True)
-def tan(call: Call, x: Value) -> Result:
-    """sin / cos."""
-    return call.b(ops.Div(), call.b(ops.Sin(), x), call.b(ops.Cos(), x))
-
-
-@rule("sinh", broadcasts=True)
-def sinh(call: Call, x: Value) -> Result:
-    """(e^x - e^-x) / 2."""
-    b = call.b
-    return b(ops.Mul(), b(ops.Sub(), b(ops.Exp(), x), b(ops.Exp(), b(ops.Neg(), x))), 0.5)
-
-
-@rule("cosh", broadcasts=True)
-def cosh(call: Call, x: Value) -> Result:
-    """(e^x + e^-x) / 2."""
-    b = call.b
-    return b(ops.Mul(), b(ops.Add(), b(ops.Exp(), x), b(ops.Exp(), b(ops.Neg(), x))), 0.5)
-
-
 @rule("ceil", broadcasts=True)
 def ceil(call: Call, x: Value) -> Result:
     """-floor(-x)."""
@@ -157,11 +123,12 @@ def round_(call: Call, x: Value) -> Result:
     return b(ops.Round(), x)
 
 
-@rule("rem", broadcasts=True)
+@rule("rem")
 def rem(call: Call, x: Value, y: Value) -> Result:
     """Remainder with the sign of the dividend."""
     b = call.b
-    return b(ops.Mul(), b(ops.Sign(), x), b(ops.FloorMod(), b(ops.Abs(), x), b(ops.Abs(), y)))
+    made = b(ops.Mul(), b(ops.Sign(), x), b(ops.FloorMod(), b(ops.Abs(), x), b(ops.Abs(), y)))
+    return with_derivative(call, (x, y), (made,))
 
 
 @rule("is_finite", broadcasts=True)
@@ -220,10 +187,11 @@ def select_n(call: Call, which: Value, *cases: Value) -> Result:
     return chosen
 
 
-@rule("clamp", broadcasts=True)
+@rule("clamp")
 def clamp(call: Call, low: Value, x: Value, high: Value) -> Result:
-    """min(max(x, low), high)."""
-    return call.b(ops.Minimum(), call.b(ops.Maximum(), x, low), high)
+    """min(max(x, low), high); at the edges nothing flows to x."""
+    made = call.b(ops.Minimum(), call.b(ops.Maximum(), x, low), high)
+    return with_derivative(call, (low, x, high), (made,))
 
 
 @rule("convert_element_type", broadcasts=True)
@@ -235,3 +203,12 @@ def convert_element_type(call: Call, x: Value) -> Result:
     if dtype == BOOL:
         return call.b(ops.NotEqual(), x, np.zeros((), x.dtype))
     return call.b(ops.Cast(dtype), x)
+
+
+@rule("polygamma")
+def polygamma(call: Call, order: Value, x: Value) -> Result:
+    """The derivative of digamma."""
+    known = call.constant(order)
+    if known is None or not (known == 1).all():
+        raise NotImportable("polygamma of an order other than 1", "digamma and its derivative are what there is")
+    return written_out(call, lambda _, z: trigamma(z), (order, x))

@@ -1,28 +1,30 @@
-"""gather and scatter: the forms that jnp indexing, jnp.take and take_along_axis give."""
+"""gather: the forms that jnp indexing, jnp.take and take_along_axis give."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import jax
 import numpy as np
 
-from converter.ir import FLOAT32, Builder, Shape, Value, ops
+from converter.ir import FLOAT32, INT32, Builder, Shape, Value, ops
 from jax_frontend.folding import FoldingBuilder
-from jax_frontend.registry import Call, NotImportable, Result, rule
-from jax_frontend.rules.shape import cut_axis, overwritten
-
-_ADVICE = "index along one axis at a time (jnp.take), or with positions that are known when compiling"
+from jax_frontend.registry import Call, Result, rule
+from jax_frontend.rules.shape import cut_axis
 
 
 @rule("gather")
 def gather(call: Call, x: Value, indices: Value) -> Result:
     """Whole slices along one axis, elements along the last axis row by row, or anything at known positions.
 
-    Indices out of range are the caller's fault: JAX fills or clamps, the compiled program need not.
+    Indices out of range are clamped where JAX clamps them. Where it would read NaN the runtime refuses them, unless
+    the person said what to read instead.
     """
     numbers = call.params["dimension_numbers"]
+    call = _without_nan(call)
     sizes = tuple(int(n) for n in call.params["slice_sizes"])
     if not numbers.operand_batching_dims:
         along = _single_axis(numbers, sizes, x.shape)
@@ -32,7 +34,7 @@ def gather(call: Call, x: Value, indices: Value) -> Result:
         return _pick(call, x, indices, numbers)
     positions = call.constant(indices)
     if positions is not None:
-        places = call.b.constant(_places(x.shape, positions, numbers, sizes))
+        places = call.b.constant(known_places(x.shape, positions, numbers, sizes))
         return call.b.reshape(call.b(ops.Gather(0), call.b.reshape(x, (x.type.size,)), places), call.output.shape)
     return _elements(call, x, indices, numbers, sizes)
 
@@ -55,7 +57,9 @@ def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Valu
         place = min(max(int(positions.item()), 0), x.shape[axis] - 1)
         taken = cut_axis(b, x, axis, place, 1)
         return b.reshape(taken, call.output.shape)
-    taken = b(ops.Gather(axis), x, flat)  # x.shape[:axis] + batch + x.shape[axis+1:]
+    boxes = Boxes(b, x.shape, tuple(call.params["slice_sizes"]), (axis,), {}, ())
+    bounded, inside = bounded_starts(call, boxes, indices)
+    taken = b(ops.Gather(axis), x, b.reshape(bounded, batch))  # x.shape[:axis] + batch + x.shape[axis+1:]
     offsets = [int(d) for d in numbers.offset_dims]
     others = [d for d in range(len(call.output.shape)) if d not in offsets]
     kept = [i for i in range(len(x.shape)) if i != axis or axis not in numbers.collapsed_slice_dims]
@@ -63,7 +67,16 @@ def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Valu
     taken = b.reshape(taken, shape_with)
     # Where each axis of `taken` belongs in the output.
     places = [*offsets[:axis], *others, *offsets[axis:]]
-    return b.transpose(taken, tuple(int(i) for i in np.argsort(places)))
+    taken = b.transpose(taken, tuple(int(i) for i in np.argsort(places)))
+    return taken if inside is None else _filled(call, taken, inside, numbers)
+
+
+def _without_nan(call: Call) -> Call:
+    """Where nothing is said of what lies outside, the runtime's own check is better than NaN."""
+    fill = call.params["fill_value"]
+    fills = call.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP and (fill is None or fill != fill)
+    mode = jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    return replace(call, params={**call.params, "mode": mode}) if fills else call
 
 
 def _rowwise(numbers: Any, sizes: Shape, shape: Shape, indices: Shape) -> bool:
@@ -96,25 +109,118 @@ def _one_of_each_row(b: Builder, x: Value, indices: Value, many: Shape) -> Value
 
 
 def _elements(call: Call, x: Value, indices: Value, numbers: Any, sizes: Shape) -> Value:
-    """Several axes indexed at once, the others taken whole: rows of the flattened operand at computed places."""
+    """Boxes at places computed at run time: rows of the operand, flat along all axes that are not taken whole."""
     b, axes = call.b, tuple(int(a) for a in numbers.start_index_map)
-    others = [a for a in range(len(x.shape)) if a not in axes]
-    batch = indices.shape[:-1]
-    collapsed = tuple(int(a) for a in numbers.collapsed_slice_dims)
-    if (
-        numbers.operand_batching_dims
-        or collapsed != tuple(sorted(axes))
-        or any(sizes[a] != x.shape[a] for a in others)
-        or tuple(numbers.offset_dims) != tuple(range(len(batch), len(call.output.shape)))
-    ):
-        raise NotImportable("gather of boxes at places computed at run time", _ADVICE)
-    if axes == (0, 1) and len(x.shape) == 2 and _counts_rows(b, indices, x.shape[0]):
+    of_a_matrix = axes == (0, 1) == tuple(numbers.collapsed_slice_dims) and len(x.shape) == 2
+    if of_a_matrix and _counts_rows(b, indices, x.shape[0]):
         return _one_of_each_row(b, x, cut_axis(b, indices, 1, 1, 1), ())
-    strides = np.cumprod([1, *(x.shape[a] for a in reversed(axes))])[-2::-1].astype(np.int32)
-    places = b(ops.Sum((len(batch),)), b(ops.Mul(), indices, strides))
-    rows = b.transpose(x, (*axes, *others))
-    rows = b.reshape(rows, (prod(x.shape[a] for a in axes), *(x.shape[a] for a in others)))
-    return b.reshape(b(ops.Gather(0), rows, places), call.output.shape)
+    single = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    boxes = Boxes(b, x.shape, sizes, axes, batching, single)
+    bounded, inside = bounded_starts(call, boxes, indices)
+    taken = b(ops.Gather(0), boxes.rows(x), boxes.places(bounded))
+    taken = b.transpose(taken, boxes.order(len(call.output.shape), numbers.offset_dims))
+    return taken if inside is None else _filled(call, taken, inside, numbers)
+
+
+def bounded_starts(call: Call, boxes: Boxes, indices: Value) -> tuple[Value, Value | None]:
+    """Starts within the operand, and where they were so before, for what fills or drops what lies outside.
+
+    Where JAX promises nothing, and where it would read NaN, an index out of range is an error of the runtime.
+    """
+    b, mode = call.b, call.params["mode"]
+    if mode == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+        return indices, None
+    last = np.array([boxes.shape[a] - boxes.sizes[a] for a in boxes.indexed], np.int32)
+    bounded = b(ops.Minimum(), b(ops.Maximum(), indices, 0), last)
+    if mode == jax.lax.GatherScatterMode.CLIP:
+        return bounded, None
+    # One number an index vector: whether all of its components lie within.
+    moved = b(ops.Sum((len(indices.shape) - 1,)), b(ops.Cast(INT32), b(ops.NotEqual(), bounded, indices)))
+    return bounded, b(ops.Equal(), moved, 0)
+
+
+def _filled(call: Call, taken: Value, inside: Value, numbers: Any) -> Value:
+    """What lies outside is a given number."""
+    fill = call.params["fill_value"]
+    b, rank = call.b, len(taken.shape)
+    others = [d for d in range(rank) if d not in numbers.offset_dims]
+    mask = b.reshape(inside, tuple(taken.shape[d] if d in others else 1 for d in range(rank)))
+    return b(ops.Select(), mask, taken, b.constant(np.asarray(fill, taken.dtype)))
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes of one size in a tensor, at starts known at run time only: what gather reads and scatter writes.
+
+    Attributes:
+        b: where index arithmetic is emitted.
+        shape: of the tensor.
+        sizes: of a box.
+        indexed: the axes that the components of a start stand for.
+        batching: axes that go along with an axis of the starts, and which.
+        single: axes, of size 1 in a box, that the boxes' own shape leaves out.
+    """
+
+    b: Builder
+    shape: Shape
+    sizes: Shape
+    indexed: Shape
+    batching: dict[int, int]
+    single: Sequence[int]
+
+    @property
+    def flat(self) -> list[int]:
+        """The axes that are not taken whole, or not always."""
+        axes = {*self.indexed, *self.batching}
+        return [a for a in range(len(self.shape)) if a in axes or self.sizes[a] != self.shape[a]]
+
+    @property
+    def whole(self) -> list[int]:
+        """The others."""
+        return [a for a in range(len(self.shape)) if a not in self.flat]
+
+    def rows(self, x: Value) -> Value:
+        """The tensor with the flat axes as one, in front."""
+        moved = self.b.transpose(x, (*self.flat, *self.whole))
+        return self.b.reshape(moved, (prod(self.shape[a] for a in self.flat), *(self.shape[a] for a in self.whole)))
+
+    def unrow(self, rows: Value) -> Value:
+        """The inverse."""
+        moved = self.b.reshape(rows, tuple(self.shape[a] for a in (*self.flat, *self.whole)))
+        return self.b.transpose(moved, tuple(int(i) for i in np.argsort([*self.flat, *self.whole])))
+
+    def places(self, starts: Value) -> Value:
+        """Which rows the boxes are made of: [batch axes of the starts..., flat axes of a box...]."""
+        b, batch = self.b, starts.shape[:-1]
+        window = [a for a in self.flat if a not in self.single]
+        grid = (*batch, *(self.sizes[a] for a in window))
+        total, stride = b.constant(np.zeros((1,) * len(grid), np.int32)), 1
+        for axis in reversed(self.flat):
+            if axis in self.indexed:
+                component = cut_axis(b, starts, len(batch), self.indexed.index(axis), 1)
+                start = b.reshape(component, (*batch, *(1 for _ in window)))
+                total = b(ops.Add(), total, b(ops.Mul(), start, stride) if stride != 1 else start)
+            if axis in self.batching:
+                total = b(ops.Add(), total, _line(grid, self.batching[axis], self.shape[axis], stride))
+            if axis in window and self.sizes[axis] > 1:
+                place = len(batch) + window.index(axis)
+                total = b(ops.Add(), total, _line(grid, place, self.sizes[axis], stride))
+            stride *= self.shape[axis]
+        return b.broadcast_to(total, grid)
+
+    def order(self, rank: int, box_axes: Sequence[int]) -> tuple[int, ...]:
+        """How [batch..., flat axes of a box..., whole axes] is transposed to where the boxes' axes are `box_axes`."""
+        batch = [d for d in range(rank) if d not in box_axes]
+        kept = [a for a in range(len(self.shape)) if a not in self.single]
+        place = dict(zip(kept, box_axes, strict=True))
+        here = [*batch, *(place[a] for a in self.flat if a in place), *(place[a] for a in self.whole)]
+        return tuple(int(i) for i in np.argsort(here))
+
+
+def _line(grid: Shape, axis: int, size: int, stride: int) -> np.ndarray:
+    """0, stride, 2 stride, ... along one axis of a grid."""
+    return (np.arange(size, dtype=np.int32) * stride).reshape([size if d == axis else 1 for d in range(len(grid))])
 
 
 def _counts_rows(b: Builder, indices: Value, rows: int) -> bool:
@@ -125,79 +231,7 @@ def _counts_rows(b: Builder, indices: Value, rows: int) -> bool:
     return first is not None and indices.shape == (rows, 2) and np.array_equal(first.reshape(-1), np.arange(rows))
 
 
-def _places(shape: Shape, positions: np.ndarray, numbers: Any, sizes: Shape, outside: str = "clip") -> np.ndarray:
+def known_places(shape: Shape, positions: np.ndarray, numbers: Any, sizes: Shape, outside: str = "clip") -> np.ndarray:
     """Flat positions in the operand that a gather at known indices reads: the gather itself, of 0, 1, 2, ..."""
     flat = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     return np.asarray(jax.lax.gather(flat, positions, numbers, sizes, mode=outside, fill_value=-1), np.int32)
-
-
-def _scatter(name: str, overwrites: bool, sign: int = 1) -> None:
-    @rule(name)
-    def apply(call: Call, x: Value, indices: Value, updates: Value) -> Result:
-        """x.at[...].add or .set: of a box, of rows of the first axis, or of anything at known positions."""
-        b, numbers, positions = call.b, call.params["dimension_numbers"], call.constant(indices)
-        updates = updates if sign > 0 else b(ops.Neg(), updates)
-        if positions is None and (overwrites or not _is_of_rows(numbers, x.shape, indices.shape, updates.shape)):
-            raise NotImportable(f"{name} at places computed at run time", _ADVICE)
-        sizes = _window(numbers, x.shape, updates.shape)
-        if positions is not None and positions.size == len(numbers.scatter_dims_to_operand_dims):
-            corner = [0] * len(x.shape)
-            for axis, place in zip(numbers.scatter_dims_to_operand_dims, positions.reshape(-1).tolist(), strict=True):
-                corner[axis] = place
-            after = [d - c - n for d, c, n in zip(x.shape, corner, sizes, strict=True)]
-            if min((*corner, *after), default=0) >= 0 and not numbers.operand_batching_dims:
-                box = b.reshape(updates, sizes)
-                if overwrites:
-                    return overwritten(b, x, box, corner)
-                return b(ops.Add(), x, b(ops.Pad(tuple(zip(corner, after, strict=True))), box))
-        if _is_of_rows(numbers, x.shape, indices.shape, updates.shape):
-            count = prod(indices.shape[:-1])
-            return _scattered(b, x, b.reshape(indices, (count,)), b.reshape(updates, (count, *x.shape[1:])), overwrites)
-        assert positions is not None
-        reads = jax.lax.GatherDimensionNumbers(
-            offset_dims=numbers.update_window_dims,
-            collapsed_slice_dims=numbers.inserted_window_dims,
-            start_index_map=numbers.scatter_dims_to_operand_dims,
-            operand_batching_dims=numbers.operand_batching_dims,
-            start_indices_batching_dims=numbers.scatter_indices_batching_dims,
-        )
-        places = _places(x.shape, positions, reads, sizes, outside="fill").reshape(-1)
-        flat, elements = b.reshape(x, (x.type.size,)), b.reshape(updates, (updates.type.size,))
-        if (places < 0).any():  # what lies outside is dropped
-            elements = b(ops.Gather(0), elements, b.constant(np.flatnonzero(places >= 0)))
-            places = places[places >= 0]
-        return b.reshape(_scattered(b, flat, b.constant(places), elements, overwrites), x.shape)
-
-
-def _is_of_rows(numbers: Any, shape: Shape, indices: Shape, updates: Shape) -> bool:
-    """x.at[indices] with whole rows of the first axis."""
-    many = len(indices) - 1
-    return (
-        tuple(numbers.scatter_dims_to_operand_dims) == (0,)
-        and tuple(numbers.inserted_window_dims) == (0,)
-        and not numbers.operand_batching_dims
-        and tuple(numbers.update_window_dims) == tuple(range(many, len(updates)))
-        and updates == indices[:-1] + shape[1:]
-    )
-
-
-def _window(numbers: Any, shape: Shape, updates: Shape) -> Shape:
-    """Size along each axis of the operand of what one index overwrites."""
-    sizes = iter(updates[a] for a in numbers.update_window_dims)
-    single = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return tuple(1 if axis in single else next(sizes) for axis in range(len(shape)))
-
-
-def _scattered(b: Builder, x: Value, places: Value, rows: Value, overwrites: bool) -> Value:
-    """Rows added to those of x at `places`, or written over them: then one gather of both, the last one wins."""
-    if not overwrites:
-        return b(ops.Add(), x, b(ops.ScatterAdd(x.shape[0]), places, rows))
-    source, known = np.arange(x.shape[0], dtype=np.int32), b.graph.constants[places]
-    inside = (known >= 0) & (known < x.shape[0])
-    source[known[inside]] = x.shape[0] + np.flatnonzero(inside)
-    return b(ops.Gather(0), b(ops.Concat(0), x, rows), b.constant(source))
-
-
-_scatter("scatter-add", overwrites=False)
-_scatter("scatter-sub", overwrites=False, sign=-1)
-_scatter("scatter", overwrites=True)

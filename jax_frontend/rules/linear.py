@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from converter.ir import Builder, Value, ops
+from converter.ir import BOOL, FLOAT32, Builder, Value, ops
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, rule
 
@@ -15,8 +15,9 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
     (cx, cy), (bx, by) = call.params["dimension_numbers"]
     contract_x, contract_y, batch_x, batch_y = (tuple(int(a) for a in axes) for axes in (cx, cy, bx, by))
     b, shape = call.b, call.output.shape
-    if x.dtype != y.dtype:  # integers against floats: the product is of the output's type
-        x, y = (v if v.dtype == call.output.dtype else b(ops.Cast(call.output.dtype), v) for v in (x, y))
+    # Integers against floats, or summed as floats: the product is of the output's type. Of bools it is a count.
+    wanted = FLOAT32 if call.output.dtype == BOOL else call.output.dtype
+    x, y = (v if v.dtype == wanted else b(ops.Cast(wanted), v) for v in (x, y))
     x, (contract_x, batch_x, free_x) = _untransposed(b, x, contract_x, batch_x, _rest(x, batch_x, contract_x))
     y, (contract_y, batch_y, free_y) = _untransposed(b, y, contract_y, batch_y, _rest(y, batch_y, contract_y))
     order = sorted(range(len(contract_x)), key=lambda i: contract_x[i])
@@ -24,9 +25,13 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
     right, adj_y = _matrix(b, y, batch_y, contract_y, free_y, contracted_first=True)
     if not batch_x and len(free_x) > 1 and free_x + contract_x == tuple(range(len(x.shape))):
         left = b.reshape(x, (*(x.shape[a] for a in free_x), prod(x.shape[a] for a in contract_x)))
-        return b.reshape(b(ops.MatMul(False, adj_y), left, right), shape)
+        return _typed(call, b.reshape(b(ops.MatMul(False, adj_y), left, right), shape))
     left, adj_x = _matrix(b, x, batch_x, contract_x, free_x, contracted_first=False)
-    return b.reshape(b(ops.MatMul(adj_x, adj_y), left, right), shape)
+    return _typed(call, b.reshape(b(ops.MatMul(adj_x, adj_y), left, right), shape))
+
+
+def _typed(call: Call, product: Value) -> Value:
+    return call.b(ops.NotEqual(), product, 0.0) if call.output.dtype == BOOL else product
 
 
 def _rest(x: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from math import prod
+from typing import Any
 
-from converter.ir import BOOL, FLOAT32, Value, ops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from converter.ir import BOOL, FLOAT32, INT32, Builder, Op, Value, ops
 from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.rules.bits import bitwise_and, bitwise_or
+from jax_frontend.rules.ordering import opposite
 from jax_frontend.rules.shape import cut_axis, with_rank
-
-#: A product over more elements than this is not unrolled.
-LARGEST_PRODUCT = 64
+from jax_frontend.rules.spelled import Formula, structs, written_out
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -27,58 +35,77 @@ def reduce_sum(call: Call, x: Value) -> Result:
     return total if repeated == 1 else b(ops.Mul(), total, repeated)
 
 
-@rule("reduce_max", broadcasts=True)
-def reduce_max(call: Call, x: Value) -> Result:
-    """Largest element."""
-    x = call.b.reshape(x, with_rank(x.shape, call.inputs[0].rank))
-    return call.b(ops.Max(_axes(call)), x) if _axes(call) else x
+def _extremum(name: str, reduction: type[ops.Reduction], of_bools: Op) -> None:
+    @rule(name, broadcasts=True)
+    def apply(call: Call, x: Value) -> Result:
+        """Largest or smallest element."""
+        b, axes = call.b, _axes(call)
+        x = b.reshape(x, with_rank(x.shape, call.inputs[0].rank))
+        if x.dtype == BOOL:
+            return folded(b, x, axes, of_bools)
+        return b(reduction(axes), x) if axes else x
 
 
-@rule("reduce_min", broadcasts=True)
-def reduce_min(call: Call, x: Value) -> Result:
-    """Smallest element."""
-    x = call.b.reshape(x, with_rank(x.shape, call.inputs[0].rank))
-    return call.b(ops.Min(_axes(call)), x) if _axes(call) else x
+_extremum("reduce_max", ops.Max, ops.LogicalOr())
+_extremum("reduce_min", ops.Min, ops.LogicalAnd())
+
+
+def folded(b: Builder, x: Value, axes: tuple[int, ...], op: Op | Callable[[Value, Value], Value]) -> Value:
+    """Reduces by an associative operation: one half against the other, until one element is left."""
+    combine = op if callable(op) else partial(b, op)
+    for axis in reversed(axes):
+        while x.shape[axis] > 1:
+            half, odd = divmod(x.shape[axis], 2)
+            made = combine(cut_axis(b, x, axis, 0, half), cut_axis(b, x, axis, half, half))
+            x = b(ops.Concat(axis), made, cut_axis(b, x, axis, 2 * half, 1)) if odd else made
+    return b.reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
 
 @rule("reduce_prod")
 def reduce_prod(call: Call, x: Value) -> Result:
-    """Product of few elements, spelled out."""
-    b = call.b
-    for axis in reversed(_axes(call)):
-        if x.shape[axis] > LARGEST_PRODUCT:
-            raise NotImportable(f"a product over more than {LARGEST_PRODUCT} elements", "sum logarithms instead")
-        rest = x.shape[:axis] + x.shape[axis + 1 :]
-        slices = [b.reshape(cut_axis(b, x, axis, i, 1), rest) for i in range(x.shape[axis])]
-        x = reduce(lambda u, v: b(ops.Mul(), u, v), slices)
-    return x
+    """Product; of none 1."""
+    if not x.type.size:
+        return call.b.constant(np.ones(call.output.shape, x.dtype))
+    return folded(call.b, x, _axes(call), ops.Mul())
 
 
-def _logical(name: str, reduction: type[ops.Reduction]) -> None:
+def _some(name: str, reduction: type[ops.Reduction], of_integers: Formula) -> None:
+    """Of bools by a reduction of numbers, which is one kernel."""
+
     @rule(name)
     def apply(call: Call, x: Value) -> Result:
         if x.dtype != BOOL:
-            raise NotImportable("bitwise reduction of integers", "use bools")
+            return _bitwise(call, x, of_integers)
         numbers = call.b(reduction(_axes(call)), call.b(ops.Cast(FLOAT32), x))
         return call.b(ops.NotEqual(), numbers, 0.0)
 
 
-_logical("reduce_or", ops.Max)
-_logical("reduce_and", ops.Min)
+def _bitwise(call: Call, x: Value, formula: Formula) -> Value:
+    return folded(call.b, x, _axes(call), lambda u, v: written_out(replace(call, params={}), formula, (u, v))[0])
+
+
+_some("reduce_or", ops.Max, bitwise_or)
+_some("reduce_and", ops.Min, bitwise_and)
+
+
+@rule("reduce_xor")
+def reduce_xor(call: Call, x: Value) -> Result:
+    """Whether an odd number holds; of integers bit by bit."""
+    return folded(call.b, x, _axes(call), ops.NotEqual() if x.dtype == BOOL else ops.BitwiseXor())
 
 
 @rule("argmax")
 def argmax(call: Call, x: Value) -> Result:
     """Index of the first largest element."""
     (axis,) = _axes(call)
-    return call.b(ops.ArgMax(axis), x)
+    return call.b(ops.ArgMax(axis), call.b(ops.Cast(INT32), x) if x.dtype == BOOL else x)
 
 
 @rule("argmin")
 def argmin(call: Call, x: Value) -> Result:
     """Index of the first smallest element."""
     (axis,) = _axes(call)
-    return call.b(ops.ArgMax(axis), call.b(ops.Neg(), x))
+    return call.b(ops.ArgMax(axis), opposite(call.b, x))
 
 
 @rule("cumsum")
@@ -86,3 +113,66 @@ def cumsum(call: Call, x: Value) -> Result:
     """Running sum."""
     op = ops.CumSum(int(call.params["axis"]), bool(call.params["reverse"]))
     return call.b(op, x)
+
+
+def _running(name: str, combine: Formula) -> None:
+    @rule(name)
+    def apply(call: Call, x: Value) -> Result:
+        """In a logarithmic number of steps, as JAX differentiates it."""
+        axis, reverse = int(call.params["axis"]), bool(call.params["reverse"])
+
+        def scan(array: Any) -> Any:
+            return lax.associative_scan(combine, array, reverse=reverse, axis=axis)
+
+        return call.inline(jax.make_jaxpr(scan)(*structs((x,))), (x,))
+
+
+_running("cumprod", lax.mul)
+_running("cummax", lax.max)
+_running("cummin", lax.min)
+_running("cumlogsumexp", jnp.logaddexp)
+
+
+@rule("reduce")
+def reduce_(call: Call, *values: Value) -> Result:
+    """One operand by an operation that is known, from any start."""
+    b, op = call.b, monoid(call.params["jaxpr"])
+    if len(values) != 2 or op is None:
+        raise NotImportable("a reduction by a function of one's own", "use jnp.sum, max, min, prod, any or all")
+    x, start = values
+    axes = tuple(sorted(int(a) for a in call.params["dimensions"]))
+    if isinstance(op, ops.Add | ops.Maximum | ops.Minimum) and x.dtype != BOOL:
+        kind = {ops.Add: ops.Sum, ops.Maximum: ops.Max, ops.Minimum: ops.Min}[type(op)]
+        made = b(kind(axes), x) if axes else x
+    else:
+        made = folded(b, x, axes, op)
+    return b(op, made, start)
+
+
+def monoid(closed: Any) -> Op | None:
+    """The operation of a jaxpr of one equation on its two arguments, if it is associative and has a unit."""
+    jaxpr = getattr(closed, "jaxpr", closed)
+    if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].params.get("jaxpr") is not None:
+        nested = jaxpr.eqns[0].params.get("jaxpr") if len(jaxpr.eqns) == 1 else None
+        return monoid(nested) if nested is not None else None
+    (eqn,) = jaxpr.eqns
+    if list(jaxpr.outvars) != list(eqn.outvars) or {id(v) for v in eqn.invars} != {id(v) for v in jaxpr.invars}:
+        return None
+    is_bool = str(jaxpr.invars[0].aval.dtype) == "bool"
+    return (_OF_BOOLS if is_bool else _OF_NUMBERS).get(eqn.primitive.name)
+
+
+_OF_NUMBERS: dict[str, Op] = {
+    "add": ops.Add(),
+    "add_any": ops.Add(),
+    "mul": ops.Mul(),
+    "max": ops.Maximum(),
+    "min": ops.Minimum(),
+}
+_OF_BOOLS: dict[str, Op] = {
+    "or": ops.LogicalOr(),
+    "and": ops.LogicalAnd(),
+    "max": ops.LogicalOr(),
+    "min": ops.LogicalAnd(),
+    "xor": ops.NotEqual(),
+}

@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.ir import Builder, Shape, Value, ops
 from jax_frontend.importer import aligned, full
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, rule
 
 
 def with_rank(shape: Shape, rank: int) -> Shape:
@@ -29,9 +29,11 @@ def broadcast_in_dim(call: Call, x: Value, *_: Value) -> Result:
 
 @rule("reshape", broadcasts=True)
 def reshape(call: Call, x: Value) -> Result:
-    """Row-major; leading axes of size 1 are left to broadcasting."""
-    if call.params.get("dimensions") is not None:
-        raise NotImportable("reshape with an order of dimensions", "transpose first")
+    """Row-major, of the axes in another order if one is given; leading axes of size 1 are left to broadcasting."""
+    order = call.params.get("dimensions")
+    if order is not None:
+        turned = call.b.transpose(full(call.b, x, call.inputs[0]), tuple(int(d) for d in order))
+        return call.b.reshape(turned, call.output.shape)
     if x.type.size == 1:
         return call.b.reshape(x, ())
     return aligned(call.b, full(call.b, x, call.inputs[0]), call.output.shape)
@@ -88,19 +90,36 @@ def cut_axis(b: Builder, x: Value, axis: int, start: int, size: int) -> Value:
 @rule("pad")
 def pad(call: Call, x: Value, value: Value) -> Result:
     """Adds elements around and between; negative amounts crop."""
-    b = call.b
+    b, known = call.b, call.constant(value)
     config = [tuple(int(n) for n in axis) for axis in call.params["padding_config"]]
-    filler = call.known(value, "pad with a value computed at run time", "pad with a fixed number").item()
+    spread = any(between for _, _, between in config)
+    filler = None if known is None else known.item()
+    if not filler and filler is not None:
+        return padded(b, x, config)
+    if filler is not None and x.dtype.kind == "f" and not spread:
+        return padded(b, x, config, filler)
+    # Zeros first, then the value wherever no element of x has come.
+    inside = np.zeros(call.output.shape, bool)
+    places = [low + np.arange(n) * (between + 1) for n, (low, _, between) in zip(x.shape, config, strict=True)]
+    inside[np.ix_(*(at[(at >= 0) & (at < n)] for at, n in zip(places, inside.shape, strict=True)))] = True
+    return b(ops.Select(), b.constant(inside), padded(b, x, config), value)
+
+
+def padded(b: Builder, x: Value, config: Sequence[Sequence[int]], value: float = 0.0) -> Value:
+    """`x` with (before, after, between) elements on each axis: numbers around, zeros between; negative ones crop."""
     between = tuple(1 + axis[2] for axis in config)
     if any(s != 1 for s in between):
-        if filler != 0:
-            raise NotImportable("pad between elements with a number other than 0", "pad with 0")
         x = b(ops.Dilate(between), x)
-    crop = [(max(-low, 0), max(-high, 0)) for low, high, _ in config]
-    size = tuple(n - low - high for n, (low, high) in zip(x.shape, crop, strict=True))
-    x = cut(b, x, tuple(low for low, _ in crop), size)
-    paddings = tuple((max(low, 0), max(high, 0)) for low, high, _ in config)
-    return b(ops.Pad(paddings, filler), x) if any(map(any, paddings)) else x
+    around = [axis[:2] for axis in config]
+    # More may be cropped than there is: then nothing is left of x, and what is padded is cropped.
+    paddings = tuple((max(low, 0), max(high, 0)) for low, high in around)
+    if any(max(-low, 0) + max(-high, 0) > n for (low, high), n in zip(around, x.shape, strict=True)):
+        whole = b(ops.Pad(paddings, value), x)
+        size = tuple(n + low + high for n, (low, high) in zip(x.shape, around, strict=True))
+        return cut(b, whole, tuple(max(-low, 0) for low, _ in around), size)
+    size = tuple(n - max(-low, 0) - max(-high, 0) for n, (low, high) in zip(x.shape, around, strict=True))
+    x = cut(b, x, tuple(max(-low, 0) for low, _ in around), size)
+    return b(ops.Pad(paddings, value), x) if any(map(any, paddings)) else x
 
 
 @rule("tile")
@@ -172,10 +191,19 @@ def dynamic_slice(call: Call, x: Value, *starts: Value) -> Result:
 
 @rule("dynamic_update_slice")
 def dynamic_update_slice(call: Call, x: Value, update: Value, *starts: Value) -> Result:
-    """Overwrites a box at a known corner."""
-    corner = [int(call.known(s, "dynamic_update_slice at a position computed at run time")) for s in starts]
-    corner = [min(max(c, 0), n - k) for c, n, k in zip(corner, x.shape, update.shape, strict=True)]
-    return overwritten(call.b, x, update, corner)
+    """Overwrites a box, at a corner that is known or computed."""
+    b = call.b
+    known = [call.constant(s) for s in starts]
+    last = [n - k for n, k in zip(x.shape, update.shape, strict=True)]
+    if not x.shape:
+        return update
+    if all(s is not None for s in known):
+        corner = [min(max(int(s), 0), n) for s, n in zip(known, last, strict=True)]  # type: ignore[arg-type]
+        return overwritten(b, x, update, corner)
+    wanted = [b.reshape(s, (1,)) for s in starts]
+    joined = wanted[0] if len(wanted) == 1 else b(ops.Concat(0), *wanted)
+    bounded = b(ops.Minimum(), b(ops.Maximum(), joined, 0), b.constant(np.array(last, np.int32)))
+    return b(ops.UpdateSlice(), x, update, bounded)
 
 
 def overwritten(b: Builder, x: Value, update: Value, corner: Sequence[int]) -> Value:

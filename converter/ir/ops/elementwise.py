@@ -115,13 +115,31 @@ class Cos(Unary):
         return (lambda: b(Neg(), b(Mul(), dy, b(Sin(), x))),)
 
 
+class Log1p(Unary):
+    """log(1 + x), exact for small x."""
+
+    function = np.log1p
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Div(), dy, b(Add(), x, 1.0)),)
+
+
+class Expm1(Unary):
+    """e^x - 1, exact for small x."""
+
+    function = np.expm1
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Add(), y, 1.0)),)
+
+
 class Abs(Unary):
-    """Absolute value; derivative 0 at 0."""
+    """Absolute value; derivative 1 at 0, as in JAX."""
 
     function = np.abs
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Mul(), dy, b(Sign(), x)),)
+        return (lambda: b(Select(), b(GreaterEqual(), x, 0.0), dy, b(Neg(), dy)),)
 
 
 class Sign(Unary):
@@ -146,15 +164,6 @@ class Floor(Unary):
     """Largest integer not above x."""
 
     function = np.floor
-
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (None,)
-
-
-class LogicalNot(Unary):
-    """not x, on bools."""
-
-    function = np.logical_not
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
@@ -213,8 +222,25 @@ class Pow(Binary):
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
             lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), z, b(Pow(), x, b(Sub(), z, 1.0)))), x.shape),
-            lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), y, b(Log(), x))), z.shape),
+            lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), y, b(Log(), self._logarithmic(b, x)))), z.shape),
         )
+
+    @staticmethod
+    def _logarithmic(b: Builder, x: Value) -> Value:
+        """JAX's derivative by the exponent is 0 where the base is 0."""
+        return b(Select(), b(Equal(), x, 0.0), b.constant(1.0), x)
+
+
+class Atan2(Binary):
+    """The angle of the point (z, x)."""
+
+    function = np.arctan2
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def scaled(by: Value) -> Value:
+            return b(Mul(), dy, b(Div(), by, b(Add(), b(Mul(), x, x), b(Mul(), z, z))))
+
+        return (lambda: b.sum_to_shape(scaled(z), x.shape)), (lambda: b(Neg(), b.sum_to_shape(scaled(x), z.shape)))
 
 
 class Maximum(Binary):
@@ -260,24 +286,6 @@ class FloorMod(Binary):
     """Remainder with the sign of the divisor; no derivative flows."""
 
     function = np.mod
-
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return None, None
-
-
-class LogicalAnd(Binary):
-    """x and y, on bools."""
-
-    function = np.logical_and
-
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return None, None
-
-
-class LogicalOr(Binary):
-    """x or y, on bools."""
-
-    function = np.logical_or
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import erf, pi, sqrt
+from math import erf, erfc, pi, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from converter.ir.graph import Value
 
 _erf = np.vectorize(erf, otypes=[np.float64])
+_erfc = np.vectorize(erfc, otypes=[np.float64])
 
 
 class Tanh(Unary):
@@ -58,6 +59,15 @@ class Erf(Unary):
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), 2 / sqrt(pi))),)
+
+
+class Erfc(Unary):
+    """1 - erf(x), exact where that is small."""
+
+    function = staticmethod(_erfc)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), -2 / sqrt(pi))),)
 
 
 @dataclass(frozen=True)

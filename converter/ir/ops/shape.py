@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
-from converter.ir.types import Shape, TensorType
+from converter.ir.ops.elementwise import Add
+from converter.ir.types import INT32, Shape, TensorType
 
 if TYPE_CHECKING:
     from converter.ir.builder import Builder
@@ -111,6 +112,8 @@ class Slice(Movement):
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def place() -> Value:
             step = self.step(len(x.shape))
+            if not dy.type.size:
+                return b.broadcast_to(b.constant(0.0), x.shape)
             spread = dy if all(s == 1 for s in step) else b(Dilate(step), dy)
             after = (d - start - n for d, start, n in zip(x.shape, self.begin, spread.shape, strict=True))
             return b(Pad(tuple(zip(self.begin, after, strict=True))), spread)
@@ -248,6 +251,108 @@ class ScatterAdd(Op):
 
     def vjp(self, b: Builder, indices: Value, updates: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, lambda: b(Gather(0), dy, indices)
+
+
+@dataclass(frozen=True)
+class Segment(Op):
+    """`rows` rows, each made of all updates[i] whose indices[i] is its number; an index past the end is an error."""
+
+    rows: int
+    function: ClassVar[np.ufunc]
+
+    def infer(self, indices: TensorType, updates: TensorType) -> TensorType:
+        return ScatterAdd(self.rows).infer(indices, updates)
+
+    def start(self, dtype: np.dtype) -> float:
+        """What a row without updates holds."""
+        raise NotImplementedError(self.name)
+
+    def evaluate(self, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        out = np.full((self.rows, *updates.shape[1:]), self.start(updates.dtype), updates.dtype)
+        type(self).function.at(out, indices, updates)
+        return out
+
+
+def _limits(dtype: np.dtype) -> tuple[float, float]:
+    """The lowest and the largest number of a type."""
+    info = np.iinfo(dtype) if dtype.kind == "i" else np.finfo(np.float32)
+    return float(info.min), float(info.max)
+
+
+class SegmentMax(Segment):
+    """The largest; the lowest number of the type for none."""
+
+    function = np.maximum
+
+    def start(self, dtype: np.dtype) -> float:
+        return _limits(dtype)[0]
+
+
+class SegmentMin(Segment):
+    """The smallest; the largest number of the type for none."""
+
+    function = np.minimum
+
+    def start(self, dtype: np.dtype) -> float:
+        return _limits(dtype)[1]
+
+
+class SegmentProd(Segment):
+    """The product; 1 for none."""
+
+    function = np.multiply
+
+    def start(self, dtype: np.dtype) -> float:
+        return 1
+
+
+@dataclass(frozen=True)
+class TopIndices(Op):
+    """Where the k largest elements of the last axis are, int32, the largest first and of equal ones the first."""
+
+    k: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.rank or not 0 < self.k <= x.shape[-1]:
+            raise ShapeError(f"{self}: of {x}")
+        return TensorType((*x.shape[:-1], self.k), INT32)
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        ascending = np.argsort(np.flip(x, -1), axis=-1, kind="stable")
+        return (x.shape[-1] - 1 - np.flip(ascending, -1))[..., : self.k].astype(np.int32)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+@dataclass(frozen=True)
+class UpdateSlice(Movement):
+    """`x` with the box at `starts` [rank of x], which lies within it, replaced by `update`."""
+
+    def infer(self, x: TensorType, update: TensorType, starts: TensorType) -> TensorType:
+        if update.rank != x.rank or update.dtype != x.dtype or starts != TensorType((x.rank,), INT32):
+            raise ShapeError(f"UpdateSlice: {x}, {update} at {starts}")
+        return x
+
+    def evaluate(self, x: np.ndarray, update: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        out = np.array(x)
+        out[tuple(slice(s, s + n) for s, n in zip(starts, update.shape, strict=True))] = update
+        return out
+
+    def vjp(self, b: Builder, x: Value, update: Value, starts: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            zeros = b.broadcast_to(b.constant(0.0), update.shape)
+            return b(UpdateSlice(), dy, zeros, starts)
+
+        def to_update() -> Value:
+            box = dy
+            for axis, size in enumerate(update.shape):
+                if size != x.shape[axis]:
+                    first = b(Slice((axis,), (1,)), starts)
+                    box = b(Gather(axis), box, b(Add(), first, b.constant(np.arange(size, dtype=np.int32))))
+            return box
+
+        return to_x, to_update, None
 
 
 @dataclass(frozen=True)

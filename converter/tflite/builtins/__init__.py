@@ -4,6 +4,7 @@ from converter.tflite.builtins.arithmetic import *
 from converter.tflite.builtins.base import *
 from converter.tflite.builtins.conv import *
 from converter.tflite.builtins.indexing import *
+from converter.tflite.builtins.logic import *
 from converter.tflite.builtins.matrix import *
 from converter.tflite.builtins.movement import *
 from converter.tflite.builtins.quantized import *

@@ -1,4 +1,4 @@
-"""Elementwise builtins: arithmetic, functions, activations, comparisons, selection."""
+"""Elementwise builtins: arithmetic, functions, activations, selection."""
 
 from __future__ import annotations
 
@@ -85,6 +85,12 @@ class Pow(Builtin):
 
     code, table, means = "POW", "PowOptions", ops.Pow
     kinds = "fi"
+
+
+class Atan2(Builtin):
+    """The angle of the point (second operand, first operand); both of one shape."""
+
+    code, table, means = "ATAN2", "ATan2Options", ops.Atan2
 
 
 class FloorMod(Builtin):
@@ -300,69 +306,6 @@ class LeakyRelu(Pointwise):
 
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         return {"Alpha": self.alpha}
-
-
-class Equal(Builtin):
-    """x == y."""
-
-    code, table, means = "EQUAL", "EqualOptions", ops.Equal
-    kinds = "fib"
-
-
-class NotEqual(Builtin):
-    """x != y."""
-
-    code, table, means = "NOT_EQUAL", "NotEqualOptions", ops.NotEqual
-    kinds = "fib"
-
-
-class Less(Builtin):
-    """x < y."""
-
-    code, table, means = "LESS", "LessOptions", ops.Less
-    kinds = "fi"
-
-
-class LessEqual(Builtin):
-    """x <= y."""
-
-    code, table, means = "LESS_EQUAL", "LessEqualOptions", ops.LessEqual
-    kinds = "fi"
-
-
-class Greater(Builtin):
-    """x > y."""
-
-    code, table, means = "GREATER", "GreaterOptions", ops.Greater
-    kinds = "fi"
-
-
-class GreaterEqual(Builtin):
-    """x >= y."""
-
-    code, table, means = "GREATER_EQUAL", "GreaterEqualOptions", ops.GreaterEqual
-    kinds = "fi"
-
-
-class LogicalAnd(Builtin):
-    """x and y, on bools."""
-
-    code, table, means = "LOGICAL_AND", "LogicalAndOptions", ops.LogicalAnd
-    kinds = "b"
-
-
-class LogicalOr(Builtin):
-    """x or y, on bools."""
-
-    code, table, means = "LOGICAL_OR", "LogicalOrOptions", ops.LogicalOr
-    kinds = "b"
-
-
-class LogicalNot(Builtin):
-    """not x, on bools."""
-
-    code, table, means = "LOGICAL_NOT", "LogicalNotOptions", ops.LogicalNot
-    kinds = "b"
 
 
 class SelectV2(Builtin):

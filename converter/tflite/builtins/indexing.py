@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Op, ShapeError
+from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.types import BOOL, Shape, TensorType
-from converter.tflite.builtins.base import Types, int32
+from converter.tflite.builtins.base import Builtin, Types, int32
 from converter.tflite.builtins.movement import Movement
 
 
@@ -68,6 +68,80 @@ class ScatterNd(Movement):
 
     def operands(self) -> tuple[np.ndarray, ...]:
         return (int32(*self.shape),)
+
+
+@dataclass(frozen=True)
+class UnsortedSegment(Builtin):
+    """`rows` rows, each made of the rows of the first operand whose index, in the second, is its number."""
+
+    kinds = "fi"
+    means: ClassVar[type[ops.Segment]]
+    rows: int
+
+    def result(self, *types: TensorType) -> TensorType:
+        updates, indices = types
+        return self.means(self.rows).infer(indices, updates)
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        updates, indices = arrays
+        return self.means(self.rows).evaluate(indices, updates)
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return self.means(self.rows).cost(inputs, outputs)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(self.rows),)
+
+
+class UnsortedSegmentMax(UnsortedSegment):
+    """The largest."""
+
+    code, table, means = "UNSORTED_SEGMENT_MAX", "UnsortedSegmentMaxOptions", ops.SegmentMax
+
+
+class UnsortedSegmentMin(UnsortedSegment):
+    """The smallest."""
+
+    code, table, means = "UNSORTED_SEGMENT_MIN", "UnsortedSegmentMinOptions", ops.SegmentMin
+
+
+class UnsortedSegmentProd(UnsortedSegment):
+    """The product."""
+
+    code, table, means = "UNSORTED_SEGMENT_PROD", "UnsortedSegmentProdOptions", ops.SegmentProd
+
+
+@dataclass(frozen=True)
+class TopKV2(Builtin):
+    """The k largest elements of the last axis, largest first, and where they are."""
+
+    code, table = "TOPK_V2", "TopKV2Options"
+    kinds = "fi"
+    k: int
+
+    def result(self, *types: TensorType) -> Types:
+        indices = ops.TopIndices(self.k).infer(*types)
+        return TensorType(indices.shape, types[0].dtype), indices
+
+    def evaluate(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        indices = ops.TopIndices(self.k).evaluate(*arrays)
+        return np.take_along_axis(arrays[0], indices, -1), indices
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return ops.TopIndices(self.k).cost(inputs, outputs)
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        return (int32(self.k),)
+
+
+@dataclass(frozen=True)
+class DynamicUpdateSlice(Movement):
+    """The first operand with the box at the third, a vector, replaced by the second."""
+
+    code, table = "DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions"
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.UpdateSlice()
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,36 @@ SAME_MEANING: dict[type[Op], Op] = {
     ops.Relu6: tfl.Relu6(), ops.HardSwish: tfl.HardSwish(), ops.Elu: tfl.Elu(), ops.Equal: tfl.Equal(),
     ops.NotEqual: tfl.NotEqual(), ops.Less: tfl.Less(), ops.LessEqual: tfl.LessEqual(), ops.Greater: tfl.Greater(),
     ops.GreaterEqual: tfl.GreaterEqual(), ops.LogicalAnd: tfl.LogicalAnd(), ops.LogicalOr: tfl.LogicalOr(),
+    ops.BitwiseXor: tfl.BitwiseXor(), ops.ShiftRight: tfl.RightShift(),
     ops.LogicalNot: tfl.LogicalNot(), ops.Select: tfl.SelectV2(),
 }  # fmt: skip
 
 #: Large enough to turn the smallest useful float into 1 behind a clamp, small enough to keep ordinary values finite; a
 #: power of two, so that products with it are exact.
 HUGE = 2.0**100
+
+#: Of erf(x) / x: polynomials of x^2, the highest power first.
+_ERF_ABOVE = (
+    0.00022905065861350646,
+    0.0034082910107109506,
+    0.050955695062380861,
+    0.18520832239976145,
+    1.128379143519084,
+)
+_ERF_BELOW = (
+    -1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667, 0.11098505178285362,
+    0.49746925110067538, 1.0,
+)  # fmt: skip
+
+#: Of erfc(x) |x| e^(x^2): polynomials of 1 / x^2.
+_ERFC_TO_2 = (
+    2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1, 6.210004621745983e-1,
+    -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1, 5.638259427386472e-1,
+)  # fmt: skip
+_ERFC_FROM_2 = (
+    -1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.921019019210786e0, -1.015265279202700e0,
+    4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1,
+)  # fmt: skip
 
 
 @lowers(*SAME_MEANING)
@@ -62,10 +86,59 @@ def silu(c: Lowering, op: ops.Silu, x: Value) -> Value:
 
 @lowers(ops.Erf)
 def erf(c: Lowering, op: ops.Erf, x: Value) -> Value:
-    """TFLite has no ERF. It is 2 Phi(sqrt(2) x) - 1, and Phi(z) = GELU(z) / z; the offset keeps 0/0 away."""
-    z = c(tfl.Add(), c(tfl.Mul(), x, np.sqrt(2.0)), 1e-20)
-    phi = c(tfl.Div(), c(tfl.Gelu(False), z), z)
-    return c(tfl.Sub(), c(tfl.Mul(), phi, 2.0), 1.0)
+    """TFLite has no ERF: x times a quotient of polynomials of x^2, 4 at most, where erf is 1 (as in Eigen)."""
+    x = c(tfl.Maximum(), c(tfl.Minimum(), x, 3.832506856900711), -3.832506856900711)
+    square = c(tfl.Mul(), x, x)
+    above = _polynomial(c, square, _ERF_ABOVE)
+    below = _polynomial(c, square, _ERF_BELOW)
+    return c(tfl.Div(), c(tfl.Mul(), x, above), below)
+
+
+@lowers(ops.Erfc)
+def erfc(c: Lowering, op: ops.Erfc, x: Value) -> Value:
+    """1 - erf(x) up to 1; beyond e^(-x^2)/|x| times a polynomial of 1/x^2, from 2 on another one (as in Cephes)."""
+    size = c(tfl.Abs(), x)
+    a = c(tfl.Minimum(), c(tfl.Maximum(), size, 1.0), 20.0)
+    z = c(tfl.Div(), 1.0, c(tfl.Mul(), a, a))
+    far = c(tfl.SelectV2(), c(tfl.Less(), a, 2.0), _polynomial(c, z, _ERFC_TO_2), _polynomial(c, z, _ERFC_FROM_2))
+    # The square in two parts: its rounding error would be a relative one of the power.
+    high = c(tfl.Mul(), c(tfl.Round(), c(tfl.Mul(), a, 256.0)), 1 / 256)
+    low = c(tfl.Mul(), c(tfl.Sub(), high, a), c(tfl.Add(), high, a))
+    power = c(tfl.Mul(), c(tfl.Exp(), c(tfl.Neg(), c(tfl.Mul(), high, high))), c(tfl.Exp(), low))
+    tail = c(tfl.Mul(), c(tfl.Div(), power, a), far)
+    tail = c(tfl.SelectV2(), c(tfl.Less(), x, 0.0), c(tfl.Sub(), 2.0, tail), tail)
+    return c(tfl.SelectV2(), c(tfl.Less(), size, 1.0), c(tfl.Sub(), 1.0, erf(c, ops.Erf(), x)), tail)
+
+
+def _polynomial(c: Lowering, x: Value, coefficients: tuple[float, ...]) -> Value:
+    """Horner's rule, the highest power first."""
+    total = c(tfl.Add(), c(tfl.Mul(), x, coefficients[0]), coefficients[1])
+    for coefficient in coefficients[2:]:
+        total = c(tfl.Add(), c(tfl.Mul(), total, x), coefficient)
+    return total
+
+
+@lowers(ops.Log1p)
+def log1p(c: Lowering, op: ops.Log1p, x: Value) -> Value:
+    """log(u) and what was lost in u = 1 + x, over u; the bounds keep infinity and -1 from giving NaN there."""
+    bounded = c(tfl.Minimum(), x, float(np.finfo(np.float32).max))
+    u = c(tfl.Add(), bounded, 1.0)
+    lost = c(tfl.Sub(), bounded, c(tfl.Sub(), u, 1.0))
+    logarithm = c(tfl.Log(), c(tfl.Add(), x, 1.0))
+    return c(tfl.Add(), logarithm, c(tfl.Div(), lost, c(tfl.Maximum(), u, float(np.finfo(np.float32).tiny))))
+
+
+@lowers(ops.Expm1)
+def expm1(c: Lowering, op: ops.Expm1, x: Value) -> Value:
+    """e^x - 1 = tanh(x/2) (e^x + 1): exact for small x, where the difference would cancel."""
+    return c(tfl.Mul(), c(tfl.Tanh(), c(tfl.Mul(), x, 0.5)), c(tfl.Add(), c(tfl.Exp(), x), 1.0))
+
+
+@lowers(ops.Atan2)
+def atan2(c: Lowering, op: ops.Atan2, x: Value, z: Value) -> Value:
+    """The kernel does not broadcast."""
+    shape = op.infer(x.type, z.type).shape
+    return c(tfl.Atan2(), c.broadcast_to(x, shape), c.broadcast_to(z, shape))
 
 
 @lowers(ops.ReluGrad)

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from converter.ir import Value, ops
+from converter.ir import INT32, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
@@ -15,6 +15,10 @@ from converter.tflite.lower import Lowering, lowers
 @lowers(ops.MatMul)
 def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
     """A frozen weight goes through FULLY_CONNECTED, which packs it; two runtime operands through the cheaper form."""
+    if x.dtype == INT32:
+        return _of_integers(c, op, x, w)
+    if max(len(x.shape), len(w.shape)) > 5:
+        return _merged(c, op, x, w)
     if c.is_constant(w) and len(w.shape) == 2 and not op.adj_x:
         # It takes the bias and the activation for nothing, and an int8 weight. But a weight that the gradient meets the
         # other way round is stored once, where BATCH_MATMUL is as quick.
@@ -49,6 +53,22 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         rows = result.shape[-2]
         forms.append(Form("fully_connected", cost("fully_connected.runtime", rows) + swaps, fully_connected))
     return c.cheapest(forms)
+
+
+def _of_integers(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
+    """The kernels of matrix products know no int32: products of all pairs, summed."""
+    left = swapped(c, x) if op.adj_x else x
+    right = swapped(c, w) if op.adj_y else w
+    pairs = c(tfl.Mul(), c.reshape(left, (*left.shape, 1)), c.reshape(right, (*right.shape[:-2], 1, *right.shape[-2:])))
+    return c(tfl.Sum((len(pairs.shape) - 2,)), pairs)
+
+
+def _merged(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
+    """The kernels take five axes: more leading ones become one."""
+    result = op.infer(x.type, w.type)
+    batch = result.shape[:-2]
+    flat = [c.reshape(c.broadcast_to(v, (*batch, *v.shape[-2:])), (prod(batch), *v.shape[-2:])) for v in (x, w)]
+    return c.reshape(c(tfl.BatchMatmul(op.adj_x, op.adj_y), *flat), result.shape)
 
 
 @lowers(ops.Int8MatMul)

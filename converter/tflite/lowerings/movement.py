@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from converter.ir import Value, ops
+from converter.ir import BOOL, INT32, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering, lowers, stored_shape
+
+_SEGMENTS: dict[type[ops.Segment], type[tfl.UnsortedSegment]] = {
+    ops.SegmentMax: tfl.UnsortedSegmentMax,
+    ops.SegmentMin: tfl.UnsortedSegmentMin,
+    ops.SegmentProd: tfl.UnsortedSegmentProd,
+}
 
 
 @lowers(ops.Reshape)
@@ -34,7 +40,19 @@ def slice_(c: Lowering, op: ops.Slice, x: Value) -> Value:
 
 @lowers(ops.Pad)
 def pad(c: Lowering, op: ops.Pad, x: Value) -> Value:
-    return c(tfl.PadV2(op.paddings, op.value) if op.value else tfl.Pad(op.paddings), x)
+    """The kernels take five axes and no bools: more are padded one by one, bools as integers."""
+    if x.dtype == BOOL:
+        padded = pad(c, op, c(tfl.Cast(INT32), x))
+        return c(tfl.NotEqual(), padded, 0)
+    if len(x.shape) <= 5:
+        return c(tfl.PadV2(op.paddings, op.value) if op.value else tfl.Pad(op.paddings), x)
+    for axis, amounts in enumerate(op.paddings):
+        if any(amounts):
+            before, after = x.shape[:axis], x.shape[axis + 1 :]
+            rows = c.reshape(x, (prod(before), x.shape[axis], prod(after)))
+            rows = pad(c, ops.Pad(((0, 0), amounts, (0, 0)), op.value), rows)
+            x = c.reshape(rows, (*before, rows.shape[1], *after))
+    return x
 
 
 @lowers(ops.Dilate)
@@ -73,6 +91,21 @@ def gather(c: Lowering, op: ops.Gather, table: Value, indices: Value) -> Value:
 def scatter_add(c: Lowering, op: ops.ScatterAdd, indices: Value, updates: Value) -> Value:
     """SCATTER_ND adds duplicates, and is 50 times faster than a product with ONE_HOT."""
     return c(tfl.ScatterNd((op.rows, *updates.shape[1:])), c.reshape(indices, (*indices.shape, 1)), updates)
+
+
+@lowers(ops.SegmentMax, ops.SegmentMin, ops.SegmentProd)
+def segment(c: Lowering, op: ops.Segment, indices: Value, updates: Value) -> Value:
+    return c(_SEGMENTS[type(op)](op.rows), updates, indices)
+
+
+@lowers(ops.TopIndices)
+def top_indices(c: Lowering, op: ops.TopIndices, x: Value) -> Value:
+    return c(tfl.TopKV2(op.k), x)[1]
+
+
+@lowers(ops.UpdateSlice)
+def update_slice(c: Lowering, op: ops.UpdateSlice, x: Value, update: Value, starts: Value) -> Value:
+    return c(tfl.DynamicUpdateSlice(), x, update, starts)
 
 
 @lowers(ops.OneHot)

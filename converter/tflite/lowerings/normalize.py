@@ -22,8 +22,9 @@ def reduction(c: Lowering, op: ops.Reduction, x: Value) -> Value:
 
 @lowers(ops.ArgMax)
 def arg_max(c: Lowering, op: ops.ArgMax, x: Value) -> Value:
-    index = c(tfl.ArgMax(op.axis % len(x.shape)), x)
-    return c.reshape(index, index.shape or (1,))
+    if len(x.shape) == 1:  # to one number, which has shape [1] here
+        return c(tfl.ArgMax(1), c.reshape(x, (1, *x.shape)))
+    return c(tfl.ArgMax(op.axis % len(x.shape)), x)
 
 
 @lowers(ops.CumSum)

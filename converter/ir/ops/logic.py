@@ -1,0 +1,59 @@
+"""Elementwise ops on bools and on the bits of integers; nothing flows back through them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converter.ir.op import Cotangent
+from converter.ir.ops.elementwise import Binary, Unary
+
+if TYPE_CHECKING:
+    from converter.ir.builder import Builder
+    from converter.ir.graph import Value
+
+
+class LogicalNot(Unary):
+    """not x, on bools."""
+
+    function = np.logical_not
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+class BitwiseXor(Binary):
+    """The bits in which two integers differ."""
+
+    function = np.bitwise_xor
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class ShiftRight(Binary):
+    """The bits of x moved to the right by 0 to 31 places; the sign comes in from the left."""
+
+    function = np.right_shift
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class LogicalAnd(Binary):
+    """x and y, on bools."""
+
+    function = np.logical_and
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
+class LogicalOr(Binary):
+    """x or y, on bools."""
+
+    function = np.logical_or
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None

@@ -1,0 +1,83 @@
+"""Elementwise builtins: comparisons, bools, and the bits of integers."""
+
+from __future__ import annotations
+
+from converter.ir import ops
+from converter.tflite.builtins.base import Builtin
+
+
+class Equal(Builtin):
+    """x == y."""
+
+    code, table, means = "EQUAL", "EqualOptions", ops.Equal
+    kinds = "fib"
+
+
+class NotEqual(Builtin):
+    """x != y."""
+
+    code, table, means = "NOT_EQUAL", "NotEqualOptions", ops.NotEqual
+    kinds = "fib"
+
+
+class Less(Builtin):
+    """x < y."""
+
+    code, table, means = "LESS", "LessOptions", ops.Less
+    kinds = "fi"
+
+
+class LessEqual(Builtin):
+    """x <= y."""
+
+    code, table, means = "LESS_EQUAL", "LessEqualOptions", ops.LessEqual
+    kinds = "fi"
+
+
+class Greater(Builtin):
+    """x > y."""
+
+    code, table, means = "GREATER", "GreaterOptions", ops.Greater
+    kinds = "fi"
+
+
+class GreaterEqual(Builtin):
+    """x >= y."""
+
+    code, table, means = "GREATER_EQUAL", "GreaterEqualOptions", ops.GreaterEqual
+    kinds = "fi"
+
+
+class LogicalAnd(Builtin):
+    """x and y, on bools."""
+
+    code, table, means = "LOGICAL_AND", "LogicalAndOptions", ops.LogicalAnd
+    kinds = "b"
+
+
+class LogicalOr(Builtin):
+    """x or y, on bools."""
+
+    code, table, means = "LOGICAL_OR", "LogicalOrOptions", ops.LogicalOr
+    kinds = "b"
+
+
+class LogicalNot(Builtin):
+    """not x, on bools."""
+
+    code, table, means = "LOGICAL_NOT", "LogicalNotOptions", ops.LogicalNot
+    kinds = "b"
+
+
+class BitwiseXor(Builtin):
+    """The bits in which two integers differ."""
+
+    code, table, means = "BITWISE_XOR", "BitwiseXorOptions", ops.BitwiseXor
+    kinds = "i"
+
+
+class RightShift(Builtin):
+    """The bits moved to the right; the sign comes in from the left."""
+
+    code, table, means = "RIGHT_SHIFT", "RightShiftOptions", ops.ShiftRight
+    kinds = "i"

@@ -1,0 +1,98 @@
+"""Bits of integers. TFLite has an exclusive or and a shift to the right; arithmetic in int32 wraps around."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from converter.ir import BOOL, Value, ops
+from jax_frontend.importer import full
+from jax_frontend.registry import Call, Result, rule
+from jax_frontend.rules.spelled import written_out
+
+#: 2^n as int32, the sign bit last.
+_POWERS = (np.int64(1) << np.arange(32)).astype(np.uint32).view(np.int32)
+
+
+def bitwise_and(x: Any, y: Any, **_: Any) -> Any:
+    """x + y = (x ^ y) + 2 (x & y), in halves of 16 bits so that no sum overflows."""
+
+    def half(u: Any, v: Any) -> Any:
+        return lax.shift_right_arithmetic(u + v - lax.bitwise_xor(u, v), jnp.int32(1))
+
+    xs, ys = (lax.shift_right_arithmetic(v, jnp.int32(16)) for v in (x, y))
+    return half(xs, ys) * 65536 + half(x - xs * 65536, y - ys * 65536)
+
+
+def bitwise_or(x: Any, y: Any, **_: Any) -> Any:
+    """The bits of one or the other, and those of both."""
+    return lax.bitwise_xor(x, y) + bitwise_and(x, y)
+
+
+def _logical(name: str, op: Any, formula: Any) -> None:
+    @rule(name, broadcasts=True)
+    def apply(call: Call, *values: Value) -> Result:
+        if call.output.dtype == BOOL:
+            return call.b(op, *values)
+        values = tuple(full(call.b, v, t) for v, t in zip(values, call.inputs, strict=True))
+        return written_out(call, formula, values) if callable(formula) else call.b(formula, *values)
+
+
+_logical("and", ops.LogicalAnd(), bitwise_and)
+_logical("or", ops.LogicalOr(), bitwise_or)
+_logical("xor", ops.NotEqual(), ops.BitwiseXor())
+_logical("not", ops.LogicalNot(), lambda x, **_: -1 - x)
+
+
+@rule("shift_right_arithmetic", broadcasts=True)
+def shift_right_arithmetic(call: Call, x: Value, n: Value) -> Result:
+    """By 31 at most: there all is sign. A negative amount is a large one."""
+    known = call.constant(n)
+    if known is None or ((known < 0) | (known > 31)).any():
+        b = call.b
+        n = b(ops.Select(), b(ops.Less(), n, 0), b.constant(np.int32(31)), b(ops.Minimum(), n, 31))
+    return call.b(ops.ShiftRight(), x, n)
+
+
+def shift_left(x: Any, n: Any, **_: Any) -> Any:
+    """A product with a power of two."""
+    return jnp.where((n >= 0) & (n < 32), x * _power(n), 0)
+
+
+def shift_right_logical(x: Any, n: Any, **_: Any) -> Any:
+    """The arithmetic shift, with zeros in place of the sign's copies."""
+    moved = lax.shift_right_arithmetic(x, n) + jnp.where((x < 0) & (n > 0), _power(32 - n), 0)
+    return jnp.where((n >= 0) & (n < 32), moved, 0)
+
+
+def _power(n: Any) -> Any:
+    return jnp.take(jnp.asarray(_POWERS), jnp.clip(n, 0, 31), mode="clip")
+
+
+def population_count(x: Any, **_: Any) -> Any:
+    """Sums of neighbouring bits, then of pairs, of fours; the product adds the bytes up."""
+    x = x - bitwise_and(shift_right_logical(x, jnp.int32(1)), jnp.int32(0x55555555))
+    pairs = bitwise_and(shift_right_logical(x, jnp.int32(2)), jnp.int32(0x33333333))
+    x = bitwise_and(x, jnp.int32(0x33333333)) + pairs
+    x = bitwise_and(x + shift_right_logical(x, jnp.int32(4)), jnp.int32(0x0F0F0F0F))
+    return shift_right_logical(x * 0x01010101, jnp.int32(24))
+
+
+def clz(x: Any, **_: Any) -> Any:
+    """How many shifts to the right leave nothing."""
+    empty = [(shift_right_logical(x, jnp.int32(n)) == 0).astype(jnp.int32) for n in range(32)]
+    return reduce(jnp.add, empty)
+
+
+def _written_out(name: str, formula: Any) -> None:
+    @rule(name)
+    def apply(call: Call, *values: Value) -> Result:
+        return written_out(call, formula, values)
+
+
+for _formula in (shift_left, shift_right_logical, population_count, clz):
+    _written_out(_formula.__name__, _formula)

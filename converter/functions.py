@@ -16,6 +16,7 @@ import numpy as np
 from converter.autodiff import pull_back
 from converter.errors import DeviceError, UnsupportedError, UnsupportedSite, UsageError
 from converter.ir import Builder, Graph, TensorType, Value, ops
+from converter.passes import eliminate_dead_code
 from converter.pipeline import canonicalize, in_order, specialize, to_builtins
 from converter.targets import Target
 from converter.targets import target as find_target
@@ -70,12 +71,16 @@ class Function:
         for value, array in zip(inputs, arrays, strict=True):
             if array.shape != value.shape:
                 raise UsageError(f"{value.name} has shape {list(value.shape)}, not {list(array.shape)}")
-            feed[value.name] = array.astype(value.dtype).reshape(value.shape or (1,))
+            if array.size:
+                feed[value.name] = array.astype(value.dtype).reshape(value.shape or (1,))
         try:
             found = self._runner(**feed)
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT could not run the function: {error}") from None
-        return [np.reshape(found[name], value.shape) for name, value in self.graph.outputs.items()]
+        return [
+            np.reshape(found[name], value.shape) if value.type.size else np.zeros(value.shape, value.dtype)
+            for name, value in self.graph.outputs.items()
+        ]
 
     def check(self) -> None:
         """Loads the program. Raises UnsupportedError when a kernel of the interpreter refuses its operator."""
@@ -122,7 +127,10 @@ def function(
     graph = canonicalize(graph)
     if gradient:
         graph = _with_gradients(graph)
-    lowered = in_order(to_builtins(specialize(graph), chosen), chosen)
+    filled = graph.copy()  # the interpreter has no tensors without elements
+    filled.inputs = [value for value in graph.inputs if value.type.size]
+    filled.outputs = {name: value for name, value in graph.outputs.items() if value.type.size}
+    lowered = in_order(to_builtins(specialize(eliminate_dead_code(filled)), chosen), chosen)
     call = Subgraph(SIGNATURE, with_own_results(lowered))
     compiled = Function(emit([call], {}, f"Pocketune function {getattr(fn, '__name__', '')}"), graph, returns)
     compiled.check()

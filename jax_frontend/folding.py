@@ -45,6 +45,10 @@ class FoldingBuilder(Builder):
                 type = op.infer(*(v.type for v in values))
                 assert isinstance(type, TensorType)
                 return self.constant(np.asarray(op.evaluate(*known), dtype=type.dtype))
+        if all(v.type.size == 0 for v in values) and not isinstance(op, ops.CustomGradient):
+            made = op.infer(*(v.type for v in values))
+            if isinstance(made, TensorType) and (not made.size or isinstance(op, ops.Sum)):
+                return self.broadcast_to(self.constant(np.zeros((), made.dtype)), made.shape)  # nothing, or its sum
         shorter = self._simplify(op, values)
         return super().__call__(op, *values) if shorter is None else shorter
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from converter.ir import Builder, Origin, TensorType, Value, dependents
+from converter.ir.op import ShapeError
 from jax_frontend.dtypes import ir_type, is_bits, narrow
 from jax_frontend.folding import squeezed
 from jax_frontend.origins import NOWHERE, Site, site
@@ -102,7 +103,10 @@ class Importer:
         )
         if not RULES[name].broadcasts:
             values = [full(self.b, v, t) for v, t in zip(values, call.inputs, strict=True)]
-        result = RULES[name].function(call, *values)
+        try:
+            result = RULES[name].function(call, *values)
+        except ShapeError as error:
+            raise NotImportable(f"this form of {name} ({error})") from error
         results = [result] if isinstance(result, Value) else list(result)
         for value, type in zip(results, call.outputs, strict=True):
             made = f"rule of {name}: made {value.type} for {type}"

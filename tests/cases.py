@@ -27,12 +27,13 @@ UNARY = {
     ops.Neg(): jnp.negative, ops.Exp(): jnp.exp, ops.Sin(): jnp.sin, ops.Cos(): jnp.cos, ops.Abs(): jnp.abs,
     ops.Sign(): jnp.sign, ops.Floor(): jnp.floor, ops.Round(): jnp.round,
     ops.Tanh(): jnp.tanh, ops.Logistic(): jax.nn.sigmoid,
-    ops.Erf(): jax.scipy.special.erf, ops.Relu(): jax.nn.relu, ops.Relu6(): jax.nn.relu6,
+    ops.Erf(): jax.scipy.special.erf, ops.Erfc(): jax.scipy.special.erfc, ops.Expm1(): jnp.expm1,
+    ops.Relu(): jax.nn.relu, ops.Relu6(): jax.nn.relu6,
     ops.HardSwish(): jax.nn.hard_swish, ops.Silu(): jax.nn.silu, ops.Gelu(): partial(jax.nn.gelu, approximate=False),
     ops.Gelu(True): jax.nn.gelu, ops.Elu(): jax.nn.elu,
     ops.LeakyRelu(0.3): partial(jax.nn.leaky_relu, negative_slope=0.3),
 }  # fmt: skip
-POSITIVE = {ops.Log(): jnp.log, ops.Sqrt(): jnp.sqrt, ops.Rsqrt(): lax.rsqrt}
+POSITIVE = {ops.Log1p(): jnp.log1p, ops.Log(): jnp.log, ops.Sqrt(): jnp.sqrt, ops.Rsqrt(): lax.rsqrt}
 ROWS = {
     ops.Softmax(): jax.nn.softmax, ops.LogSoftmax(): jax.nn.log_softmax,
     ops.LogSumExp(): partial(jax.nn.logsumexp, axis=-1, keepdims=True),
@@ -42,7 +43,7 @@ ROWS = {
 BINARY = {
     ops.Add(): jnp.add, ops.Sub(): jnp.subtract, ops.Mul(): jnp.multiply, ops.Div(): jnp.divide,
     ops.Maximum(): jnp.maximum, ops.Minimum(): jnp.minimum, ops.SquaredDifference(): lambda x, y: (x - y) ** 2,
-    ops.Pow(): jnp.power,
+    ops.Pow(): jnp.power, ops.Atan2(): jnp.arctan2,
 }  # fmt: skip
 
 
@@ -131,6 +132,8 @@ def movement_case(rng: np.random.Generator) -> Case:
         (ops.Select(), [x > 0, x, x[0]], jnp.where),
         (ops.Gather(1), [x, np.array([[4, 0], [1, 1]], np.int32)], lambda x, i: jnp.take(x, i, 1)),
         (ops.ScatterAdd(6), [np.array([3, 0, 3, 5], np.int32), x], lambda i, u: jnp.zeros((6, 5, 3)).at[i].add(u)),
+        (ops.UpdateSlice(), [x, floats(rng, 2, 5, 1), np.array([1, 0, 2], np.int32)],
+         lambda x, u, i: lax.dynamic_update_slice(x, u, i)),
         (ops.SoftmaxCrossEntropy(), [x, np.abs(floats(rng, 4, 5, 3))],
          lambda z, t: -(jax.nn.log_softmax(z) * t).sum(-1)),
     ]  # fmt: skip
@@ -155,7 +158,11 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "movement": movement_case,
     "binary": binary_case,
     "unary": lambda rng: (op := list(UNARY)[rng.integers(len(UNARY))], [distinct(rng, 3, 4)], UNARY[op]),
-    "positive": lambda rng: (op := list(POSITIVE)[rng.integers(3)], [floats(rng, 3, 4, low=0.2)], POSITIVE[op]),
+    "positive": lambda rng: (
+        op := list(POSITIVE)[rng.integers(len(POSITIVE))],
+        [floats(rng, 3, 4, low=0.2)],
+        POSITIVE[op],
+    ),
     "rows": lambda rng: (op := list(ROWS)[rng.integers(len(ROWS))], [floats(rng, 2, 3, 5)], ROWS[op]),
 }
 

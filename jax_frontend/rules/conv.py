@@ -35,7 +35,9 @@ def conv_general_dilated(call: Call, x: Value, w: Value) -> Result:
     size = _leading(deep, [call.output.shape[a] for a in numbers.out_spec[2:]], 1)
     x = _channels_last(b, x, numbers.lhs_spec)
     w = _channels_last(b, w, numbers.rhs_spec)  # OHWI
-    if any(s != 1 for s in spread) and (any(s != 1 for s in strides) or groups > 1 or deep == 3):
+    reach = [(k - 1) * d for k, d in zip(w.shape[1:-1], dilation, strict=True)]
+    wide = any(max(pair) > r for pair, r in zip(padding, reach, strict=True))  # beyond what a transposed one pads
+    if any(s != 1 for s in spread) and (any(s != 1 for s in strides) or groups > 1 or deep == 3 or wide):
         x, spread = b(ops.Dilate((1, *spread, 1)), x), (1,) * deep
     if all(s == 1 for s in spread):  # padding of the kernels is never negative
         crops = [(min(low, 0), min(high, 0), 0) for low, high in padding]

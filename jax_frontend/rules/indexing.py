@@ -59,7 +59,8 @@ def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Valu
         return b.reshape(taken, call.output.shape)
     boxes = Boxes(b, x.shape, tuple(call.params["slice_sizes"]), (axis,), {}, ())
     bounded, inside = bounded_starts(call, boxes, indices)
-    taken = b(ops.Gather(axis), x, b.reshape(bounded, batch))  # x.shape[:axis] + batch + x.shape[axis+1:]
+    taken = b(ops.Gather(axis), x, b.reshape(bounded, batch or (1,)))
+    taken = b.reshape(taken, (*x.shape[:axis], *batch, *x.shape[axis + 1 :]))
     offsets = [int(d) for d in numbers.offset_dims]
     others = [d for d in range(len(call.output.shape)) if d not in offsets]
     kept = [i for i in range(len(x.shape)) if i != axis or axis not in numbers.collapsed_slice_dims]
@@ -118,7 +119,9 @@ def _elements(call: Call, x: Value, indices: Value, numbers: Any, sizes: Shape) 
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     boxes = Boxes(b, x.shape, sizes, axes, batching, single)
     bounded, inside = bounded_starts(call, boxes, indices)
-    taken = b(ops.Gather(0), boxes.rows(x), boxes.places(bounded))
+    rows, places = boxes.rows(x), boxes.places(bounded)
+    taken = b(ops.Gather(0), rows, b.reshape(places, places.shape or (1,)))
+    taken = b.reshape(taken, (*places.shape, *rows.shape[1:]))
     taken = b.transpose(taken, boxes.order(len(call.output.shape), numbers.offset_dims))
     return taken if inside is None else _filled(call, taken, inside, numbers)
 

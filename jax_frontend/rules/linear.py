@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from converter.ir import BOOL, FLOAT32, Builder, Value, ops
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, rule
@@ -15,6 +17,8 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
     (cx, cy), (bx, by) = call.params["dimension_numbers"]
     contract_x, contract_y, batch_x, batch_y = (tuple(int(a) for a in axes) for axes in (cx, cy, bx, by))
     b, shape = call.b, call.output.shape
+    if not (x.type.size and y.type.size):  # sums of nothing
+        return b.broadcast_to(b.constant(np.zeros((), call.output.dtype)), shape)
     # Integers against floats, or summed as floats: the product is of the output's type. Of bools it is a count.
     wanted = FLOAT32 if call.output.dtype == BOOL else call.output.dtype
     x, y = (v if v.dtype == wanted else b(ops.Cast(wanted), v) for v in (x, y))

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from converter.ir import Builder, Op, Shape, Value, ops
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, NotImportable, Result, rule
 from jax_frontend.rules.indexing import Boxes, bounded_starts, known_places
 from jax_frontend.rules.shape import overwritten
 
@@ -24,6 +24,9 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
     @rule(name)
     def apply(call: Call, x: Value, indices: Value, updates: Value) -> Result:
         """`combine` of what is there and what comes; None: what comes."""
+        given = call.params.get("update_jaxpr")
+        if combine is None and given is not None and given.outvars[0] is not given.invars[1]:
+            raise NotImportable("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
         b, numbers, positions = call.b, call.params["dimension_numbers"], call.constant(indices)
         updates = updates if sign > 0 else b(ops.Neg(), updates)
         sizes = _window(numbers, x.shape, updates.shape)

@@ -279,3 +279,15 @@ case(
     f(2, 3, 4),
 )
 case("empty arrays", lambda x: jnp.concatenate([x[:0], x]), f(3, 2))
+case("take by a scalar", lambda x, n: jnp.take(x, n, axis=1), f(4, 6), np.int32(3))
+case("sums of nothing", lambda x: (x[:0].sum(), jnp.zeros((2, 0)) @ jnp.ones((0, 3)) + x[0]), f(3))
+case(
+    "index between slices",
+    lambda x, n, m: (x[n, :, m], x[n, 1:, m]),
+    f(4, 3, 5),
+    i(6, low=0, high=4),
+    i(6, low=0, high=5),
+)
+case(
+    "last of several updates", lambda x, n, u: x.at[n].set(u), f(5), np.array([1, 3, 1], np.int32), f(3), gradient=False
+)

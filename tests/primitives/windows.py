@@ -155,3 +155,4 @@ case(
     ),
     f(1, 4, 4, 2),
 )
+conv("1d transposed, padded widely", (1, 4, 3), (3, 3, 5), lhs_dilation=(2,), padding=[(5, 6)])

@@ -70,6 +70,8 @@ def all_cases() -> Iterator[Case]:
         yield Case(op, tuple(arrays))
     yield from matrices()
     yield from convolutions()
+    for op, *arrays in places_and_bits():
+        yield Case(op, tuple(arrays))
 
 
 def elementwise() -> Iterator[tuple[Any, ...]]:
@@ -210,3 +212,19 @@ def convolutions() -> Iterator[Case]:
             for constants in ((), (0,)):
                 yield Case(tfl.TransposeConv((2, *size, 4), strides, padding), arrays, (*constants, 2))
                 yield Case(tfl.TransposeConv((2, *size, 4), strides, padding), arrays[:2], constants)
+
+
+def places_and_bits() -> Iterator[tuple[Any, ...]]:
+    """Angles, bits, sorting, and what is written to places known at run time."""
+    for s in SHAPES:
+        yield tfl.Atan2(), floats(*s), floats(*s)
+        yield tfl.BitwiseXor(), ints(*s), ints(*s)
+        yield tfl.RightShift(), ints(*s, low=-999, high=999), ints(*s, low=0, high=32)
+        corner = tuple(min(1, d - 1) for d in s)
+        box = tuple(d - c for d, c in zip(s, corner, strict=True))
+        for make in (floats, ints, bools):
+            yield tfl.DynamicUpdateSlice(), make(*s), make(*box), np.array(corner, np.int32)
+        for make in (floats, ints):
+            yield tfl.TopKV2(1 + s[-1] // 2), make(*s)
+            for segment in (tfl.UnsortedSegmentMax, tfl.UnsortedSegmentMin, tfl.UnsortedSegmentProd):
+                yield segment(4), make(5, *s[1:]), ints(5, low=0, high=4)

@@ -73,8 +73,8 @@ def no_gradient() -> jax_frontend.Model:
 
 def _unsupported(params: Any, x: Any) -> Any:
     x = mlp(params, x)
-    products = jax.lax.cumprod(x, axis=1)  # line of cumprod
-    return products + jnp.sort(x)  # line of sort
+    spectrum = jnp.fft.fft(x).real  # line of fft
+    return spectrum + jnp.nextafter(x, 0.0)  # line of nextafter
 
 
 def unsupported() -> jax_frontend.Model:

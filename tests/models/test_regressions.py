@@ -9,7 +9,7 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import NumericError, UnsupportedError, UsageError
+from converter.errors import NumericError, UsageError
 from tests.models.oracle import Oracle
 
 BATCH = 4
@@ -140,11 +140,11 @@ def test_weights_that_cannot_be_trained() -> None:
         converter.build(jax_model(lambda p, x: x @ p["w"], {"w": np.full((6, 5), np.inf, np.float32)}))
 
 
-def test_a_product_of_integers_is_refused_with_its_layer() -> None:
+def test_a_product_of_integers_is_exact() -> None:
     def apply(params, x):
-        with jax.named_scope("count"):
-            counts = x @ jnp.ones((6, 6), jnp.int32)
+        counts = x @ (jnp.arange(36, dtype=jnp.int32).reshape(6, 6) + 1_000_000)
         return counts.astype(jnp.float32) @ params["w"]
 
-    with pytest.raises(UnsupportedError, match="no kernel for MatMul"):
-        converter.build(jax_model(apply, {"w": weights(6, 5)}, jnp.int32))
+    converter.build(jax_model(apply, {"w": weights(6, 5)}, jnp.int32))
+    x, w = np.arange(12, dtype=np.int32).reshape(2, 6) - 5, np.arange(36, dtype=np.int32).reshape(6, 6) + 1_000_000
+    np.testing.assert_array_equal(converter.function(lambda x: x @ w, x).run(x)[0], x @ w)

@@ -48,7 +48,7 @@ def import_in_child(request: Request) -> Imported:
             raise RuntimeError(f"the process that traces the Keras model on JAX failed:\n{ran.stderr[-4000:]}")
         kind, content = pickle.loads(answered.read_bytes())  # noqa: S301 (our child wrote it, in a folder of our own)
     if kind != "imported":
-        raise getattr(errors, kind)(content)
+        raise getattr(errors, kind)(*content)
     return content
 
 

@@ -65,7 +65,9 @@ def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtype
             return import_in_child((str(path), batch, specs, [v.path for v in model_or_path.variables]))
         except UnsupportedError as error:
             reason = str(error).replace(str(path), f"model {model_or_path.name!r}")
-            raise UnsupportedError(f"{reason}\n{_ADVICE} It then need not be saved to be traced.", error.sites) from None
+            raise UnsupportedError(
+                f"{reason}\n{_ADVICE} It then need not be saved to be traced.", error.sites
+            ) from None
 
 
 def _specs(inputs: Sequence[jax.ShapeDtypeStruct] | None) -> list[tuple[tuple[int, ...], str]] | None:

@@ -91,5 +91,13 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:
     argument = outputs[0] if len(outputs) == 1 else outputs
     batch = outputs[0].shape[:1]
     y = outputs[0] if targets is None else TensorType((*batch, *targets.shape[1:]), targets.dtype)
-    graph = jax_frontend.trace_function(loss, [argument, y], ["outputs", "y"])
+    try:
+        graph = jax_frontend.trace_function(loss, [argument, y], ["outputs", "y"])
+    except Exception as error:
+        if targets is None:
+            error.add_note(
+                f"Your loss was given y of the type of the model's output, {y}. If y is something else, say what one "
+                "example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
+            )
+        raise
     return traced_loss(graph, getattr(loss, "__name__", "custom"))

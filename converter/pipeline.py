@@ -15,6 +15,7 @@ from converter.costs import costs
 from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph, Node
 from converter.losses import Loss, attach_loss, link_notes
+from converter.manifest import MAX_ELEMENTS
 from converter.models import Source, import_loss, import_model
 from converter.notes import Note
 from converter.optim import OptimizerProgram
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 WORTH_RECOMPUTING = 0.03
 #: What trains a model that says nothing itself.
 DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
+#: Some forms have an operator for each row.
+LARGEST_BATCH = 1 << 16
 #: What a program may offer.
 SIGNATURES = ("train", "evaluate", "infer", "features")
 
@@ -116,6 +119,8 @@ def build(
         NumericError: a weight is not finite, gets no gradient, or does not move.
     """
     batch = _whole_number("batch", batch)
+    if batch > LARGEST_BATCH:
+        raise UsageError(f"batch: a step has at most {LARGEST_BATCH:,} rows, got {batch:,}")
     _micro_batch(batch, micro_batch)
     build_one = partial(
         _build,
@@ -182,6 +187,7 @@ def _build(
     if optimizer is not None:
         resolve(optimizer)
     source = import_model(model, rows_at_once)
+    _check_sizes(source, rows_at_once)
     loss, rule, rule_name, said = _defaults(source, loss, optimizer)
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
@@ -256,6 +262,16 @@ def _micro_batch(batch: int, rows: Any) -> int:
         divisors = ", ".join(str(n) for n in range(1, batch + 1) if not batch % n)
         raise UsageError(f"micro_batch {rows} does not divide the batch of {batch}: it can be {divisors}")
     return rows
+
+
+def _check_sizes(source: Source, rows: int) -> None:
+    """Raises UsageError where an input has more numbers than a tensor of a program."""
+    for value in (*source.graph.inputs, *source.graph.outputs.values()):
+        if value.type.size > MAX_ELEMENTS:
+            raise UsageError(
+                f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
+                f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it"
+            )
 
 
 def _check_signatures(signatures: Sequence[str]) -> None:

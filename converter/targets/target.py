@@ -103,7 +103,7 @@ def tables() -> dict[str, str]:
     return {tomllib.loads(text)["name"]: text for text in sorted(texts)}
 
 
-def target(name: str | Target) -> Target:
+def target(name: object) -> Target:
     """A target by name, or by the path of a table of one's own (`.toml`, as those beside this file).
 
     Raises:
@@ -113,7 +113,8 @@ def target(name: str | Target) -> Target:
         return name
     known = tables()
     if not isinstance(name, str):
-        raise UsageError(f"target must be a name, not {name!r}. Known: {', '.join(sorted(known))}.")
+        described = " What y is goes into `targets`." if hasattr(name, "shape") else ""
+        raise UsageError(f"target must be a name, not {name!r}.{described} Known: {', '.join(sorted(known))}.")
     if name.endswith(".toml"):
         return _read(Path(name), tomllib.loads(known[COMPLETE]))
     if name not in known:

@@ -1,0 +1,49 @@
+"""What a person asks of `build` that cannot be: a sentence that says what to do, before anything is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import converter
+import jax_frontend
+from converter.errors import UsageError
+from tests.runtime.programs import EXAMPLES
+
+
+def test_a_loss_of_labels_says_how_to_describe_them() -> None:
+    def loss(logits: jax.Array, y: jax.Array) -> jax.Array:
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+
+    with pytest.raises((TypeError, ValueError), match=r".") as caught:
+        converter.build(EXAMPLES["mlp"].model(), loss=loss)
+    assert not isinstance(caught.value, UsageError)  # it is the person's own function that failed
+    (note,) = [note for note in caught.value.__notes__ if note.startswith("Your loss")]
+    assert "y of the type of the model's output, float32[8,4]" in note
+    assert "targets=jax.ShapeDtypeStruct((1,), 'int32')" in note
+    converter.build(EXAMPLES["mlp"].model(), loss=loss, targets=jax.ShapeDtypeStruct((1,), "int32"), check=False)
+
+
+def test_what_y_is_does_not_go_into_target() -> None:
+    with pytest.raises(UsageError, match="What y is goes into `targets`"):
+        converter.build(EXAMPLES["mlp"].model(), target=jax.ShapeDtypeStruct((1,), "int32"))
+
+
+@pytest.mark.parametrize("options", [{"batch": 10**9}, {"batch": 10**9, "micro_batch": 1}, {"batch": 65537}])
+def test_batches_have_an_end(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="batch: a step has at most 65,536 rows"):
+        converter.build(EXAMPLES["mlp"].model(), **options)
+    with pytest.raises(UsageError, match="batch: a step has at most 65,536 rows"):
+        converter.build(EXAMPLES["mlp"].model(), memory_budget="1MiB", **options)
+
+
+def test_an_input_of_too_many_numbers() -> None:
+    inputs = [jax.ShapeDtypeStruct((1, 1024, 1024, 3), np.float32)]
+    model = jax_frontend.Model(lambda p, x: jnp.mean(x, (1, 2)) @ p["w"], {"w": np.ones((3, 2), np.float32)}, inputs)
+    with pytest.raises(UsageError, match=r"1024 rows at once are too many: .* a smaller batch, or a micro_batch"):
+        converter.build(model, batch=1024)

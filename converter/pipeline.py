@@ -148,6 +148,10 @@ def build(
         )
     if program.quantization is not None:
         program.quantization.warn()
+    if optimizer is not None:
+        from converter.optim.rate import warn_of_own_rate
+
+        warn_of_own_rate(optimizer)
     if check:
         program.check()
     return program
@@ -171,6 +175,7 @@ def _build(
 ) -> Program:
     """One program, not run yet; the arguments are those of `build`."""
     try:
+        from converter.optim.rate import check_descends
         from converter.optim.trace import resolve
     except ModuleNotFoundError as error:  # a device that only runs programs
         raise UsageError(f"{error.name} is not installed: pip install 'pocketune[compiler]' to compile") from None
@@ -185,7 +190,7 @@ def _build(
         raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
     chosen, scheme = find_target(target), update_scheme(update)
     if optimizer is not None:
-        resolve(optimizer)
+        check_descends(resolve(optimizer))
     source = import_model(model, rows_at_once)
     _check_sizes(source, rows_at_once)
     loss, rule, rule_name, said = _defaults(source, loss, optimizer)

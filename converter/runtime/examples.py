@@ -37,6 +37,22 @@ class Examples:
         """These rows and, behind them, others."""
         return Examples({name: np.concatenate([a, others.arrays[name]]) for name, a in self.arrays.items()})
 
+    def by_class(self, weights: Mapping[int, float]) -> Examples:
+        """The same rows, each weighing as many times as much as its label says; 1 where a label is not named.
+
+        Raises:
+            UsageError: y are no labels of rows, or a weight is no number from 0 on.
+        """
+        labels = self.arrays["y"]
+        if labels.ndim != 1 or labels.dtype.kind != "i":
+            raise UsageError(f"class_weight is for labels, one a row; y is {labels.dtype} {list(labels.shape)}")
+        factors = np.ones(len(labels), np.float32)
+        for label, weight in weights.items():
+            if (number := finite_number(f"class_weight[{label!r}]", weight)) < 0:
+                raise UsageError(f"class_weight[{label!r}] is below zero: {number}")
+            factors[labels == label] = number
+        return Examples(self.arrays | {"weight": self.arrays["weight"] * factors})
+
     def parts(self, size: int) -> list[Examples]:
         """The rows in pieces of `size`, the last one shorter, without pieces that weigh nothing."""
         pieces = [self.take(slice(start, start + size)) for start in range(0, self.rows, size)]

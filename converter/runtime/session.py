@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import isfinite
 from types import TracebackType
@@ -185,6 +185,7 @@ class TrainingSession:
         seed: int | None = None,
         weight: Any = None,
         validation: tuple[Any, Any] | None = None,
+        class_weight: Mapping[int, float] | None = None,
         patience: int | None = None,
         listener: Listener | None = None,
     ) -> dict[str, list[float]]:
@@ -202,6 +203,7 @@ class TrainingSession:
             seed: of the order; the same seed gives the same training. None goes on from the call before.
             weight: [rows]; rows of weight 0 are left out.
             validation: (x, y) to evaluate on after each epoch.
+            class_weight: how much the rows of a label count, {label: weight}, beside `weight`; 1 for labels not named.
             patience: it ends after as many epochs in a row in which the loss (of `validation`, if given) was not lower
                 than ever before, and the state is that of the best epoch.
             listener: told of each `Event`: Started, Step, Evaluated (an epoch is done), Finished. When it returns False
@@ -224,14 +226,19 @@ class TrainingSession:
                 raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
             self._examples("evaluate", *validation)
         signature, size = self.manifest.step, self.manifest.batch
+
+        def checked(x: Any, y: Any, weight: Any = None) -> Examples:
+            rows = self._examples(signature, x, y, weight)
+            return rows if class_weight is None else rows.by_class(class_weight)
+
         batches: Batches | Shuffled
         if y is None and weight is None and is_stream(x):
-            batches = Batches(x, partial(self._examples, signature), size, epochs)
+            batches = Batches(x, checked, size, epochs)
         else:
-            examples = self._examples(signature, x, y, weight)
+            examples = checked(x, y, weight)
             if "features" in self.manifest.signatures:
                 signature = self.manifest.step_on_features
-                examples = self._examples(signature, self.features(x), y, weight)
+                examples = checked(self.features(x), y, weight)
             order = self._order if seed is None else np.random.default_rng(seed)
             batches = Shuffled(examples, size, epochs, order)
         best: dict[str, np.ndarray] = {}

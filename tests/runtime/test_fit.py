@@ -167,3 +167,20 @@ def test_one_epoch_in_a_loop_shuffles_anew_and_a_seed_does_not() -> None:
 def test_a_patience_is_a_whole_number(patience: Any) -> None:
     with session() as s, pytest.raises(UsageError, match="patience must be a whole number"):
         s.fit(*data(4), patience=patience)
+
+
+def test_class_weights_are_weights_of_rows() -> None:
+    x, y = data(2 * BATCH)
+    weight = np.where(y == 1, 3.0, np.where(y == 2, 0.0, 1.0)).astype(np.float32)
+    with session() as one, session() as other, session() as streamed:
+        one.fit(x, y, weight=weight, epochs=2)
+        other.fit(x, y, class_weight={1: 3, 2: 0.0}, epochs=2)
+        assert_same(other.state(), one.state())
+        streamed.fit([(x[:BATCH], y[:BATCH])], class_weight={1: 3, 2: 0.0}, epochs=1, learning_rate=0.01)
+        assert_same(streamed.state(), by_steps(x[:BATCH], y[:BATCH], weight[:BATCH]))
+
+
+@pytest.mark.parametrize(("weights", "said"), [({1: -1}, "below zero"), ({1: "a"}, "must be a number")])
+def test_a_class_weight_is_a_number(weights: Any, said: str) -> None:
+    with session() as s, pytest.raises(UsageError, match=said):
+        s.fit(*data(4), class_weight=weights)

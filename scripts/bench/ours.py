@@ -75,7 +75,7 @@ def built(
     options: dict[str, Any] = {"target": target, "signatures": signatures, "check": False}
     if micro_batch is not None:
         options["micro_batch"] = micro_batch
-    if frozen is not None:
+    if frozen is not None and scheme != "full":  # nothing is frozen there
         options |= {"frozen": frozen, "calibration": net.x}
     start = time.perf_counter()
     program = converter.build(

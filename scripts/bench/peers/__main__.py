@@ -100,7 +100,7 @@ def _cell(net: Workload, task: Task, scheme: str, args: argparse.Namespace) -> d
     facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen, args.cached)
     commands = {"ours": [sys.executable, str(OURS), str(program), str(task.file)]}
     commands |= {peer: command(peer, task.file, scheme, args.here) for peer in dict.fromkeys([REFERENCE, *args.peers])}
-    tolerance = INT8_TOLERANCE if args.frozen == "int8" else TOLERANCE
+    tolerance = INT8_TOLERANCE if args.frozen == "int8" and scheme != "full" else TOLERANCE
     measured = race(commands, {"ours", *args.peers}, args.steps, args.turn, args.threads, tolerance)
     return {"workload": net.name, "scheme": scheme, "batch": net.batch, **facts, **measured}
 

@@ -270,7 +270,7 @@ def _micro_batch(batch: int, rows: Any) -> int:
 
 
 def _check_sizes(source: Source, rows: int) -> None:
-    """Raises UsageError where an input has more numbers than a tensor of a program."""
+    """Raises UsageError where an input or output has more numbers than a tensor of a program."""
     for value in (*source.graph.inputs, *source.graph.outputs.values()):
         if value.type.size > MAX_ELEMENTS:
             raise UsageError(

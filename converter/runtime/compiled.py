@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 from converter.errors import DeviceError
 from converter.manifest import Signature
 from converter.program_file import ProgramFile
-from converter.runtime.entry import Entry, check_tensors, strange
+from converter.runtime.entry import Engine, Entry, check_tensors
 from converter.runtime.weight_cache import WeightCache
 
 
@@ -43,17 +43,16 @@ class CompiledEntry(Entry):
         self._outputs: dict[str, Any] = {}
 
     def allocate(self) -> None:
-        """Takes the memory of the inputs and outputs, once."""
-        if not self._outputs:
-            names = self._model.get_signature_by_index(self._index)
-            inputs, outputs = (
-                self._model.create_input_buffers(self._index),
-                self._model.create_output_buffers(self._index),
-            )
+        if self._outputs:
+            return
+        names = self._model.get_signature_by_index(self._index)
+        with _listening():
+            inputs = self._model.create_input_buffers(self._index)
+            outputs = self._model.create_output_buffers(self._index)
             self._inputs = dict(zip(names["inputs"], inputs, strict=True))
-            self._outputs = dict(zip(names["outputs"], outputs, strict=True))
             for name, buffer in self._inputs.items():  # nothing says that a new buffer is zero
                 buffer.write(np.zeros(self._specs[name].shape, self._specs[name].dtype))
+        self._outputs = dict(zip(names["outputs"], outputs, strict=True))
 
     def input(self, name: str) -> np.ndarray:
         self._touched.add(name)
@@ -66,14 +65,14 @@ class CompiledEntry(Entry):
         return self._outputs[name].read(math.prod(spec.shape), np.dtype(spec.dtype)).reshape(spec.shape)
 
     def run(self) -> None:
-        for name in list(self._touched):
-            self._inputs[name].write(self.input(name))
+        for name in self._touched:
+            self._inputs[name].write(self._staged[name])
         self._touched.clear()
         self._model.run_by_index(self._index, list(self._inputs.values()), list(self._outputs.values()))
 
 
-class CompiledEngine:
-    """A program in a CompiledModel on the CPU: an `Engine`."""
+class CompiledEngine(Engine):
+    """A program in a CompiledModel on the CPU."""
 
     def __init__(self, program: ProgramFile, threads: int, cache: WeightCache) -> None:
         """Loads the program; packs its weights into the cache, or takes them from there.
@@ -93,22 +92,7 @@ class CompiledEngine:
                         self._model = CompiledModel.from_file(program.path, None, _environment(), options)
                 except (RuntimeError, ValueError) as error:
                     raise DeviceError(f"LiteRT does not take the program: {error} {said()}") from None
-        try:
-            self._entries = {
-                name: CompiledEntry(self._model, name, signature)
-                for name, signature in program.manifest.signatures.items()
-            }
-        except ValueError as error:
-            raise strange(error) from None
-
-    def entry(self, name: str) -> Entry:
-        entry = self._entries[name]
-        try:
-            with _listening():
-                entry.allocate()
-        except (RuntimeError, ValueError) as error:
-            raise DeviceError(f"LiteRT cannot prepare {name}: {error}") from None
-        return entry
+        super().__init__(program.manifest, partial(CompiledEntry, self._model))
 
 
 @cache

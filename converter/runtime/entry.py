@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from converter.errors import DeviceError, UsageError
-from converter.manifest import Signature, TensorSpec
+from converter.manifest import Manifest, Signature, TensorSpec
 
 
 class Entry(ABC):
@@ -18,6 +18,10 @@ class Entry(ABC):
     def __init__(self, name: str, signature: Signature) -> None:
         self.name = name
         self.signature = signature
+
+    @abstractmethod
+    def allocate(self) -> None:
+        """Takes the memory that the signature needs, once. Raises RuntimeError or ValueError."""
 
     @abstractmethod
     def input(self, name: str) -> np.ndarray:
@@ -46,11 +50,24 @@ class Entry(ABC):
             raise DeviceError(f"LiteRT could not run {self.name}: {error}") from None
 
 
-class Engine(Protocol):
+class Engine:
     """A program in a runtime. A signature takes memory when it is first asked for."""
+
+    def __init__(self, manifest: Manifest, make: Callable[[str, Signature], Entry]) -> None:
+        """Makes the entries. Raises UsageError when a signature of the file is not that of the manifest."""
+        try:
+            self._entries = {name: make(name, signature) for name, signature in manifest.signatures.items()}
+        except ValueError as error:
+            raise UsageError(f"the program is not what its manifest says ({error}): build it again") from None
 
     def entry(self, name: str) -> Entry:
         """A signature by name, ready to be called. Raises DeviceError when there is no memory for it."""
+        entry = self._entries[name]
+        try:
+            entry.allocate()
+        except (RuntimeError, ValueError) as error:
+            raise DeviceError(f"LiteRT cannot prepare {name}: {error}") from None
+        return entry
 
 
 def check_tensors(side: str, details: Mapping[str, Mapping[str, Any]], specs: tuple[TensorSpec, ...]) -> None:
@@ -59,8 +76,3 @@ def check_tensors(side: str, details: Mapping[str, Mapping[str, Any]], specs: tu
     stated = {spec.name: (spec.shape, spec.dtype) for spec in specs}
     if found != stated:
         raise ValueError(f"{side} {found} against {stated}")
-
-
-def strange(error: ValueError) -> UsageError:
-    """What to say of a file whose signatures are not those of its manifest."""
-    return UsageError(f"the program is not what its manifest says ({error}): build it again")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from converter.errors import DeviceError
 from converter.manifest import Signature
 from converter.program_file import ProgramFile
-from converter.runtime.entry import Entry, check_tensors, strange
+from converter.runtime.entry import Engine, Entry, check_tensors
 
 
 class InterpreterEntry(Entry):
@@ -31,7 +33,6 @@ class InterpreterEntry(Entry):
         self._is_allocated = False
 
     def allocate(self) -> None:
-        """Takes the memory that the signature needs, once."""
         if not self._is_allocated:
             self._native.AllocateTensors(self._subgraph)
             self._is_allocated = True
@@ -46,8 +47,8 @@ class InterpreterEntry(Entry):
         self._native.Invoke(self._subgraph)
 
 
-class InterpreterEngine:
-    """A program in an interpreter: an `Engine`. A signature takes memory when it is first asked for."""
+class InterpreterEngine(Engine):
+    """A program in an interpreter."""
 
     def __init__(self, program: ProgramFile, threads: int, xnnpack: bool) -> None:
         """Loads the program.
@@ -64,18 +65,4 @@ class InterpreterEngine:
             self._interpreter = Interpreter(**model, num_threads=threads, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT does not take the program: {error}") from None
-        try:
-            self._entries = {
-                name: InterpreterEntry(self._interpreter, name, signature)
-                for name, signature in program.manifest.signatures.items()
-            }
-        except ValueError as error:
-            raise strange(error) from None
-
-    def entry(self, name: str) -> Entry:
-        entry = self._entries[name]
-        try:
-            entry.allocate()
-        except (RuntimeError, ValueError) as error:
-            raise DeviceError(f"LiteRT cannot prepare {name}: {error}") from None
-        return entry
+        super().__init__(program.manifest, partial(InterpreterEntry, self._interpreter))

@@ -12,6 +12,7 @@ import numpy as np
 
 from converter.tflite import schema
 from converter.tflite.emit_buffers import Buffers
+from converter.tflite.operators import kind_of
 from converter.tflite.schema import generated
 
 #: Operators that the delegate runs only on constant filters and biases, with other kernels than the runtime's own.
@@ -36,13 +37,13 @@ def plain_model(
     definition = generated.SignatureDefT.InitFromObj(found)
     graph = generated.SubGraphT.InitFromObj(model.Subgraphs(definition.subgraphIndex))
     codes = [generated.OperatorCodeT.InitFromObj(code) for code in _each(model, "OperatorCodes")]
-    kinds = [max(code.builtinCode, code.deprecatedBuiltinCode) for code in codes]
+    kinds = [kind_of(code) for code in _each(model, "OperatorCodes")]
     constants = _read(graph, kinds, state)
     for entry in [entry for entry in definition.inputs if _text(entry.name) in state]:
         constants[entry.tensorIndex] = state[_text(entry.name)]
         definition.inputs.remove(entry)
     graph.inputs = np.array([i for i in graph.inputs if i not in constants], np.int32)
-    _drop(graph, kinds, {schema.builtin_code(name) for name in ("VAR_HANDLE", "READ_VARIABLE", "CALL_ONCE")})
+    _drop(graph, kinds, {"VAR_HANDLE", "READ_VARIABLE", "CALL_ONCE"})
     if exact:
         _keep_from_delegate(graph, kinds, constants, codes)
     places = _renumber(graph)
@@ -52,25 +53,24 @@ def plain_model(
     return _write(model, graph, definition, codes, {places[i]: a for i, a in constants.items()}, description)
 
 
-def _read(graph: Any, kinds: Sequence[int], state: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+def _read(graph: Any, kinds: Sequence[str], state: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
     """Tensors that hold what was read of a variable."""
     handles, constants = {}, {}
     for operator in graph.operators:
-        if kinds[operator.opcodeIndex] == schema.builtin_code("VAR_HANDLE"):
+        if kinds[operator.opcodeIndex] == "VAR_HANDLE":
             handles[operator.outputs[0]] = _text(operator.builtinOptions.sharedName)
-        elif kinds[operator.opcodeIndex] == schema.builtin_code("READ_VARIABLE"):
+        elif kinds[operator.opcodeIndex] == "READ_VARIABLE":
             constants[operator.outputs[0]] = state[handles[operator.inputs[0]]]
     return constants
 
 
-def _drop(graph: Any, kinds: Sequence[int], unwanted: set[int]) -> None:
+def _drop(graph: Any, kinds: Sequence[str], unwanted: set[str]) -> None:
     graph.operators = [operator for operator in graph.operators if kinds[operator.opcodeIndex] not in unwanted]
 
 
-def _keep_from_delegate(graph: Any, kinds: Sequence[int], constants: dict[int, np.ndarray], codes: list[Any]) -> None:
+def _keep_from_delegate(graph: Any, kinds: Sequence[str], constants: dict[int, np.ndarray], codes: list[Any]) -> None:
     """Filters and biases of the state become results of a RESHAPE."""
-    choosy = {schema.builtin_code(name) for name in _CHOOSY}
-    readers = [o for o in graph.operators if kinds[o.opcodeIndex] in choosy]
+    readers = [o for o in graph.operators if kinds[o.opcodeIndex] in _CHOOSY]
     kept = dict.fromkeys(int(i) for o in readers for i in o.inputs if i in constants)
     if not kept:
         return

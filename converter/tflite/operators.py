@@ -24,7 +24,7 @@ class OperatorFile:
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.model = generated.Model.GetRootAs(data, 0)
-        self._kinds = [_kind(self.model.OperatorCodes(i)) for i in range(self.model.OperatorCodesLength())]
+        self._kinds = [kind_of(self.model.OperatorCodes(i)) for i in range(self.model.OperatorCodesLength())]
 
     def subgraphs(self) -> Iterator[tuple[str, list[FileOperator]]]:
         """Each subgraph with its operators, in the file's order."""
@@ -130,7 +130,8 @@ class FileOperator:
         return shape, tensor.Type(), quantized, bool(data.size), content
 
 
-def _kind(code: Any) -> str:
+def kind_of(code: Any) -> str:
+    """The name of the builtin that an OperatorCode stands for."""
     # Files of before 2020 know only the one-byte field; the larger of the two is the code.
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     custom = code.CustomCode()

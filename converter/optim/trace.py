@@ -19,16 +19,7 @@ from jax_frontend.model import named_leaves
 
 #: The optimizers that have a name, with learning rate 1: the input `learning_rate` of the step multiplies the update,
 #: so that it is the learning rate. Everything else is optax' default (adamw decays weights by 1e-4).
-NAMED: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "sgd": lambda: optax.sgd(1.0),
-    "momentum": lambda: optax.sgd(1.0, momentum=0.9),
-    "adam": lambda: optax.adam(1.0),
-    "adamw": lambda: optax.adamw(1.0),
-    "rmsprop": lambda: optax.rmsprop(1.0),
-    "adagrad": lambda: optax.adagrad(1.0),
-    "lion": lambda: optax.lion(1.0),
-}
-
+NAMED = ("sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad", "lion")
 #: Names that optax does not have: the factory and the options they stand for.
 _ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
 
@@ -45,7 +36,7 @@ def resolve(optimizer: Any) -> optax.GradientTransformation:
                 f"unknown optimizer {optimizer!r}.{nearest(optimizer.lower(), NAMED)} "
                 f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation."
             )
-        return NAMED[optimizer]()
+        return optax_optimizer(optimizer, {})
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UsageError(
             f"an optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"

@@ -13,14 +13,16 @@ def interpreter_arena(model: bytes) -> int:
     """Bytes from the first to the last tensor that the interpreter's own kernels share: the largest such block.
 
     Constants lie in the file and variables in buffers of their own; what remains is the arena, with the kernels'
-    temporary tensors in it. The pointers are those of the interpreter's tensors, which only its private wrapper shows.
+    temporary tensors in it. A temporary tensor that shares its memory with no other is not in the arena: kernels keep
+    some for good (TRANSPOSE_CONV its filter), and the allocator may put those right beside it. The pointers are those
+    of the interpreter's tensors, which only its private wrapper shows.
     """
     runtime = interpreter(model, xnnpack=False)
     runtime.allocate_tensors()
     private = runtime._interpreter
     made = {int(i) for node in range(private.NumNodes()) for i in private.NodeOutputs(node)}
     in_file = schema.Model.GetRootAs(model).Subgraphs(0).TensorsLength()
-    pieces = []
+    shared, temporaries = [], []
     for detail in runtime.get_tensor_details():
         index = detail["index"]
         temporary = index >= in_file and detail["dtype"] in (np.float32, np.int8)
@@ -31,7 +33,12 @@ def interpreter_arena(model: bytes) -> int:
         except ValueError:  # no data: a resource, or not in use
             continue
         start = tensor.__array_interface__["data"][0]
-        pieces.append((start, start + tensor.nbytes))
+        (temporaries if temporary else shared).append((start, start + tensor.nbytes))
+    pieces = shared + [
+        (start, end)
+        for k, (start, end) in enumerate(temporaries)
+        if any(first < end and start < last for first, last in shared + temporaries[:k] + temporaries[k + 1 :])
+    ]
     blocks: list[list[int]] = []
     for start, end in sorted(pieces):
         if blocks and start <= blocks[-1][1] + GAP:

@@ -10,21 +10,36 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from converter.compare import compare_schemes
-from converter.errors import UnsupportedError
-from converter.functions import Function, function
-from converter.pipeline import build
-from converter.program import Program
-from converter.sparse import UpdateScheme
-
 if TYPE_CHECKING:
     from converter import runtime
+    from converter.compare import compare_schemes
+    from converter.errors import UnsupportedError
+    from converter.functions import Function, function
+    from converter.pipeline import build
+    from converter.program import Program
+    from converter.sparse import UpdateScheme
 
 __all__ = ["Function", "Program", "UnsupportedError", "UpdateScheme", "build", "compare_schemes", "function", "runtime"]
 
+#: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
+_HOMES = {
+    "Function": "converter.functions",
+    "Program": "converter.program",
+    "UnsupportedError": "converter.errors",
+    "UpdateScheme": "converter.sparse",
+    "build": "converter.pipeline",
+    "compare_schemes": "converter.compare",
+    "function": "converter.functions",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Loads the host runtime, and LiteRT with it, when it is first asked for."""
     if name == "runtime":
         return import_module("converter.runtime")
-    raise AttributeError(f"module 'converter' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'converter' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,6 +1,19 @@
-"""`python -m converter`."""
+"""The process of the command line: `python -m converter`, and `pocketune` where it is installed."""
 
-from converter.cli import main
+from __future__ import annotations
+
+from typing import NoReturn
+
+from converter.interrupts import end_at_once
+
+
+def main() -> NoReturn:
+    """Runs the command line; see `converter.cli`."""
+    end_at_once()  # before what takes a while to import
+    from converter.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

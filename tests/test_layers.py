@@ -23,7 +23,7 @@ MAX_LINES = 400
 #: From the bottom up. A unit imports only itself and units of the rows above its own.
 LAYERS = (
     ("converter.errors",),
-    ("converter.records", "converter.files", "converter.seal", "converter.notes"),
+    ("converter.records", "converter.files", "converter.seal", "converter.notes", "converter.interrupts"),
     ("converter.ir", "converter.manifest"),
     ("converter.links", "converter.row_losses"),
     ("converter.passes", "converter.autodiff", "converter.losses", "converter.schedule", "converter.targets"),

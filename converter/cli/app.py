@@ -22,6 +22,7 @@ from converter.cli.tables import Results, size
 from converter.compare import DEFAULT_SCHEMES, compare_schemes
 from converter.errors import PocketuneError, UsageError
 from converter.inference import export_inference, export_weights
+from converter.interrupts import too_late
 from converter.pipeline import build as build_program
 from converter.program_file import read_program
 
@@ -149,6 +150,7 @@ def build(
         with narrator.stage("run one step"):
             program.check()
     with narrator.stage("write"):
+        too_late()
         program.write(path)
     if as_json:
         _print_json(
@@ -266,7 +268,9 @@ def export(
     }
     if out.suffix not in exports:
         raise UsageError(f"--out must end with {' or '.join(exports)}, got {out}")
-    nbytes = exports[out.suffix](read_program(file))
+    program = read_program(file)
+    too_late()
+    nbytes = exports[out.suffix](program)
     Results().line(f"wrote {out} ({size(nbytes)})")
 
 

@@ -23,6 +23,7 @@ from converter.runtime import TrainingSession
 from jax_frontend import Model
 
 BATCH, STEPS, CLASSES = 8, 50, 4
+RATE = 0.02
 #: The last step is of 5 rows.
 ROWS = BATCH * STEPS - 3
 #: What to build, and the rows of one call.
@@ -73,15 +74,15 @@ def write(out: Path, name: str, seed: int) -> None:
     source = model(name, rng)
     options = {"update": "full", "batch": BATCH, "micro_batch": MODELS[name], "target": "tflite-2.16"}
     for state in ("variables", "stateless"):
-        program = converter.build(source, optimizer=optax.adam(0.02), state=state, **options)
+        program = converter.build(source, optimizer="adam", state=state, **options)
         program.write(out / f"{name}-{state}.tflite")
-    # What an app needs at least.
-    lean = converter.build(source, optimizer="sgd", signatures=("train", "infer"), **options)
+    # What an app needs at least, and a learning rate of its own.
+    lean = converter.build(source, optimizer=optax.sgd(0.02), signatures=("train", "infer"), **options)
     lean.write(out / f"{name}-lean.tflite")
     with TrainingSession(out / f"{name}-variables.tflite") as session:
         session.infer(x[:BATCH]).tofile(out / f"{name}.output")
         steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
-        losses = [session.train(x[rows], y[rows], 1.0, weight[rows]) for rows in steps]
+        losses = [session.train(x[rows], y[rows], RATE, weight[rows]) for rows in steps]
         (out / f"{name}.state").unlink(missing_ok=True)
         session.save(out / f"{name}.state")
         trained = np.concatenate([array.reshape(-1) for array in session.state().values()])

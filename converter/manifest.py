@@ -140,6 +140,7 @@ class Manifest:
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
         frozen: element type of the frozen layers where the target gains by it.
+        learning_rate: of a step that is given none; None where the optimizer was built without.
     """
 
     format: Literal["pocketune/1"]
@@ -159,6 +160,7 @@ class Manifest:
     labels: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
     frozen: Literal["float32", "int8"] = "float32"
+    learning_rate: float | None = None
 
     @staticmethod
     def from_json(data: Any) -> Manifest:

@@ -12,12 +12,12 @@ import numpy as np
 
 from converter.budget import fit, parse_bytes
 from converter.costs import costs
+from converter.defaults import taken_over
 from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph, Node
 from converter.losses import Loss, attach_loss, link_notes
 from converter.manifest import MAX_ELEMENTS
 from converter.models import Source, import_loss, import_model
-from converter.notes import Note
 from converter.optim import OptimizerProgram
 from converter.passes import (
     absorb_layout,
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
-#: What trains a model that says nothing itself.
-DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
-#: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
 #: What a program may offer.
 SIGNATURES = ("train", "evaluate", "infer", "features")
@@ -86,8 +83,8 @@ def build(
             JAX function `(outputs, targets) -> per-example loss [B]`. None: what a Keras model was compiled with, else
             `sparse_categorical_crossentropy`.
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
-            its update is multiplied by the step's input `learning_rate`. None: what a Keras model was compiled with
-            (but for its learning rate), else `sgd`.
+            the constant learning rate that it was built with is the default of `session.train`'s. None: what a Keras
+            model was compiled with, else `sgd`.
         update: a scheme's name, glob rules {"pattern": fraction or "bias"}, or an UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
@@ -148,10 +145,6 @@ def build(
         )
     if program.quantization is not None:
         program.quantization.warn()
-    if optimizer is not None:
-        from converter.optim.rate import warn_of_own_rate
-
-        warn_of_own_rate(optimizer)
     if check:
         program.check()
     return program
@@ -193,11 +186,11 @@ def _build(
         check_descends(resolve(optimizer))
     source = import_model(model, rows_at_once)
     _check_sizes(source, rows_at_once)
-    loss, rule, rule_name, said = _defaults(source, loss, optimizer)
+    loss, rule, said = taken_over(source, loss, optimizer)
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
     graphs, rows, goal, quantization = compile_signatures(
-        source, loss, rule, scheme, chosen, step, targets, signatures, frozen, calibration, report
+        source, loss, rule.optimizer, scheme, chosen, step, targets, signatures, frozen, calibration, report
     )
     program = Program.assemble(
         signatures=graphs,
@@ -209,7 +202,8 @@ def _build(
         notes=[*said, *link_notes(source.graph, goal), *source.notes],
         scheme=scheme.name,
         loss=goal.name,
-        optimizer=rule_name,
+        optimizer=rule.name,
+        learning_rate=rule.learning_rate,
         target=chosen.name,
         batch=batch,
         micro_batch=rows_at_once,
@@ -218,36 +212,6 @@ def _build(
         frozen=frozen,
     )
     return program if quantization is None else replace(program, quantization=quantization)
-
-
-def _defaults(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Any, str, list[Note]]:
-    """The loss, the optimizer and its name: what was asked for, else what the model was compiled with.
-
-    Raises:
-        UsageError: no loss was named, and that of the model cannot be taken over.
-    """
-    from converter.optim.trace import describe
-
-    compiled = source.compiled
-    notes: list[Note] = []
-    name = ""
-    if loss is None and compiled is not None:
-        if compiled.problem is not None:
-            raise UsageError(
-                f"{source.name} was compiled with a loss that cannot be taken over: {compiled.problem}. Name one, "
-                'for example loss="mse" (--loss mse), or pass a function (outputs, targets) -> per-example loss'
-            )
-        if compiled.loss is not None:
-            loss = compiled.loss
-            notes.append(Note("loss", "as compiled", f"{loss.name}; name another to change it"))
-    if optimizer is None and compiled is not None:
-        optimizer, name = compiled.optimizer, compiled.optimizer_name
-        if optimizer is not None:
-            notes.append(Note("optimizer", "as compiled", f"{name}; name another to change it"))
-        notes += compiled.notes
-    loss = DEFAULT_LOSS if loss is None else loss
-    optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
-    return loss, optimizer, name or describe(optimizer), notes
 
 
 def _whole_number(name: str, value: Any) -> int:

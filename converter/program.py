@@ -101,8 +101,8 @@ class Program:
             costs: of the training step.
             report: the forms chosen.
             notes: what the person is to know.
-            **facts: what else goes into the manifest (scheme, loss, optimizer, target, batch, micro_batch, labels,
-                preprocessing, frozen).
+            **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
+                micro_batch, labels, preprocessing, frozen).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
@@ -145,6 +145,7 @@ class Program:
                 "labels": facts["labels"],
                 "preprocessing": facts["preprocessing"],
                 "frozen": facts["frozen"],
+                "learning_rate": facts["learning_rate"],
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}

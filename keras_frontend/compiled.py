@@ -46,6 +46,7 @@ class Compiled:
         problem: why it cannot.
         optimizer: an optax transformation for a learning rate of 1; None where it cannot be taken over.
         optimizer_name: what it is called.
+        learning_rate: its own; None where that is not one number.
         notes: what of it is not used.
     """
 
@@ -53,6 +54,7 @@ class Compiled:
     problem: str | None
     optimizer: Any
     optimizer_name: str
+    learning_rate: float | None
     notes: Sequence[Note] = ()
 
 
@@ -70,16 +72,16 @@ def read_compiled(config: Mapping[str, Any] | None) -> Compiled | None:
         loss = _loss(config)
     except _Unreadable as reason:
         problem = str(reason)
-    optimizer, name = None, ""
+    optimizer, name, rate = None, "", None
     try:
-        optimizer, name, why = _optimizer(config.get("optimizer"))
+        optimizer, name, rate, why = _optimizer(config.get("optimizer"))
         notes += [Note("optimizer", "left out", text) for text in why]
     except _Unreadable as reason:
         notes.append(Note("optimizer", "not used", f"{reason}; name one that fits"))
     if config.get("metrics") not in (None, [], ["accuracy"], ["acc"]) or config.get("weighted_metrics"):
         text = "`evaluate` gives the loss, and the accuracy of classifiers"
         notes.append(Note("metrics", "left out", f"the compiled metrics are not computed: {text}"))
-    return Compiled(loss, problem, optimizer, name, tuple(notes))
+    return Compiled(loss, problem, optimizer, name, rate, tuple(notes))
 
 
 # -- losses ------------------------------------------------------------------------------------------------------------
@@ -236,8 +238,8 @@ _OPTIMIZERS: dict[str, tuple[Callable[[_Numbers], optax.GradientTransformation],
 }
 
 
-def _optimizer(entry: Any) -> tuple[optax.GradientTransformation, str, list[str]]:
-    """The transformation for a learning rate of 1, its name, and what of it is left out."""
+def _optimizer(entry: Any) -> tuple[optax.GradientTransformation, str, float | None, list[str]]:
+    """The transformation for a learning rate of 1, its name, its own rate, and what of it is left out."""
     if isinstance(entry, str):
         known = {name.lower(): name for name in _OPTIMIZERS}
         entry = {"class_name": known.get(entry.lower(), entry), "config": {}, "module": "keras.optimizers"}
@@ -259,16 +261,16 @@ def _optimizer(entry: Any) -> tuple[optax.GradientTransformation, str, list[str]
     if decay := n("weight_decay", usual_decay):
         steps.append(optax.add_decayed_weights(decay))
     left_out = []
-    rate = config.get("learning_rate")
-    if isinstance(rate, Mapping):
-        left_out.append(f"the schedule {str(rate.get('class_name'))[:80]}: each step takes its `learning_rate`")
-    elif isinstance(rate, int | float):
-        left_out.append(f"the learning rate {rate:.6g}: each step takes its `learning_rate`, give {rate:.6g} there")
+    rate = None
+    if isinstance(schedule := config.get("learning_rate"), Mapping):
+        left_out.append(f"the schedule {str(schedule.get('class_name'))[:80]}: each step takes its `learning_rate`")
+    elif schedule is not None:
+        rate = n("learning_rate", 0) or None
     if n.flag("use_ema"):
         left_out.append("the moving average of the weights (use_ema)")
     if n.flag("gradient_accumulation_steps"):
         left_out.append("gradient_accumulation_steps: build with a larger batch, and micro_batch for its memory")
-    return optax.chain(*steps, optax.scale(-1.0)), f"{kind} of Keras", left_out
+    return optax.chain(*steps, optax.scale(-1.0)), f"{kind} of Keras", rate, left_out
 
 
 def _clipping(n: _Numbers) -> list[optax.GradientTransformation]:

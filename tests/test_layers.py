@@ -31,7 +31,7 @@ LAYERS = (
     ("converter.optim", "keras_frontend", "converter.costs", "converter.program_file"),
     ("converter.models", "converter.runtime", "converter.step", "converter.origins"),
     ("converter.check", "converter.inference", "converter.quantize"),
-    ("converter.program", "converter.profile"),
+    ("converter.program", "converter.profile", "converter.defaults"),
     ("converter.budget",),
     ("converter.pipeline",),
     ("converter.compare", "converter.functions"),

@@ -1,12 +1,13 @@
-"""Whose learning rate it is: an optimizer may bring one of its own, and the step's input multiplies that."""
+"""Whose learning rate it is: an optimizer may bring one of its own, which the step's input then replaces."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from converter.errors import PocketuneError, UsageError
 from converter.ir import Value, ops
@@ -18,32 +19,29 @@ _PROBE = {"w": np.array([[0.5, -1.0, 2.0], [-0.25, 1.5, -3.0]], np.float32)}
 _NAME = "w"
 
 
-class OptimizerWarning(UserWarning):
-    """An optimizer has a learning rate of its own."""
-
-
-def own_rate(optimizer: Any) -> float:
-    """The constant learning rate that an optimizer was built with; 1 where it has none, or one that changes.
+def own_rate(optimizer: Any) -> float | None:
+    """The constant learning rate that an optimizer was built with; None where it is none, or cannot be told.
 
     It is the number that the last operations of the update multiply by, as optax' optimizers end.
     """
     try:
         program = trace_optimizer(optimizer, _PROBE)
     except PocketuneError:
-        return 1.0  # it looks at the tree of the parameters
+        return None  # it looks at the tree of the parameters
     made = {value: node for node in program.graph.nodes for value in node.outputs}
     constants, factor = program.graph.constants, 1.0
     value: Value | None = program.graph.outputs[UPDATE + _NAME]
     while value is not None and (node := made.get(value)) is not None:
         value = None
         if isinstance(node.op, ops.Neg | ops.Reshape):
+            factor = -factor if isinstance(node.op, ops.Neg) else factor
             value = node.inputs[0]
         elif isinstance(node.op, ops.Mul):
             numbers = [v for v in node.inputs if v in constants and constants[v].size == 1]
             if numbers:
                 factor *= float(constants[numbers[0]].reshape(()))
                 value = next(v for v in node.inputs if v is not numbers[0])
-    return abs(factor)
+    return -factor if factor < 0 else None
 
 
 def check_descends(optimizer: Any) -> None:
@@ -62,15 +60,21 @@ def check_descends(optimizer: Any) -> None:
         )
 
 
-def warn_of_own_rate(optimizer: Any, stacklevel: int = 2) -> None:
-    """Warns of an optimizer with a rate of its own, which is easily applied twice."""
+def at_rate_one(optimizer: Any) -> tuple[Any, float | None]:
+    """The optimizer as it would be with a learning rate of 1, and the rate to train it with where none is given.
+
+    The step's input `learning_rate` multiplies the update, so that it is the learning rate, whoever built it. One that
+    was built with a rate of 1 has none of its own: None. A rate that changes, that differs between parameters or that
+    cannot be told stays: the input multiplies it, and 1 is as it was built. The state is the optimizer's own.
+    """
     rate = own_rate(optimizer)
-    if abs(rate - 1) < 1e-6:
-        return
-    warnings.warn(
-        f"{describe(optimizer)} was built with a learning rate of {rate:g}, and the step's input `learning_rate` "
-        f"multiplies it: train with learning_rate=1.0 for {rate:g}, or build it with a learning rate of 1 to give the "
-        "rate while training",
-        OptimizerWarning,
-        stacklevel=stacklevel + 1,
-    )
+    if rate is None:
+        return optimizer, 1.0
+    if rate == 1:
+        return optimizer, None
+
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, after = optimizer.update(gradients, state, params)
+        return jax.tree.map(lambda u: u / rate, updates), after
+
+    return optax.GradientTransformation(optimizer.init, update), rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -10,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.manifest import Signature, TensorSpec
+from converter.manifest import Manifest, Signature, TensorSpec
 from converter.runtime.entry import Entry
+
+#: The learning rate where none is given, of an optimizer without one of its own.
+DEFAULT_RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,26 @@ def check_examples(
                 f"{first} has {rows} rows and {name} has {len(array)}: each row of one belongs to a row of the other"
             )
     return Examples(arrays)
+
+
+def rate_of_step(given: float | None, manifest: Manifest) -> float:
+    """The learning rate of a step: what was given, else what the optimizer was built with, else 0.1.
+
+    An optimizer that was built with a rate of its own once took a multiple of it, and 1 was as it was built: that
+    still works, with a warning, for nobody means a rate of 1 by it.
+    """
+    own = manifest.learning_rate
+    if given is None:
+        given = DEFAULT_RATE if own is None else own
+    rate = finite_number("learning_rate", given)
+    if rate != 1 or own is None or own == 1:
+        return rate
+    warnings.warn(
+        f"learning_rate=1.0 is read as {own:g}, the rate that the optimizer was built with: leave it out, or give the "
+        "rate itself (for a rate of 1, build the optimizer with it)",
+        stacklevel=4,
+    )
+    return own
 
 
 def finite_number(name: str, number: Any) -> float:

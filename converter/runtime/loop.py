@@ -157,7 +157,7 @@ class Loop:
         batches: of an epoch by its number.
         epochs: how many.
         step: trains on a batch with a learning rate; returns the loss.
-        rate: the learning rate by the number of the step.
+        rate: the learning rate by the number of the step; None for the program's own.
         validate: figures on held-out rows; None without any.
         best: called after the best epoch so far, and `back` at the end when others came after it, where `patience` is
             given.
@@ -168,8 +168,8 @@ class Loop:
 
     batches: Batches | Shuffled
     epochs: int
-    step: Callable[[Examples, float], float]
-    rate: Callable[[int], float]
+    step: Callable[[Examples, float | None], float]
+    rate: Callable[[int], float | None]
     validate: Callable[[], dict[str, float]] | None
     best: Callable[[], None]
     back: Callable[[], None]

@@ -17,7 +17,7 @@ from converter.manifest import Manifest
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
-from converter.runtime.examples import Examples, check_examples, finite_number
+from converter.runtime.examples import Examples, check_examples, rate_of_step
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, is_stream
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.parameters import parameters_of
@@ -25,7 +25,7 @@ from converter.runtime.progress import progress_bar
 from converter.runtime.state_file import load_state, save_state
 
 #: One number for every step, or its value from the number of the step.
-Rate = float | Callable[[int], float]
+Rate = float | Callable[[int], float] | None
 
 
 class _Running(NamedTuple):
@@ -83,13 +83,13 @@ class TrainingSession:
         self._lost = False
         self._half_done = False
 
-    def train(self, x: Any, y: Any, learning_rate: float = 0.1, weight: Any = None) -> float:
+    def train(self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None) -> float:
         """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
             y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them.
-            learning_rate: multiplies the optimizer's update.
+            learning_rate: None is the one that the optimizer was built with, 0.1 where that was none or 1.
             weight: [rows], how much each row counts; None counts all the same.
 
         Returns:
@@ -180,7 +180,7 @@ class TrainingSession:
         x: Any,
         y: Any = None,
         epochs: int = 3,
-        learning_rate: Rate = 0.1,
+        learning_rate: Rate = None,
         progress: bool = True,
         seed: int | None = None,
         weight: Any = None,
@@ -198,7 +198,7 @@ class TrainingSession:
                 (x, y, weight) of any size: a list, a tf.data.Dataset, a torch DataLoader; once an epoch, in its order.
             y: as for `train`.
             epochs: how often each row is seen.
-            learning_rate: one number, or a function of the number of the step (0, 1, ...).
+            learning_rate: as for `train`, or a function of the number of the step (0, 1, ...).
             progress: show a progress bar on stderr, if that is a terminal.
             seed: of the order; the same seed gives the same training. None goes on from the call before.
             weight: [rows]; rows of weight 0 are left out.
@@ -352,10 +352,10 @@ class TrainingSession:
             return None
         return self.manifest.signatures["infer"].giving("output")[0].shape[-1]
 
-    def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
+    def _step(self, examples: Examples, learning_rate: float | None, signature: str) -> float:
         """One step on checked rows."""
         with self._lock:
-            rate = finite_number("learning_rate", learning_rate)
+            rate = rate_of_step(learning_rate, self.manifest)
             if self.manifest.accumulates:
                 loss = self._accumulate(examples, signature)
                 updated = self._call("apply", rate=rate) if isfinite(loss) else None

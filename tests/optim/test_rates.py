@@ -1,17 +1,20 @@
-"""A learning rate that is applied twice, or never: told, or refused. optax is the oracle of what a rate is."""
+"""A learning rate is never applied twice, or not at all. optax is the oracle of what a rate is."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
 import converter
+import jax_frontend
 from converter.errors import UsageError
-from converter.optim.rate import OptimizerWarning, own_rate
+from converter.optim.rate import own_rate
+from jax_frontend.model import named_leaves
 from tests.runtime.programs import EXAMPLES
 
 MAKERS = [
@@ -29,23 +32,71 @@ def test_the_rate_is_found(make: Any, rate: float) -> None:
 
 @pytest.mark.parametrize(
     "optimizer",
-    ["adam", optax.adam(optax.cosine_decay_schedule(1e-3, 100)), optax.adafactor(), optax.chain(optax.scale(-1.0))],
+    [
+        optax.adam(optax.cosine_decay_schedule(1e-3, 100)),
+        optax.chain(optax.adam(1e-3), optax.clip(0.1)),
+        optax.multi_transform({"a": optax.sgd(0.1), "b": optax.sgd(0.2)}, {"c": "a", "d": "b"}),
+    ],
+    ids=["schedule", "clipped", "by parameter"],
 )
 def test_no_constant_rate_of_its_own(optimizer: Any) -> None:
-    assert own_rate(optimizer) == 1
+    assert own_rate(optimizer) is None
 
 
-def test_build_tells() -> None:
-    model = EXAMPLES["mlp"].model()
-    with pytest.warns(
-        OptimizerWarning, match="learning rate of 0.001, .* train with learning_rate=1.0 for 0.001"
-    ) as told:
-        converter.build(model, optimizer=optax.adam(1e-3), check=False)
-    assert told[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", OptimizerWarning)
-        converter.build(model, optimizer=optax.adam(1.0), check=False)
-        converter.build(model, optimizer="adamw", check=False)
+EXAMPLE = EXAMPLES["mlp"]
+X, Y = EXAMPLE.data(8)
+
+
+def trained(program: converter.Program, **rate: Any) -> dict[str, np.ndarray]:
+    """The weights after three steps."""
+    with converter.runtime.TrainingSession(program.data) as session:
+        for _ in range(3):
+            session.train(X, Y, **rate)
+        return session.parameters()
+
+
+def by_optax(model: jax_frontend.Model, optimizer: optax.GradientTransformation) -> dict[str, np.ndarray]:
+    def loss(parameters: Any) -> Any:
+        return optax.softmax_cross_entropy_with_integer_labels(model.apply(parameters, X), Y).mean()
+
+    parameters = model.params
+    state = optimizer.init(parameters)
+    for _ in range(3):
+        updates, state = optimizer.update(jax.grad(loss)(parameters), state, parameters)
+        parameters = optax.apply_updates(parameters, updates)
+    return {name: np.asarray(leaf) for name, leaf in named_leaves(parameters).items()}
+
+
+@pytest.mark.parametrize("make", [optax.sgd, optax.adam, lambda rate: optax.adamw(rate, weight_decay=0.1)])
+def test_the_input_is_the_learning_rate_whoever_built_the_optimizer(make: Any) -> None:
+    model = EXAMPLE.model()
+    program = converter.build(model, optimizer=make(1e-3), check=False)
+    assert program.manifest.learning_rate == pytest.approx(1e-3)
+    for given, meant in (({}, 1e-3), ({"learning_rate": 1e-3}, 1e-3), ({"learning_rate": 0.02}, 0.02)):
+        ours, theirs = trained(program, **given), by_optax(model, make(meant))
+        for name, array in theirs.items():
+            np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=1e-6, err_msg=f"{given}: {name}")
+
+
+def test_a_schedule_runs_in_the_graph_and_the_input_multiplies_it() -> None:
+    model, schedule = EXAMPLE.model(), optax.linear_schedule(0.1, 0.0, 3)
+    program = converter.build(model, optimizer=optax.sgd(schedule), check=False)
+    assert program.manifest.learning_rate == 1
+    theirs = by_optax(model, optax.sgd(schedule))
+    for name, array in trained(program).items():
+        np.testing.assert_allclose(array, theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_multiple_of_one_is_as_it_was_built() -> None:
+    program = converter.build(EXAMPLE.model(), optimizer=optax.adam(1e-3), check=False)
+    with pytest.warns(UserWarning, match=r"learning_rate=1.0 is read as 0.001, the rate .* built with"):
+        ours = trained(program, learning_rate=1.0)
+    assert all(np.array_equal(array, ours[name]) for name, array in trained(program).items())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", optax.adamw(1.0), optax.adafactor(), optax.chain(optax.scale(-1.0))])
+def test_a_rate_of_one_is_none(optimizer: Any) -> None:
+    assert converter.build(EXAMPLE.model(), optimizer=optimizer, check=False).manifest.learning_rate is None
 
 
 @pytest.mark.parametrize(
@@ -53,11 +104,11 @@ def test_build_tells() -> None:
 )
 def test_what_goes_uphill_is_refused(optimizer: Any) -> None:
     with pytest.raises(UsageError, match=r"goes up the gradient: .* optax.scale_by_learning_rate"):
-        converter.build(EXAMPLES["mlp"].model(), optimizer=optimizer)
+        converter.build(EXAMPLE.model(), optimizer=optimizer)
 
 
 def test_what_does_not_move_at_first_is_taken() -> None:
     """A warm-up from 0."""
     slow = optax.sgd(optax.linear_schedule(0.0, 1.0, 10))
     assert not jnp.any(slow.update(jnp.ones(2), slow.init(jnp.ones(2)))[0])
-    converter.build(EXAMPLES["mlp"].model(), optimizer=slow, check=False)
+    converter.build(EXAMPLE.model(), optimizer=slow, check=False)

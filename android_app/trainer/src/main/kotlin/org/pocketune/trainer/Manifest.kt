@@ -104,6 +104,7 @@ data class Update(val scheme: String, val table: List<UpdateRow>)
  *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
+ * @property learningRate of a training that is given none; null where the optimizer was built without.
  */
 @Serializable
 data class Manifest(
@@ -124,6 +125,7 @@ data class Manifest(
     val labels: List<String>? = null,
     val preprocessing: JsonObject? = null,
     val frozen: Frozen = Frozen.FLOAT32,
+    @SerialName("learning_rate") val learningRate: Double? = null,
 ) {
     /** Bytes of all state tensors. */
     val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }

@@ -43,6 +43,8 @@ data class EarlyStop(val patience: Int = 2)
  * How to train.
  *
  * @property epochs how often each sample is seen.
+ * @property learningRate null is the one that the optimizer was built with, 0.1 where it has none. So is 1 where it has
+ *   one, as it is on the host.
  * @property shuffle a new order each epoch; off keeps the order of the list.
  * @property seed of the orders: the same seed, samples and plan give the same training.
  * @property balanceClasses weigh each class alike, however many samples it has.
@@ -51,7 +53,7 @@ data class EarlyStop(val patience: Int = 2)
  */
 class Plan(
     val epochs: Int = 3,
-    val learningRate: LearningRate = LearningRate.Constant(0.1f),
+    val learningRate: LearningRate? = null,
     val shuffle: Boolean = true,
     val seed: Long = 0,
     val replay: Replay? = null,

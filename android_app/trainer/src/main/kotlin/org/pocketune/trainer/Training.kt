@@ -170,7 +170,11 @@ internal class Training(
     private fun rates(): FloatArray {
         val count = plan.epochs.toLong() * perEpoch
         if (count > MOST_STEPS) throw InputException("$count steps are too many, the limit is $MOST_STEPS")
-        val rates = FloatArray(count.toInt()) { plan.learningRate.at(it, count.toInt()) }
+        val own = manifest.learningRate?.toFloat()
+        val rate = plan.learningRate ?: LearningRate.Constant(own ?: DEFAULT_RATE)
+        val rates = FloatArray(count.toInt()) { step ->
+            rate.at(step, count.toInt()).let { if (it == 1f && own != null) own else it }
+        }
         val bad = rates.indexOfFirst { !it.isFinite() }
         if (bad >= 0) throw InputException("learningRate: ${rates[bad]} at step $bad")
         return rates
@@ -195,6 +199,7 @@ internal class Training(
     private companion object {
         const val NANOS_PER_MILLI = 1e6
         const val MOST_STEPS = 10_000_000
+        const val DEFAULT_RATE = 0.1f
     }
 }
 

@@ -43,6 +43,19 @@ class TrainingTest {
     }
 
     @Test
+    fun `the learning rate is the one that the optimizer was built with, or what is given`() {
+        for ((program, rates) in mapOf("mlp-lean" to listOf(0.02f, 0.02f, 0.5f), "mlp-variables" to listOf(0.1f, 1f, 0.5f))) {
+            val given = listOf(null, LearningRate.Constant(1f), LearningRate.Constant(0.5f))
+            val used = given.map { rate ->
+                withTrainer(program = Fixture.program(program)) { it.fit(Fixture.samples(8), Plan(1, rate)).toList() }
+                runtime.rates.single()
+            }
+            assertEquals(rates, used)
+            folder.listFiles()?.forEach { it.delete() }
+        }
+    }
+
+    @Test
     fun `a state whose accuracy fell is not adopted`() = withTrainer(accuracy = { 1 - it }) { trainer ->
         trainer.save()
         val before = trainer.evaluate(Fixture.samples(4))
@@ -258,6 +271,7 @@ class TrainingTest {
         onStep: (Int) -> Unit = {},
         guards: Guards = Guards(),
         disk: Disk = RealDisk,
+        program: Program = this.program,
         test: suspend (Trainer) -> Unit,
     ) = runBlocking {
         val factory = RuntimeFactory {

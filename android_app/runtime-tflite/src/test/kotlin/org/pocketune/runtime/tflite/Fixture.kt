@@ -39,7 +39,7 @@ object Fixture {
     }
 
     /** One pass over the samples in their order: what the host did. */
-    val asOnTheHost = Plan(epochs = 1, learningRate = LearningRate.Constant(1f), shuffle = false, checkpointEvery = 0)
+    val asOnTheHost = Plan(epochs = 1, learningRate = LearningRate.Constant(0.02f), shuffle = false, checkpointEvery = 0)
 
     suspend fun trainer(
         program: Program,

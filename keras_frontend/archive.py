@@ -21,11 +21,14 @@ WEIGHTS = ("model.weights.h5", "model.weights.npz")
 
 #: Caps against archives that expand to far more than they are. Keras stores members uncompressed.
 MAX_MEMBERS = 10_000
-MAX_CONFIG_BYTES = 64 << 20
+MAX_CONFIG_BYTES = 16 << 20
 MAX_TOTAL_BYTES = 16 << 30
-MAX_LAYERS = 5_000
+MAX_LAYERS = 2_500
 MAX_EXPANSION = 100
 EXPANSION_FLOOR_BYTES = 16 << 20
+
+#: Fields that Keras makes constants of when it makes the layer, before anything can be compared; and their limits.
+MAX_FIELDS = {"fft_length": 1 << 16, "frame_length": 1 << 16, "num_mel_bins": 1 << 10}
 
 #: Formats that are refused by their name or first bytes, and what they are.
 _OTHER_FORMATS = {
@@ -211,6 +214,11 @@ def _refusal(item: dict[str, Any]) -> str | None:
     name, module, registered = (item.get(key) for key in ("class_name", "module", "registered_name"))
     if not isinstance(name, str):
         return _LAMBDA if _is_lambda(item) else None
+    inner = item.get("config")
+    fields = inner if isinstance(inner, dict) else {}
+    for field, limit in MAX_FIELDS.items():
+        if _exceeds(value := fields.get(field), limit):
+            return f"its {field} is {str(value)[:80]}, and no model has more than {limit}"
     if name in _CODE_LAYERS:
         return f"{_CODE_LAYERS[name]}; nothing of it would run on a phone"
     if name == "function":
@@ -223,6 +231,10 @@ def _refusal(item: dict[str, Any]) -> str | None:
     if not isinstance(module, str):
         return f"{name} names its module as {module!r}"
     return None if _is_model_part(module, _MODEL_PARTS) else _foreign(module, name)
+
+
+def _exceeds(value: Any, limit: int) -> bool:
+    return value is not None and not (isinstance(value, int) and value <= limit)
 
 
 def _function_refusal(name: Any, module: Any) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,16 @@ import jax
 import numpy as np
 
 import jax_frontend
-from converter.errors import NumericError, UnsupportedError, UsageError
+from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from converter.ir import Graph
 from converter.losses import Penalty
 from converter.notes import Note
 from keras_frontend.archive import check_archive
 from keras_frontend.sizes import check_sizes, check_weights
 from keras_frontend.training_only import notes_on, penalties
+
+#: Where Keras lists the variables of a thread that it has yet to initialize.
+_PENDING = "uninitialized_variables"
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,36 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
     stored = check_weights(path)
     body = {key: value for key, value in config.items() if key != "compile_config"}
     try:
-        with keras.StatelessScope(initialize_variables=False):
+        with _without_traces(), keras.StatelessScope(initialize_variables=False):
             check_sizes(keras.saving.deserialize_keras_object(body, safe_mode=True), stored, path)
         return keras.saving.load_model(path, compile=False, safe_mode=True)
     except UsageError:
         raise
     except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause
         raise UsageError(f"Keras {keras.__version__} cannot load {path}: {_reason(error)}") from error
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Forgets the variables that are made within and never initialized.
+
+    Keras lists them, and would make the weights of them all, however large, at the end of the next scope that it
+    leaves. Nothing public takes them off that list.
+    """
+    from keras.src.backend.common import global_state
+
+    before = list(global_state.get_global_attribute(_PENDING) or ())
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(_PENDING, before)
+
+
+def _raised_by_keras(error: Exception) -> bool:
+    """Whether it comes out of a layer of Keras, not out of what is made of it here."""
+    owners = [str(f.f_globals.get("__name__")).partition(".")[0] for f, _ in traceback.walk_tb(error.__traceback__)]
+    ours = max(i for i, owner in enumerate(owners) if owner in ("keras_frontend", "jax_frontend", "converter"))
+    return "keras" in owners[ours:]
 
 
 def _reason(error: Exception) -> str:
@@ -80,7 +108,14 @@ def import_archive(
     """Imports an archive on the JAX backend; `names` are the variable paths of the model that was saved to it."""
     specs = None if inputs is None else [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in inputs]
     config = check_archive(Path(path))
-    return replace(import_live(_loaded(Path(path), config), batch, specs, names), compiled=config.get("compile_config"))
+    model = _loaded(Path(path), config)
+    try:
+        imported = import_live(model, batch, specs, names)
+    except Exception as error:
+        if isinstance(error, PocketuneError) or not _raised_by_keras(error):
+            raise
+        raise UsageError(f"{path}: Keras cannot run the model: {_reason(error)}") from error
+    return replace(imported, compiled=config.get("compile_config"))
 
 
 def import_live(

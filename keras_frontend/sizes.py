@@ -16,6 +16,8 @@ from keras_frontend.archive import WEIGHTS
 
 #: No layer of a model for a phone gives more numbers for one example.
 MAX_ROW_ELEMENTS = 1 << 26
+#: Nor one of more axes.
+MAX_AXES = 32
 #: No model has more weights.
 MAX_ENTRIES = 100_000
 _AGAIN = "Save or copy it again."
@@ -58,6 +60,8 @@ def check_sizes(model: Any, stored: int, path: Path) -> None:
             f"{largest.path} {list(largest.shape)}. {_AGAIN}"
         )
     for name, shape in _outputs(model):
+        if len(shape) > MAX_AXES:
+            raise UsageError(f"{path}: {name!r} has {len(shape)} axes, and no tensor has more than {MAX_AXES}")
         if prod(size or 1 for size in shape[1:]) > MAX_ROW_ELEMENTS:
             raise UsageError(f"{path}: the layer {name!r} gives {list(shape[1:])} for one example: no phone holds that")
 

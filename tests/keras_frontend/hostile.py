@@ -95,6 +95,85 @@ LAYERS |= {
 }
 
 
+#: Numbers that no layer means, and values of other types.
+_SENSELESS = (-1, 0, 2**31, 10**18, 1e308, "1", [[1]])
+#: Layers, what goes into them, and a field that sizes, strides or counts come from.
+_SIZED: dict[str, tuple[tuple[int, ...], str, dict[str, Any]]] = {
+    "Dense": ((4,), "units", {}),
+    "Conv1D": ((8, 3), "kernel_size", {"filters": 2}),
+    "Conv2D": ((8, 8, 3), "strides", {"filters": 2, "kernel_size": [3, 3]}),
+    "Conv3D": ((4, 4, 4, 3), "filters", {"kernel_size": [2, 2, 2]}),
+    "SeparableConv2D": ((8, 8, 3), "dilation_rate", {"filters": 2, "kernel_size": [3, 3]}),
+    "DepthwiseConv2D": ((8, 8, 3), "depth_multiplier", {"kernel_size": [3, 3]}),
+    "Conv2DTranspose": ((8, 8, 3), "strides", {"filters": 2, "kernel_size": [3, 3]}),
+    "LSTM": ((8, 3), "units", {}),
+    "Embedding": ((4,), "input_dim", {"output_dim": 8}),
+    "MaxPooling2D": ((8, 8, 3), "pool_size", {}),
+    "RepeatVector": ((4,), "n", {}),
+    "UpSampling2D": ((4, 4, 3), "size", {}),
+    "CategoryEncoding": ((4,), "num_tokens", {}),
+    "GroupNormalization": ((8, 6), "groups", {}),
+    "MelSpectrogram": ((400,), "fft_length", {}),
+    "STFTSpectrogram": ((400, 1), "frame_length", {}),
+}
+LAYERS |= {
+    f"{kind} with {field} {value!r}": [input_of(*shape), layer(kind, **{**rest, field: value})]
+    for kind, (shape, field, rest) in _SIZED.items()
+    for value in _SENSELESS
+}
+
+
+def _part(kind: str, class_name: str, **config: Any) -> dict[str, Any]:
+    """A part of a layer as Keras writes it."""
+    return {"module": f"keras.{kind}", "class_name": class_name, "config": config, "registered_name": None}
+
+
+def _functional(layers: list[Any]) -> dict[str, Any]:
+    config = {"name": "f", "layers": layers, "input_layers": [["d", 0, 0]], "output_layers": [["d", 0, 0]]}
+    return {"module": "keras", "class_name": "Functional", "registered_name": None, "config": config}
+
+
+_ITSELF = {"class_name": "__keras_tensor__", "config": {"shape": [None, 4], "keras_history": ["d", 0, 0]}}
+LAYERS |= {
+    "a vocabulary from the disk": [input_of(4), layer("StringLookup", vocabulary="/etc/passwd")],
+    "numbers from the disk": [input_of(4), layer("IntegerLookup", vocabulary="/etc/passwd")],
+    "a hash": [input_of(4), layer("Hashing", num_bins=10**18)],
+    "heads": [input_of(8, 3), layer("MultiHeadAttention", num_heads=10**6, key_dim=10**6)],
+    "a wrapped giant": [input_of(8, 4), layer("TimeDistributed", layer=layer("Dense", units=10**9))],
+    "a pair of giants": [input_of(8, 4), layer("Bidirectional", layer=layer("LSTM", units=10**6))],
+    "many cells": [input_of(8, 4), layer("RNN", cell=[layer("LSTMCell", units=3)] * 2600)],
+    "a far axis": [input_of(4), layer("Softmax", axis=99)],
+    "a rate of NaN": [input_of(4), layer("Dropout", rate=float("nan"))],
+    "a negative noise": [input_of(4), layer("GaussianNoise", stddev=-1)],
+    "many axes": [input_of(4), layer("Permute", dims=[1] * 1000)],
+    "an input of many axes": [input_of(*[1] * 500), layer("ReLU")],
+    "axes that are not there": [input_of(4, 4), layer("Permute", dims=[5, -1])],
+    "an unknown type": [input_of(4), layer("Dense", units=3, dtype="x" * 10**5)],
+    "a policy of code": [input_of(4), layer("Dense", units=3, dtype=_part("dtype_policies", "Popen", name="sh"))],
+    "a large constant": [
+        input_of(4),
+        layer("Dense", units=3, kernel_initializer=_part("initializers", "Constant", value=[[1] * 10**4] * 20)),
+    ],
+    "a regularizer of text": [
+        input_of(4),
+        layer("Dense", units=3, kernel_regularizer=_part("regularizers", "L2", l2="a")),
+    ],
+    "large statistics": [input_of(4), layer("Normalization", mean=[0] * 10**5, variance=[1] * 10**5)],
+    "a net in itself": [
+        _functional([{**layer("Dense", units=3), "inbound_nodes": [{"args": [_ITSELF], "kwargs": {}}]}])
+    ],
+    "a net of nothing": [_functional([])],
+    "an input of text": [layer("InputLayer", batch_shape="abc"), layer("ReLU")],
+    "an input of -4": [input_of(-4), layer("ReLU")],
+    "an input of 4.5": [layer("InputLayer", batch_shape=[None, 4.5]), layer("ReLU")],
+    "a config that is a list": [input_of(4), {**layer("Dense"), "config": [1, 2]}],
+    "no config": [input_of(4), {**layer("Dense"), "config": None}],
+    "a class that is a number": [input_of(4), {**layer("Dense"), "class_name": 5}],
+    "a long equation": [input_of(4), layer("EinsumDense", equation="a" * 10**5 + "->a", output_shape=3)],
+    "cropped away": [input_of(4, 4, 3), layer("Cropping2D", cropping=[[10**9, 0], [0, 0]])],
+}
+
+
 def _group(file: h5py.File) -> Any:
     return file["layers/dense/vars"]
 

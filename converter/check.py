@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from converter.errors import NumericError
-from converter.manifest import Manifest, Signature
+from converter.manifest import Manifest, Signature, TensorSpec
 from converter.runtime import TrainingSession
 
 #: Large enough to move a float32 weight, small enough for one step of any optimizer.
@@ -36,7 +36,8 @@ def check_program(data: bytes) -> None:
     with TrainingSession(data) as session:
         manifest, rng = session.manifest, np.random.default_rng(0)
         _check_all_there(manifest)
-        x, y = synthetic_inputs(manifest.signatures[manifest.step], rng), synthetic_targets(manifest, rng)
+        x, targets = synthetic_inputs(manifest.signatures[manifest.step], rng), synthetic_targets(manifest, rng)
+        y = {spec.label: targets[spec.name] for spec in manifest.targets}
         before = session.state()
         session.train(x, y, learning_rate=LEARNING_RATE)
         after = session.state()
@@ -72,11 +73,14 @@ def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str
     }
 
 
-def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
-    """Targets that any loss takes: labels, one-hot rows, or numbers in 0..1."""
-    (spec,) = manifest.signatures[manifest.step].taking("target")
-    if manifest.loss == "sparse_categorical_crossentropy":
+def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Targets by name that any loss takes: labels, one-hot rows, or numbers in 0..1."""
+    return {spec.name: _synthetic_target(spec, manifest.losses.get(spec.name, ""), rng) for spec in manifest.targets}
+
+
+def _synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> np.ndarray:
+    if loss == "sparse_categorical_crossentropy":
         return rng.integers(0, 2, spec.shape, np.int32)
-    if manifest.loss == "categorical_crossentropy":
+    if loss == "categorical_crossentropy":
         return np.eye(spec.shape[-1], dtype=np.float32)[rng.integers(0, spec.shape[-1], spec.shape[:-1])]
     return rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.zeros(spec.shape, spec.dtype)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from math import isfinite
 from typing import Any
 
 from converter import row_losses
 from converter.errors import UnsupportedError, UsageError, nearest
 from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, ops
-from converter.links import Link, folded_link
+from converter.links import FoldedLink, Link, folded_link
+from converter.manifest import TARGET
 from converter.notes import Note
 from converter.row_losses import RowLoss, mean_rows
 
-#: Inputs that training adds to the model's own.
-RESERVED = {"y", "weight", "learning_rate", "tick"}
-#: Emits the per-example loss [B] from the outputs and the targets y.
-PerExample = Callable[[Builder, list[Value], Value], Value]
+#: Inputs that training adds to the model's own, and what its signatures give.
+RESERVED = {TARGET, "weight", "learning_rate", "tick"}
+RESULTS = {"loss", "correct", "done"}
+#: Emits the per-example loss [B] from the outputs and the targets.
+PerExample = Callable[[Builder, list[Value], list[Value]], Value]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Loss:
 
     Attributes:
         name: as it stands in the manifest.
-        target: type of y for outputs of given types.
+        targets: types of the targets by name (`y`, or `y/...` for several) for outputs of given types.
         per_example: emits the loss of each row, shape [B].
         link: what the loss applies to the output itself, which holds logits: right answers can be counted then. Of a
             model that ends in it, the loss reads what stands before.
@@ -54,7 +57,7 @@ class Loss:
     """
 
     name: str
-    target: Callable[[list[TensorType]], TensorType]
+    targets: Callable[[list[TensorType]], dict[str, TensorType]]
     per_example: PerExample
     link: Link | None = None
     needs_link: bool = False
@@ -65,18 +68,88 @@ class Loss:
         """Whether the largest number of a row of the output is the answer."""
         return self.link == "softmax"
 
+    @property
+    def stated(self) -> str:
+        """What the manifest says of it."""
+        return self.name
 
-def _like_output(outputs: list[TensorType]) -> TensorType:
-    return outputs[0]
+    def terms(self, graph: Graph) -> list[Term]:
+        """What it reads of a forward graph."""
+        return [Term("", self, tuple(graph.outputs))]
 
 
-def _labels(outputs: list[TensorType]) -> TensorType:
-    return TensorType(outputs[0].shape[:-1], INT32)
+@dataclass(frozen=True)
+class JointLoss:
+    """Losses of several outputs, added up.
+
+    Attributes:
+        parts: the loss of each output, by its name; an output that is not named has none.
+        factors: what the losses are multiplied by; 1 where nothing is said.
+        penalties: as for `Loss`.
+    """
+
+    parts: Mapping[str, Loss]
+    factors: Mapping[str, float] = field(default_factory=dict)
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(f"{part.name} of {output}" for output, part in self.parts.items())
+
+    @property
+    def classifies(self) -> bool:
+        """No output speaks for all."""
+        return False
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """What the manifest says of it."""
+        return {output: part.name for output, part in self.parts.items()}
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """What it reads of a forward graph."""
+        return [Term(name, part, (name,), self.factors.get(name, 1.0)) for name, part in self.parts.items()]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A loss at its place in a model.
+
+    Attributes:
+        name: of the output, where each has a loss of its own.
+        loss: the loss.
+        reads: names of the outputs that it reads.
+        factor: what it is multiplied by.
+    """
+
+    name: str
+    loss: Loss
+    reads: tuple[str, ...]
+    factor: float = 1.0
+
+    def outputs(self, graph: Graph) -> list[Value]:
+        """What it reads, in a graph with all outputs."""
+        return [graph.outputs[name] for name in self.reads]
+
+    def targets(self, graph: Graph) -> dict[str, TensorType]:
+        """Types of its targets, by the names that they have in the program."""
+        own = self.loss.targets([v.type for v in self.outputs(graph)])
+        root = f"{TARGET}/{self.name}" if self.name else TARGET
+        return {root + name.removeprefix(TARGET): type for name, type in own.items()}
+
+
+def _like_output(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {TARGET: outputs[0]}
+
+
+def _labels(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {TARGET: TensorType(outputs[0].shape[:-1], INT32)}
 
 
 def _of_one_output(emit: RowLoss) -> PerExample:
-    def per_example(b: Builder, outputs: list[Value], y: Value) -> Value:
-        (output,) = outputs
+    def per_example(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        (output,), (y,) = outputs, targets
         return mean_rows(b, emit(b, output, y))
 
     return per_example
@@ -121,8 +194,8 @@ def named_loss(name: str, **options: float) -> Loss:
             raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
             raise UsageError(f"the loss {name}: {option} is a number that is not negative, got {value!r}")
-    target = _labels if name == "sparse_categorical_crossentropy" else _like_output
-    return Loss(name, target, _of_one_output(make(**options)), link)
+    targets = _labels if name == "sparse_categorical_crossentropy" else _like_output
+    return Loss(name, targets, _of_one_output(make(**options)), link)
 
 
 def loss_from_table(table: Mapping[str, Any]) -> Loss:
@@ -134,76 +207,118 @@ def loss_from_table(table: Mapping[str, Any]) -> Loss:
     return named_loss(name, **options)
 
 
-def traced_loss(graph: Graph, name: str) -> Loss:
-    """The person's own function, traced: inputs are the model's outputs and then y; one output of shape [B]."""
-    *_, y = graph.inputs
+def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:
+    """The person's own function, traced: its inputs are the outputs of the model, in some order, and the targets."""
+    targets = graph.inputs[len(order) :]
 
-    def emit(b: Builder, outputs: list[Value], target: Value) -> Value:
-        (result,) = b.inline(graph, [*outputs, target]).values()
+    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        (result,) = b.inline(graph, [*(outputs[i] for i in order), *targets]).values()
         return result
 
     (result,) = graph.outputs.values()
-    if result.shape != y.shape[:1]:
+    if result.shape != targets[0].shape[:1]:
         raise UsageError(
-            f"the loss {name} must return one number per example, shape [{y.shape[0] if y.shape else 'batch'}]; "
+            f"the loss {name} must return one number per example, shape [{(*targets[0].shape, 'batch')[0]}]; "
             f"it returns {list(result.shape)}. Take the mean over the other axes."
         )
-    return Loss(name, lambda outputs: y.type, emit)
+    return Loss(name, lambda outputs: {y.name: y.type for y in targets}, emit)
 
 
-def attach_loss(graph: Graph, loss: Loss, mean: bool = True) -> Graph:
-    """Adds the inputs `y` and `weight` and the outputs `loss` [] (and `correct` [] for classifiers) to a forward graph.
+def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Graph:
+    """Adds the targets and `weight` as inputs and the outputs `loss` [] (and `correct` []) to a forward graph.
 
     loss = sum(weight * per-example loss) / sum(weight) + penalties, without the division unless `mean` (the penalties
     are then multiplied by sum(weight)).
-    correct = sum(weight * share of right answers in the row).
+    correct = sum(weight * share of right answers in the row), for a loss that counts them.
+    Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
+    `<output>_accuracy` [] is what `correct` is else.
 
     Raises:
         UnsupportedError: the loss needs one output and the model has several.
-        UsageError: the output is not what the loss reads, or an input has a name of the step's own.
+        UsageError: the output is not what the loss reads, or an input or output has a name of the step's own.
     """
-    outputs = list(graph.outputs.values())
-    if loss.name in LOSSES and len(outputs) != 1:
-        raise UnsupportedError(
-            f"the loss {loss.name} takes one output and the model has {len(outputs)}: pass a function"
-        )
-    if loss.link is not None:
-        _check_logits(loss, outputs[0])
-    if taken := sorted(RESERVED & {v.name for v in graph.inputs}):
+    terms = loss.terms(graph)
+    _check_names(graph)
+    for term in terms:
+        _check_term(graph, term)
+    b = Builder(graph.copy())
+    with b.at(Origin("loss")):
+        types = [term.targets(graph) for term in terms]
+        targets = [[b.input(name, type) for name, type in ours.items()] for ours in types]
+        weight = b.input("weight", TensorType(targets[0][0].shape[:1], FLOAT32))
+
+        def total(rows: Value) -> Value:
+            return b(ops.Sum((0,)), b(ops.Mul(), rows, weight))
+
+        parts = []
+        for term, y in zip(terms, targets, strict=True):
+            folded = _folded(graph, term)
+            reads = term.outputs(graph) if folded is None else [folded.logits(b)]
+            parts.append((term, reads, y, term.loss.per_example(b, reads, y)))
+        rows = [rows if term.factor == 1 else b(ops.Mul(), rows, term.factor) for term, _, _, rows in parts]
+        result, weights = total(reduce(partial(b, ops.Add()), rows)), b(ops.Sum((0,)), weight)
+        for value, parameter in graph.parameters.items():
+            if (penalty := loss.penalties.get(parameter.name)) is not None:
+                result = b(ops.Add(), result, b(ops.Mul(), penalty.emit(b, value), weights))
+        b.graph.outputs["loss"] = b(ops.Div(), result, weights) if mean else result
+        for term, reads, y, row in parts:
+            if term.name:
+                b.graph.outputs[f"{term.name}_loss"] = total(row)
+            if term.loss.link is not None:
+                hits = mean_rows(b, b(ops.Cast(FLOAT32), _right(b, term.loss.link, reads[0], y[0])))
+                b.graph.outputs[f"{term.name}_accuracy" if term.name else "correct"] = total(hits)
+    return b.graph
+
+
+def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
+    """What to say of the softmax or sigmoid that an output ends in, where the loss reads what stands before it."""
+    notes = []
+    for term in loss.terms(graph):
+        if (folded := _folded(graph, term)) is not None:
+            link = term.loss.link or ""
+            why = f"{term.loss.name} reads the logits before this {link}; `infer` gives what the model gives"
+            notes.append(Note(folded.node.origin.layer or link, "in the loss", why))
+    return notes
+
+
+def _folded(graph: Graph, term: Term) -> FoldedLink | None:
+    return folded_link(graph, term.outputs(graph)[0], term.loss.link) if term.loss.link else None
+
+
+def _check_names(graph: Graph) -> None:
+    if taken := sorted(v.name for v in graph.inputs if v.name in RESERVED or v.name.startswith(f"{TARGET}/")):
         raise UsageError(
             f"the model has an input named {taken[0]!r}, a name that the training step needs for itself "
             f"({', '.join(sorted(RESERVED))}): rename the argument or the keras.Input"
         )
-    folded = folded_link(graph, outputs[0], loss.link) if loss.link else None
-    if loss.needs_link and folded is None:
+    if taken := sorted(RESULTS & graph.outputs.keys()):
+        raise UsageError(
+            f"the model has an output named {taken[0]!r}, a name that the training step needs for itself "
+            f"({', '.join(sorted(RESULTS))}): rename the key or the layer"
+        )
+
+
+def _check_term(graph: Graph, term: Term) -> None:
+    loss, outputs = term.loss, term.outputs(graph)
+    if loss.name in LOSSES and len(outputs) != 1:
+        names = ", ".join(f"{name!r}: ..." for name in term.reads)
+        raise UnsupportedError(
+            f"the loss {loss.name} takes one output and the model has {len(outputs)}: name one for each output, "
+            f"loss={{{names}}} (None for an output that has none), or pass a function (outputs, targets) of all"
+        )
+    rows = graph.inputs[0].shape[:1]
+    if term.name and outputs[0].shape[:1] != rows:
+        raise UsageError(
+            f"the output {term.name} has the shape {list(outputs[0].shape)}, which is not one row for each of the "
+            f"{rows[0]} rows of the input: give it no loss (None), or pass one function (outputs, targets) of all"
+        )
+    if loss.link is not None:
+        _check_logits(loss, outputs[0])
+    if loss.needs_link and _folded(graph, term) is None:
         raise UsageError(
             f"the loss {loss.name} is compiled with from_logits=False, and the model does not end in a {loss.link}: "
             f"name the loss, {loss.name!r}, if the output holds logits, or let the model end in the {loss.link}"
         )
-    b = Builder(graph.copy())
-    with b.at(Origin("loss")):
-        y = b.input("y", loss.target([v.type for v in outputs]))
-        weight = b.input("weight", TensorType(y.shape[:1], FLOAT32))
-        reads = outputs if folded is None else [folded.logits(b)]
-        rows = loss.per_example(b, reads, y)
-        total, weights = b(ops.Sum((0,)), b(ops.Mul(), rows, weight)), b(ops.Sum((0,)), weight)
-        for value, parameter in graph.parameters.items():
-            if (penalty := loss.penalties.get(parameter.name)) is not None:
-                total = b(ops.Add(), total, b(ops.Mul(), penalty.emit(b, value), weights))
-        b.graph.outputs["loss"] = b(ops.Div(), total, weights) if mean else total
-        if loss.link is not None:
-            hits = mean_rows(b, b(ops.Cast(FLOAT32), _right(b, loss.link, reads[0], y)))
-            b.graph.outputs["correct"] = b(ops.Sum((0,)), b(ops.Mul(), hits, weight))
-    return b.graph
-
-
-def link_notes(graph: Graph, loss: Loss) -> list[Note]:
-    """What to say of the softmax or sigmoid that a model ends in, where the loss reads what stands before it."""
-    folded = folded_link(graph, next(iter(graph.outputs.values())), loss.link) if loss.link else None
-    if folded is None:
-        return []
-    why = f"{loss.name} reads the logits before this {loss.link}; `infer` gives what the model gives"
-    return [Note(folded.node.origin.layer or loss.link or "", "in the loss", why)]
 
 
 def _check_logits(loss: Loss, output: Value) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.errors import UsageError
-from converter.ir import Graph, TensorType
-from converter.losses import Loss, Penalty, named_loss, traced_loss
+from converter.errors import UsageError, nearest
+from converter.ir import Graph, TensorType, Value
+from converter.losses import JointLoss, Loss, Penalty, named_loss, traced_loss
+from converter.manifest import TARGET, gathered
 from converter.notes import Note
 
 if TYPE_CHECKING:
@@ -68,15 +70,69 @@ def _keras_source(model: Any, batch: int, name: str) -> Source:
     from keras_frontend.compiled import read_compiled
 
     made = keras_frontend.import_keras(model, batch)
-    return Source(made.graph, name, notes=made.notes, penalties=made.penalties, compiled=read_compiled(made.compiled))
+    return Source(
+        made.graph,
+        name,
+        notes=made.notes,
+        penalties=made.penalties,
+        compiled=read_compiled(made.compiled, list(made.graph.outputs)),
+    )
 
 
-def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:
-    """A loss by name, or the person's JAX function traced on the model's outputs.
+def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = None) -> Loss | JointLoss:
+    """What training minimizes: a loss, or one for each output.
+
+    Args:
+        loss: a name, a Loss, or the person's JAX function of all outputs and the targets; or a dict of these by output,
+            or a list of them in the order of the outputs, None for an output without one.
+        forward: the forward graph.
+        targets: what one row of the targets is, for functions, else as the first output that these read; a dict or
+            tuple of several; for losses by output a dict by output.
+        weights: what each of the losses by output is multiplied by, in the same form.
 
     Raises:
-        UsageError: unknown name, or a function that does not return one number per example.
+        UsageError: an unknown name or output, or a function that does not return one number per example.
     """
+    if isinstance(loss, JointLoss):
+        return loss if weights is None else replace(loss, factors=_factors(weights, forward))
+    if not isinstance(loss, Mapping | list | tuple):
+        if weights is not None:
+            raise UsageError("loss_weights is for losses by output: pass loss={'<output>': ...} as well")
+        return _one_loss(loss, dict(forward.outputs), targets)
+    parts = {name: part for name, part in _by_output("loss", loss, forward).items() if part is not None}
+    if not parts:
+        raise UsageError("loss: every output has None, there is nothing to train for")
+    kinds = {} if targets is None else _by_output("targets", targets, forward)
+    joint = {name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name)) for name, part in parts.items()}
+    return JointLoss(joint, {} if weights is None else _factors(weights, forward))
+
+
+def _by_output(what: str, given: Any, forward: Graph) -> dict[str, Any]:
+    """What was given for the outputs, by name, in their order."""
+    names = list(forward.outputs)
+    listed = ", ".join(names)
+    if len(names) == 1:
+        raise UsageError(f"{what}: the model has one output, pass what it is for that output alone, not {given!r}")
+    if isinstance(given, Mapping):
+        if wrong := [name for name in given if name not in names]:
+            raise UsageError(
+                f"{what}: the model has no output {wrong[0]!r}.{nearest(str(wrong[0]), names)} It has {listed}."
+            )
+        return {name: given[name] for name in names if name in given}
+    if not isinstance(given, list | tuple) or len(given) != len(names):
+        raise UsageError(f"{what}: the model has {len(names)} outputs, {listed}: pass a dict by these names")
+    return dict(zip(names, given, strict=True))
+
+
+def _factors(weights: Any, forward: Graph) -> dict[str, float]:
+    factors = _by_output("loss_weights", weights, forward)
+    for name, factor in factors.items():
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor):
+            raise UsageError(f"loss_weights: that of {name} must be a number, got {factor!r}")
+    return {name: float(factor) for name, factor in factors.items()}
+
+
+def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
     if isinstance(loss, str):
         return named_loss(loss)
     if isinstance(loss, Loss):
@@ -85,19 +141,29 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None) -> Loss:
         raise UsageError(f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}")
     import jax_frontend
 
-    if targets is not None and not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
-        raise UsageError(f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}")
-    outputs = tuple(v.type for v in forward.outputs.values())
-    argument = outputs[0] if len(outputs) == 1 else outputs
-    batch = outputs[0].shape[:1]
-    y = outputs[0] if targets is None else TensorType((*batch, *targets.shape[1:]), targets.dtype)
+    types = {name: v.type for name, v in outputs.items()}
+    argument = gathered(types)
+    order = sorted(types) if isinstance(argument, dict) else list(types)  # as JAX flattens them
+    first = next(iter(types.values()))
+    y = first if targets is None else _target_types(targets, first.shape[:1])
     try:
-        graph = jax_frontend.trace_function(loss, [argument, y], ["outputs", "y"])
+        graph = jax_frontend.trace_function(loss, [argument, y], ["outputs", TARGET])
     except Exception as error:
         if targets is None:
             error.add_note(
-                f"Your loss was given y of the type of the model's output, {y}. If y is something else, say what one "
-                "example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
+                f"Your loss was given y of the type of the model's output, {y}. If y is something else, say "
+                "what one example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
             )
         raise
-    return traced_loss(graph, getattr(loss, "__name__", "custom"))
+    return traced_loss(graph, getattr(loss, "__name__", "custom"), [list(types).index(name) for name in order])
+
+
+def _target_types(targets: Any, batch: tuple[int, ...]) -> Any:
+    """What a person says of the targets, a type or a dict or tuple of them, for a batch."""
+    if isinstance(targets, Mapping) and targets:
+        return {name: _target_types(kind, batch) for name, kind in targets.items()}
+    if isinstance(targets, list | tuple) and targets:
+        return tuple(_target_types(kind, batch) for kind in targets)
+    if not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
+        raise UsageError(f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}")
+    return TensorType((*batch, *targets.shape[1:]), targets.dtype)

@@ -15,7 +15,7 @@ from converter.costs import costs
 from converter.defaults import taken_over
 from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph, Node
-from converter.losses import Loss, attach_loss, link_notes
+from converter.losses import JointLoss, Loss, attach_loss, link_notes
 from converter.manifest import MAX_ELEMENTS
 from converter.models import Source, import_loss, import_model
 from converter.optim import OptimizerProgram
@@ -73,6 +73,7 @@ def build(
     calibration: Any = None,
     memory_budget: str | int | None = None,
     check: bool = True,
+    loss_weights: Any = None,
 ) -> Program:
     """Compiles a model into a training program.
 
@@ -80,7 +81,9 @@ def build(
         model: a `keras.Model`, the path of a `.keras` file, or a `jax_frontend.Model`.
         loss: a name of `converter.losses.LOSSES` (those with "crossentropy" from logits: a softmax or sigmoid that the
             model ends in is joined with them), what `converter.losses.named_loss` gives for a name and options, or a
-            JAX function `(outputs, targets) -> per-example loss [B]`. None: what a Keras model was compiled with, else
+            JAX function `(outputs, targets) -> per-example loss [B]`, of several outputs and targets as `infer` gives
+            and `train` takes them. For several outputs also a dict of these by output, or a list in their order, None
+            for an output without one: the losses are added up. None: what a Keras model was compiled with, else
             `sparse_categorical_crossentropy`.
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
             the constant learning rate that it was built with is the default of `session.train`'s. None: what a Keras
@@ -92,7 +95,8 @@ def build(
             and one more copy of what trains. None: the whole batch at once.
         target: runtime, version and processor to choose forms for; see `converter.targets`.
         state: `variables` (the runtime keeps the weights) or `stateless` (they are inputs and outputs).
-        targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch).
+        targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
+            dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
             frozen first layers) and `train_features` (a step on what they gave). The runtime packs the frozen weights
             again for each signature that uses them: leave out what is not called.
@@ -106,6 +110,7 @@ def build(
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
             chosen that fits, of the given one it is checked; `program.tried` says what each costs.
         check: run one step in the stock interpreter and refuse a program that is not right.
+        loss_weights: for losses by output: what each is multiplied by, in the same form.
 
     Returns:
         The program; `program.write(path)` stores it.
@@ -123,6 +128,7 @@ def build(
         _build,
         model,
         loss=loss,
+        loss_weights=loss_weights,
         optimizer=optimizer,
         batch=batch,
         target=target,
@@ -153,6 +159,7 @@ def build(
 def _build(
     model: Any,
     loss: Any,
+    loss_weights: Any,
     optimizer: Any,
     update: Any,
     batch: int,
@@ -190,7 +197,18 @@ def _build(
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
     graphs, rows, goal, quantization = compile_signatures(
-        source, loss, rule.optimizer, scheme, chosen, step, targets, signatures, frozen, calibration, report
+        source,
+        loss,
+        rule.optimizer,
+        scheme,
+        chosen,
+        step,
+        targets,
+        signatures,
+        frozen,
+        calibration,
+        report,
+        loss_weights,
     )
     program = Program.assemble(
         signatures=graphs,
@@ -201,7 +219,7 @@ def _build(
         report=report,
         notes=[*said, *link_notes(source.graph, goal), *source.notes],
         scheme=scheme.name,
-        loss=goal.name,
+        loss=goal.stated,
         optimizer=rule.name,
         learning_rate=rule.learning_rate,
         target=chosen.name,
@@ -263,7 +281,8 @@ def compile_signatures(
     frozen: str = "float32",
     calibration: Any = None,
     report: list[FormChoice] | None = None,
-) -> tuple[dict[str, Graph], list[Row], Loss, QuantizationReport | None]:
+    loss_weights: Any = None,
+) -> tuple[dict[str, Graph], list[Row], Loss | JointLoss, QuantizationReport | None]:
     """The stages between import and emission: the lowered, scheduled graph of each signature.
 
     `report` takes the forms of the first, which is the training step.
@@ -279,7 +298,7 @@ def compile_signatures(
             "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
             "leave the signature `features` out."
         )
-    goal = replace(import_loss(loss, selected, targets), penalties=source.penalties)
+    goal = replace(import_loss(loss, selected, targets, loss_weights), penalties=source.penalties)
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     if frozen == "int8":

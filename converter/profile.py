@@ -164,7 +164,8 @@ def _signature_times(program: ProgramFile, names: list[str], steps: int, threads
 def _fill(program: ProgramFile, entry: Entry) -> None:
     rng, signature = np.random.default_rng(0), entry.signature
     given = synthetic_inputs(signature, rng)
-    given |= {spec.name: synthetic_targets(program.manifest, rng) for spec in signature.taking("target")}
+    if signature.taking("target"):
+        given |= synthetic_targets(program.manifest, rng)
     given |= {spec.name: np.ones(spec.shape, np.float32) for spec in signature.taking("weight")}
     given |= {spec.name: np.zeros(spec.shape, np.float32) for spec in signature.taking("learning_rate")}
     for name, array in given.items():

@@ -15,7 +15,7 @@ from converter import origins, seal
 from converter.files import write_atomically
 from converter.ir import Graph, Parameter, Value
 from converter.ir.printer import to_text
-from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, Manifest
+from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, TARGET, Manifest
 from converter.models import Source
 from converter.notes import Note
 from converter.sparse import Row
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from converter.quantize import QuantizationReport
 
 #: Inputs of the signatures that are not the model's own.
-ROLES = {"y": "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
+ROLES = {TARGET: "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Program:
                 "optimizer": facts["optimizer"],
                 "update": {"scheme": facts["scheme"], "table": [asdict(row) for row in rows]},
                 "signatures": {
-                    name: _signature(graph, set(tensors.values()))
+                    name: _signature(graph, set(tensors.values()), judges=name == "evaluate")
                     for name, graph in exported.items()
                     if name != export.INITIAL
                 },
@@ -228,7 +228,7 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
     return after
 
 
-def _signature(graph: Graph, state: set[str]) -> dict[str, Any]:
+def _signature(graph: Graph, state: set[str], judges: bool) -> dict[str, Any]:
     accumulators = {GRADIENT + name for name in state} - state
 
     def role(name: str, others: Mapping[str, str], default: str) -> str:
@@ -237,10 +237,12 @@ def _signature(graph: Graph, state: set[str]) -> dict[str, Any]:
     def spec(name: str, value: Value, role: str) -> dict[str, Any]:
         return {"name": name, "shape": list(value.shape), "dtype": value.dtype.name, "role": role}
 
+    roles = ROLES | {v.name: "target" for v in graph.inputs if v.name.startswith(f"{TARGET}/")}
     results = {name: name for name in ("loss", "correct", "done")}
+    others = "figure" if judges else "output"
     return {
-        "inputs": [spec(v.name, v, role(v.name, ROLES, "input")) for v in graph.inputs],
-        "outputs": [spec(name, v, role(name, results, "output")) for name, v in graph.outputs.items()],
+        "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],
+        "outputs": [spec(name, v, role(name, results, others)) for name, v in graph.outputs.items()],
     }
 
 

@@ -44,8 +44,9 @@ def decode(kind: Any, data: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if data is None and type(None) in arguments:
             return None
-        (kind,) = (a for a in arguments if a is not type(None))
-        return decode(kind, data, where)
+        kinds = [a for a in arguments if a is not type(None)]
+        fits = (a for a in kinds[1:] if isinstance(data, get_origin(a) or a))
+        return decode(next(fits, kinds[0]), data, where)
     if origin is tuple:
         _expect(list, data, where)
         return tuple(decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))

@@ -14,7 +14,7 @@ import numpy as np
 from converter.autodiff import differentiate
 from converter.errors import NumericError
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
-from converter.losses import Loss, attach_loss
+from converter.losses import JointLoss, Loss, attach_loss
 from converter.manifest import GRADIENT
 from converter.optim import OptimizerProgram, apply_updates, layer_of
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify
@@ -30,20 +30,20 @@ class StepForm:
 
     accumulates: bool = False
 
-    def graphs(self, selected: Graph, loss: Loss, rule: OptimizerProgram) -> dict[str, Graph]:
+    def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """The step on the model's inputs, by signature."""
         if not self.accumulates:
             return {"train": whole_step(selected, loss, rule)}
         return {"accumulate": accumulation(selected, loss), "apply": application(selected, rule)}
 
-    def graphs_on_features(self, rest: Graph, loss: Loss, rule: OptimizerProgram) -> dict[str, Graph]:
+    def graphs_on_features(self, rest: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """What the step on the features of a frozen prefix needs besides, by signature."""
         if not self.accumulates:
             return {"train_features": whole_step(rest, loss, rule)}
         return {"accumulate_features": accumulation(rest, loss)}
 
 
-def whole_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
+def whole_step(selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
     """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`."""
     backward, gradients = _gradients(attach_loss(selected, loss), selected)
     b = Builder(backward)
@@ -51,7 +51,7 @@ def whole_step(selected: Graph, loss: Loss, rule: OptimizerProgram) -> Graph:
     return _tidied(apply_updates(b.graph, gradients, rule, learning_rate))
 
 
-def accumulation(selected: Graph, loss: Loss) -> Graph:
+def accumulation(selected: Graph, loss: Loss | JointLoss) -> Graph:
     """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
 
     Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls.

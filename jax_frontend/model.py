@@ -71,6 +71,23 @@ def named_leaves(params: Any) -> dict[str, Any]:
     return names
 
 
+def output_names(result: Any) -> list[str]:
+    """Names of the leaves of what a function returns.
+
+    Raises:
+        UsageError: two leaves have the same path.
+    """
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(result)[0]]
+    if len(paths) == 1:
+        return ["output"]
+    if all(len(path) == 1 and isinstance(path[0], jax.tree_util.SequenceKey) for path in paths):
+        return [f"output_{i}" for i in range(len(paths))]
+    names = [_name(path) for path in paths]
+    if repeated := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise UsageError(f"two outputs have the path {repeated[0]!r}: rename one of the dictionary keys")
+    return names
+
+
 def untrained(model: Model, names: Sequence[str]) -> set[str]:
     """Those of the parameters `names` that the model itself keeps fixed.
 

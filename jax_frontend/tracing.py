@@ -16,7 +16,7 @@ from jax_frontend.cleanup import with_layers, without_dead_code
 from jax_frontend.dtypes import ir_type, narrow
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer
-from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, untrained
+from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, output_names, untrained
 from jax_frontend.origins import Site
 from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import NotImportable
@@ -25,7 +25,8 @@ from jax_frontend.registry import NotImportable
 def trace(model: Model, batch: int) -> Graph:
     """The forward graph of a model for one batch size.
 
-    Inputs are named `x`, or `x_0`, `x_1`, ...; outputs `output`, or `output_0`, ... in the order of the tree.
+    Inputs are named `x`, or `x_0`, `x_1`, .... Outputs are `output`; of a tuple or list `output_0`, `output_1`, ...; of
+    another tree the paths in it, joined with "/" (`boxes`, `heads/class`), in its order.
 
     Raises:
         UnsupportedError: the model uses what cannot be compiled; all sites are listed.
@@ -50,7 +51,7 @@ def trace(model: Model, batch: int) -> Graph:
     }
     specs = [jax.ShapeDtypeStruct((batch, *spec.shape[1:]), spec.dtype) for spec in model.inputs]
     with _explained(model, specs):
-        closed = jax.make_jaxpr(call)(given, *specs)
+        closed, result = jax.make_jaxpr(call, return_shape=True)(given, *specs)
     if not closed.out_avals:
         raise UsageError(f"{model.name} returns nothing: apply(params, *inputs) must return its outputs")
     weights: dict[str, Value] = {}
@@ -60,7 +61,7 @@ def trace(model: Model, batch: int) -> Graph:
     names = ["x"] if len(specs) == 1 else [f"x_{i}" for i in range(len(specs))]
     inputs = _inputs(importer, specs, names)
     # Trees of dictionaries flatten in the order of their sorted keys.
-    return _finish(importer, closed, [*(weights[name] for name in sorted(weights)), *inputs])
+    return _finish(importer, closed, [*(weights[name] for name in sorted(weights)), *inputs], output_names(result))
 
 
 def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] | None = None) -> Graph:
@@ -88,7 +89,8 @@ def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequ
         leaves = named_leaves(tree)
         labels += [name if isinstance(tree, jax.ShapeDtypeStruct) else f"{name}/{path}" for path in leaves]
     closed = jax.make_jaxpr(fn)(*specs)
-    return _finish(importer, closed, _inputs(importer, jax.tree_util.tree_leaves(specs), labels))
+    inputs = _inputs(importer, jax.tree_util.tree_leaves(specs), labels)
+    return _finish(importer, closed, inputs, output_names(closed.out_avals))
 
 
 def array_types(arguments: Any) -> Any:
@@ -147,11 +149,10 @@ def _inputs(importer: Importer, specs: Sequence[Any], names: Sequence[str]) -> l
     return values
 
 
-def _finish(importer: Importer, closed: Any, arguments: Sequence[Value]) -> Graph:
-    """Imports the jaxpr and polishes the graph."""
+def _finish(importer: Importer, closed: Any, arguments: Sequence[Value], names: Sequence[str]) -> Graph:
+    """Imports the jaxpr and polishes the graph; `names` are those of its outputs."""
     outputs = importer.run(closed, arguments)
     importer.problems.check()
-    names = ["output"] if len(outputs) == 1 else [f"output_{i}" for i in range(len(outputs))]
     graph = importer.b.graph
     graph.outputs = dict(zip(names, outputs, strict=True))
     return verify(with_layers(raise_forms(without_dead_code(graph))), after="tracing")

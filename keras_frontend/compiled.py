@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from converter.losses import LOSSES, Loss, named_loss
+from converter.losses import LOSSES, JointLoss, Loss, named_loss
 from converter.notes import Note
 
 #: Other names of the losses; those of the classes are their CamelCase.
@@ -50,7 +50,7 @@ class Compiled:
         notes: what of it is not used.
     """
 
-    loss: Loss | None
+    loss: Loss | JointLoss | None
     problem: str | None
     optimizer: Any
     optimizer_name: str
@@ -62,14 +62,19 @@ class _Unreadable(Exception):
     """Why a configuration cannot be taken over."""
 
 
-def read_compiled(config: Mapping[str, Any] | None) -> Compiled | None:
-    """What `model.compile` was given, from `model.get_compile_config()` or a `.keras` file; None for none at all."""
+def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("output",)) -> Compiled | None:
+    """What `model.compile` was given, from `model.get_compile_config()` or a `.keras` file; None for none at all.
+
+    Args:
+        config: the configuration.
+        outputs: names of the model's outputs.
+    """
     if not isinstance(config, Mapping) or not config:
         return None
     notes = []
     loss, problem = None, None
     try:
-        loss = _loss(config)
+        loss = _loss(config, outputs)
     except _Unreadable as reason:
         problem = str(reason)
     optimizer, name, rate = None, "", None
@@ -87,16 +92,40 @@ def read_compiled(config: Mapping[str, Any] | None) -> Compiled | None:
 # -- losses ------------------------------------------------------------------------------------------------------------
 
 
-def _loss(config: Mapping[str, Any]) -> Loss | None:
-    entry = config.get("loss")
+def _loss(config: Mapping[str, Any], outputs: Sequence[str]) -> Loss | JointLoss | None:
+    entry, weights = config.get("loss"), config.get("loss_weights")
     if entry is None:
         return None
-    if config.get("loss_weights") is not None:
-        raise _Unreadable("it has weights for its outputs (loss_weights)")
-    if isinstance(entry, list) or (isinstance(entry, Mapping) and "class_name" not in entry):
+    if len(outputs) > 1:
+        # One loss is that of every output.
+        each = _by_output("loss", entry, outputs) if _is_several(entry) else dict.fromkeys(outputs, entry)
+        factors = {} if weights is None else _by_output("loss_weights", weights, outputs)
+        if not all(isinstance(f, int | float) and isfinite(f) for f in factors.values()):
+            raise _Unreadable("its loss_weights are no numbers")
+        return JointLoss({name: _one_loss(one) for name, one in each.items() if one is not None}, factors)
+    if weights is not None:
+        raise _Unreadable("it has a weight for its only loss (loss_weights)")
+    if _is_several(entry):
         if len(entry) != 1:
-            raise _Unreadable("it has a loss for each output")
+            raise _Unreadable("it has a loss for each output, and the model has one output")
         (entry,) = entry.values() if isinstance(entry, Mapping) else entry
+    return _one_loss(entry)
+
+
+def _is_several(entry: Any) -> bool:
+    return isinstance(entry, list) or (isinstance(entry, Mapping) and "class_name" not in entry)
+
+
+def _by_output(what: str, given: Any, outputs: Sequence[str]) -> dict[str, Any]:
+    """What was given for the outputs, by name, in their order."""
+    if isinstance(given, Mapping) and given.keys() <= set(outputs):
+        return {name: given[name] for name in outputs if name in given}
+    if isinstance(given, list) and len(given) == len(outputs):
+        return dict(zip(outputs, given, strict=True))
+    raise _Unreadable(f"its {what} is not by the outputs {', '.join(outputs)}")
+
+
+def _one_loss(entry: Any) -> Loss:
     name, options = _named(entry)
     link = named_loss(name).link
     from_logits = options.pop("from_logits", False)

@@ -133,6 +133,8 @@ def import_live(
     if len(graph.inputs) > 1:
         for value, name in zip(graph.inputs, input_names(model), strict=True):
             value.name = name
+    if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
+        graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     notes = notes_on(model, variables, len(own_losses))
     return Imported(graph, notes, penalties(variables), compile_config(model))
 
@@ -206,6 +208,18 @@ def input_names(model: Any) -> list[str]:
         return [tensor.name for tensor in model.inputs]
     flat = jax.tree_util.tree_flatten_with_path(_built_shape(model), is_leaf=_is_shape)[0]
     return ["_".join(["x", *(str(getattr(k, "key", getattr(k, "idx", k))) for k in keys)]) for keys, _ in flat]
+
+
+def _output_names(model: Any) -> list[str]:
+    """What Keras calls the outputs, the layers that give them; a layer that gives several gets `_1`, `_2`, ..."""
+    names: list[str] = []
+    for layer in model.output_names:
+        name, count = layer, 0
+        while name in names:
+            count += 1
+            name = f"{layer}_{count}"
+        names.append(name)
+    return names
 
 
 def _is_functional(model: Any) -> bool:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from converter.errors import UsageError
 from converter.ir.view import View
-from converter.manifest import Manifest, _viewed
+from converter.manifest import Manifest
+from converter.manifest.checks import _viewed
 from tests.runtime.programs import EXAMPLES, program
 
 CASES = [

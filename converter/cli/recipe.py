@@ -24,19 +24,21 @@ class Recipe:
 
     Attributes:
         model: a `.keras` file, `package.module:factory`, or the name of a built-in example.
-        loss: a name, `package.module:function`, or a table {name, ...options}.
+        loss: a name, `package.module:function`, or a table {name, ...options}; or a table of these by output.
         optimizer: a name, `package.module:factory`, or a table {name, ...options}.
         update: a scheme's name, a file of glob rules, or a table of them.
         batch: rows of one step.
         micro_batch: rows that are computed at once; see `converter.build`.
         target: runtime, version and processor.
         state: `variables` or `stateless`.
-        y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`.
+        y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`; or a
+            table of these by target.
         signatures: what the program offers; see `converter.build`.
         frozen: `float32` or `int8`; see `converter.build`.
         calibration: an .npz file of samples for int8: the model's inputs by name (or `x`), and `y` if there are labels.
         memory_budget: resident memory that a session may take, `64MiB`; see `converter.build`.
         out: the file to write.
+        loss_weights: for a table of losses by output: what each is multiplied by.
     """
 
     model: str | None = None
@@ -47,16 +49,19 @@ class Recipe:
     micro_batch: int | None = None
     target: str | None = None
     state: str | None = None
-    y: str | None = None
+    y: str | dict[str, str] | None = None
     signatures: tuple[str, ...] | None = None
     frozen: str | None = None
     calibration: str | None = None
     memory_budget: str | None = None
     out: str | None = None
+    loss_weights: dict[str, float] | None = None
 
     def references(self) -> dict[str, str]:
         """The code that it names (`package.module:name`), by entry: to build would run it."""
         entries = {"model": self.model, "loss": self.loss, "optimizer": self.optimizer}
+        if is_by_output(self.loss):
+            entries |= {f"loss.{output}": entry for output, entry in self.loss.items()}
         names = {key: entry.get("name") if isinstance(entry, dict) else entry for key, entry in entries.items()}
         return {key: name for key, name in names.items() if isinstance(name, str) and is_reference(name)}
 
@@ -109,6 +114,11 @@ def read_table(path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: expected an object at the top, got {type(table).__name__}")
     return table
+
+
+def is_by_output(loss: Any) -> bool:
+    """Whether an entry for the loss is a table of losses by output, not of the options of one."""
+    return isinstance(loss, dict) and "name" not in loss
 
 
 def is_path(text: str) -> bool:

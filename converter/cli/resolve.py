@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.cli.recipe import Recipe, is_path, read_table
+from converter.cli.recipe import Recipe, is_by_output, is_path, read_table
 from converter.cli.references import call, find, is_reference
 from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
@@ -32,7 +32,7 @@ class Job:
         name: the model in a word; the file is called after it.
         example: the built-in example that is the model; None for the person's own.
         loss, optimizer, update, batch: as for `converter.build`.
-        targets: the type of y for a loss of the person's own; None where y is like the output.
+        targets: the type of y, or of each target, for a loss of the person's own; None where y is like the output.
     """
 
     recipe: Recipe
@@ -42,7 +42,7 @@ class Job:
     optimizer: Any
     update: Any
     batch: int
-    targets: TensorType | None
+    targets: TensorType | dict[str, TensorType] | None
 
     def model(self) -> Any:
         """The model: a path, or what the factory or the example builds. Runs the person's code."""
@@ -55,6 +55,7 @@ class Job:
         """The keyword arguments of `converter.build`, except `update`; its own defaults where nothing was asked."""
         asked = {
             "loss": self.loss,
+            "loss_weights": self.recipe.loss_weights,
             "optimizer": self.optimizer,
             "target": self.recipe.target,
             "state": self.recipe.state,
@@ -93,7 +94,7 @@ def resolve(recipe: Recipe) -> Job:
         optimizer=_optimizer(recipe.optimizer),
         update=resolve_update(recipe.update),
         batch=batch,
-        targets=None if recipe.y is None else _type(recipe.y, batch),
+        targets=_targets(recipe.y, batch),
     )
 
 
@@ -157,6 +158,8 @@ def _optimizer(entry: Any) -> Any:
 
 def _loss(entry: Any) -> Any:
     """A loss as for `converter.build`."""
+    if is_by_output(entry):
+        return {output: _loss(one) for output, one in entry.items()}
     if isinstance(entry, Mapping):
         return loss_from_table(entry)
     if entry is not None and not isinstance(entry, str):
@@ -191,6 +194,12 @@ def _examples() -> tuple[Mapping[str, Example], str]:
             raise
         return {}, ""
     return EXAMPLES, DEFAULT
+
+
+def _targets(y: str | dict[str, str] | None, batch: int) -> TensorType | dict[str, TensorType] | None:
+    if isinstance(y, dict):
+        return {name: _type(text, batch) for name, text in y.items()}
+    return None if y is None else _type(y, batch)
 
 
 def _type(text: str, batch: int) -> TensorType:

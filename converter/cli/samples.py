@@ -11,6 +11,7 @@ import numpy as np
 
 from converter.errors import UsageError, nearest
 from converter.files import check_regular
+from converter.manifest import TARGET
 
 #: A hundred samples are much smaller; compressed ones do not expand by more than this.
 MAX_BYTES = 1 << 30
@@ -39,7 +40,9 @@ def read_samples(path: Path) -> Any:
         raise UsageError(
             f"{path}: expected an .npz file of arrays, from numpy.savez(path, x=..., y=...) ({error})"
         ) from None
-    y = arrays.pop("y", None)
+    y: Any = arrays.pop(TARGET, None)
+    if several := {name: arrays.pop(name) for name in list(arrays) if name.startswith(f"{TARGET}/")}:
+        y = {name.removeprefix(f"{TARGET}/"): array for name, array in several.items()}
     x = arrays["x"] if arrays.keys() == {"x"} else arrays
     return x if y is None else (x, y)
 

@@ -66,8 +66,11 @@ class Results:
         batch = f"batch {manifest.batch}"
         if manifest.accumulates:
             batch += f" in micro-batches of {manifest.micro_batch}"
+        loss = manifest.loss
+        if isinstance(loss, dict):
+            loss = " + ".join(f"{name} of {output}" for output, name in loss.items())
         self.line(
-            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}, loss {manifest.loss}, "
+            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}, loss {loss}, "
             f"{batch}, target {manifest.target}, state {manifest.state}",
             style="bold",
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from converter.errors import UsageError
 from converter.ir import Graph
-from converter.losses import Loss, attach_loss
+from converter.losses import JointLoss, Loss, attach_loss
 from converter.quantize.dynamic import quantize_weights
 from converter.quantize.prefix import quantize_prefix
 from converter.quantize.report import QuantizationReport, compare
@@ -33,7 +33,7 @@ class Quantized:
 
 
 def quantize(
-    model: Graph, goal: Loss, calibration: Any, batch: int, target: Target, lower: Callable[[Graph], Graph]
+    model: Graph, goal: Loss | JointLoss, calibration: Any, batch: int, target: Target, lower: Callable[[Graph], Graph]
 ) -> Quantized:
     """Puts what is frozen into int8: whole around convolutions, weights only in dense layers.
 
@@ -48,7 +48,8 @@ def quantize(
     Raises:
         UsageError: the samples are not what the model takes, or nothing becomes int8.
     """
-    samples = check_samples(calibration, model, goal.target([v.type for v in model.outputs.values()]))
+    targets = {name: type for term in goal.terms(model) for name, type in term.targets(model).items()}
+    samples = check_samples(calibration, model, targets)
     prefix, rest = cut_frozen_prefix(model)
     float_prefix = lower(prefix)
     int8_prefix, layers = quantize_prefix(float_prefix, samples.rows, batch, target)
@@ -63,4 +64,6 @@ def quantize(
         return join(front, lower(attach_loss(behind, goal) if samples.labelled else behind))
 
     before, after = whole(float_prefix, rest), whole(int8_prefix, int8_rest)
-    return Quantized(int8_prefix, int8_rest, compare(before, after, samples, batch, layers, goal.classifies))
+    return Quantized(
+        int8_prefix, int8_rest, compare(before, after, samples, batch, layers, goal.classifies, list(model.outputs))
+    )

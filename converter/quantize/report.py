@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,17 +58,24 @@ class QuantizationReport:
 
 
 def compare(
-    before: Graph, after: Graph, samples: Samples, batch: int, layers: tuple[FrozenLayer, ...], classifies: bool
+    before: Graph,
+    after: Graph,
+    samples: Samples,
+    batch: int,
+    layers: tuple[FrozenLayer, ...],
+    classifies: bool,
+    outputs: Sequence[str],
 ) -> QuantizationReport:
     """Runs both graphs on the samples.
 
     Args:
-        before: lowered; its outputs are the model's and, for labelled samples, `loss` and `correct`.
+        before: lowered; its outputs are the model's and, for labelled samples, those of the loss.
         after: the same in int8.
         samples: calibration samples.
         batch: rows that the graphs take at once.
         layers: for the report.
         classifies: whether the model's output holds logits.
+        outputs: names of the model's outputs.
     """
     runs = Runner(before), Runner(after)
     totals: list[dict[str, float]] = [{}, {}]
@@ -75,18 +83,18 @@ def compare(
     for feed, count in batches(samples.rows, batch):
         weight = (np.arange(batch) < count).astype(np.float32)
         results = [run({**feed, "weight": weight} if samples.labelled else feed) for run in runs]
-        scores = [(r.pop("loss", None), r.pop("correct", None)) for r in results]
-        expected, found = ([r[name][:count] for name in results[0]] for r in results)
+        scores = [(r.get("loss"), r.get("correct")) for r in results]
+        expected, found = ([r[name][:count] for name in outputs] for r in results)
         off += sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in zip(expected, found, strict=True))
         size += sum(float(np.square(a, dtype=np.float64).sum()) for a in expected)
         rows += count
-        for total, (loss, correct), outputs in zip(totals, scores, (expected, found), strict=True):
+        for total, (loss, correct), given in zip(totals, scores, (expected, found), strict=True):
             if loss is not None:
                 total["loss"] = total.get("loss", 0.0) + float(loss[0]) * count
             if correct is not None:
                 total["accuracy"] = total.get("accuracy", 0.0) + float(correct[0])
             elif classifies:
-                equal = outputs[0].argmax(-1) == expected[0].argmax(-1)
+                equal = given[0].argmax(-1) == expected[0].argmax(-1)
                 total["agreement"] = total.get("agreement", 0.0) + float(equal.mean()) * count
     first, second = ({name: value / rows for name, value in total.items()} for total in totals)
     return QuantizationReport(layers, float(np.sqrt(off / size)) if size else 0.0, first, second)

@@ -16,19 +16,19 @@ from converter.runtime.examples import check_examples
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows by input name, with the targets as `y` where the person gave them."""
+    """Rows by input name, with the targets where the person gave them."""
 
     rows: Mapping[str, np.ndarray]
     labelled: bool
 
 
-def check_samples(calibration: Any, model: Graph, target: TensorType) -> Samples:
+def check_samples(calibration: Any, model: Graph, targets: Mapping[str, TensorType]) -> Samples:
     """The samples as the graph takes them.
 
     Args:
         calibration: x as for `TrainingSession.infer`, or a pair (x, y) as for `TrainingSession.evaluate`.
         model: the forward graph.
-        target: type of a batch of y.
+        targets: types of a batch of the targets, by name.
 
     Raises:
         UsageError: there are none, or they are not what the model takes.
@@ -45,7 +45,7 @@ def check_samples(calibration: Any, model: Graph, target: TensorType) -> Samples
         x, y = calibration
     specs = [_spec(v.name, v.type, "input") for v in model.inputs]
     if y is not None:
-        specs.append(_spec("y", target, "target"))
+        specs += [_spec(name, type, "target") for name, type in targets.items()]
     try:
         examples = check_examples(Signature(tuple(specs), ()), x, y)
     except UsageError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.manifest import Manifest, Signature, TensorSpec
+from converter.manifest import TARGET, Manifest, Signature, TensorSpec
 from converter.runtime.entry import Entry
 
 #: The learning rate where none is given, of an optimizer without one of its own.
@@ -47,7 +47,8 @@ class Examples:
         Raises:
             UsageError: y are no labels of rows, or a weight is no number from 0 on.
         """
-        labels = self.arrays["y"]
+        if (labels := self.arrays.get(TARGET)) is None:
+            raise UsageError("class_weight is for one target, and this program has several")
         if labels.ndim != 1 or labels.dtype.kind != "i":
             raise UsageError(f"class_weight is for labels, one a row; y is {labels.dtype} {list(labels.shape)}")
         factors = np.ones(len(labels), np.float32)
@@ -80,28 +81,27 @@ class Examples:
 
 
 def check_examples(
-    signature: Signature, x: Any, y: Any = None, weight: Any = None, classes: int | None = None
+    signature: Signature, x: Any, y: Any = None, weight: Any = None, classes: Mapping[str, int] | None = None
 ) -> Examples:
     """The rows for a signature.
 
     Args:
         signature: what is about to be called; takes no y and weight when it has no such input.
         x: one array, or for several inputs a sequence or a dict of arrays; first axis the rows.
-        y: targets of the rows.
+        y: targets of the rows; for several a sequence or a dict.
         weight: weight of each row; None gives each row the weight 1.
-        classes: y are labels in 0..classes-1.
+        classes: by the name of a target: it holds labels, from 0 to this.
 
     Raises:
         UsageError: a wrong shape, dtype, number of rows or value; it says which input and what was expected.
     """
-    arrays = {spec.name: _checked(spec, value) for spec, value in _by_input(signature.taking("input"), x)}
-    for spec in signature.taking("target"):
-        arrays[spec.name] = _checked(spec, y)
-        if classes is not None and not 0 <= arrays[spec.name].min() <= arrays[spec.name].max() < classes:
-            low, high = arrays[spec.name].min(), arrays[spec.name].max()
-            raise UsageError(
-                f"{spec.name}: labels go from 0 to {classes - 1} in this program, and these from {low} to {high}"
-            )
+    arrays = {spec.name: _checked(spec, value) for spec, value in _by_name("x", signature.taking("input"), x)}
+    if targets := signature.taking("target"):
+        arrays |= {spec.name: _checked(spec, value) for spec, value in _by_name("y", targets, y)}
+    for name, count in (classes or {}).items():
+        if name in arrays and not 0 <= arrays[name].min() <= arrays[name].max() < count:
+            low, high = arrays[name].min(), arrays[name].max()
+            raise UsageError(f"{name}: labels go from 0 to {count - 1} in this program, and these from {low} to {high}")
     first, rows = next((name, len(array)) for name, array in arrays.items())
     for spec in signature.taking("weight"):
         arrays[spec.name] = np.ones(rows, np.float32) if weight is None else _checked(spec, weight)
@@ -146,23 +146,27 @@ def finite_number(name: str, number: Any) -> float:
     return value
 
 
-def _by_input(specs: tuple[TensorSpec, ...], x: Any) -> list[tuple[TensorSpec, Any]]:
-    """Each model input with what the person gives for it."""
-    names = [spec.name for spec in specs]
-    if isinstance(x, Mapping):
-        for name in x:
+def _by_name(what: str, specs: tuple[TensorSpec, ...], given: Any) -> list[tuple[TensorSpec, Any]]:
+    """Each input of the model, or each target, with what the person gives for it."""
+    names = [spec.label for spec in specs]
+    kind, has = ("input", "the model has") if what == "x" else ("target", "the program takes")
+    listed = ", ".join(names)
+    if isinstance(given, Mapping):
+        if names == [TARGET] and TARGET not in given:
+            raise UsageError(f"{what}: {has} one {kind}, not a dict of them: pass its array")
+        for name in given:
             if name not in names:
-                raise UsageError(
-                    f"x: the model has no input {name!r}.{nearest(str(name), names)} It has {', '.join(names)}."
-                )
-        if missing := [name for name in names if name not in x]:
-            raise UsageError(f"x: the input {missing[0]} is missing")
-        return [(spec, x[spec.name]) for spec in specs]
+                raise UsageError(f"{what}: {has} no {kind} {name!r}.{nearest(str(name), names)} It has {listed}.")
+        if missing := [name for name in names if name not in given]:
+            raise UsageError(f"{what}: the {kind} {missing[0]} is missing")
+        return [(spec, given[spec.label]) for spec in specs]
     if len(specs) == 1:
-        return [(specs[0], x)]
-    if not isinstance(x, list | tuple) or len(x) != len(specs):
-        raise UsageError(f"x: the model has {len(specs)} inputs: pass a tuple or a dict with {', '.join(names)}")
-    return list(zip(specs, x, strict=True))
+        return [(specs[0], given)]
+    if given is None:
+        raise UsageError(f"{what}: missing; pass a tuple or a dict with {listed}")
+    if not isinstance(given, list | tuple) or len(given) != len(specs):
+        raise UsageError(f"{what}: {has} {len(specs)} {kind}s: pass a tuple or a dict with {listed}")
+    return list(zip(specs, given, strict=True))
 
 
 def _checked(spec: TensorSpec, value: Any) -> np.ndarray:

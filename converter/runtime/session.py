@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from converter.errors import NumericError, UsageError
-from converter.manifest import Manifest
+from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
@@ -88,7 +88,8 @@ class TrainingSession:
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
-            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them.
+            y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; a sequence or dict of arrays
+                when there are several.
             learning_rate: None is the one that the optimizer was built with, 0.1 where that was none or 1.
             weight: [rows], how much each row counts; None counts all the same.
 
@@ -115,6 +116,8 @@ class TrainingSession:
 
         Returns:
             {"loss": ..., "accuracy": ...}; `accuracy`, the share of right answers, only where the program counts them.
+            Where outputs have losses of their own, the sum of these by their weights is `loss`, and each is
+            `<output>_loss`, its share of right answers `<output>_accuracy`.
 
         Raises:
             UsageError: as `train`.
@@ -123,12 +126,13 @@ class TrainingSession:
         with self._lock:
             examples = self._examples("evaluate", x, y, weight)
             entry = self._ready("evaluate")
-            total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in entry.signature.giving("correct")}
+            counted = (*entry.signature.giving("correct"), *entry.signature.giving("figure"))
+            total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
             for part in examples.parts(self.manifest.micro_batch):
                 part.fill(entry)
                 entry.invoke()
                 total += part.weight
-                # The program's loss is a mean by weight, its count of right answers a sum.
+                # The program's loss is a mean by weight, its other figures are sums.
                 for name in sums:
                     sums[name] += float(entry.output(name)[0]) * (part.weight if name == "loss" else 1)
         if not total:
@@ -141,7 +145,8 @@ class TrainingSession:
         """The model's output for any number of rows.
 
         Returns:
-            float32 [rows, ...]; for several outputs a tuple in their order, or a dict when they have names.
+            float32 [rows, ...]; for several outputs a dict by their names (the keys of a JAX model's dict, the layers
+            of a Keras model), or a tuple in their order where they have none.
         """
         return self._rows_through("infer", x)
 
@@ -170,10 +175,7 @@ class TrainingSession:
                 entry.invoke()
                 for name, result in results.items():
                     result[start : start + size] = entry.output(name)[: batch.rows]
-        if len(results) == 1:
-            return next(iter(results.values()))
-        numbered = all(name in (f"output_{i}", f"features_{i}") for i, name in enumerate(results))
-        return tuple(results.values()) if numbered else results
+        return gathered(results)
 
     def fit(
         self,
@@ -344,13 +346,7 @@ class TrainingSession:
                 f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
                 f"on the command line --signatures ...,{signature}"
             )
-        return check_examples(self.manifest.signatures[signature], x, y, weight, self._classes())
-
-    def _classes(self) -> int | None:
-        """How many labels there are, where y holds labels."""
-        if self.manifest.loss != "sparse_categorical_crossentropy" or "infer" not in self.manifest.signatures:
-            return None
-        return self.manifest.signatures["infer"].giving("output")[0].shape[-1]
+        return check_examples(self.manifest.signatures[signature], x, y, weight, self.manifest.classes)
 
     def _step(self, examples: Examples, learning_rate: float | None, signature: str) -> float:
         """One step on checked rows."""

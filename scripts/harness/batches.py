@@ -24,12 +24,12 @@ class Batch:
 
     Attributes:
         inputs: the array of a model's only input, or arrays by name.
-        target: what the model should answer.
+        target: what the model should answer, or arrays by name where there are several targets.
         weight: float32 [batch].
     """
 
     inputs: np.ndarray | dict[str, np.ndarray]
-    target: np.ndarray
+    target: np.ndarray | dict[str, np.ndarray]
     weight: np.ndarray
 
 
@@ -59,14 +59,14 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
             return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
         if spec.dtype == "float32":
             return rng.standard_normal(spec.shape).astype("<f4")
-        limit = classes if spec.role == "target" else 2
+        limit = manifest.classes.get(spec.name, classes) if spec.role == "target" else 2
         return rng.integers(0, limit, spec.shape).astype(np.dtype(spec.dtype).newbyteorder("<"))
 
     return b"".join(tensor(spec).tobytes() for _ in range(min(count, MOST_BATCHES)) for spec in _specs(manifest))
 
 
 def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
-    """A file of batches from the person's arrays: an .npz with `y` and each input by its name.
+    """A file of batches from the person's arrays: an .npz with `y` (`y/...` for several) and each input by its name.
 
     Raises:
         UsageError: an array is missing, too short, or of another shape.
@@ -82,7 +82,7 @@ def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
     for spec in specs:
         if spec.role == "weight":
             continue
-        array = arrays.get("y" if spec.role == "target" else spec.name)
+        array = arrays.get(spec.name)
         if array is None or array.shape[1:] != spec.shape[1:] or array.shape[:1] < (manifest.batch,):
             found = "is missing" if array is None else f"has the shape {array.shape}"
             raise UsageError(f"{file}: {spec.name} {found}, and the program takes batches of {list(spec.shape)}")
@@ -128,7 +128,10 @@ def _parse(data: bytes, manifest: Manifest, name: str) -> Iterator[Batch]:
             dtype = np.dtype(spec.dtype).newbyteorder("<")
             arrays[spec.name] = np.frombuffer(data, dtype, prod(spec.shape), at).reshape(spec.shape)
             at += size
-        inputs = {s.name: arrays[s.name] for s in specs if s.role == "input"}
-        (target,) = (arrays[s.name] for s in specs if s.role == "target")
+        inputs, targets = ({s.label: arrays[s.name] for s in specs if s.role == role} for role in ("input", "target"))
         (weight,) = (arrays[s.name] for s in specs if s.role == "weight")
-        yield Batch(next(iter(inputs.values())) if len(inputs) == 1 else inputs, target, weight)
+        yield Batch(_alone(inputs), _alone(targets), weight)
+
+
+def _alone(arrays: dict[str, np.ndarray]) -> np.ndarray | dict[str, np.ndarray]:
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays

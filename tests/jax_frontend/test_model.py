@@ -170,7 +170,13 @@ def test_inputs_and_outputs_have_names() -> None:
         lambda p, a, b: {"sum": a + b * p, "difference": a - b}, 2.0, SPEC, jax.ShapeDtypeStruct((9, 4), "float32")
     )
     assert [(v.name, v.shape) for v in graph.inputs] == [("x_0", (2, 4)), ("x_1", (2, 4))]
+    assert list(graph.outputs) == ["difference", "sum"]
+    graph = traced(lambda p, x: (x * p, [x]), 2.0)
+    assert list(graph.outputs) == ["0", "1/0"]
+    graph = traced(lambda p, x: [x * p, x], 2.0)
     assert list(graph.outputs) == ["output_0", "output_1"]
+    with pytest.raises(UsageError, match="two outputs have the path 'a/b'"):
+        traced(lambda p, x: {"a": {"b": x * p}, "a/b": x}, 2.0)
 
 
 class Callable_:

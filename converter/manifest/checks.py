@@ -1,225 +1,31 @@
-"""The manifest: what a training program says about itself, as JSON in the `.tflite`'s metadata.
-
-The compiler writes it; the runtimes on the host and the phone read it and believe nothing they have not checked.
-"""
+"""The rules between the fields of a manifest, which is read from files that nobody vouches for."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from math import prod
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from converter.errors import UsageError
-from converter.records import decode
-
-FORMAT = "pocketune/1"
-#: Names of the metadata entries of a program.
-MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
-#: No manifest is larger; a limit for readers of files that they do not trust.
-MAX_BYTES = 4 << 20
-#: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
-MAX_ELEMENTS = 1 << 31
-
-Dtype = Literal["float32", "int32", "bool"]
-Role = Literal[
-    "input", "target", "weight", "learning_rate", "state", "gradient", "tick", "loss", "correct", "output", "done"
-]
-#: Roles by the side on which they stand.
-INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
-OUTPUT_ROLES = ("loss", "correct", "output", "state", "gradient", "done")
-#: What an accumulator is called: this, and the state tensor whose gradient it holds.
-GRADIENT = "gradient/"
-#: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
-NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
+from converter.manifest.records import (
+    FROZEN,
+    GRADIENT,
+    INPUT_ROLES,
+    MAX_ELEMENTS,
+    NAMED_ROLES,
+    OUTPUT_ROLES,
+    TARGET,
+    Manifest,
+    ParameterSpec,
+    Role,
+    Signature,
+)
 
 
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output of a signature. `role` says who feeds or reads it."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: Dtype
-    role: Role
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What one entry point of the program takes and gives, in order."""
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-    def taking(self, role: Role) -> tuple[TensorSpec, ...]:
-        """The inputs of a role."""
-        return tuple(spec for spec in self.inputs if spec.role == role)
-
-    def giving(self, role: Role) -> tuple[TensorSpec, ...]:
-        """The outputs of a role."""
-        return tuple(spec for spec in self.outputs if spec.role == role)
-
-
-@dataclass(frozen=True)
-class StateTensor:
-    """A tensor that outlives a step, as stored: a trained one, or a slot of the optimizer."""
-
-    tensor: str
-    shape: tuple[int, ...]
-    dtype: Dtype
-    slot: bool
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Where a state tensor lies in the parameter that the person knows; see `converter.ir.view`."""
-
-    tensor: str
-    view: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class FrozenPart:
-    """Where the frozen part of a weight lies in it, and the metadata entry that holds it, of a shape of its own."""
-
-    entry: str
-    shape: tuple[int, ...]
-    view: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class ParameterSpec:
-    """A trained weight by the model's own name, in the model's own layout.
-
-    Attributes:
-        frozen: the part of it that does not train; None when the pieces cover all of it.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: Dtype
-    pieces: tuple[Piece, ...]
-    frozen: FrozenPart | None
-
-
-@dataclass(frozen=True)
-class UpdateRow:
-    """One line of the resolved update scheme."""
-
-    parameter: str
-    fraction: float
-    why: str
-
-
-@dataclass(frozen=True)
-class Update:
-    """The resolved update scheme."""
-
-    scheme: str
-    table: tuple[UpdateRow, ...]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a program says about itself.
-
-    Attributes:
-        graph_hash: sha256 of what the program computes; a saved state carries it and is refused by another program.
-        state: `variables` (the runtime keeps the state) or `stateless` (it is passed in and out).
-        batch: rows of one step.
-        micro_batch: rows of one call, `batch` where a step is one call of `train`. Else a step is a call of
-            `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
-        costs: predicted; see `converter.costs`.
-        labels: names of the classes, in order.
-        preprocessing: how the app makes an input, in terms of its own.
-        frozen: element type of the frozen layers where the target gains by it.
-        learning_rate: of a step that is given none; None where the optimizer was built without.
-    """
-
-    format: Literal["pocketune/1"]
-    name: str
-    graph_hash: str
-    target: str
-    state: Literal["variables", "stateless"]
-    batch: int
-    micro_batch: int
-    loss: str
-    optimizer: str
-    update: Update
-    signatures: dict[str, Signature]
-    state_tensors: tuple[StateTensor, ...]
-    parameters: tuple[ParameterSpec, ...]
-    costs: dict[str, float | None]
-    labels: tuple[str, ...] | None = None
-    preprocessing: dict[str, Any] | None = None
-    frozen: Literal["float32", "int8"] = "float32"
-    learning_rate: float | None = None
-
-    @staticmethod
-    def from_json(data: Any) -> Manifest:
-        """A checked manifest from parsed JSON.
-
-        Raises:
-            UsageError: a field is missing, unknown or ill-typed, or two of them contradict each other.
-        """
-        if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise UsageError(
-                f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune"
-            )
-        manifest = decode(Manifest, data, "manifest")
-        _Checker(manifest).check()
-        return manifest
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Manifest:
-        """A checked manifest from the metadata entry `pocketune.manifest`. Raises UsageError."""
-        if len(data) > MAX_BYTES:
-            raise UsageError(f"manifest: {len(data)} bytes, more than {MAX_BYTES}")
-        try:
-            parsed = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"manifest: not JSON ({error})") from None
-        return Manifest.from_json(parsed)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; the order of keys is the order of the fields."""
-        return json.loads(json.dumps(asdict(self)))
-
-    def to_bytes(self) -> bytes:
-        """The metadata entry."""
-        return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether a step is made of several calls."""
-        return self.micro_batch < self.batch
-
-    @property
-    def step(self) -> str:
-        """The signature that takes the rows of a step."""
-        return "accumulate" if self.accumulates else "train"
-
-    @property
-    def updating(self) -> str:
-        """The signature that changes the state."""
-        return "apply" if self.accumulates else "train"
-
-    @property
-    def step_on_features(self) -> str:
-        """The same for what the frozen first layers made of them, where the program offers that."""
-        return "accumulate_features" if self.accumulates else "train_features"
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of all state tensors."""
-        return sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in self.state_tensors)
+def check_manifest(manifest: Manifest) -> None:
+    """Raises UsageError where two fields contradict each other."""
+    _Checker(manifest).check()
 
 
 class _Checker:
@@ -260,13 +66,13 @@ class _Checker:
                 _fail(f"signatures: {name!r} is none of such a program")
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
-        rows = ("target", "weight", "loss")
+        rows, examples = ("weight", "loss"), ("input", "target")
         step = rows if m.accumulates else (*rows, "learning_rate")
         for name, one_each, several in (
-            (m.step, step, ("input",)),
-            (m.step_on_features, step, ("input",)),
+            (m.step, step, examples),
+            (m.step_on_features, step, examples),
             ("apply", ("learning_rate",), ()),
-            ("evaluate", rows, ("input",)),
+            ("evaluate", rows, examples),
             ("infer", (), ("input", "output")),
             ("features", (), ("input", "output")),
         ):
@@ -288,6 +94,7 @@ class _Checker:
         for name in {"infer", "features"} & m.signatures.keys():
             if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
                 _fail(f"signatures.{name}: the first axes of its inputs differ")
+        self.targets()
         # What a model takes is the same for all, but for the number of rows.
         same: list[tuple[str, Role]] = [("evaluate", "input"), ("evaluate", "target"), ("infer", "input")]
         for name, role in (*same, ("features", "input")):
@@ -307,6 +114,16 @@ class _Checker:
             if {spec.name for spec in specs} != names:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
         self.accumulators()
+
+    def targets(self) -> None:
+        """One is `y`, several are `y/...`; where outputs have losses, they are of these outputs."""
+        m, names = self.manifest, [spec.name for spec in self.manifest.targets]
+        if names != [TARGET] and not all(name.startswith(f"{TARGET}/") for name in names):
+            _fail(f"signatures.{m.step}: its targets are {', '.join(names)}, and neither y nor y/...")
+        if isinstance(m.loss, dict):
+            owners = [next((n for n in m.losses if f"{name}/".startswith(f"{n}/")), None) for name in names]
+            if None in owners or set(owners) != set(m.losses):
+                _fail(f"loss: those of {', '.join(m.loss)}, and the targets are {', '.join(names)}")
 
     def accumulators(self) -> None:
         """Outside of a stateless program they are nobody's business; there they go in and out of each call."""
@@ -338,6 +155,8 @@ class _Checker:
                     _fail(f"{where}.{spec.name}: role {spec.role!r} belongs to a float32 of that name")
                 if spec.role in NAMED_ROLES and spec.shape != (1,) and spec.role != "weight":
                     _fail(f"{where}.{spec.name}: expected shape [1], got {list(spec.shape)}")
+                if spec.role == "figure" and (spec.shape, spec.dtype) != ((1,), "float32"):
+                    _fail(f"{where}.{spec.name}: a figure is one float32, not {spec}")
                 if spec.role in ("state", "gradient"):
                     prefix = GRADIENT if spec.role == "gradient" else ""
                     stored = self.state.get(spec.name.removeprefix(prefix))

@@ -1,0 +1,270 @@
+"""The manifest: what a training program says about itself, as JSON in the `.tflite`'s metadata.
+
+The compiler writes it; the runtimes on the host and the phone read it and believe nothing they have not checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.records import decode
+
+T = TypeVar("T")
+
+FORMAT = "pocketune/1"
+#: Names of the metadata entries of a program.
+MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
+#: No manifest is larger; a limit for readers of files that they do not trust.
+MAX_BYTES = 4 << 20
+#: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
+MAX_ELEMENTS = 1 << 31
+
+Dtype = Literal["float32", "int32", "bool"]
+Role = Literal[
+    "input",
+    "target",
+    "weight",
+    "learning_rate",
+    "state",
+    "gradient",
+    "tick",
+    "loss",
+    "correct",
+    "figure",
+    "output",
+    "done",
+]
+#: Roles by the side on which they stand.
+INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
+OUTPUT_ROLES = ("loss", "correct", "figure", "output", "state", "gradient", "done")
+#: What an accumulator is called: this, and the state tensor whose gradient it holds.
+GRADIENT = "gradient/"
+#: What the target is called, and where there are several, what each is called: this, a slash and its own name.
+TARGET = "y"
+#: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
+NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
+
+
+def gathered(results: Mapping[str, T]) -> T | tuple[T, ...] | dict[str, T]:
+    """Results by name as a person gets them: the only one itself, a dict where they have names, a tuple where not."""
+    if len(results) == 1:
+        return next(iter(results.values()))
+    numbered = all(name in (f"output_{i}", f"features_{i}") for i, name in enumerate(results))
+    return tuple(results.values()) if numbered else dict(results)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a signature. `role` says who feeds or reads it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    role: Role
+
+    @property
+    def label(self) -> str:
+        """What the person calls it: of several targets each is `y/<label>`."""
+        return self.name.removeprefix(f"{TARGET}/") if self.role == "target" else self.name
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What one entry point of the program takes and gives, in order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def taking(self, role: Role) -> tuple[TensorSpec, ...]:
+        """The inputs of a role."""
+        return tuple(spec for spec in self.inputs if spec.role == role)
+
+    def giving(self, role: Role) -> tuple[TensorSpec, ...]:
+        """The outputs of a role."""
+        return tuple(spec for spec in self.outputs if spec.role == role)
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """A tensor that outlives a step, as stored: a trained one, or a slot of the optimizer."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    slot: bool
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a state tensor lies in the parameter that the person knows; see `converter.ir.view`."""
+
+    tensor: str
+    view: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class FrozenPart:
+    """Where the frozen part of a weight lies in it, and the metadata entry that holds it, of a shape of its own."""
+
+    entry: str
+    shape: tuple[int, ...]
+    view: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A trained weight by the model's own name, in the model's own layout.
+
+    Attributes:
+        frozen: the part of it that does not train; None when the pieces cover all of it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    pieces: tuple[Piece, ...]
+    frozen: FrozenPart | None
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """One line of the resolved update scheme."""
+
+    parameter: str
+    fraction: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Update:
+    """The resolved update scheme."""
+
+    scheme: str
+    table: tuple[UpdateRow, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a program says about itself.
+
+    Attributes:
+        graph_hash: sha256 of what the program computes; a saved state carries it and is refused by another program.
+        state: `variables` (the runtime keeps the state) or `stateless` (it is passed in and out).
+        batch: rows of one step.
+        micro_batch: rows of one call, `batch` where a step is one call of `train`. Else a step is a call of
+            `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
+        loss: its name, or that of each output which has one.
+        costs: predicted; see `converter.costs`.
+        labels: names of the classes, in order.
+        preprocessing: how the app makes an input, in terms of its own.
+        frozen: element type of the frozen layers where the target gains by it.
+        learning_rate: of a step that is given none; None where the optimizer was built without.
+    """
+
+    format: Literal["pocketune/1"]
+    name: str
+    graph_hash: str
+    target: str
+    state: Literal["variables", "stateless"]
+    batch: int
+    micro_batch: int
+    loss: str | dict[str, str]
+    optimizer: str
+    update: Update
+    signatures: dict[str, Signature]
+    state_tensors: tuple[StateTensor, ...]
+    parameters: tuple[ParameterSpec, ...]
+    costs: dict[str, float | None]
+    labels: tuple[str, ...] | None = None
+    preprocessing: dict[str, Any] | None = None
+    frozen: Literal["float32", "int8"] = "float32"
+    learning_rate: float | None = None
+
+    @staticmethod
+    def from_json(data: Any) -> Manifest:
+        """A checked manifest from parsed JSON.
+
+        Raises:
+            UsageError: a field is missing, unknown or ill-typed, or two of them contradict each other.
+        """
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise UsageError(
+                f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune"
+            )
+        from converter.manifest.checks import check_manifest
+
+        manifest = decode(Manifest, data, "manifest")
+        check_manifest(manifest)
+        return manifest
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Manifest:
+        """A checked manifest from the metadata entry `pocketune.manifest`. Raises UsageError."""
+        if len(data) > MAX_BYTES:
+            raise UsageError(f"manifest: {len(data)} bytes, more than {MAX_BYTES}")
+        try:
+            parsed = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"manifest: not JSON ({error})") from None
+        return Manifest.from_json(parsed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; the order of keys is the order of the fields."""
+        return json.loads(json.dumps(asdict(self)))
+
+    def to_bytes(self) -> bytes:
+        """The metadata entry."""
+        return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether a step is made of several calls."""
+        return self.micro_batch < self.batch
+
+    @property
+    def step(self) -> str:
+        """The signature that takes the rows of a step."""
+        return "accumulate" if self.accumulates else "train"
+
+    @property
+    def updating(self) -> str:
+        """The signature that changes the state."""
+        return "apply" if self.accumulates else "train"
+
+    @property
+    def step_on_features(self) -> str:
+        """The same for what the frozen first layers made of them, where the program offers that."""
+        return "accumulate_features" if self.accumulates else "train_features"
+
+    @property
+    def targets(self) -> tuple[TensorSpec, ...]:
+        """What the loss compares the outputs with."""
+        return self.signatures[self.step].taking("target")
+
+    @property
+    def losses(self) -> dict[str, str]:
+        """The loss of each target that has one of its own, by the target's name."""
+        return {TARGET: self.loss} if isinstance(self.loss, str) else {f"{TARGET}/{n}": v for n, v in self.loss.items()}
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """How many labels there are, by the name of each target that holds labels."""
+        given = self.signatures["infer"].giving("output") if "infer" in self.signatures else ()
+        sizes = {TARGET: given[0].shape[-1]} if len(given) == 1 else {f"{TARGET}/{s.name}": s.shape[-1] for s in given}
+        labelled = [name for name, loss in self.losses.items() if loss == "sparse_categorical_crossentropy"]
+        return {name: sizes[name] for name in labelled if name in sizes}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all state tensors."""
+        return sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in self.state_tensors)

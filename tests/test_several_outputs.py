@@ -301,9 +301,9 @@ def test_targets_that_do_not_fit(y: Any, message: str) -> None:
 
 def test_a_dict_where_the_program_takes_one_target() -> None:
     built = converter.build(jax_model(lambda p, x: x @ p["kind"]), batch=2, update={"kind": 1}, check=False)
-    with TrainingSession(built.data) as session:
-        with pytest.raises(UsageError, match="y: the program takes one target, not a dict of them: pass its array"):
-            session.train(X[:2], {"kind": Y["kind"][:2]})
+    message = "y: the program takes one target, not a dict of them: pass its array"
+    with TrainingSession(built.data) as session, pytest.raises(UsageError, match=message):
+        session.train(X[:2], {"kind": Y["kind"][:2]})
 
 
 def test_weights_of_classes_are_for_one_target() -> None:

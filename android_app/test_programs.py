@@ -3,9 +3,9 @@
     .venv/bin/python android_app/test_programs.py OUT
 
 Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
-(x, y, weight), the losses of 50 steps, the state after them, the initial output on the first rows, all as raw
-little-endian numbers, and a state file written by `TrainingSession.save`. A step of <model>-by-<n> is made of
-micro-batches of n rows.
+(x, y, weight; `two`, which has two outputs, also size), the losses of 50 steps, the state after them, the initial
+output on the first rows, all as raw little-endian numbers, and a state file written by `TrainingSession.save`. A step
+of <model>-by-<n> is made of micro-batches of n rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ RATE = 0.02
 #: The last step is of 5 rows.
 ROWS = BATCH * STEPS - 3
 #: What to build, and the rows of one call.
-MODELS = {"mlp": BATCH, "cnn": BATCH, "mlp-by-2": 2, "cnn-by-4": 4}
+MODELS = {"mlp": BATCH, "cnn": BATCH, "mlp-by-2": 2, "cnn-by-4": 4, "two": BATCH}
 
 
 def mlp(params: dict, x: jax.Array) -> jax.Array:
     """float32 [B, 6, 6, 1] -> [B, 4]."""
     hidden = jax.nn.relu(x.reshape(x.shape[0], -1) @ params["a"]["w"] + params["a"]["b"])
     return hidden @ params["b"]["w"] + params["b"]["b"]
+
+
+def two(params: dict, x: jax.Array) -> dict[str, jax.Array]:
+    """float32 [B, 6, 6, 1] -> [B, 4] and [B, 2]."""
+    both = mlp(params, x)
+    return {"kind": both[:, :CLASSES], "size": both[:, CLASSES:]}
 
 
 def cnn(params: dict, x: jax.Array) -> jax.Array:
@@ -49,12 +55,13 @@ def model(name: str, rng: np.random.Generator) -> Model:
     def weight(*shape: int) -> jax.Array:
         return jnp.asarray(rng.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[:-1])))
 
-    if name.startswith("mlp"):
+    if not name.startswith("cnn"):
+        apply, outputs = (two, CLASSES + 2) if name == "two" else (mlp, CLASSES)
         params = {
             "a": {"w": weight(36, 16), "b": jnp.zeros(16)},
-            "b": {"w": weight(16, CLASSES), "b": jnp.zeros(CLASSES)},
+            "b": {"w": weight(16, outputs), "b": jnp.zeros(outputs)},
         }
-        return Model(mlp, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+        return Model(apply, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
     params = {"conv": weight(3, 3, 1, 6), "w": weight(54, CLASSES), "b": jnp.zeros(CLASSES)}
     return Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
 
@@ -73,6 +80,11 @@ def write(out: Path, name: str, seed: int) -> None:
     x, y, weight = data(rng)
     source = model(name, rng)
     options = {"update": "full", "batch": BATCH, "micro_batch": MODELS[name], "target": "tflite-2.16"}
+    targets: dict[str, np.ndarray] = {"y": y}
+    if name == "two":
+        targets = {"kind": y, "size": rng.standard_normal((ROWS, 2)).astype(np.float32)}
+        targets["size"].tofile(out / "two.size")
+        options |= {"loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"}, "loss_weights": {"size": 0.5}}
     for state in ("variables", "stateless"):
         program = converter.build(source, optimizer="adam", state=state, **options)
         program.write(out / f"{name}-{state}.tflite")
@@ -80,9 +92,10 @@ def write(out: Path, name: str, seed: int) -> None:
     lean = converter.build(source, optimizer=optax.sgd(0.02), signatures=("train", "infer"), **options)
     lean.write(out / f"{name}-lean.tflite")
     with TrainingSession(out / f"{name}-variables.tflite") as session:
-        session.infer(x[:BATCH]).tofile(out / f"{name}.output")
+        outputs = [array.reshape(-1) for array in jax.tree.leaves(session.infer(x[:BATCH]))]
+        np.concatenate(outputs).tofile(out / f"{name}.output")
         steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
-        losses = [session.train(x[rows], y[rows], RATE, weight[rows]) for rows in steps]
+        losses = [session.train(x[r], {n: a[r] for n, a in targets.items()}, RATE, weight[r]) for r in steps]
         (out / f"{name}.state").unlink(missing_ok=True)
         session.save(out / f"{name}.state")
         trained = np.concatenate([array.reshape(-1) for array in session.state().values()])

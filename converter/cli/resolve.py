@@ -157,9 +157,13 @@ def _optimizer(entry: Any) -> Any:
 
 
 def _loss(entry: Any) -> Any:
-    """A loss as for `converter.build`."""
+    """A loss as for `converter.build`, or one for each output."""
     if is_by_output(entry):
-        return {output: _loss(one) for output, one in entry.items()}
+        return {output: _one_loss(one) for output, one in entry.items()}
+    return _one_loss(entry)
+
+
+def _one_loss(entry: Any) -> Any:
     if isinstance(entry, Mapping):
         return loss_from_table(entry)
     if entry is not None and not isinstance(entry, str):

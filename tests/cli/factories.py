@@ -53,6 +53,16 @@ def probabilities() -> jax_frontend.Model:
     return _model(_probabilities)
 
 
+def _two_heads(params: Any, x: Any) -> Any:
+    scores = mlp(params, x)
+    return {"kind": scores, "size": scores[:, :2]}
+
+
+def two_heads() -> jax_frontend.Model:
+    """Three classes and two numbers."""
+    return _model(_two_heads)
+
+
 def wrong_shape() -> jax_frontend.Model:
     return _model(features=5)
 

@@ -187,6 +187,7 @@ def test_a_wrong_recipe(run: Run, tmp_path: Path, text: str, message: str) -> No
         "optimizer = 'mine:make'",
         "loss = 'mine:make'",
         "loss = 'builtins:print'",
+        "loss = {a = 'mine:make', b = 'mse'}",
         "model = 'mine:make'",
     ],
 )

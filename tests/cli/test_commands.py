@@ -150,6 +150,23 @@ def test_a_loss_and_an_optimizer_of_the_persons_own(run: Run) -> None:
     assert run("build", GOOD, "--loss", f"{FACTORIES}:absolute", "--no-check").code == 0
 
 
+def test_a_recipe_with_a_loss_for_each_output(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(
+        f'loss = {{kind = "{FACTORIES}:smoothed", size = {{name = "huber", delta = 0.5}}}}\n'
+        'loss_weights = {size = 0.3}\ny = {kind = "int32"}'
+    )
+    two = f"{FACTORIES}:two_heads"
+    built = run("build", two, "--recipe", "two.toml", "--trust", "--json").json["manifest"]
+    assert built["loss"] == {"kind": "smoothed", "size": "huber"}
+    targets = {
+        s["name"]: (s["shape"], s["dtype"]) for s in built["signatures"]["train"]["inputs"] if s["role"] == "target"
+    }
+    assert targets == {"y/kind": ([8], "int32"), "y/size": ([8, 2], "float32")}
+    assert "smoothed of kind + huber of size" in run("inspect", "two_heads.tflite").out
+    (tmp_path / "nested.toml").write_text(f'loss = {{kind = {{size = "{FACTORIES}:smoothed"}}}}')
+    assert "expected a name, or a table" in run("build", two, "--recipe", "nested.toml").err
+
+
 def test_modules_of_the_current_directory_are_found(run: Run, tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(f"from {FACTORIES} import good as make")
     assert run("build", "my_model:make", "--quiet", "--no-check").code == 0

@@ -50,7 +50,7 @@ internal class EntryPoint(val name: String, signature: Signature) {
             val rows = port.spec.shape[0]
             when (port.spec.role) {
                 Role.INPUT -> repeat(rows) { port.put(it, batch.rowOrFirst(it).inputs.getValue(port.spec.name)) }
-                Role.TARGET -> repeat(rows) { port.put(it, batch.rowOrFirst(it).target) }
+                Role.TARGET -> repeat(rows) { port.put(it, batch.rowOrFirst(it).targets.getValue(port.spec.label)) }
                 Role.WEIGHT -> repeat(rows) { port.set(batch.weights.getOrElse(it) { 0f }, it) }
                 else -> Unit
             }

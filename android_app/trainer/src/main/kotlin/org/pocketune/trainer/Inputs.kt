@@ -8,7 +8,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         samples.forEachIndexed { i, sample ->
             val where = "$what[$i]"
             inputs(where, sample.inputs)
-            target(where, sample.target)
+            targets(where, sample.targets)
             if (!sample.weight.isFinite() || sample.weight < 0) refuse("$where: its weight is ${sample.weight}")
         }
         if (samples.none { it.weight > 0 }) refuse("$what: there is nothing of weight above 0")
@@ -39,7 +39,9 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         if (plan.checkpointEvery < 0) refuse("checkpointEvery must not be below 0, got ${plan.checkpointEvery}")
         val patience = plan.earlyStop?.patience ?: 1
         if (patience < 1) refuse("earlyStop: patience must be at least 1, got $patience")
-        if (plan.balanceClasses && manifest.loss !in CLASSIFYING) refuse("balanceClasses: this model knows no classes")
+        if (plan.balanceClasses && manifest.losses[TARGET] !in CLASSIFYING) {
+            refuse("balanceClasses: this model knows no classes")
+        }
         val replay = plan.replay ?: return
         if (replay.share !in 0.0..MOST_REPLAY) refuse("replay: the share is from 0 to $MOST_REPLAY, not ${replay.share}")
         if (replay.samples.isNotEmpty()) check(replay.samples, "replay")
@@ -54,14 +56,19 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         row.keys.firstOrNull { it !in known }?.let { refuse("$where: the model has no input '$it', only $known") }
     }
 
-    private fun target(where: String, target: Values) {
-        val spec = manifest.step.taking(Role.TARGET).single()
-        values("$where.${spec.name}", spec, target)
-        val classes = manifest.classes ?: return
-        val labels = (target as? Values.Ints)?.array ?: return
-        labels.firstOrNull { it !in 0 until classes }?.let {
-            refuse("$where: labels go from 0 to ${classes - 1} in this program, and this is $it")
+    private fun targets(where: String, targets: Map<String, Values>) {
+        val specs = manifest.step.taking(Role.TARGET)
+        for (spec in specs) {
+            val target = targets[spec.label] ?: refuse("$where: the target ${spec.label} is missing")
+            values("$where.${spec.name}", spec, target)
+            val classes = manifest.labelCounts[spec.name] ?: continue
+            val labels = (target as? Values.Ints)?.array ?: continue
+            labels.firstOrNull { it !in 0 until classes }?.let {
+                refuse("$where.${spec.name}: labels go from 0 to ${classes - 1} in this program, and this is $it")
+            }
         }
+        val known = specs.map { it.label }
+        targets.keys.firstOrNull { it !in known }?.let { refuse("$where: the program takes no target '$it', only $known") }
     }
 
     private fun values(where: String, spec: TensorSpec, values: Values) {

@@ -4,6 +4,7 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
 
 /** Type of the elements of a tensor. [bytes]: of one element. */
 @Serializable
@@ -25,6 +26,7 @@ enum class Role {
     @SerialName("tick") TICK,
     @SerialName("loss") LOSS,
     @SerialName("correct") CORRECT,
+    @SerialName("figure") FIGURE,
     @SerialName("output") OUTPUT,
     @SerialName("done") DONE,
 }
@@ -51,6 +53,9 @@ data class TensorSpec(val name: String, val shape: List<Int>, val dtype: Dtype, 
 
     /** Elements of one row: one step along the first axis. */
     val rowSize: Int get() = size / shape[0]
+
+    /** What the app calls it: of several targets each is `y/<label>`. */
+    val label: String get() = if (role == Role.TARGET) name.removePrefix("$TARGET/") else name
 
     override fun toString() = "${dtype.name.lowercase()}$shape"
 }
@@ -102,6 +107,7 @@ data class Update(val scheme: String, val table: List<UpdateRow>)
  * @property batch rows of one step.
  * @property microBatch rows of one call, [batch] where a step is one call of `train`. Else a step is a call of
  *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
+ * @property loss its name, or that of each output which has one; see [losses].
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
  * @property learningRate of a training that is given none; null where the optimizer was built without.
@@ -115,7 +121,7 @@ data class Manifest(
     val state: StateKind,
     val batch: Int,
     @SerialName("micro_batch") val microBatch: Int,
-    val loss: String,
+    val loss: JsonElement,
     val optimizer: String,
     val update: Update,
     val signatures: Map<String, Signature>,
@@ -130,9 +136,22 @@ data class Manifest(
     /** Bytes of all state tensors. */
     val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }
 
-    /** How many answers a classifier chooses from; null when the targets are not labels. */
-    val classes: Int?
-        get() = if (loss == "sparse_categorical_crossentropy") infer.giving(Role.OUTPUT)[0].shape.last() else null
+    /** The loss of each target that has one of its own, by the target's name. */
+    val losses: Map<String, String>
+        get() = when (loss) {
+            is JsonObject -> loss.entries.associate { (output, name) -> "$TARGET/$output" to name.text }
+            else -> mapOf(TARGET to loss.text)
+        }
+
+    /** How many answers a classifier chooses from; null when the only target is no label. */
+    val classes: Int? get() = labelCounts[TARGET]
+
+    /** How many labels there are, by the name of each target that holds labels. */
+    internal val labelCounts: Map<String, Int> by lazy {
+        val given = infer.giving(Role.OUTPUT)
+        val sizes = given.associate { (if (given.size == 1) TARGET else "$TARGET/${it.name}") to it.shape.last() }
+        sizes.filterKeys { losses[it] == "sparse_categorical_crossentropy" }
+    }
 
     /** Whether a step is made of several calls. */
     val accumulates: Boolean get() = microBatch < batch
@@ -149,6 +168,11 @@ data class Manifest(
     val evaluate: Signature? get() = signatures["evaluate"]
     val infer: Signature get() = signatures.getValue("infer")
 }
+
+/** What the only target is called; several are called this, a slash and a name of their own. */
+internal const val TARGET = "y"
+
+private val JsonElement.text: String get() = (this as JsonPrimitive).content
 
 /** Elements of a shape; never overflows into something small. */
 internal fun List<Int>.product(): Long = fold(1L) { product, d ->

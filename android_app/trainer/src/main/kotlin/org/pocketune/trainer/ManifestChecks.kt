@@ -17,7 +17,7 @@ private const val MAX_BYTES = 4 shl 20
 
 private val INPUT_ROLES =
     setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.GRADIENT, Role.TICK)
-private val OUTPUT_ROLES = setOf(Role.LOSS, Role.CORRECT, Role.OUTPUT, Role.STATE, Role.GRADIENT, Role.DONE)
+private val OUTPUT_ROLES = setOf(Role.LOSS, Role.CORRECT, Role.FIGURE, Role.OUTPUT, Role.STATE, Role.GRADIENT, Role.DONE)
 private val ROW_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT)
 
 /** Roles that every program gives the same name, float32 and one number; `weight` has one a row. */
@@ -69,6 +69,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         unique("state_tensors", manifest.stateTensors.map { it.tensor })
         unique("parameters", manifest.parameters.map { it.name })
         manifest.stateTensors.forEach { shape("state_tensors.${it.tensor}", it.shape, it.dtype) }
+        losses()
         signatures()
         manifest.parameters.forEach(::parameter)
     }
@@ -76,11 +77,12 @@ private class ManifestChecks(private val manifest: Manifest) {
     private fun signatures() {
         names()
         manifest.signatures.forEach { (name, signature) -> signature("signatures.$name", signature) }
-        val rows = setOf(Role.TARGET, Role.WEIGHT, Role.LOSS)
+        val rows = setOf(Role.WEIGHT, Role.LOSS)
+        val given = setOf(Role.INPUT, Role.TARGET)
         val step = if (manifest.accumulates) rows else rows + Role.LEARNING_RATE
-        for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = setOf(Role.INPUT))
+        for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = given)
         roles("apply", one = setOf(Role.LEARNING_RATE), several = emptySet())
-        roles("evaluate", one = rows, several = setOf(Role.INPUT))
+        roles("evaluate", one = rows, several = given)
         for (name in listOf("infer", "features")) {
             roles(name, one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
         }
@@ -95,6 +97,7 @@ private class ManifestChecks(private val manifest: Manifest) {
             val firstAxes = manifest.signatures[name]?.taking(Role.INPUT)?.map { it.shape[0] } ?: continue
             if (firstAxes.toSet().size != 1) fail("signatures.$name: the first axes of its inputs differ")
         }
+        targets()
         // What a model takes is the same for all, but for the number of rows.
         val same = listOf("evaluate" to Role.INPUT, "evaluate" to Role.TARGET, "infer" to Role.INPUT)
         for ((name, role) in same + ("features" to Role.INPUT)) {
@@ -112,6 +115,20 @@ private class ManifestChecks(private val manifest: Manifest) {
             }
             StateKind.STATELESS -> allState(manifest.updatingName, manifest.updating.taking(Role.STATE))
         }
+    }
+
+    private fun losses() {
+        val each = (manifest.loss as? JsonObject)?.values ?: listOf(manifest.loss)
+        if (each.isEmpty() || each.any { it !is JsonPrimitive || !it.isString }) fail("loss: expected a name, or one by output")
+    }
+
+    /** One is `y`, several are `y/...`; where outputs have losses, they are of these outputs. */
+    private fun targets() {
+        val names = manifest.step.taking(Role.TARGET).map { it.name }
+        if (names != listOf(TARGET) && !names.all { it.startsWith("$TARGET/") }) fail("the targets are $names")
+        if (manifest.loss !is JsonObject) return
+        val owners = names.map { name -> manifest.losses.keys.firstOrNull { "$name/".startsWith("$it/") } }
+        if (owners.toSet() != manifest.losses.keys) fail("loss: those of ${manifest.losses.keys}, and the targets are $names")
     }
 
     private fun names() {
@@ -183,6 +200,9 @@ private class ManifestChecks(private val manifest: Manifest) {
             }
             val isNumber = spec.shape.size == 1 && (spec.role == Role.WEIGHT || spec.shape[0] == 1)
             if (!isNumber) fail("$where: bad shape ${spec.shape}")
+        }
+        if (spec.role == Role.FIGURE && (spec.dtype != Dtype.FLOAT32 || spec.shape != listOf(1))) {
+            fail("$where: a figure is one float32, not $spec")
         }
         val stored = when (spec.role) {
             Role.STATE -> state[spec.name]

@@ -21,13 +21,21 @@ sealed class Values {
  * One row to learn from.
  *
  * @property inputs each input of the model by name, one row of it.
- * @property target what the model should answer: one label, one-hot numbers or values, as the loss takes them.
+ * @property targets what the model should answer: one label, one-hot numbers or values, as the loss takes them; several
+ *   by the name that each has in the program behind `y/`.
  * @property weight how much it counts, from 0 on.
  */
-class Sample(val inputs: Map<String, Values>, val target: Values, val weight: Float = 1f) {
+class Sample(val inputs: Map<String, Values>, val targets: Map<String, Values>, val weight: Float = 1f) {
+    /** One target. */
+    constructor(inputs: Map<String, Values>, target: Values, weight: Float = 1f) :
+        this(inputs, mapOf(TARGET to target), weight)
+
     /** One input named `x` and a label. */
     constructor(x: FloatArray, label: Int, weight: Float = 1f) :
         this(mapOf("x" to Values.Floats(x)), Values.Ints(intArrayOf(label)), weight)
+
+    /** The only target; null where there are several. */
+    val target: Values? get() = targets.values.singleOrNull()
 
     /** The label, where the target is one. */
     val label: Int? get() = (target as? Values.Ints)?.array?.singleOrNull()

@@ -190,7 +190,7 @@ internal class Training(
         for (sample in samples + plan.replay?.samples.orEmpty()) {
             digest.update(sample.inputs.keys.joinToString().toByteArray())
             sample.inputs.values.forEach { digest.update(it.bytes()) }
-            digest.update(sample.target.bytes())
+            sample.targets.toSortedMap().values.forEach { digest.update(it.bytes()) }
             digest.update(Values.Floats(floatArrayOf(sample.weight)).bytes())
         }
         return digest.digest().toHex()

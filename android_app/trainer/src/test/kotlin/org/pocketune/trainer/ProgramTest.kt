@@ -122,6 +122,18 @@ class ProgramTest {
         )
     }
 
+    @Test
+    fun `losses by output are those of the targets`() {
+        val lies = listOf(
+            "\"loss\":{" to "\"loss\":{\"more\":\"mse\",",
+            "\"loss\":{\"kind\":\"" to "\"loss\":{\"kind\":1,\"x\":\"",
+            "\"loss\":{\"kind\"" to "\"loss\":{\"king\"",
+            "\"name\":\"y/kind\"" to "\"name\":\"y\"",
+            "\"name\":\"kind_loss\",\"shape\":[1]" to "\"name\":\"kind_loss\",\"shape\":[2]",
+        )
+        assertRefused(manifestOf("two-variables"), lies)
+    }
+
     private fun assertRefused(manifest: String, lies: List<Pair<String, String>>) {
         read(manifest)
         for ((from, to) in lies) {

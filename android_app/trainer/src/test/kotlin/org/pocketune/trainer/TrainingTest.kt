@@ -238,8 +238,8 @@ class TrainingTest {
             listOf(Fixture.sample(0, 0f)),
             listOf(Sample(FloatArray(35), 0)),
             listOf(good, Sample(FloatArray(36) { Float.NaN }, 0)),
-            listOf(Sample(emptyMap(), good.target)),
-            listOf(Sample(good.inputs + ("z" to good.target), good.target)),
+            listOf(Sample(emptyMap(), good.targets)),
+            listOf(Sample(good.inputs + ("z" to good.targets.getValue("y")), good.targets)),
             listOf(Sample(good.inputs, Values.Floats(FloatArray(1)))),
             List(1001) { good },
         )
@@ -252,6 +252,23 @@ class TrainingTest {
         assertFailsWith<InputException> { trainer.fit(listOf(good), plan, listOf(Fixture.sample(9))).collect {} }
         assertFailsWith<InputException> { trainer.infer(emptyList()) }
         assertEquals(0, runtime.weights.size)
+    }
+
+    @Test
+    fun `several targets are taken by name`() {
+        val manifest = Fixture.program("two-stateless").manifest
+        assertEquals(mapOf("y/kind" to "sparse_categorical_crossentropy", "y/size" to "mse"), manifest.losses)
+        val x = Fixture.sample().inputs
+        fun check(vararg targets: Pair<String, Values>) =
+            Inputs(manifest, Limits()).check(listOf(Sample(x, mapOf(*targets))))
+        val kind = Values.Ints(intArrayOf(3))
+        val size = Values.Floats(FloatArray(2))
+        check("kind" to kind, "size" to size)
+        assertFailsWith<InputException> { check("kind" to kind) }
+        assertFailsWith<InputException> { check("kind" to kind, "size" to size, "more" to size) }
+        assertFailsWith<InputException> { check("kind" to Values.Ints(intArrayOf(4)), "size" to size) }
+        assertFailsWith<InputException> { check("kind" to size, "size" to size) }
+        assertFailsWith<InputException> { Inputs(manifest, Limits()).check(listOf(Fixture.sample())) }
     }
 
     @Test

@@ -73,7 +73,7 @@ private fun sample(row: Map<TensorSpec, Values>): Sample {
     fun of(role: Role) = row.filterKeys { it.role == role }
     return Sample(
         inputs = of(Role.INPUT).mapKeys { (spec, _) -> spec.name },
-        target = of(Role.TARGET).values.single(),
+        targets = of(Role.TARGET).mapKeys { (spec, _) -> spec.label },
         weight = (of(Role.WEIGHT).values.single() as Values.Floats).array.single(),
     )
 }

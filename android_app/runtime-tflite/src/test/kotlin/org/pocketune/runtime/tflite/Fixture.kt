@@ -10,6 +10,7 @@ import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.Trainer
+import org.pocketune.trainer.Values
 
 /** The programs that test_programs.py made, and the Android library on this JVM. */
 object Fixture {
@@ -30,12 +31,19 @@ object Fixture {
 
     private fun buffer(name: String) = ByteBuffer.wrap(file(name).readBytes()).order(ByteOrder.LITTLE_ENDIAN)
 
-    /** Pictures of 6 x 6 with their labels and weights. */
+    /** Pictures of 6 x 6 with their labels and weights; `two` has two numbers each as a target besides. */
     fun samples(model: String): List<Sample> {
         val x = floats("$model.x")
         val y = buffer("$model.y").asIntBuffer()
+        val size = if (model == "two") floats("$model.size") else null
         val weight = floats("$model.weight")
-        return List(y.limit()) { i -> Sample(x.subList(36 * i, 36 * (i + 1)).toFloatArray(), y.get(i), weight[i]) }
+        return List(y.limit()) { i ->
+            val picture = x.subList(36 * i, 36 * (i + 1)).toFloatArray()
+            if (size == null) return@List Sample(picture, y.get(i), weight[i])
+            val numbers = Values.Floats(size.subList(2 * i, 2 * (i + 1)).toFloatArray())
+            val targets = mapOf("kind" to Values.Ints(intArrayOf(y.get(i))), "size" to numbers)
+            Sample(mapOf("x" to Values.Floats(picture)), targets, weight[i])
+        }
     }
 
     /** One pass over the samples in their order: what the host did. */

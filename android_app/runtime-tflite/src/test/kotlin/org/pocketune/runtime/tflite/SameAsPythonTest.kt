@@ -29,6 +29,7 @@ class SameAsPythonTest {
     @ParameterizedTest
     @CsvSource(
         "mlp,variables,true", "mlp,variables,false", "mlp,stateless,true", "mlp,stateless,false",
+        "two,variables,true", "two,stateless,true",
         "cnn,variables,true", "cnn,variables,false", "cnn,stateless,true", "cnn,stateless,false",
         "mlp-by-2,variables,true", "mlp-by-2,variables,false", "mlp-by-2,stateless,true", "mlp-by-2,stateless,false",
         "cnn-by-4,variables,true", "cnn-by-4,variables,false", "cnn-by-4,stateless,true", "cnn-by-4,stateless,false",

@@ -84,7 +84,7 @@ def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("o
     except _Unreadable as reason:
         notes.append(Note("optimizer", "not used", f"{reason}; name one that fits"))
     if config.get("metrics") not in (None, [], ["accuracy"], ["acc"]) or config.get("weighted_metrics"):
-        text = "`evaluate` gives the loss, and the accuracy of classifiers"
+        text = "`evaluate` gives the loss, and the accuracy of classifiers; name others there, metrics=[...]"
         notes.append(Note("metrics", "left out", f"the compiled metrics are not computed: {text}"))
     return Compiled(loss, problem, optimizer, name, rate, tuple(notes))
 

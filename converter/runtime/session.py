@@ -17,9 +17,11 @@ from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
+from converter.runtime.evaluation import figures, outputs
 from converter.runtime.examples import Examples, check_examples, rate_of_step
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, is_stream
 from converter.runtime.memory import Memory, memory_of
+from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import parameters_of
 from converter.runtime.progress import progress_bar
 from converter.runtime.state_file import load_state, save_state
@@ -111,35 +113,34 @@ class TrainingSession:
                 raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
             return self._step(examples, learning_rate, self.manifest.step)
 
-    def evaluate(self, x: Any, y: Any, weight: Any = None) -> dict[str, float]:
+    def evaluate(self, x: Any, y: Any, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
         """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
+
+        Args:
+            x: as for `train`.
+            y: as for `train`.
+            weight: as for `train`.
+            metrics: what else to compute from the outputs, a name (`accuracy`, `top_5`, `mae`, `mse`, `auc`, ...), a
+                function `(y, output)` of all rows to a number a row or one for all, or a list of these; for a model of
+                several outputs a dict of them by output.
 
         Returns:
             {"loss": ..., "accuracy": ...}; `accuracy`, the share of right answers, only where the program counts them.
             Where outputs have losses of their own, the sum of these by their weights is `loss`, and each is
-            `<output>_loss`, its share of right answers `<output>_accuracy`.
+            `<output>_loss`, its share of right answers `<output>_accuracy`. Metrics by their names, `<output>_<name>`.
 
         Raises:
             UsageError: as `train`.
             NumericError: the loss is not finite.
         """
         with self._lock:
+            wanted = measures(metrics, self.manifest)
             examples = self._examples("evaluate", x, y, weight)
             entry = self._ready("evaluate")
-            counted = (*entry.signature.giving("correct"), *entry.signature.giving("figure"))
-            total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
-            for part in examples.parts(self.manifest.micro_batch):
-                part.fill(entry)
-                entry.invoke()
-                total += part.weight
-                # The program's loss is a mean by weight, its other figures are sums.
-                for name in sums:
-                    sums[name] += float(entry.output(name)[0]) * (part.weight if name == "loss" else 1)
-        if not total:
-            raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate")
-        if not isfinite(sums["loss"]):
-            raise NumericError(f"the loss is {sums['loss']}: restore() a saved state or reset()")
-        return {"accuracy" if name == "correct" else name: value / total for name, value in sums.items()}
+            found = figures(entry, examples, self.manifest.micro_batch)
+            if wanted:
+                found = measured(wanted, found, outputs(self._ready("infer"), examples), examples)
+            return found
 
     def infer(self, x: Any) -> Any:
         """The model's output for any number of rows.
@@ -165,16 +166,11 @@ class TrainingSession:
         with self._lock:
             examples = self._examples(signature, x)
             entry = self._ready(signature)
-            specs, size = entry.signature.giving("output"), entry.signature.taking("input")[0].shape[0]
-            if examples.rows != size and any(spec.shape[0] != size for spec in specs):
-                raise UsageError(f"an output of this model is not row by row: {signature} takes exactly {size} rows")
+            specs = entry.signature.giving("output")
             results = {spec.name: np.empty((examples.rows, *spec.shape[1:]), spec.dtype) for spec in specs}
-            for start in range(0, examples.rows, size):
-                batch = examples.take(slice(start, start + size))
-                batch.fill(entry)
-                entry.invoke()
+            for rows, given in outputs(entry, examples):
                 for name, result in results.items():
-                    result[start : start + size] = entry.output(name)[: batch.rows]
+                    result[rows] = given[name]
         return gathered(results)
 
     def fit(
@@ -190,6 +186,7 @@ class TrainingSession:
         class_weight: Mapping[int, float] | None = None,
         patience: int | None = None,
         listener: Listener | None = None,
+        metrics: Metrics = None,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
 
@@ -210,6 +207,7 @@ class TrainingSession:
                 than ever before, and the state is that of the best epoch.
             listener: told of each `Event`: Started, Step, Evaluated (an epoch is done), Finished. When it returns False
                 the training ends there.
+            metrics: as for `evaluate`, of the validation rows: `validation_<name>`.
 
         Returns:
             One number for each completed epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with
@@ -227,6 +225,9 @@ class TrainingSession:
             if not isinstance(validation, list | tuple) or len(validation) != 2:
                 raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
             self._examples("evaluate", *validation)
+        elif metrics is not None:
+            raise UsageError("metrics are computed after each epoch on validation rows: pass validation=(x, y) as well")
+        measures(metrics, self.manifest)
         signature, size = self.manifest.step, self.manifest.batch
 
         def checked(x: Any, y: Any, weight: Any = None) -> Examples:
@@ -250,7 +251,7 @@ class TrainingSession:
                 epochs=epochs,
                 step=partial(self._step, signature=signature),
                 rate=learning_rate if callable(learning_rate) else lambda step: learning_rate,
-                validate=None if validation is None else partial(self.evaluate, *validation),
+                validate=None if validation is None else partial(self.evaluate, *validation, metrics=metrics),
                 best=lambda: best.update(self.state()),
                 back=lambda: self._open().memory.write(best),
                 patience=patience,

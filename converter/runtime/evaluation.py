@@ -1,0 +1,62 @@
+"""Going through any number of rows with a signature that leaves the state as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+import numpy as np
+
+from converter.errors import NumericError, UsageError
+from converter.runtime.entry import Entry
+from converter.runtime.examples import Examples
+
+
+def figures(entry: Entry, examples: Examples, size: int) -> dict[str, float]:
+    """The mean loss, and what else the program counts, by weight.
+
+    Args:
+        entry: `evaluate`, which sees the state.
+        examples: checked rows.
+        size: rows of one call.
+
+    Raises:
+        UsageError: nothing has a weight.
+        NumericError: the loss is not finite.
+    """
+    counted = (*entry.signature.giving("correct"), *entry.signature.giving("figure"))
+    total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
+    for part in examples.parts(size):
+        part.fill(entry)
+        entry.invoke()
+        total += part.weight
+        # The program's loss is a mean by weight, its other figures are sums.
+        for name in sums:
+            sums[name] += float(entry.output(name)[0]) * (part.weight if name == "loss" else 1)
+    if not total:
+        raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate")
+    if not isfinite(sums["loss"]):
+        raise NumericError(f"the loss is {sums['loss']}: restore() a saved state or reset()")
+    return {"accuracy" if name == "correct" else name: value / total for name, value in sums.items()}
+
+
+def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
+    """Which rows, and what the model gives for them, by output: not to be kept until the next.
+
+    Args:
+        entry: `infer` or `features`, which sees the state.
+        examples: checked rows; what the signature does not take is left out.
+
+    Raises:
+        UsageError: an output has not a row for each row, and these are not as many as the signature takes.
+    """
+    given, size = entry.signature.giving("output"), entry.signature.taking("input")[0].shape[0]
+    if examples.rows != size and any(spec.shape[0] != size for spec in given):
+        raise UsageError(f"an output of this model is not row by row: {entry.name} takes exactly {size} rows")
+    rows = Examples({spec.name: examples.arrays[spec.name] for spec in entry.signature.taking("input")})
+    for start in range(0, rows.rows, size):
+        batch = rows.take(slice(start, start + size))
+        batch.fill(entry)
+        entry.invoke()
+        place = slice(start, start + batch.rows)
+        yield place, {spec.name: entry.output(spec.name)[: batch.rows] for spec in given}

@@ -1,0 +1,255 @@
+"""Metrics beside the loss, computed from the model's outputs by NumPy, batch by batch."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.errors import UsageError, nearest
+from converter.manifest import TARGET, Manifest
+from converter.runtime.examples import Examples
+
+#: A name, or a function (y, output) -> a number a row, or one for all rows; or several of these.
+Metrics = Any
+#: From y and the output of some rows to a number a row, or a row and place.
+RowMetric = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Metric(ABC):
+    """A number that grows with the rows that were seen."""
+
+    @abstractmethod
+    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
+        """Sees some rows."""
+
+    @abstractmethod
+    def result(self) -> float:
+        """The number for all of them."""
+
+
+class MeanOfRows(Metric):
+    """A mean by weight."""
+
+    def __init__(self, of_rows: RowMetric) -> None:
+        self._of_rows = of_rows
+        self._total = self._weight = 0.0
+
+    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
+        self._total += _weighted(self._of_rows(y, output), weight)
+        self._weight += float(weight.sum(dtype=np.float64))
+
+    def result(self) -> float:
+        return self._total / self._weight
+
+
+class OfAllRows(Metric):
+    """What needs all rows that weigh something at once."""
+
+    def __init__(self, of_all: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> None:
+        self._of_all = of_all
+        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
+        counts = weight > 0
+        self._seen.append((y[counts], output[counts], weight[counts]))
+
+    def result(self) -> float:
+        return self._of_all(*(np.concatenate(arrays) for arrays in zip(*self._seen, strict=True)))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric at its place.
+
+    Attributes:
+        name: what it is called in the results.
+        output: what it compares with the target.
+        target: the target's name.
+        metric: the metric.
+        counted: what the program calls the same among its own figures, if it has it.
+    """
+
+    name: str
+    output: str
+    target: str
+    metric: Metric
+    counted: str
+
+
+def measures(metrics: Metrics, manifest: Manifest) -> list[Measure]:
+    """New metrics for a program.
+
+    Args:
+        metrics: one or a list of names and functions; for a model of several outputs a dict of these by output.
+        manifest: of the program.
+
+    Raises:
+        UsageError: an unknown name or output, or an output without a target.
+    """
+    if metrics is None:
+        return []
+    if "infer" not in manifest.signatures:
+        raise UsageError("metrics need the signature 'infer': build with signatures=('train', 'evaluate', 'infer')")
+    outputs = [spec.name for spec in manifest.signatures["infer"].giving("output")]
+    several, listed = len(outputs) > 1, ", ".join(outputs)
+    if isinstance(metrics, Mapping) != several:
+        how = f"a dict by output, of {listed}" if several else "a name, a function, or a list of them"
+        raise UsageError(f"metrics: pass {how}; got {metrics!r}")
+    found: list[Measure] = []
+    for output, wanted in metrics.items() if several else [(outputs[0], metrics)]:
+        if output not in outputs:
+            raise UsageError(
+                f"metrics: the model has no output {output!r}.{nearest(str(output), outputs)} It has {listed}."
+            )
+        for each in wanted if isinstance(wanted, list | tuple) else [wanted]:
+            name = each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__)
+            called = f"{output}_{name}" if several else name
+            if called in {"loss", *(m.name for m in found)}:
+                raise UsageError(f"metrics: two figures would be called {called!r}")
+            target = _target(output, manifest)
+            own = each in ("accuracy", "acc") or (
+                each == "binary_accuracy" and manifest.losses.get(target, "").startswith("binary_")
+            )
+            counted = called.removesuffix(name) + "accuracy" if own else ""
+            found.append(Measure(called, output, target, _metric(each), counted))
+    return found
+
+
+def measured(
+    measures: list[Measure],
+    figures: dict[str, float],
+    outputs: Iterator[tuple[slice, dict[str, np.ndarray]]],
+    examples: Examples,
+) -> dict[str, float]:
+    """The program's figures and the metrics; right answers that the program counts are not counted again.
+
+    Args:
+        measures: new metrics.
+        figures: of `evaluate`.
+        outputs: which rows, and what the model gives for them.
+        examples: the rows with their targets and weights.
+    """
+    weight = examples.arrays["weight"]
+    others = [m for m in measures if m.counted not in figures]
+    for rows, given in outputs if others else ():
+        for measure in others:
+            measure.metric.add(examples.arrays[measure.target][rows], given[measure.output], weight[rows])
+    counted = {m.name: figures[m.counted] for m in measures if m.counted in figures}
+    return figures | counted | {measure.name: measure.metric.result() for measure in others}
+
+
+def _target(output: str, manifest: Manifest) -> str:
+    names = [spec.name for spec in manifest.targets]
+    if names == [TARGET]:
+        return TARGET
+    if f"{TARGET}/{output}" not in names:
+        raise UsageError(f"metrics: the output {output} has no target to compare it with; there are {', '.join(names)}")
+    return f"{TARGET}/{output}"
+
+
+def _metric(given: Any) -> Metric:
+    if callable(given):
+        return OfAllRows(lambda y, output, weight: _by_function(given, y, output, weight))
+    if not isinstance(given, str):
+        raise UsageError(f"metrics: expected a name or a function (y, output), got {given!r}")
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", given).lower()
+    if name == "auc":
+        return OfAllRows(_auc)
+    if top := re.fullmatch(r"top_([1-9]\d*)", name):
+        return MeanOfRows(_top(int(top[1])))
+    if name not in _OF_ROWS:
+        known = [*_OF_ROWS, "auc", "top_5"]
+        raise UsageError(f"metrics: unknown name {given!r}.{nearest(name, known)} Known: {', '.join(known)}.")
+    return MeanOfRows(_OF_ROWS[name])
+
+
+def _weighted(values: Any, weight: np.ndarray) -> float:
+    """The sum by weight of the means of the rows."""
+    array = np.asarray(values, np.float64)
+    return float((array.reshape(len(weight), -1).mean(1) * weight).sum())
+
+
+def _by_function(function: Callable[..., Any], y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
+    value = np.asarray(function(y, output))
+    if value.ndim and len(value) != len(weight):
+        raise UsageError(f"metrics: a function gave {list(value.shape)} for {len(weight)} rows, not a number for each")
+    return _weighted(value, weight) / float(weight.sum(dtype=np.float64)) if value.ndim else float(value)
+
+
+def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """The right answers: y itself, or the place of the one in its rows."""
+    if y.shape == output.shape and y.ndim > 1:
+        return y.argmax(-1)
+    if y.shape != output.shape[:-1]:
+        raise UsageError(f"metrics: y {list(y.shape)} are no labels or one-hot rows of an output {list(output.shape)}")
+    return y
+
+
+def _like(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    if y.shape != output.shape:
+        raise UsageError(f"metrics: y {list(y.shape)} is not like the output {list(output.shape)}")
+    return y.astype(np.float64)
+
+
+def _accuracy(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """As Keras understands the word: by the shapes."""
+    two = y.shape == output.shape and output.shape[-1:] in ((1,), output.shape)
+    return _binary_accuracy(y, output) if two else _categorical_accuracy(y, output)
+
+
+def _categorical_accuracy(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    return output.argmax(-1) == _labels(y, output)
+
+
+def _binary_accuracy(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    return (output > 0.5) == (_like(y, output) > 0.5)
+
+
+def _top(k: int) -> RowMetric:
+    """Whether fewer than k numbers of a row are larger than that of the right answer."""
+
+    def right(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+        answer = np.take_along_axis(output, _labels(y, output)[..., None], -1)
+        return (output > answer).sum(-1) < k
+
+    return right
+
+
+def _absolute_error(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    return np.abs(output - _like(y, output))
+
+
+def _squared_error(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    return np.square(output - _like(y, output))
+
+
+def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
+    """The area under the ROC curve: the share of pairs in which the row of class 1 scores higher; ties count half."""
+    if output.shape[1:] == (2,):  # two scores a row: what counts is the difference
+        y, output = _labels(y, output), output[:, 1] - output[:, 0]
+    positive, scores = _like(y, output.reshape(y.shape)).reshape(-1) > 0.5, output.reshape(-1)
+    weights = np.repeat(weight.astype(np.float64), len(scores) // len(weight))
+    _, place = np.unique(scores, return_inverse=True)
+    ones, zeros = (np.bincount(place, weights * kind, place.max() + 1) for kind in (positive, ~positive))
+    pairs = ones.sum() * zeros.sum()
+    return float((ones * (zeros.cumsum() - zeros / 2)).sum() / pairs) if pairs else float("nan")
+
+
+_OF_ROWS: dict[str, RowMetric] = {
+    "accuracy": _accuracy,
+    "acc": _accuracy,
+    "sparse_categorical_accuracy": _categorical_accuracy,
+    "categorical_accuracy": _categorical_accuracy,
+    "binary_accuracy": _binary_accuracy,
+    "top_k_categorical_accuracy": _top(5),
+    "sparse_top_k_categorical_accuracy": _top(5),
+    "mae": _absolute_error,
+    "mean_absolute_error": _absolute_error,
+    "mse": _squared_error,
+    "mean_squared_error": _squared_error,
+}

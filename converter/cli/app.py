@@ -250,6 +250,21 @@ def profile(
 
 
 @app.command()
+def ops(
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show which operations of JAX compile, how, and under which conditions; the same for every target."""
+    from jax_frontend.catalogue import catalogue
+
+    entries = catalogue()
+    if as_json:
+        _print_json({"primitives": [asdict(entry) for entry in entries]})
+    else:
+        Results().operations(entries)
+
+
+@app.command()
 def export(
     file: ProgramPath,
     out: Annotated[Path, typer.Option(help="PLAIN.tflite for a model to run, or WEIGHTS.npz for what was trained.")],

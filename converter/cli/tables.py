@@ -22,6 +22,7 @@ from converter.tflite.forms import FormChoice
 if TYPE_CHECKING:
     from converter.profile import Profile
     from converter.quantize import QuantizationReport
+    from jax_frontend.catalogue import Entry
 
 #: Columns where stdout is no terminal: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
@@ -168,6 +169,14 @@ class Results:
         for row in rows:
             if "error" in row:
                 self.line(f"{row['scheme']}: not for this model: {row['error']}")
+
+    def operations(self, entries: Sequence[Entry]) -> None:
+        """What JAX's primitives become."""
+        self.table(
+            "Primitives of JAX",
+            ("primitive", "rules for", "how, or what to do instead", "not"),
+            [(entry.primitive, entry.subject, entry.how, "; ".join(entry.refused)) for entry in entries],
+        )
 
     def contents(self, contents: Contents) -> None:
         """All of a program file."""

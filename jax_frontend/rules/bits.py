@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ def bitwise_or(x: Any, y: Any, **_: Any) -> Any:
 def _logical(name: str, op: Any, formula: Any) -> None:
     @rule(name, broadcasts=True)
     def apply(call: Call, *values: Value) -> Result:
+        """Of bools as logic; of integers bit by bit, in the arithmetic of int32."""
         if call.output.dtype == BOOL:
             return call.b(op, *values)
         values = tuple(full(call.b, v, t) for v, t in zip(values, call.inputs, strict=True))
@@ -90,6 +91,7 @@ def clz(x: Any, **_: Any) -> Any:
 
 def _written_out(name: str, formula: Any) -> None:
     @rule(name)
+    @wraps(formula)
     def apply(call: Call, *values: Value) -> Result:
         return written_out(call, formula, values)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import reduce
 from math import log
 
@@ -54,9 +55,11 @@ _ORDERED: dict[str, tuple[Op, int | None, Op]] = {
 
 
 def _direct(name: str, op: Op) -> None:
-    @rule(name, broadcasts=True)
     def apply(call: Call, *values: Value) -> Result:
         return call.b(op, *values)
+
+    apply.__doc__ = inspect.getdoc(type(op))
+    rule(name, broadcasts=True)(apply)
 
 
 for _name, _op in {**_UNARY, **_BINARY}.items():
@@ -64,11 +67,13 @@ for _name, _op in {**_UNARY, **_BINARY}.items():
 
 
 def _ordered(name: str, op: Op, negated: int | None, of_bools: Op) -> None:
-    @rule(name, broadcasts=True)
     def apply(call: Call, *values: Value) -> Result:
         if values[0].dtype != BOOL:
             return call.b(op, *values)
         return call.b(of_bools, *(call.b(ops.LogicalNot(), v) if i == negated else v for i, v in enumerate(values)))
+
+    apply.__doc__ = inspect.getdoc(type(op))
+    rule(name, broadcasts=True)(apply)
 
 
 for _name, (_op, _negated, _of_bools) in _ORDERED.items():

@@ -21,21 +21,25 @@ def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
 
 @spelled("tan")
 def tan(x: Any, **_: Any) -> Any:
+    """sin(x) / cos(x)."""
     return lax.sin(x) / lax.cos(x)
 
 
 @spelled("atan")
 def atan(x: Any, **_: Any) -> Any:
+    """atan2(x, 1)."""
     return lax.atan2(x, jnp.ones_like(x))
 
 
 @spelled("asin")
 def asin(x: Any, **_: Any) -> Any:
+    """atan2(x, sqrt((1 - x) (1 + x)))."""
     return lax.atan2(x, lax.sqrt((1 - x) * (1 + x)))
 
 
 @spelled("acos")
 def acos(x: Any, **_: Any) -> Any:
+    """atan2(sqrt((1 - x) (1 + x)), x)."""
     return lax.atan2(lax.sqrt((1 - x) * (1 + x)), x)
 
 
@@ -51,11 +55,13 @@ def sinh(x: Any, **_: Any) -> Any:
 
 @spelled("cosh")
 def cosh(x: Any, **_: Any) -> Any:
+    """(e^x + e^-x) / 2, halved in the exponents, which overflow no earlier than the result."""
     return lax.exp(x - log(2)) + lax.exp(-x - log(2))
 
 
 @spelled("asinh")
 def asinh(x: Any, **_: Any) -> Any:
+    """By log1p near 0, by a logarithm far away, where the square would overflow."""
     a = lax.abs(x)
     c = lax.min(a, jnp.float32(1e9))  # its square does not overflow
     near = lax.log1p(c + c * c / (1 + lax.sqrt(c * c + 1)))
@@ -64,6 +70,7 @@ def asinh(x: Any, **_: Any) -> Any:
 
 @spelled("acosh")
 def acosh(x: Any, **_: Any) -> Any:
+    """By log1p near 1, by a logarithm far away, where the square would overflow."""
     t = lax.min(x, jnp.float32(1e9)) - 1
     near = lax.log1p(t + lax.sqrt(t * (t + 2)))
     return jnp.where(x < 1e9, near, lax.log(lax.max(x, jnp.float32(1))) + log(2))
@@ -71,6 +78,7 @@ def acosh(x: Any, **_: Any) -> Any:
 
 @spelled("atanh")
 def atanh(x: Any, **_: Any) -> Any:
+    """(log1p(x) - log1p(-x)) / 2."""
     return 0.5 * (lax.log1p(x) - lax.log1p(-x))
 
 

@@ -70,10 +70,10 @@ def reduce_prod(call: Call, x: Value) -> Result:
 
 
 def _some(name: str, reduction: type[ops.Reduction], of_integers: Formula) -> None:
-    """Of bools by a reduction of numbers, which is one kernel."""
 
     @rule(name)
     def apply(call: Call, x: Value) -> Result:
+        """Of bools by a reduction of numbers, which is one kernel; of integers bit by bit."""
         if x.dtype != BOOL:
             return _bitwise(call, x, of_integers)
         numbers = call.b(reduction(_axes(call)), call.b(ops.Cast(FLOAT32), x))

@@ -23,7 +23,7 @@ _SEGMENTS: dict[type[Op], type[ops.Segment]] = {
 def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
     @rule(name)
     def apply(call: Call, x: Value, indices: Value, updates: Value) -> Result:
-        """`combine` of what is there and what comes; None: what comes."""
+        """What comes is put in the place of, or combined with, what is there; elements outside are dropped."""
         given = call.params.get("update_jaxpr")
         if combine is None and given is not None and given.outvars[0] is not given.invars[1]:
             raise NotImportable("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ def spelled(*primitives: str) -> Callable[[Formula], Formula]:
 
     def register(formula: Formula) -> Formula:
         @rule(*primitives)
+        @wraps(formula)
         def apply(call: Call, *values: Value) -> Result:
             return with_derivative(call, values, written_out(call, formula, values))
 

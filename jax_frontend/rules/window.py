@@ -143,6 +143,7 @@ def _taken(b: Builder, op: Op, before: Value, new: Value) -> Value:
 def _reduce_window(name: str, op: Op) -> None:
     @rule(name)
     def apply(call: Call, x: Value) -> Result:
+        """A pool where the window is one, else the positions of the window one after the other."""
         return _windows(call.b, x, _axes(call.params), op)
 
 

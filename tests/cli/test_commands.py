@@ -231,3 +231,10 @@ def test_int8_for_what_is_frozen(run: Run, tmp_path: Path) -> None:
     assert "no such file: sample.npz. Did you mean 'samples.npz'?" in refused.err
     (tmp_path / "text.npz").write_text("1, 2, 3")
     assert "numpy.savez" in run("build", *options, "--calibration", "text.npz").err
+
+
+def test_ops_lists_what_can_be_imported(run: Run) -> None:
+    listed = {entry["primitive"]: entry for entry in run("ops", "--json").json["primitives"]}
+    assert "convolution of integers" in listed["conv_general_dilated"]["refused"]
+    assert listed["fft"]["subject"] == "refused"
+    assert "dot_general" in run("ops").out

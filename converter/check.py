@@ -79,7 +79,7 @@ def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str,
 
 
 def _synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> np.ndarray:
-    if loss == "sparse_categorical_crossentropy":
+    if loss in ("sparse_categorical_crossentropy", "next_token"):
         return rng.integers(0, 2, spec.shape, np.int32)
     if loss == "categorical_crossentropy":
         return np.eye(spec.shape[-1], dtype=np.float32)[rng.integers(0, spec.shape[-1], spec.shape[:-1])]

@@ -133,6 +133,8 @@ def _factors(weights: Any, forward: Graph) -> dict[str, float]:
 
 
 def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
+    if loss == "ctc":
+        return _ctc(outputs, targets)
     if isinstance(loss, str):
         return named_loss(loss)
     if isinstance(loss, Loss):
@@ -156,6 +158,17 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
             )
         raise
     return traced_loss(graph, getattr(loss, "__name__", "custom"), [list(types).index(name) for name in order])
+
+
+def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
+    from jax_frontend.losses import ctc
+
+    if targets is None or len(getattr(targets, "shape", ())) != 2:
+        raise UsageError(
+            "the loss ctc needs to know how long the labels are: targets=jax.ShapeDtypeStruct((1, 20), 'int32') "
+            "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank"
+        )
+    return replace(_one_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False)
 
 
 def _target_types(targets: Any, batch: tuple[int, ...]) -> Any:

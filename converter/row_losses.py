@@ -1,16 +1,21 @@
-"""The losses that have a name, as ops: from an output and its targets to one number a row, or a row and place."""
+"""The losses that have a name, as ops: from outputs and their targets to one number a row, or a row and place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import log
 
-from converter.ir import Builder, Value, ops
+from converter.errors import UsageError
+from converter.ir import FLOAT32, Builder, Value, ops
 
 #: Emits the loss from the output (logits where the loss has a link) and y; axes behind the first are averaged later.
 RowLoss = Callable[[Builder, Value, Value], Value]
+#: The same from several outputs or targets.
+RowLossOfSeveral = Callable[[Builder, list[Value], list[Value]], Value]
 #: What Keras clips probabilities to.
 _EPSILON = 1e-7
+#: Under the root of a distance, whose slope would have no end at 0.
+_TINY = 1e-6
 
 
 def mean_rows(b: Builder, values: Value) -> Value:
@@ -18,10 +23,80 @@ def mean_rows(b: Builder, values: Value) -> Value:
     return b(ops.Mean(tuple(range(1, len(values.shape)))), values) if len(values.shape) > 1 else values
 
 
+def masked_mean(b: Builder, values: Value, mask: Value) -> Value:
+    """The mean over all axes but the first of what the mask, 0 or 1, leaves; 0 where it leaves nothing."""
+    axes = tuple(range(1, len(values.shape)))
+    total, count = (b(ops.Sum(axes), v) if axes else v for v in (b(ops.Mul(), values, mask), mask))
+    return b(ops.Div(), total, b(ops.Maximum(), count, 1.0))
+
+
 def sparse_cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
     """Cross entropy of labels."""
     dense = cross_entropy(label_smoothing)
     return lambda b, logits, y: dense(b, logits, b(ops.OneHot(logits.shape[-1]), y))
+
+
+def mask_of_labels(ignore: float | None = None) -> Callable[[Builder, Value], Value]:
+    """1 for labels from 0 on, 0 for others and for `ignore`."""
+
+    def mask(b: Builder, y: Value) -> Value:
+        here = b(ops.Cast(FLOAT32), b(ops.GreaterEqual(), y, 0))
+        if ignore is None:
+            return here
+        return b(ops.Mul(), here, b(ops.Cast(FLOAT32), b(ops.NotEqual(), y, int(ignore))))
+
+    return mask
+
+
+def next_token(label_smoothing: float = 0.0, ignore: float | None = None) -> RowLoss:
+    """Cross entropy of the labels of a row that are not masked."""
+    rows, mask = sparse_cross_entropy(label_smoothing), mask_of_labels(ignore)
+    return lambda b, logits, y: masked_mean(b, rows(b, logits, y), mask(b, y))
+
+
+def distillation(temperature: float = 2.0, alpha: float = 1.0) -> RowLossOfSeveral:
+    """T^2 KL(teacher / T, logits / T), which alpha mixes with the cross entropy of labels (arXiv 1503.02531)."""
+    if not temperature or alpha > 1:
+        raise UsageError(
+            f"the loss distillation: temperature is above 0 and alpha at most 1, not {temperature}, {alpha}"
+        )
+
+    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        (logits,), teacher = outputs, b(ops.Mul(), targets[-1], 1 / temperature)
+        axis = len(teacher.shape) - 1
+        p, log_p = b(ops.Softmax(), teacher), b(ops.LogSoftmax(), teacher)
+        cross = b(ops.SoftmaxCrossEntropy(), b(ops.Mul(), logits, 1 / temperature), p)
+        apart = b(ops.Mul(), b(ops.Add(), cross, b(ops.Sum((axis,)), b(ops.Mul(), p, log_p))), alpha * temperature**2)
+        if alpha == 1:
+            return apart
+        hard = sparse_cross_entropy()(b, logits, targets[0])
+        return b(ops.Add(), apart, b(ops.Mul(), hard, 1 - alpha))
+
+    return emit
+
+
+def contrastive(margin: float = 1.0) -> RowLossOfSeveral:
+    """y d^2 + (1 - y) max(margin - d, 0)^2 of the distance d of two embeddings (Hadsell et al., 2006)."""
+
+    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        (first, second), (y,) = outputs, targets
+        d = _distance(b, first, second)
+        near = b(ops.Mul(), y, b(ops.Mul(), d, d))
+        apart = b(ops.Maximum(), b(ops.Sub(), margin, d), 0.0)
+        return b(ops.Add(), near, b(ops.Mul(), b(ops.Sub(), 1.0, y), b(ops.Mul(), apart, apart)))
+
+    return emit
+
+
+def triplet(margin: float = 1.0) -> RowLossOfSeveral:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) of three embeddings."""
+
+    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        anchor, positive, negative = outputs
+        gap = b(ops.Sub(), _distance(b, anchor, positive), _distance(b, anchor, negative))
+        return b(ops.Maximum(), b(ops.Add(), gap, margin), 0.0)
+
+    return emit
 
 
 def cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
@@ -123,6 +198,11 @@ def cosine_similarity() -> RowLoss:
 def hinge() -> RowLoss:
     """max(1 - x y, 0) for y = -1 or 1."""
     return lambda b, x, y: b(ops.Maximum(), b(ops.Sub(), 1.0, b(ops.Mul(), x, y)), 0.0)
+
+
+def _distance(b: Builder, x: Value, y: Value) -> Value:
+    """The Euclidean distance along the last axis."""
+    return b(ops.Sqrt(), b(ops.Add(), b(ops.Sum((len(x.shape) - 1,)), b(ops.SquaredDifference(), x, y)), _TINY))
 
 
 def _smooth(b: Builder, y: Value, smoothing: float, toward: float) -> Value:

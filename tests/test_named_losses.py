@@ -11,10 +11,13 @@ import numpy as np
 import optax
 import pytest
 
+import converter
+import jax_frontend
 from converter.autodiff import differentiate
 from converter.errors import UsageError
-from converter.ir import Builder, Parameter, TensorType, evaluate
+from converter.ir import Builder, Parameter, TensorType, Value, evaluate
 from converter.losses import LOSSES, Penalty, attach_loss, loss_from_table, named_loss
+from converter.runtime import TrainingSession
 
 BATCH, PLACES, CLASSES = 4, 3, 5
 WEIGHT = np.array([1, 0.5, 0, 2], np.float32)
@@ -25,7 +28,17 @@ BITS = RNG.integers(0, 2, X.shape).astype(np.float32)
 LABELS = RNG.integers(0, CLASSES, X.shape[:-1]).astype(np.int32)
 ONE_HOT = np.eye(CLASSES, dtype=np.float32)[LABELS]
 SOFT = RNG.dirichlet(np.ones(CLASSES), X.shape[:-1]).astype(np.float32)
+MASKED = np.where(np.arange(BATCH * PLACES).reshape(BATCH, PLACES) % 5 < 2, -100, LABELS).astype(np.int32)
+MASKED[1] = -1  # a row without any
 k = keras.losses
+
+
+def over_tokens(mask: Any, y: Any, x: Any, smoothing: float = 0.0) -> Any:
+    """The mean over the tokens of each row that are not masked."""
+    targets = optax.smooth_labels(jax.nn.one_hot(y, CLASSES), smoothing)
+    rows = jnp.where(mask, optax.softmax_cross_entropy(x, targets), 0).sum(1)
+    return rows / jnp.maximum(mask.sum(1), 1)
+
 
 #: Name, options, targets, Keras' loss of (y, x).
 CASES: list[tuple[str, dict[str, float], np.ndarray, Callable[[Any, Any], Any]]] = [
@@ -72,6 +85,20 @@ CASES: list[tuple[str, dict[str, float], np.ndarray, Callable[[Any, Any], Any]]]
     ("huber", {"delta": 0.3}, VALUES, lambda y, x: k.huber(y, x, 0.3)),
     ("log_cosh", {}, VALUES, k.log_cosh),
     ("cosine_similarity", {}, VALUES, k.cosine_similarity),
+    ("next_token", {}, MASKED, lambda y, x: over_tokens(y >= 0, y, x)),
+    (
+        "next_token",
+        {"ignore": 1, "label_smoothing": 0.1},
+        MASKED,
+        lambda y, x: over_tokens((y >= 0) & (y != 1), y, x, 0.1),
+    ),
+    ("distillation", {}, VALUES, lambda y, x: 4 * k.kl_divergence(jax.nn.softmax(y / 2), jax.nn.softmax(x / 2))),
+    (
+        "distillation",
+        {"temperature": 3.0},
+        VALUES,
+        lambda y, x: 9 * optax.losses.kl_divergence(jax.nn.log_softmax(x / 3), jax.nn.softmax(y / 3)),
+    ),
     ("hinge", {}, 2 * BITS - 1, lambda y, x: optax.losses.hinge_loss(x, y).mean(-1)),
 ]
 
@@ -96,7 +123,102 @@ def test_value_and_gradient_are_those_of_keras(
 
 
 def test_every_name_is_tested() -> None:
-    assert {case[0] for case in CASES} == set(LOSSES)
+    assert {case[0] for case in CASES} | {"contrastive", "triplet"} == set(LOSSES)
+
+
+def test_answers_to_masked_labels_are_not_counted() -> None:
+    b = Builder()
+    b.graph.outputs["output"] = b.input("x", TensorType(X.shape))
+    found, _ = evaluate(attach_loss(b.graph, named_loss("next_token")), {"x": X, "y": MASKED, "weight": WEIGHT})
+    right = [(x.argmax(-1) == y)[y >= 0].mean() if (y >= 0).any() else 0 for x, y in zip(X, MASKED, strict=True)]
+    np.testing.assert_allclose(found["correct"], (right * WEIGHT).sum(), rtol=1e-6)
+
+
+def apart(x: Any, y: Any) -> Any:
+    return jnp.sqrt(((x - y) ** 2).sum(-1) + 1e-6)
+
+
+def embeddings(count: int) -> tuple[Builder, list[Value], dict[str, np.ndarray]]:
+    b, rng = Builder(), np.random.default_rng(1)
+    values = [b.input(f"x_{i}", TensorType((BATCH, CLASSES))) for i in range(count)]
+    b.graph.outputs = {f"output_{i}": v for i, v in enumerate(values)}
+    data = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in values}
+    data["x_1"][0], data["x_1"][3] = data["x_0"][0], data["x_0"][3] + 0.1  # no distance, and less than the margin
+    return b, values, data
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "theirs"),
+    [
+        ("triplet", 3, lambda y, *e: optax.losses.triplet_margin_loss(*e, margin=0.8)),
+        (
+            "contrastive",
+            2,
+            lambda y, a, c: y * apart(a, c) ** 2 + (1 - y) * jax.nn.relu(0.8 - apart(a, c)) ** 2,
+        ),
+    ],
+)
+def test_distances_of_embeddings(name: str, count: int, theirs: Callable[..., Any]) -> None:
+    b, values, data = embeddings(count)
+    y = np.array([1, 1, 0, 0], np.float32)
+
+    def total(*arrays: Any) -> Any:
+        return (theirs(y, *arrays) * WEIGHT).sum() / WEIGHT.sum()
+
+    value, expected = jax.value_and_grad(total, tuple(range(count)))(*map(jnp.asarray, data.values()))
+    scored = attach_loss(b.graph, named_loss(name, margin=0.8))
+    graph, gradients = differentiate(scored, scored.outputs["loss"], values)
+    graph.outputs = {"loss": scored.outputs["loss"], **{v.name: gradients[v] for v in values}}
+    given = data | {"weight": WEIGHT} | ({} if name == "triplet" else {"y": y})
+    found, _ = evaluate(graph, given, np.float64)
+    np.testing.assert_allclose(found["loss"], value, rtol=1e-5)
+    for v, gradient in zip(values, expected, strict=True):
+        np.testing.assert_allclose(found[v.name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_triplets_train_without_y() -> None:
+    w = RNG.standard_normal((3, 2)).astype(np.float32)
+    specs = [jax.ShapeDtypeStruct((1, 3), jnp.float32)] * 3
+    model = jax_frontend.Model(lambda p, *x: tuple(a @ p["w"] for a in x), {"w": w}, specs)
+    x = [RNG.standard_normal((6, 3)).astype(np.float32) for _ in specs]
+    with TrainingSession(converter.build(model, loss="triplet", batch=4).data) as session:
+        history = session.fit(x, epochs=5, learning_rate=0.1)
+        expected = optax.losses.triplet_margin_loss(*session.infer(x)).mean()
+        assert session.evaluate(x, None)["loss"] == pytest.approx(float(expected), rel=1e-5)
+        with pytest.raises(UsageError, match="takes no y"):
+            session.train(x, np.zeros(6))
+    assert history["loss"][-1] < history["loss"][0]
+
+
+def test_distillation_with_labels() -> None:
+    w, x = RNG.standard_normal((3, CLASSES)).astype(np.float32), RNG.standard_normal((4, 3)).astype(np.float32)
+    model = jax_frontend.Model(lambda p, x: x @ p["w"], {"w": w}, [jax.ShapeDtypeStruct((1, 3), jnp.float32)])
+    built = converter.build(model, loss=named_loss("distillation", temperature=4, alpha=0.7), batch=4)
+    y = {"teacher": VALUES[:, 0], "label": LABELS[:, 0]}
+
+    def total(w: Any) -> Any:
+        z = x @ w
+        soft = optax.losses.kl_divergence(jax.nn.log_softmax(z / 4), jax.nn.softmax(y["teacher"] / 4))
+        return (0.7 * 16 * soft + 0.3 * optax.softmax_cross_entropy_with_integer_labels(z, y["label"])).mean()
+
+    value, gradient = jax.value_and_grad(total)(w)
+    with TrainingSession(built.data) as session:
+        assert session.train(x, y, 0.1) == pytest.approx(float(value), rel=1e-5)
+        np.testing.assert_allclose(session.parameters()["w"], w - 0.1 * gradient, rtol=1e-5, atol=1e-6)
+        assert session.evaluate(x, y).keys() == {"loss", "accuracy"}
+        with pytest.raises(UsageError, match="y/label: labels go from 0 to 4"):
+            session.train(x, y | {"label": y["label"] + CLASSES})
+
+
+def test_tokens_beyond_the_vocabulary_are_refused_and_masked_ones_are_not() -> None:
+    model = jax_frontend.Model(
+        lambda p, x: x @ p["w"], {"w": X[0]}, [jax.ShapeDtypeStruct((1, 4, PLACES), jnp.float32)]
+    )
+    x = RNG.standard_normal((2, 4, PLACES)).astype(np.float32)
+    with TrainingSession(converter.build(model, loss="next_token", batch=2).data) as session:
+        session.train(x, np.array([[-100, 0, 1, -1], [CLASSES - 1] * 4]))
+        with pytest.raises(UsageError, match="labels go from 0 to 4"):
+            session.train(x, np.full((2, 4), CLASSES))
 
 
 @pytest.mark.parametrize("name", ["mae", "huber", "log_cosh", "cosine_similarity", "binary_crossentropy"])
@@ -147,9 +269,34 @@ def test_penalties_are_those_of_keras_and_count_once_whatever_the_weights() -> N
         ({"name": "huber", "delta": "1"}, "delta is a number that is not negative"),
         ({"name": "huber", "delta": float("nan")}, "delta is a number"),
         ({"name": "categorical_crossentropy", "label_smoothing": True}, "label_smoothing is a number"),
+        ({"name": "distillation", "alpha": 1.5}, "alpha at most 1"),
+        ({"name": "distillation", "temperature": 0}, "temperature is above 0"),
         ({"delta": 1.0}, "expected a name, or a table"),
     ],
 )
 def test_what_is_no_loss(table: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         loss_from_table(table)
+
+
+def test_ctc_is_that_of_keras_and_reads_the_logits_before_a_softmax() -> None:
+    frames, length = 5, 3
+    w = RNG.standard_normal((4, CLASSES)).astype(np.float32)
+    x = RNG.standard_normal((2, frames, 4)).astype(np.float32)
+    y = np.array([[1, 2, 2], [3, 0, 0]], np.int32)
+
+    def total(w: Any) -> Any:
+        lengths = jnp.array([3, 1]), jnp.array([frames, frames])
+        return keras.ops.ctc_loss(y, x @ w, *lengths).mean()
+
+    value, gradient = jax.value_and_grad(total)(w)
+    specs = [jax.ShapeDtypeStruct((1, frames, 4), jnp.float32)]
+    model = jax_frontend.Model(lambda p, x: jax.nn.softmax(x @ p["w"]), {"w": w}, specs)
+    kind = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    with TrainingSession(converter.build(model, loss="ctc", targets=kind, batch=2, check=False).data) as session:
+        assert session.train(x, y, 0.1) == pytest.approx(float(value), rel=1e-5)
+        np.testing.assert_allclose(session.parameters()["w"], w - 0.1 * gradient, rtol=1e-4, atol=1e-5)
+        with pytest.raises(UsageError, match="labels go from 0 to 4"):
+            session.train(x, y + CLASSES)
+    with pytest.raises(UsageError, match="ctc needs to know how long the labels are"):
+        converter.build(model, loss="ctc", batch=2)

@@ -66,13 +66,13 @@ class _Checker:
                 _fail(f"signatures: {name!r} is none of such a program")
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
-        rows, examples = ("weight", "loss"), ("input", "target")
+        rows = ("weight", "loss")
         step = rows if m.accumulates else (*rows, "learning_rate")
         for name, one_each, several in (
-            (m.step, step, examples),
-            (m.step_on_features, step, examples),
+            (m.step, step, ("input",)),
+            (m.step_on_features, step, ("input",)),
             ("apply", ("learning_rate",), ()),
-            ("evaluate", rows, examples),
+            ("evaluate", rows, ("input",)),
             ("infer", (), ("input", "output")),
             ("features", (), ("input", "output")),
         ):
@@ -116,7 +116,7 @@ class _Checker:
         self.accumulators()
 
     def targets(self) -> None:
-        """One is `y`, several are `y/...`; where outputs have losses, they are of these outputs."""
+        """One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets."""
         m, names = self.manifest, [spec.name for spec in self.manifest.targets]
         if names != [TARGET] and not all(name.startswith(f"{TARGET}/") for name in names):
             _fail(f"signatures.{m.step}: its targets are {', '.join(names)}, and neither y nor y/...")

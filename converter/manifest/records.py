@@ -48,6 +48,13 @@ OUTPUT_ROLES = ("loss", "correct", "figure", "output", "state", "gradient", "don
 GRADIENT = "gradient/"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
+#: Losses that compare labels: what the target's name ends in, and the least of them (those below 0 are masked).
+LABELS = {
+    "sparse_categorical_crossentropy": ("", 0),
+    "next_token": ("", -(1 << 31)),
+    "ctc": ("", 0),
+    "distillation": ("/label", 0),
+}
 #: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
 NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
 
@@ -257,12 +264,16 @@ class Manifest:
         return {TARGET: self.loss} if isinstance(self.loss, str) else {f"{TARGET}/{n}": v for n, v in self.loss.items()}
 
     @property
-    def classes(self) -> dict[str, int]:
-        """How many labels there are, by the name of each target that holds labels."""
+    def labels_of(self) -> dict[str, range]:
+        """The labels that there are, by the name of each target that holds labels."""
         given = self.signatures["infer"].giving("output") if "infer" in self.signatures else ()
         sizes = {TARGET: given[0].shape[-1]} if len(given) == 1 else {f"{TARGET}/{s.name}": s.shape[-1] for s in given}
-        labelled = [name for name, loss in self.losses.items() if loss == "sparse_categorical_crossentropy"]
-        return {name: sizes[name] for name in labelled if name in sizes}
+        found = {}
+        for name, loss in self.losses.items():
+            if loss in LABELS and name in sizes:
+                suffix, least = LABELS[loss]
+                found[name + suffix] = range(least, sizes[name])
+        return {spec.name: found[spec.name] for spec in self.targets if spec.name in found}
 
     @property
     def state_bytes(self) -> int:

@@ -81,7 +81,7 @@ class Examples:
 
 
 def check_examples(
-    signature: Signature, x: Any, y: Any = None, weight: Any = None, classes: Mapping[str, int] | None = None
+    signature: Signature, x: Any, y: Any = None, weight: Any = None, labels: Mapping[str, range] | None = None
 ) -> Examples:
     """The rows for a signature.
 
@@ -90,7 +90,7 @@ def check_examples(
         x: one array, or for several inputs a sequence or a dict of arrays; first axis the rows.
         y: targets of the rows; for several a sequence or a dict.
         weight: weight of each row; None gives each row the weight 1.
-        classes: by the name of a target: it holds labels, from 0 to this.
+        labels: those that there are, by the name of a target that holds labels.
 
     Raises:
         UsageError: a wrong shape, dtype, number of rows or value; it says which input and what was expected.
@@ -98,10 +98,14 @@ def check_examples(
     arrays = {spec.name: _checked(spec, value) for spec, value in _by_name("x", signature.taking("input"), x)}
     if targets := signature.taking("target"):
         arrays |= {spec.name: _checked(spec, value) for spec, value in _by_name("y", targets, y)}
-    for name, count in (classes or {}).items():
-        if name in arrays and not 0 <= arrays[name].min() <= arrays[name].max() < count:
+    elif y is not None and not (isinstance(y, Mapping) and not y) and signature.taking("weight"):
+        raise UsageError("y: the loss of this program compares the model's outputs with each other and takes no y")
+    for name, known in (labels or {}).items():
+        if name in arrays and not known.start <= arrays[name].min() <= arrays[name].max() < known.stop:
             low, high = arrays[name].min(), arrays[name].max()
-            raise UsageError(f"{name}: labels go from 0 to {count - 1} in this program, and these from {low} to {high}")
+            raise UsageError(
+                f"{name}: labels go from 0 to {known.stop - 1} in this program, and these from {low} to {high}"
+            )
     first, rows = next((name, len(array)) for name, array in arrays.items())
     for spec in signature.taking("weight"):
         arrays[spec.name] = np.ones(rows, np.float32) if weight is None else _checked(spec, weight)

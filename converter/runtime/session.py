@@ -347,7 +347,7 @@ class TrainingSession:
                 f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
                 f"on the command line --signatures ...,{signature}"
             )
-        return check_examples(self.manifest.signatures[signature], x, y, weight, self.manifest.classes)
+        return check_examples(self.manifest.signatures[signature], x, y, weight, self.manifest.labels_of)
 
     def _step(self, examples: Examples, learning_rate: float | None, signature: str) -> float:
         """One step on checked rows."""

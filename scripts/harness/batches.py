@@ -59,7 +59,8 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
             return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
         if spec.dtype == "float32":
             return rng.standard_normal(spec.shape).astype("<f4")
-        limit = manifest.classes.get(spec.name, classes) if spec.role == "target" else 2
+        labels = manifest.labels_of.get(spec.name, range(classes))
+        limit = labels.stop if spec.role == "target" else 2
         return rng.integers(0, limit, spec.shape).astype(np.dtype(spec.dtype).newbyteorder("<"))
 
     return b"".join(tensor(spec).tobytes() for _ in range(min(count, MOST_BATCHES)) for spec in _specs(manifest))

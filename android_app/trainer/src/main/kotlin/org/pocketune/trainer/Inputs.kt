@@ -63,7 +63,8 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
             values("$where.${spec.name}", spec, target)
             val classes = manifest.labelCounts[spec.name] ?: continue
             val labels = (target as? Values.Ints)?.array ?: continue
-            labels.firstOrNull { it !in 0 until classes }?.let {
+            val least = if (manifest.losses[spec.name] == MASKED) Int.MIN_VALUE else 0
+            labels.firstOrNull { it !in least until classes }?.let {
                 refuse("$where.${spec.name}: labels go from 0 to ${classes - 1} in this program, and this is $it")
             }
         }

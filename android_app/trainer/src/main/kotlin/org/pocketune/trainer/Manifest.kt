@@ -146,11 +146,12 @@ data class Manifest(
     /** How many answers a classifier chooses from; null when the only target is no label. */
     val classes: Int? get() = labelCounts[TARGET]
 
-    /** How many labels there are, by the name of each target that holds labels. */
+    /** How many labels there are, by the name of each target that holds labels; those below 0 may be masked. */
     internal val labelCounts: Map<String, Int> by lazy {
         val given = infer.giving(Role.OUTPUT)
         val sizes = given.associate { (if (given.size == 1) TARGET else "$TARGET/${it.name}") to it.shape.last() }
-        sizes.filterKeys { losses[it] == "sparse_categorical_crossentropy" }
+        val names = losses.filterKeys { it in sizes }.mapNotNull { (name, loss) -> LABELS[loss]?.let { name to name + it } }
+        names.associate { (name, target) -> target to sizes.getValue(name) }
     }
 
     /** Whether a step is made of several calls. */
@@ -171,6 +172,12 @@ data class Manifest(
 
 /** What the only target is called; several are called this, a slash and a name of their own. */
 internal const val TARGET = "y"
+
+/** Losses that compare labels, and what the name of the target ends in that holds them. */
+private val LABELS = mapOf("sparse_categorical_crossentropy" to "", "next_token" to "", "ctc" to "", "distillation" to "/label")
+
+/** A loss that leaves out labels below 0. */
+internal const val MASKED = "next_token"
 
 private val JsonElement.text: String get() = (this as JsonPrimitive).content
 

@@ -78,11 +78,10 @@ private class ManifestChecks(private val manifest: Manifest) {
         names()
         manifest.signatures.forEach { (name, signature) -> signature("signatures.$name", signature) }
         val rows = setOf(Role.WEIGHT, Role.LOSS)
-        val given = setOf(Role.INPUT, Role.TARGET)
         val step = if (manifest.accumulates) rows else rows + Role.LEARNING_RATE
-        for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = given)
+        for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = setOf(Role.INPUT))
         roles("apply", one = setOf(Role.LEARNING_RATE), several = emptySet())
-        roles("evaluate", one = rows, several = given)
+        roles("evaluate", one = rows, several = setOf(Role.INPUT))
         for (name in listOf("infer", "features")) {
             roles(name, one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
         }
@@ -122,7 +121,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         if (each.isEmpty() || each.any { it !is JsonPrimitive || !it.isString }) fail("loss: expected a name, or one by output")
     }
 
-    /** One is `y`, several are `y/...`; where outputs have losses, they are of these outputs. */
+    /** One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets. */
     private fun targets() {
         val names = manifest.step.taking(Role.TARGET).map { it.name }
         if (names != listOf(TARGET) && !names.all { it.startsWith("$TARGET/") }) fail("the targets are $names")

@@ -1,0 +1,173 @@
+"""Losses behind a forward graph: weighted by `weight[B]`, with what regularizers add and the figures of `evaluate`."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import NamedTuple
+
+from converter.errors import UnsupportedError, UsageError
+from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, ops
+from converter.links import FoldedLink, Link, folded_link
+from converter.losses.loss import JointLoss, Loss, Term
+from converter.manifest import TARGET
+from converter.notes import Note
+from converter.row_losses import masked_mean, mean_rows
+
+#: Inputs that training adds to the model's own, and what its signatures give.
+RESERVED = {TARGET, "weight", "learning_rate", "tick"}
+RESULTS = {"loss", "correct", "done"}
+
+
+class Part(NamedTuple):
+    """A term in a graph: its targets, what it reads of the outputs or before them, and the loss of each row, [B]."""
+
+    term: Term
+    targets: list[Value]
+    reads: list[Value]
+    rows: Value
+
+
+class LossOfRows(NamedTuple):
+    """A forward graph with the targets as inputs, the parts of the loss, and the loss of each row, [B]."""
+
+    graph: Graph
+    parts: list[Part]
+    rows: Value
+
+
+def loss_of_rows(graph: Graph, loss: Loss | JointLoss) -> LossOfRows:
+    """Adds the targets and the loss of each row to a forward graph.
+
+    Raises:
+        UnsupportedError: the loss needs one output and the model has several.
+        UsageError: the output is not what the loss reads, or an input or output has a name of the step's own.
+    """
+    terms = loss.terms(graph)
+    _check_names(graph)
+    for term in terms:
+        _check_term(graph, term)
+    b = Builder(graph.copy())
+    parts = []
+    with b.at(Origin("loss")):
+        types = [term.targets(graph) for term in terms]
+        targets = [[b.input(name, type) for name, type in ours.items()] for ours in types]
+        for term, y in zip(terms, targets, strict=True):
+            folded = _folded(graph, term)
+            reads = term.outputs(graph) if folded is None else [folded.logits(b)]
+            parts.append(Part(term, y, reads, mean_rows(b, term.loss.per_example(b, reads, y))))
+        rows = [p.rows if p.term.factor == 1 else b(ops.Mul(), p.rows, p.term.factor) for p in parts]
+        return LossOfRows(b.graph, parts, reduce(partial(b, ops.Add()), rows))
+
+
+def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Graph:
+    """Adds the targets and `weight` as inputs and the outputs `loss` [] (and `correct` []) to a forward graph.
+
+    loss = sum(weight * per-example loss) / sum(weight) + penalties, without the division unless `mean` (the penalties
+    are then multiplied by sum(weight)).
+    correct = sum(weight * share of right answers in the row), for a loss that counts them.
+    Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
+    `<output>_accuracy` [] is what `correct` is else.
+
+    Raises:
+        UnsupportedError, UsageError: as `loss_of_rows`.
+    """
+    scored, parts, rows = loss_of_rows(graph, loss)
+    b = Builder(scored)
+    with b.at(Origin("loss")):
+        weight = b.input("weight", TensorType(rows.shape, FLOAT32))
+
+        def total(values: Value) -> Value:
+            return b(ops.Sum((0,)), b(ops.Mul(), values, weight))
+
+        result, weights = total(rows), b(ops.Sum((0,)), weight)
+        for value, parameter in graph.parameters.items():
+            if (penalty := loss.penalties.get(parameter.name)) is not None:
+                result = b(ops.Add(), result, b(ops.Mul(), penalty.emit(b, value), weights))
+        b.graph.outputs["loss"] = b(ops.Div(), result, weights) if mean else result
+        for part in parts:
+            if name := part.term.name:
+                b.graph.outputs[f"{name}_loss"] = total(part.rows)
+            if part.term.loss.link is not None and part.term.loss.counts:
+                b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part))
+    return b.graph
+
+
+def _hits(b: Builder, part: Part) -> Value:
+    """The share of right answers of each row."""
+    loss, y = part.term.loss, part.targets[0]
+    hits = b(ops.Cast(FLOAT32), _right(b, loss.link or "softmax", part.reads[0], y))
+    return mean_rows(b, hits) if loss.mask is None else masked_mean(b, hits, loss.mask(b, y))
+
+
+def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
+    """What to say of the softmax or sigmoid that an output ends in, where the loss reads what stands before it."""
+    notes = []
+    for term in loss.terms(graph):
+        if (folded := _folded(graph, term)) is not None:
+            link = term.loss.link or ""
+            why = f"{term.loss.name} reads the logits before this {link}; `infer` gives what the model gives"
+            notes.append(Note(folded.node.origin.layer or link, "in the loss", why))
+    return notes
+
+
+def _folded(graph: Graph, term: Term) -> FoldedLink | None:
+    return folded_link(graph, term.outputs(graph)[0], term.loss.link) if term.loss.link else None
+
+
+def _check_names(graph: Graph) -> None:
+    if taken := sorted(v.name for v in graph.inputs if v.name in RESERVED or v.name.startswith(f"{TARGET}/")):
+        raise UsageError(
+            f"the model has an input named {taken[0]!r}, a name that the training step needs for itself "
+            f"({', '.join(sorted(RESERVED))}): rename the argument or the keras.Input"
+        )
+    if taken := sorted(RESULTS & graph.outputs.keys()):
+        raise UsageError(
+            f"the model has an output named {taken[0]!r}, a name that the training step needs for itself "
+            f"({', '.join(sorted(RESULTS))}): rename the key or the layer"
+        )
+
+
+def _check_term(graph: Graph, term: Term) -> None:
+    loss, outputs = term.loss, term.outputs(graph)
+    if loss.outputs not in (None, 1, len(outputs)):
+        raise UsageError(
+            f"the loss {loss.name} compares {loss.outputs} outputs of the model, and there are {len(outputs)}: let the "
+            "model return a tuple of so many embeddings"
+        )
+    if loss.outputs == 1 and len(outputs) != 1:
+        names = ", ".join(f"{name!r}: ..." for name in term.reads)
+        raise UnsupportedError(
+            f"the loss {loss.name} takes one output and the model has {len(outputs)}: name one for each output, "
+            f"loss={{{names}}} (None for an output that has none), or pass a function (outputs, targets) of all"
+        )
+    rows = graph.inputs[0].shape[:1]
+    if term.name and outputs[0].shape[:1] != rows:
+        raise UsageError(
+            f"the output {term.name} has the shape {list(outputs[0].shape)}, which is not one row for each of the "
+            f"{rows[0]} rows of the input: give it no loss (None), or pass one function (outputs, targets) of all"
+        )
+    if loss.link is not None:
+        _check_logits(loss, outputs[0])
+    if loss.needs_link and _folded(graph, term) is None:
+        raise UsageError(
+            f"the loss {loss.name} is compiled with from_logits=False, and the model does not end in a {loss.link}: "
+            f"name the loss, {loss.name!r}, if the output holds logits, or let the model end in the {loss.link}"
+        )
+
+
+def _check_logits(loss: Loss, output: Value) -> None:
+    if loss.link == "softmax" and len(output.shape) < 2:
+        raise UsageError(f"the loss {loss.name} wants logits [batch, ..., classes]; the output is {list(output.shape)}")
+    if loss.link == "softmax" and output.shape[-1] == 1:
+        raise UsageError(
+            f"the loss {loss.name} compares classes, and the output {list(output.shape)} has one number a row: use "
+            "binary_crossentropy (y is 0 or 1), or mse for a number"
+        )
+
+
+def _right(b: Builder, link: Link, logits: Value, y: Value) -> Value:
+    """Which answers are right, as bools."""
+    if link == "sigmoid":
+        return b(ops.Equal(), b(ops.Greater(), logits, 0.0), b(ops.Greater(), y, 0.5))
+    answer = y if y.dtype == INT32 else b(ops.ArgMax(len(y.shape) - 1), y)
+    return b(ops.Equal(), b(ops.ArgMax(len(logits.shape) - 1), logits), answer)

@@ -1,0 +1,154 @@
+"""What a loss is: what it compares, and the ops that it emits; of one output, of all, or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from converter.errors import UsageError
+from converter.ir import Builder, Graph, TensorType, Value, ops
+from converter.links import Link
+from converter.manifest import TARGET
+
+#: Emits the loss of each row, or of a row and place, from the outputs and the targets.
+PerExample = Callable[[Builder, list[Value], list[Value]], Value]
+#: Types of the targets by name (`y`, or `y/...` for several) for outputs of given types.
+Targets = Callable[[list[TensorType]], dict[str, TensorType]]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """What a regularizer adds to the loss: l1 * sum(|w|) + l2 * sum(w^2)."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+    def emit(self, b: Builder, weight: Value) -> Value:
+        """The penalty of a weight, []."""
+        axes = tuple(range(len(weight.shape)))
+        terms = []
+        if self.l1:
+            terms.append(b(ops.Mul(), b(ops.Sum(axes), b(ops.Abs(), weight)), self.l1))
+        if self.l2:
+            terms.append(b(ops.Mul(), b(ops.Sum(axes), b(ops.Mul(), weight, weight)), self.l2))
+        return terms[0] if len(terms) == 1 else b(ops.Add(), *terms)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss.
+
+    Attributes:
+        name: as it stands in the manifest.
+        targets: what it compares the outputs with.
+        per_example: emits the loss of each row, or of a row and place, of which the mean is taken.
+        link: what the loss applies to the output itself, which holds logits: right answers can be counted then. Of a
+            model that ends in it, the loss reads what stands before.
+        needs_link: the output is said to hold probabilities, so the model has to end in the link.
+        penalties: regularizers by the name of the parameter; those of frozen parameters are left out.
+        outputs: how many outputs it reads; None for all that there are.
+        mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count.
+        counts: whether right answers are counted, where there is a link.
+    """
+
+    name: str
+    targets: Targets
+    per_example: PerExample
+    link: Link | None = None
+    needs_link: bool = False
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    outputs: int | None = None
+    mask: Callable[[Builder, Value], Value] | None = None
+    counts: bool = True
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the largest number of a row of the output is the answer."""
+        return self.link == "softmax" and self.counts
+
+    @property
+    def stated(self) -> str:
+        """What the manifest says of it."""
+        return self.name
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """What it reads of a forward graph."""
+        return [Term("", self, tuple(graph.outputs))]
+
+
+@dataclass(frozen=True)
+class JointLoss:
+    """Losses of several outputs, added up.
+
+    Attributes:
+        parts: the loss of each output, by its name; an output that is not named has none.
+        factors: what the losses are multiplied by; 1 where nothing is said.
+        penalties: as for `Loss`.
+    """
+
+    parts: Mapping[str, Loss]
+    factors: Mapping[str, float] = field(default_factory=dict)
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(f"{part.name} of {output}" for output, part in self.parts.items())
+
+    @property
+    def classifies(self) -> bool:
+        """No output speaks for all."""
+        return False
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """What the manifest says of it."""
+        return {output: part.name for output, part in self.parts.items()}
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """What it reads of a forward graph."""
+        return [Term(name, part, (name,), self.factors.get(name, 1.0)) for name, part in self.parts.items()]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A loss at its place in a model.
+
+    Attributes:
+        name: of the output, where each has a loss of its own.
+        loss: the loss.
+        reads: names of the outputs that it reads.
+        factor: what it is multiplied by.
+    """
+
+    name: str
+    loss: Loss
+    reads: tuple[str, ...]
+    factor: float = 1.0
+
+    def outputs(self, graph: Graph) -> list[Value]:
+        """What it reads, in a graph with all outputs."""
+        return [graph.outputs[name] for name in self.reads]
+
+    def targets(self, graph: Graph) -> dict[str, TensorType]:
+        """Types of its targets, by the names that they have in the program."""
+        own = self.loss.targets([v.type for v in self.outputs(graph)])
+        root = f"{TARGET}/{self.name}" if self.name else TARGET
+        return {root + name.removeprefix(TARGET): type for name, type in own.items()}
+
+
+def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:
+    """The person's own function, traced: its inputs are the outputs of the model, in some order, and the targets."""
+    targets = graph.inputs[len(order) :]
+
+    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        (result,) = b.inline(graph, [*(outputs[i] for i in order), *targets]).values()
+        return result
+
+    (result,) = graph.outputs.values()
+    if result.shape != targets[0].shape[:1]:
+        raise UsageError(
+            f"the loss {name} must return one number per example, shape [{(*targets[0].shape, 'batch')[0]}]; "
+            f"it returns {list(result.shape)}. Take the mean over the other axes."
+        )
+    return Loss(name, lambda outputs: {y.name: y.type for y in targets}, emit)

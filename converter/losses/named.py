@@ -1,0 +1,135 @@
+"""The losses that have a name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from math import isfinite
+from typing import Any, NamedTuple
+
+from converter import row_losses
+from converter.errors import UsageError, nearest
+from converter.ir import FLOAT32, INT32, Builder, TensorType, Value
+from converter.links import Link
+from converter.losses.loss import Loss, PerExample, Targets
+from converter.manifest import TARGET
+from converter.row_losses import RowLoss
+
+
+def _like_output(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {TARGET: outputs[0]}
+
+
+def _labels(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {TARGET: TensorType(outputs[0].shape[:-1], INT32)}
+
+
+def _labels_and_teacher(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {f"{TARGET}/label": TensorType(outputs[0].shape[:-1], INT32), f"{TARGET}/teacher": outputs[0]}
+
+
+def _number(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {TARGET: TensorType(outputs[0].shape[:-1], FLOAT32)}
+
+
+def _nothing(outputs: list[TensorType]) -> dict[str, TensorType]:
+    return {}
+
+
+def _one(make: Callable[..., RowLoss]) -> Callable[..., PerExample]:
+    """Of one output and one target."""
+
+    @wraps(make)
+    def made(**options: float) -> PerExample:
+        emit = make(**options)
+
+        def per_example(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+            (output,), (y,) = outputs, targets
+            return emit(b, output, y)
+
+        return per_example
+
+    return made
+
+
+class _Named(NamedTuple):
+    """How a loss with a name is made.
+
+    Attributes:
+        make: its emitter; the arguments are the options of the loss.
+        link: as for `Loss`.
+        targets: as for `Loss`, from the options.
+        outputs: how many it reads.
+        mask: as for `Loss`, from the options.
+    """
+
+    make: Callable[..., PerExample]
+    link: Link | None = None
+    targets: Callable[..., Targets] = lambda **_: _like_output
+    outputs: int = 1
+    mask: Callable[..., Callable[[Builder, Value], Value]] | None = None
+
+
+_NAMED: dict[str, _Named] = {
+    "sparse_categorical_crossentropy": _Named(_one(row_losses.sparse_cross_entropy), "softmax", lambda **_: _labels),
+    "categorical_crossentropy": _Named(_one(row_losses.cross_entropy), "softmax"),
+    "categorical_focal_crossentropy": _Named(_one(row_losses.focal_cross_entropy), "softmax"),
+    "next_token": _Named(
+        _one(row_losses.next_token),
+        "softmax",
+        lambda **_: _labels,
+        mask=lambda ignore=None, **_: row_losses.mask_of_labels(ignore),
+    ),
+    "kl_divergence": _Named(_one(row_losses.kl_divergence), "softmax"),
+    "distillation": _Named(
+        row_losses.distillation, "softmax", lambda alpha=1, **_: _like_output if alpha == 1 else _labels_and_teacher
+    ),
+    "binary_crossentropy": _Named(_one(row_losses.binary_cross_entropy), "sigmoid"),
+    "binary_focal_crossentropy": _Named(_one(row_losses.binary_focal_cross_entropy), "sigmoid"),
+    "mse": _Named(_one(row_losses.squared_error)),
+    "mae": _Named(_one(row_losses.absolute_error)),
+    "huber": _Named(_one(row_losses.huber)),
+    "log_cosh": _Named(_one(row_losses.log_cosh)),
+    "cosine_similarity": _Named(_one(row_losses.cosine_similarity)),
+    "hinge": _Named(_one(row_losses.hinge)),
+    "contrastive": _Named(row_losses.contrastive, None, lambda **_: _number, 2),
+    "triplet": _Named(row_losses.triplet, None, lambda **_: _nothing, 3),
+}
+LOSSES = tuple(_NAMED)
+
+
+def named_loss(name: str, **options: float) -> Loss:
+    """A loss by name.
+
+    Args:
+        name: one of `LOSSES`. Those with "crossentropy", `kl_divergence`, `next_token` and `distillation` are from
+            logits; of a model that ends in the softmax (sigmoid) they read what stands before it.
+        **options: `label_smoothing` (0) of the cross entropies and `next_token`, `gamma` (2) and `alpha` of the focal
+            ones, `delta` (1) of `huber`, as in Keras; `ignore`, a label that `next_token` leaves out beside those below
+            0; `temperature` (2) and `alpha` (1) of `distillation`; `margin` (1) of `contrastive` and `triplet`.
+
+    Raises:
+        UsageError: an unknown name or option, or an option that is no number.
+    """
+    if name not in _NAMED:
+        names = (*LOSSES, "ctc")  # which is traced for a length of y, see `converter.models`
+        raise UsageError(f"unknown loss {name!r}.{nearest(name, names)} Known: {', '.join(names)}.")
+    kind = _NAMED[name]
+    known = inspect.signature(kind.make).parameters
+    for option, value in options.items():
+        if option not in known:
+            raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+            raise UsageError(f"the loss {name}: {option} is a number that is not negative, got {value!r}")
+    mask = None if kind.mask is None else kind.mask(**options)
+    return Loss(name, kind.targets(**options), kind.make(**options), kind.link, outputs=kind.outputs, mask=mask)
+
+
+def loss_from_table(table: Mapping[str, Any]) -> Loss:
+    """A loss from `{"name": ..., options}`. Raises UsageError as `named_loss`."""
+    options = dict(table)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise UsageError(f"loss: expected a name, or a table with a name and options, got {dict(table)!r}")
+    return named_loss(name, **options)

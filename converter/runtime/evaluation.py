@@ -60,3 +60,13 @@ def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str,
         entry.invoke()
         place = slice(start, start + batch.rows)
         yield place, {spec.name: entry.output(spec.name)[: batch.rows] for spec in given}
+
+
+def every_output(entry: Entry, examples: Examples) -> dict[str, np.ndarray]:
+    """What the model gives for all rows, by output; as `outputs`."""
+    specs = entry.signature.giving("output")
+    results = {spec.name: np.empty((examples.rows, *spec.shape[1:]), spec.dtype) for spec in specs}
+    for rows, given in outputs(entry, examples):
+        for name, result in results.items():
+            result[rows] = given[name]
+    return results

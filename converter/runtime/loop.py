@@ -12,6 +12,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.runtime.examples import Examples
+from converter.runtime.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Started:
 
     Attributes:
         epochs: how many are planned.
-        steps: of all epochs; None where the data does not say how much it is.
+        steps: to be done; None where the data does not say how much it is.
     """
 
     epochs: int
@@ -84,6 +85,17 @@ def is_stream(x: Any) -> bool:
     return isinstance(x, Iterable) and not hasattr(x, "__array__") and not isinstance(x, Mapping | tuple | str | bytes)
 
 
+def check_counts(epochs: Any, initial_epoch: Any, patience: Any) -> None:
+    """Raises UsageError for what is no number of epochs."""
+    for name, number, least in (("epochs", epochs, 1), ("initial_epoch", initial_epoch, 0), ("patience", patience, 1)):
+        if number is not None and (not isinstance(number, int) or number < least):
+            raise UsageError(f"{name} must be a whole number from {least} on, got {number!r}")
+    if initial_epoch >= epochs:
+        raise UsageError(
+            f"initial_epoch {initial_epoch}: all of the {epochs} epochs are done, there is nothing to go on"
+        )
+
+
 class Batches:
     """Batches of a program's size out of batches of any size, anew for each epoch."""
 
@@ -107,7 +119,7 @@ class Batches:
         self._source, self._check, self._size = source, check, size
 
     @property
-    def steps(self) -> int | None:
+    def per_epoch(self) -> int | None:
         """Nobody knows how many rows each batch will have."""
         return None
 
@@ -134,14 +146,23 @@ class Batches:
 class Shuffled:
     """Rows in memory, in a new order each epoch."""
 
-    def __init__(self, examples: Examples, size: int, epochs: int, order: np.random.Generator) -> None:
-        """Takes checked rows; those of weight 0 are left out. Raises UsageError when none is left."""
+    def __init__(self, examples: Examples, size: int, order: np.random.Generator, skipped: int = 0) -> None:
+        """Takes checked rows; those of weight 0 are left out. Raises UsageError when none is left.
+
+        Args:
+            examples: the rows.
+            size: rows of a step.
+            order: shuffles them.
+            skipped: epochs that were seen already.
+        """
         self._examples, self._size = examples, size
         self._rows = np.flatnonzero(examples.arrays["weight"])
         if not len(self._rows):
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
         self._order = order
-        self.steps: int | None = -(-len(self._rows) // size) * epochs
+        self.per_epoch: int | None = -(-len(self._rows) // size)
+        for _ in range(skipped):
+            order.permutation(self._rows)
 
     def __call__(self, epoch: int) -> Iterator[Examples]:
         """The batches of an epoch."""
@@ -155,7 +176,8 @@ class Loop:
 
     Attributes:
         batches: of an epoch by its number.
-        epochs: how many.
+        epochs: how many there are.
+        first: the epoch that it begins with, from 0.
         step: trains on a batch with a learning rate; returns the loss.
         rate: the learning rate by the number of the step; None for the program's own.
         validate: figures on held-out rows; None without any.
@@ -163,11 +185,12 @@ class Loop:
             given.
         patience: epochs without a lower loss before it ends.
         listener: told of everything.
-        advance: counts a step for who looks at it.
+        progress: whether who looks at a terminal sees it.
     """
 
     batches: Batches | Shuffled
     epochs: int
+    first: int
     step: Callable[[Examples, float | None], float]
     rate: Callable[[int], float | None]
     validate: Callable[[], dict[str, float]] | None
@@ -175,15 +198,20 @@ class Loop:
     back: Callable[[], None]
     patience: int | None
     listener: Listener | None
-    advance: Callable[[str], None]
+    progress: bool
+
+    @property
+    def steps(self) -> int | None:
+        """How many are to be done; None where the data does not say."""
+        return None if self.batches.per_epoch is None else self.batches.per_epoch * (self.epochs - self.first)
 
     def run(self) -> dict[str, list[float]]:
         """The history: one number an epoch that was completed, by name."""
         history: dict[str, list[float]] = {}
-        lowest, lowest_at, number = float("inf"), -1, 0
-        with suppress(_Stop):
-            self._tell(Started(self.epochs, self.batches.steps))
-            for epoch in range(self.epochs):
+        lowest, lowest_at, number = float("inf"), -1, self.first * (self.batches.per_epoch or 0)
+        with suppress(_Stop), progress_bar(self.steps, self.progress) as advance:
+            self._tell(Started(self.epochs, self.steps))
+            for epoch in range(self.first, self.epochs):
                 started, losses, weights = time.perf_counter(), [], []
                 for batch in self.batches(epoch):
                     if not batch.weight:
@@ -191,7 +219,7 @@ class Loop:
                     before = time.perf_counter()
                     losses.append(self.step(batch, self.rate(number)))
                     weights.append(batch.weight)
-                    self.advance(f"epoch {epoch + 1}/{self.epochs}  loss {losses[-1]:.4f}")
+                    advance(f"epoch {epoch + 1}/{self.epochs}  loss {losses[-1]:.4f}")
                     self._tell(Step(epoch, number, losses[-1], time.perf_counter() - before))
                     number += 1
                 if not losses:
@@ -210,10 +238,10 @@ class Loop:
                 if self.patience is not None and epoch - lowest_at >= self.patience:
                     break
         completed = len(history.get("loss", []))
-        if self.patience is not None and 0 <= lowest_at < completed - 1:
+        if self.patience is not None and 0 <= lowest_at < self.first + completed - 1:
             self.back()
         if self.listener is not None:
-            self.listener(Finished(completed, stopped_early=completed < self.epochs))
+            self.listener(Finished(completed, stopped_early=completed < self.epochs - self.first))
         return history
 
     def _tell(self, event: Event) -> None:

@@ -17,13 +17,12 @@ from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
-from converter.runtime.evaluation import figures, outputs
+from converter.runtime.evaluation import every_output, figures, outputs
 from converter.runtime.examples import Examples, check_examples, rate_of_step
-from converter.runtime.loop import Batches, Listener, Loop, Shuffled, is_stream
+from converter.runtime.loop import Batches, Listener, Loop, Shuffled, check_counts, is_stream
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import parameters_of
-from converter.runtime.progress import progress_bar
 from converter.runtime.state_file import load_state, save_state
 
 #: One number for every step, or its value from the number of the step.
@@ -165,13 +164,7 @@ class TrainingSession:
     def _rows_through(self, signature: str, x: Any) -> Any:
         with self._lock:
             examples = self._examples(signature, x)
-            entry = self._ready(signature)
-            specs = entry.signature.giving("output")
-            results = {spec.name: np.empty((examples.rows, *spec.shape[1:]), spec.dtype) for spec in specs}
-            for rows, given in outputs(entry, examples):
-                for name, result in results.items():
-                    result[rows] = given[name]
-        return gathered(results)
+            return gathered(every_output(self._ready(signature), examples))
 
     def fit(
         self,
@@ -187,6 +180,7 @@ class TrainingSession:
         patience: int | None = None,
         listener: Listener | None = None,
         metrics: Metrics = None,
+        initial_epoch: int = 0,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
 
@@ -208,6 +202,8 @@ class TrainingSession:
             listener: told of each `Event`: Started, Step, Evaluated (an epoch is done), Finished. When it returns False
                 the training ends there.
             metrics: as for `evaluate`, of the validation rows: `validation_<name>`.
+            initial_epoch: so many of the epochs are done: a training that was stopped, its state restored, goes on with
+                the rows and rates that it would have had.
 
         Returns:
             One number for each completed epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with
@@ -218,9 +214,7 @@ class TrainingSession:
                 come.
             NumericError: the loss is not finite.
         """
-        for name, number in (("epochs", epochs), ("patience", 1 if patience is None else patience)):
-            if not isinstance(number, int) or number < 1:
-                raise UsageError(f"{name} must be a whole number from 1 on, got {number!r}")
+        check_counts(epochs, initial_epoch, patience)
         if validation is not None:
             if not isinstance(validation, list | tuple) or len(validation) != 2:
                 raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
@@ -236,28 +230,32 @@ class TrainingSession:
 
         batches: Batches | Shuffled
         if y is None and weight is None and is_stream(x):
-            batches = Batches(x, checked, size, epochs)
+            batches = Batches(x, checked, size, epochs - initial_epoch)
+            if initial_epoch and callable(learning_rate):
+                raise UsageError(
+                    "initial_epoch: a stream does not say which step it begins with, pass a rate as a number"
+                )
         else:
             examples = checked(x, y, weight)
             if "features" in self.manifest.signatures:
                 signature = self.manifest.step_on_features
                 examples = checked(self.features(x), y, weight)
             order = self._order if seed is None else np.random.default_rng(seed)
-            batches = Shuffled(examples, size, epochs, order)
+            batches = Shuffled(examples, size, order, initial_epoch)
         best: dict[str, np.ndarray] = {}
-        with progress_bar(batches.steps, progress) as advance:
-            return Loop(
-                batches=batches,
-                epochs=epochs,
-                step=partial(self._step, signature=signature),
-                rate=learning_rate if callable(learning_rate) else lambda step: learning_rate,
-                validate=None if validation is None else partial(self.evaluate, *validation, metrics=metrics),
-                best=lambda: best.update(self.state()),
-                back=lambda: self._open().memory.write(best),
-                patience=patience,
-                listener=listener,
-                advance=advance,
-            ).run()
+        return Loop(
+            batches=batches,
+            epochs=epochs,
+            first=initial_epoch,
+            step=partial(self._step, signature=signature),
+            rate=learning_rate if callable(learning_rate) else lambda step: learning_rate,
+            validate=None if validation is None else partial(self.evaluate, *validation, metrics=metrics),
+            best=lambda: best.update(self.state()),
+            back=lambda: self._open().memory.write(best),
+            patience=patience,
+            listener=listener,
+            progress=progress,
+        ).run()
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The trained weights as they are now, by the model's own names, in its own layout and full shape."""

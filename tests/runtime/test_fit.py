@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,3 +186,65 @@ def test_class_weights_are_weights_of_rows() -> None:
 def test_a_class_weight_is_a_number(weights: Any, said: str) -> None:
     with session() as s, pytest.raises(UsageError, match=said):
         s.fit(*data(4), class_weight=weights)
+
+
+@pytest.mark.parametrize("stop", [False, KeyboardInterrupt])
+def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(stop: Any, tmp_path: Path) -> None:
+    """By its listener, or by Ctrl-C; in the same session, or in another from the saved state."""
+    x, y = data(3 * BATCH + 2)
+
+    def rate(step: int) -> float:
+        return 0.01 / (1 + step)
+
+    def after_two(event: Any) -> Any:
+        if isinstance(event, Evaluated) and event.epoch == 1:
+            if stop is KeyboardInterrupt:
+                raise stop
+            return stop
+        return None
+
+    with session() as whole:
+        expected = whole.fit(x, y, epochs=5, seed=7, learning_rate=rate)
+        state = whole.state()
+    with session() as stopped:
+        with contextlib.suppress(KeyboardInterrupt):
+            assert len(stopped.fit(x, y, epochs=5, seed=7, learning_rate=rate, listener=after_two)["loss"]) == 2
+        stopped.save(tmp_path / "half.state")
+        stopped.fit(x, y, epochs=5, seed=7, learning_rate=rate, initial_epoch=2)
+        assert_same(stopped.state(), state)
+    events: list[Any] = []
+    with session() as other:
+        other.restore(tmp_path / "half.state")
+        history = other.fit(x, y, epochs=5, seed=7, learning_rate=rate, initial_epoch=2, listener=events.append)
+        assert_same(other.state(), state)
+    assert history["loss"] == expected["loss"][2:]
+    assert [e.epoch for e in events if isinstance(e, Evaluated)] == [2, 3, 4]
+    assert [e.step for e in events if isinstance(e, Step)] == list(range(8, 20))
+    assert events[-1] == Finished(3, stopped_early=False)
+
+
+def test_ctrl_c_within_an_epoch_keeps_the_steps_that_were_done() -> None:
+    x, y = data(3 * BATCH)
+
+    def interrupt(event: Any) -> None:
+        if isinstance(event, Step) and event.step == 1:
+            raise KeyboardInterrupt
+
+    with session() as s:
+        with pytest.raises(KeyboardInterrupt):
+            s.fit(list(pieces(BATCH, x, y)), epochs=1, learning_rate=0.01, listener=interrupt)
+        s.fit(list(pieces(BATCH, x[2 * BATCH :], y[2 * BATCH :])), epochs=1, learning_rate=0.01)
+        assert_same(s.state(), by_steps(x, y))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 3, "initial_epoch": 3}, "all of the 3 epochs are done"),
+        ({"initial_epoch": -1}, "initial_epoch must be a whole number from 0 on"),
+        ({"initial_epoch": 1, "learning_rate": lambda step: 0.1}, "a stream does not say which step"),
+    ],
+)
+def test_where_a_training_cannot_begin(options: dict[str, Any], message: str) -> None:
+    with session() as s, pytest.raises(UsageError, match=message):
+        s.fit(list(pieces(BATCH, *data(BATCH))), **options)

@@ -135,10 +135,11 @@ def _factors(weights: Any, forward: Graph) -> dict[str, float]:
 def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
     if loss == "ctc":
         return _ctc(outputs, targets)
-    if isinstance(loss, str):
-        return named_loss(loss)
-    if isinstance(loss, Loss):
-        return loss
+    if isinstance(loss, str | Loss):
+        known = named_loss(loss) if isinstance(loss, str) else loss
+        if targets is not None:
+            _check_targets(known, outputs, targets)
+        return known
     if not callable(loss):
         raise UsageError(f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}")
     import jax_frontend
@@ -158,6 +159,17 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
             )
         raise
     return traced_loss(graph, getattr(loss, "__name__", "custom"), [list(types).index(name) for name in order])
+
+
+def _check_targets(loss: Loss, outputs: Mapping[str, Value], targets: Any) -> None:
+    """Raises UsageError where a person says something else of y than what a named loss takes."""
+    types = [v.type for v in outputs.values()]
+    taken = loss.targets(types)
+    said = _target_types(targets, types[0].shape[:1])
+    named = {f"{TARGET}/{name}": kind for name, kind in said.items()} if isinstance(said, dict) else {TARGET: said}
+    if loss.outputs in (None, len(types)) and named != taken:
+        wanted = ", ".join(f"{name} as {kind}" for name, kind in taken.items()) or "no y"
+        raise UsageError(f"the loss {loss.name} takes {wanted}, which is not what targets says: leave targets out")
 
 
 def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:

@@ -15,6 +15,12 @@ import jax_frontend
 from converter.errors import UsageError
 from tests.runtime.programs import EXAMPLES
 
+LABEL = jax.ShapeDtypeStruct((1,), "int32")
+
+
+def squared(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.mean((outputs - y) ** 2, -1)
+
 
 def test_a_loss_of_labels_says_how_to_describe_them() -> None:
     def loss(logits: jax.Array, y: jax.Array) -> jax.Array:
@@ -32,6 +38,29 @@ def test_a_loss_of_labels_says_how_to_describe_them() -> None:
 def test_what_y_is_does_not_go_into_target() -> None:
     with pytest.raises(UsageError, match="What y is goes into `targets`"):
         converter.build(EXAMPLES["mlp"].model(), target=jax.ShapeDtypeStruct((1,), "int32"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "mse", "targets": LABEL}, r"mse takes y as float32\[8,4\], .*: leave targets out"),
+        ({"loss": "distillation", "targets": {"label": LABEL}}, r"distillation takes y as .*: leave targets out"),
+        ({"loss": {"head": "mse"}}, "loss: the model has one output, pass what it is for that output alone"),
+        ({"loss": "mse", "loss_weights": 2.0}, "loss_weights is for losses by output"),
+        ({"loss": squared, "targets": "int32"}, "targets describes y"),
+        ({"loss": squared, "targets": {}}, "targets describes y"),
+        ({"loss": "triplet"}, "triplet compares 3 outputs of the model, and there are 1"),
+        ({"loss": "ctx"}, "unknown loss 'ctx'. Did you mean 'ctc'"),
+        ({"loss": None, "target": LABEL}, "goes into `targets`"),
+    ],
+)
+def test_what_is_said_of_y_and_of_the_loss_fits_together(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        converter.build(EXAMPLES["mlp"].model(), **options)
+
+
+def test_a_named_loss_may_be_told_what_it_takes() -> None:
+    converter.build(EXAMPLES["mlp"].model(), targets=LABEL, check=False)
 
 
 @pytest.mark.parametrize("options", [{"batch": 10**9}, {"batch": 10**9, "micro_batch": 1}, {"batch": 65537}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from keras import layers, losses, optimizers
 import converter
 import jax_frontend
 from converter.errors import UnsupportedError, UsageError
+from converter.manifest import Manifest
 from converter.program import Program
 from converter.runtime import TrainingSession
 from scripts.harness.batches import batches_from, random_batches, read_batches
@@ -203,6 +205,26 @@ def test_a_function_for_one_output_of_a_keras_model() -> None:
         with TrainingSession(built.data) as session:
             found.append(session.train(X, y, 0.1))
     np.testing.assert_allclose(found, found[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"y/kind"', '"y"', "neither y nor y/"),
+        ('"y/kind"', '"y/king"', "loss: those of kind, size"),
+        ('"loss": {"kind"', '"loss": {"more": "mse", "kind"', "loss: those of more"),
+        ('"loss": {"kind": "', '"loss": {"kind": 1, "x": "', "manifest.loss.kind: expected a string"),
+        ('"name": "kind_loss", "shape": [1]', '"name": "kind_loss", "shape": [2]', "a figure is one float32"),
+        ('"role": "figure"', '"role": "input"', "role 'input' among the outputs"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself(old: str, new: str, message: str) -> None:
+    stated = program().manifest.to_json()
+    text = json.dumps(stated | {"loss": dict(sorted(stated["loss"].items()))})
+    assert Manifest.from_bytes(text.encode()) == program().manifest
+    assert old in text
+    with pytest.raises(UsageError, match=message):
+        Manifest.from_bytes(text.replace(old, new).encode())
 
 
 def test_the_harness_reads_and_makes_batches_of_several_targets(tmp_path: Path) -> None:

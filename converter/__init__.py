@@ -17,13 +17,24 @@ if TYPE_CHECKING:
     from converter.functions import Function, function
     from converter.pipeline import build
     from converter.program import Program
-    from converter.sparse import UpdateScheme
+    from converter.sparse import LoRA, UpdateScheme
 
-__all__ = ["Function", "Program", "UnsupportedError", "UpdateScheme", "build", "compare_schemes", "function", "runtime"]
+__all__ = [
+    "Function",
+    "LoRA",
+    "Program",
+    "UnsupportedError",
+    "UpdateScheme",
+    "build",
+    "compare_schemes",
+    "function",
+    "runtime",
+]
 
 #: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
 _HOMES = {
     "Function": "converter.functions",
+    "LoRA": "converter.sparse",
     "Program": "converter.program",
     "UnsupportedError": "converter.errors",
     "UpdateScheme": "converter.sparse",

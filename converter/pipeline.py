@@ -30,11 +30,14 @@ from converter.passes import (
 from converter.program import Program
 from converter.schedule import how, recompute, schedule, transient
 from converter.sparse import (
+    Plain,
     Row,
     UpdateScheme,
+    adapt,
     cut_frozen_prefix,
     has_frozen_prefix,
     join,
+    plain,
     select,
     update_scheme,
 )
@@ -88,7 +91,7 @@ def build(
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
             the constant learning rate that it was built with is the default of `session.train`'s. None: what a Keras
             model was compiled with, else `sgd`.
-        update: a scheme's name, glob rules {"pattern": fraction or "bias"}, or an UpdateScheme.
+        update: a scheme's name, glob rules {"pattern": fraction, "bias" or a LoRA}, or an UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
             added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
@@ -196,7 +199,7 @@ def _build(
     loss, rule, said = taken_over(source, loss, optimizer)
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
-    graphs, rows, goal, quantization = compile_signatures(
+    graphs, rows, goal, quantization, without_adapters = compile_signatures(
         source,
         loss,
         rule.optimizer,
@@ -218,6 +221,7 @@ def _build(
         costs=costs(graphs, chosen, state, batch // rows_at_once),
         report=report,
         notes=[*said, *link_notes(source.graph, goal), *source.notes],
+        without_adapters=without_adapters,
         scheme=scheme.name,
         loss=goal.stated,
         optimizer=rule.name,
@@ -282,14 +286,16 @@ def compile_signatures(
     calibration: Any = None,
     report: list[FormChoice] | None = None,
     loss_weights: Any = None,
-) -> tuple[dict[str, Graph], list[Row], Loss | JointLoss, QuantizationReport | None]:
+) -> tuple[dict[str, Graph], list[Row], Loss | JointLoss, QuantizationReport | None, Plain | None]:
     """The stages between import and emission: the lowered, scheduled graph of each signature.
 
-    `report` takes the forms of the first, which is the training step.
+    `report` takes the forms of the first, which is the training step. Last comes what is exported of a model with
+    adapters.
     """
     forward = canonicalize(source.graph)
-    rows = scheme.resolve(absorb_layout(forward), source.blocks)
-    selected, rule = with_optimizer(forward, rows, optimizer)
+    resolved = scheme.resolve(absorb_layout(forward), source.blocks)
+    adapted, rows, adapters = adapt(forward, resolved)
+    selected, rule = with_optimizer(adapted, rows, optimizer)
     broken = [p.name for p in selected.parameters.values() if not np.isfinite(p.value).all()]
     if broken:
         raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
@@ -323,7 +329,11 @@ def compile_signatures(
         lowered["features"] = to_builtins(features, target) if front is None else features
         on_features = step.graphs_on_features(rest, goal, rule)
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
-    return {name: in_order(graph, target) for name, graph in lowered.items()}, rows, goal, quantization
+    without: Plain | None = None
+    if adapters and "infer" in signatures:
+        without = plain(forward, resolved, adapters, rule.layout_invariant)
+        without = replace(without, graph=in_order(to_builtins(without.graph, target), target))
+    return {name: in_order(graph, target) for name, graph in lowered.items()}, rows, goal, quantization, without
 
 
 def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,9 +17,10 @@ from converter.files import write_atomically
 from converter.ir import Graph, Parameter, Value
 from converter.ir.printer import to_text
 from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, TARGET, Manifest
+from converter.merge import MERGE, SUBGRAPH, Merge, MergedWeight
 from converter.models import Source
 from converter.notes import Note
-from converter.sparse import Row
+from converter.sparse import Plain, Row
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
@@ -89,6 +91,7 @@ class Program:
         costs: Mapping[str, int],
         report: Sequence[FormChoice],
         notes: Sequence[Note],
+        without_adapters: Plain | None,
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -101,6 +104,7 @@ class Program:
             costs: of the training step.
             report: the forms chosen.
             notes: what the person is to know.
+            without_adapters: the lowered, scheduled model that is exported of one with adapters.
             **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
                 micro_batch, labels, preprocessing, frozen).
         """
@@ -119,7 +123,7 @@ class Program:
                 "micro_batch": facts["micro_batch"],
                 "loss": facts["loss"],
                 "optimizer": facts["optimizer"],
-                "update": {"scheme": facts["scheme"], "table": [asdict(row) for row in rows]},
+                "update": {"scheme": facts["scheme"], "table": [_row(row) for row in rows]},
                 "signatures": {
                     name: _signature(graph, set(tensors.values()), judges=name == "evaluate")
                     for name, graph in exported.items()
@@ -157,6 +161,11 @@ class Program:
                 rest = parameter.view.rest(parameter.model_value)
                 stored[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
+        if without_adapters is not None:
+            graph, merge, frozen = _merging(without_adapters, tensors, rows)
+            subgraphs.append(Subgraph(SUBGRAPH, graph, signature=False))
+            metadata[MERGE] = merge
+            stored |= frozen
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
         data = seal.seal(emit(subgraphs, metadata, description, stored, in_order=state == "variables"))
@@ -181,6 +190,42 @@ class Program:
         from converter.check import check_program
 
         check_program(self.data)
+
+
+def _merging(plain: Plain, tensors: Mapping[str, str], rows: Sequence[Row]) -> tuple[Graph, bytes, dict[str, bytes]]:
+    """The subgraph without adapters, what the metadata says of it, and the tensors that merging them takes."""
+    read = {v for node in plain.graph.nodes for v in node.inputs}
+    used = {v: p for v, p in plain.graph.parameters.items() if v in read}
+    ordered = sorted(used.items(), key=lambda item: item[1].kind == "merged")
+    graph = plain.graph.copy()
+    graph.parameters = dict(ordered)
+    weights, frozen = [], dict[str, bytes]()
+    for value, parameter in ordered:
+        if parameter.kind != "merged":
+            continue
+        name, adapter = parameter.name, plain.adapters[parameter.name]
+        frozen[FROZEN + name] = _raw(parameter.value)
+        if adapter.a.name not in tensors:
+            frozen[FROZEN + adapter.a.name] = _raw(adapter.a.model_value)
+        weight = MergedWeight(
+            name=name,
+            shape=parameter.model_value.shape,
+            stored=value.shape,
+            view=parameter.view.steps,
+            a=adapter.a.name,
+            b=adapter.b.name,
+            a_shape=adapter.a.model_value.shape,
+            product=adapter.view.steps,
+            scale=adapter.scale,
+        )
+        weights.append(weight)
+    state = tuple(tensors[p.name] for _, p in ordered if p.kind != "merged")
+    entry = json.dumps(asdict(Merge(state, tuple(weights))), separators=(",", ":")).encode()
+    return export.with_state_as_arguments(graph), entry, frozen
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"parameter": row.parameter, "fraction": row.fraction, "why": row.why}
 
 
 def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:

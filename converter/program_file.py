@@ -43,15 +43,19 @@ class ProgramFile:
 
     def initial(self, tensor: StateTensor) -> np.ndarray:
         """The built value of a state tensor, read-only. Raises UsageError when the file lacks it."""
-        return self._array(INITIAL + tensor.tensor, tensor.shape, tensor.dtype)
+        return self.entry(INITIAL + tensor.tensor, tensor.shape, tensor.dtype)
 
     def frozen(self, parameter: ParameterSpec) -> np.ndarray | None:
         """The part of a weight that does not train, read-only; None when all of it trains."""
         part = parameter.frozen
-        return None if part is None else self._array(part.entry, part.shape, parameter.dtype)
+        return None if part is None else self.entry(part.entry, part.shape, parameter.dtype)
 
-    def _array(self, entry: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
-        """A tensor in the metadata; one element stands for a tensor of equal ones."""
+    def entry(self, entry: str, shape: tuple[int, ...], kind: str = "float32") -> np.ndarray:
+        """A tensor in the metadata, read-only; one element stands for a tensor of equal ones.
+
+        Raises:
+            UsageError: it is missing, or not of this size.
+        """
         raw, dtype = self.metadata.get(entry), np.dtype(kind).newbyteorder("<")
         size = int(np.prod(shape, dtype=np.int64))
         if raw is None or len(raw) not in (size * dtype.itemsize, dtype.itemsize):

@@ -66,7 +66,8 @@ RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="TOML file of 
 Loss = Annotated[str | None, typer.Option(help="A name, or package.module:function (outputs, y) -> loss per example.")]
 Optimizer = Annotated[str | None, typer.Option(help="A name, or package.module:factory of an optax transformation.")]
 Update = Annotated[
-    str | None, typer.Option(help="full, head, last-3, bias-only, sparse, or a TOML or JSON file of glob rules.")
+    str | None,
+    typer.Option(help="full, head, last-3, bias-only, sparse, lora, lora-16, or a TOML or JSON file of rules."),
 ]
 Updates = Annotated[
     list[str] | None, typer.Option("--update", help="A scheme to compare, or a file of glob rules; repeat it for more.")

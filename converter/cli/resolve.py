@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.losses import loss_from_table
-from converter.sparse import UpdateScheme, update_scheme
+from converter.sparse import LoRA, UpdateScheme, update_scheme
 
 if TYPE_CHECKING:
     from examples import Example
@@ -120,7 +120,8 @@ def resolve_update(update: Any) -> Any:
     """An update scheme as for `converter.build`, from a name, a file of glob rules, or a table of them.
 
     Raises:
-        UsageError: unknown name, unreadable file, or a rule that is neither a fraction in 0..1, "bias" nor "all".
+        UsageError: unknown name, unreadable file, or a rule that is neither a fraction in 0..1, "bias", "all" nor a
+            table of an adapter.
     """
     if isinstance(update, str):
         if not is_path(update):
@@ -134,11 +135,29 @@ def _rules(table: Any, where: str) -> dict[str, Any]:
         raise UsageError(f'{where}: expected a name, or a table of rules {{"glob" = fraction}}, got {table!r}')
     rules: dict[str, Any] = {}
     for pattern, grant in table.items():
+        if isinstance(grant, Mapping):
+            rules[pattern] = _adapter(grant, f"{where}: rule {pattern!r}")
+            continue
         number = isinstance(grant, int | float) and not isinstance(grant, bool) and 0 <= grant <= 1
         if not number and grant not in ("bias", "all"):
-            raise UsageError(f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias" or "all", got {grant!r}')
+            raise UsageError(
+                f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias", "all" or {{lora = 8}}, got {grant!r}'
+            )
         rules[pattern] = 1.0 if grant == "all" else grant
     return rules
+
+
+def _adapter(table: Mapping[str, Any], where: str) -> LoRA:
+    """A LoRA from a table: its rank, called `lora`, and its other options."""
+    options = [field.name for field in fields(LoRA) if field.name != "rank"]
+    if odd := [key for key in table if key not in ("lora", *options)]:
+        raise UsageError(f"{where}: unknown option {odd[0]!r}.{nearest(odd[0], options)}")
+    if "lora" not in table:
+        raise UsageError(f"{where}: the rank is missing: {{lora = 8, alpha = 16}}")
+    try:
+        return LoRA(**{"rank" if key == "lora" else key: value for key, value in table.items()})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _optimizer(entry: Any) -> Any:

@@ -64,14 +64,15 @@ class Parameter:
         model_value: initial value in the model's own layout and full shape.
         view: how the stored tensor is cut out of the model's tensor (transposed, reshaped, sliced).
         trainable: False where the model itself says that this weight is not trained.
-        kind: what it is. An accumulator is zero between two steps, so it is no part of a saved state.
+        kind: what it is. An accumulator is zero between two steps, so it is no part of a saved state. A merged weight
+            is a constant that is known at export only.
     """
 
     name: str
     model_value: np.ndarray
     view: View = field(default_factory=View)
     trainable: bool = True
-    kind: Literal["weight", "slot", "accumulator"] = "weight"
+    kind: Literal["weight", "slot", "accumulator", "merged"] = "weight"
 
     @property
     def value(self) -> np.ndarray:

@@ -180,11 +180,16 @@ class _Checker:
             self.view(where, parameter, frozen.view, frozen.shape)
 
     def view(self, where: str, parameter: ParameterSpec, view: tuple[Any, ...], stored: tuple[int, ...]) -> None:
-        shape = parameter.shape
-        for step in view:
-            shape = _viewed(f"{where}: view step {step!r}", step, shape)
+        shape = viewed_shape(where, view, parameter.shape)
         if prod(shape) != prod(stored):
             _fail(f"{where}: a view gives {list(shape)}, and what is stored is {list(stored)}")
+
+
+def viewed_shape(where: str, view: Iterable[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape behind a view of anybody's. Raises UsageError for one that does not fit."""
+    for step in view:
+        shape = _viewed(f"{where}: view step {step!r}", step, shape)
+    return shape
 
 
 def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:

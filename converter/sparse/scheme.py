@@ -10,19 +10,31 @@ from typing import Any, Literal
 
 from converter.errors import UsageError, nearest
 from converter.ir import Graph
+from converter.sparse.lora import LoRA, Place
 from converter.sparse.structure import Member, members
 
-#: What a rule grants: the fraction of the input channels that trains ("all": 1), or only the biases of what it matches.
-Grant = float | Literal["bias", "all"]
+#: What a rule grants: the fraction of the input channels that trains ("all": 1), only the biases of what it matches, or
+#: adapters of its kernels.
+Grant = float | Literal["bias", "all"] | LoRA
+#: What is granted to each parameter, and why.
+Granted = Mapping[str, tuple[float | LoRA, str]]
+
+
+#: Parameters that a message names.
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a resolved scheme: a parameter, the fraction of it that trains (whole channels), and why."""
+    """One line of a resolved scheme: a parameter, the fraction of it that trains (whole channels), and why.
+
+    A weight with an `adapter` is frozen; what trains is the adapter.
+    """
 
     parameter: str
     fraction: float
     why: str
+    adapter: LoRA | None = None
 
 
 @dataclass(frozen=True)
@@ -31,14 +43,14 @@ class UpdateScheme:
 
     Attributes:
         name: for reports.
-        rules: glob over parameter names -> fraction of the input channels in 0..1, or "bias". Of several matching
-            rules the last one holds; a parameter that none matches is frozen. Empty when `choose` is given.
+        rules: glob over parameter names -> fraction of the input channels in 0..1, "bias", or a LoRA. Of several
+            matching rules the last one holds; a parameter that none matches is frozen. Empty when `choose` is given.
         choose: picks the grants from the model's structure instead.
     """
 
     name: str
     rules: Mapping[str, Grant] = field(default_factory=dict)
-    choose: Callable[[list[Member]], dict[str, tuple[float, str]]] | None = None
+    choose: Callable[[list[Member]], Granted] | None = None
 
     def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[Row]:
         """The table of the scheme for a model, in order of use.
@@ -57,6 +69,9 @@ class UpdateScheme:
         rows = []
         for member in everything:
             fraction, why = granted.get(member.name, (0.0, "not chosen"))
+            if isinstance(fraction, LoRA):
+                rows.append(_adapted(member, fraction, why))
+                continue
             if not member.parameter.trainable:
                 fraction, why = 0.0, "not trainable in the model"
             elif 0 < fraction < 1 and member.role != "kernel":
@@ -66,19 +81,27 @@ class UpdateScheme:
             elif 0 < fraction < 1:
                 fraction = max(round(fraction * member.channels), 1) / member.channels
             rows.append(Row(member.name, fraction, why))
-        if not any(row.fraction for row in rows):
+        if not any(row.fraction or row.adapter for row in rows):
             raise UsageError(
                 f"update scheme {self.name!r} trains nothing in this model: no trainable parameter is chosen"
             )
         return rows
 
-    def _by_rules(self, everything: list[Member]) -> dict[str, tuple[float, str]]:
+    def _by_rules(self, everything: list[Member]) -> Granted:
         names = [m.name for m in everything]
-        granted: dict[str, tuple[float, str]] = {}
+        granted: dict[str, tuple[float | LoRA, str]] = {}
         for pattern, grant in self.rules.items():
             matched = [m for m in everything if fnmatchcase(m.name, pattern)]
             if not matched:
                 raise UsageError(f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}")
+            if isinstance(grant, LoRA):
+                granted |= {m.name: (grant, f"rule {pattern} = {grant}") for m in matched}
+                if not any(m.role == "kernel" for m in matched):
+                    others = ", ".join(f"{m.name} ({_said(m)})" for m in matched[:_MOST_NAMES])
+                    raise UsageError(
+                        f"update rule {pattern!r}: LoRA adapts kernels, and it matches none, only {others}"
+                    )
+                continue
             granted_fraction = _fraction(pattern, grant)
             for member in matched:
                 if granted_fraction is None:
@@ -88,6 +111,18 @@ class UpdateScheme:
         return granted
 
 
+def _said(member: Member) -> str:
+    """What a parameter is that has no adapter."""
+    return f"a {member.role}" if member.role in ("bias", "scale") else str(member.place)
+
+
+def _adapted(member: Member, adapter: LoRA, why: str) -> Row:
+    """The row of a parameter that was granted an adapter."""
+    if member.role != "kernel":
+        return Row(member.name, 0.0, f"{why}: adapts kernels; stays frozen, {_said(member)}")
+    return Row(member.name, 0.0, f"{why}: frozen, its adapter trains", adapter)
+
+
 def _fraction(pattern: str, grant: Any) -> float | None:
     """The fraction that a rule grants, None for "bias"."""
     if grant == "bias":
@@ -95,7 +130,9 @@ def _fraction(pattern: str, grant: Any) -> float | None:
     if grant == "all":
         return 1.0
     if isinstance(grant, bool) or not isinstance(grant, Real) or not 0 <= float(grant) <= 1:
-        raise UsageError(f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all"')
+        raise UsageError(
+            f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all" nor a LoRA'
+        )
     return float(grant)
 
 
@@ -144,16 +181,35 @@ def _sparse(everything: list[Member]) -> dict[str, tuple[float, str]]:
     return granted | head
 
 
+def _lora(rank: int) -> Callable[[list[Member]], Granted]:
+    def choose(everything: list[Member]) -> Granted:
+        adapter, head = LoRA(rank, 2 * rank), _head(everything)
+        granted: Granted = {
+            m.name: (adapter, f"{adapter}")
+            for m in everything
+            if m.role == "kernel" and isinstance(m.place, Place) and rank <= m.place.largest_rank / 2
+        }
+        if not granted.keys() - head.keys():
+            raise UsageError(
+                f"no weight outside of the head has twice the numbers of an adapter of rank {rank}: choose a smaller "
+                "rank, as lora-2, or rules of your own"
+            )
+        return {**granted, **head}
+
+    return choose
+
+
 NAMED = {
     "full": UpdateScheme("full", choose=_full),
     "head": UpdateScheme("head", choose=_head),
     "bias-only": UpdateScheme("bias-only", choose=_bias_only),
     "sparse": UpdateScheme("sparse", choose=_sparse),
+    "lora": UpdateScheme("lora", choose=_lora(8)),
 }
 
 
 def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateScheme:
-    """A scheme from its name (`full`, `head`, `bias-only`, `sparse`, `last-3`), from glob rules, or as it is.
+    """A scheme from its name (`full`, `head`, `bias-only`, `sparse`, `last-3`, `lora-16`), from rules, or as it is.
 
     Raises:
         UsageError: unknown name; the nearest ones are suggested.
@@ -169,10 +225,12 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
     kind, _, count = update.partition("-")
     if kind == "last" and count.isdecimal() and int(count) > 0:
         return UpdateScheme(update, choose=_last(int(count)))
+    if kind == "lora" and count.isdecimal() and int(count) > 0:
+        return UpdateScheme(update, choose=_lora(int(count)))
     if update not in NAMED:
-        known = [*NAMED, "last-1", "last-3"]
+        known = [*NAMED, "last-1", "last-3", "lora-16"]
         raise UsageError(
             f"unknown update scheme {update!r}.{nearest(update, known)} "
-            f"Known: {', '.join(NAMED)}, last-K, or glob rules."
+            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, or glob rules."
         )
     return NAMED[update]

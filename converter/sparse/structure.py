@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from converter.ir import Graph, Node, Op, Parameter, Value, ops
+from converter.sparse.lora import Place, find_place
 
 CONTRACTIONS = (ops.MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad)
 _PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
@@ -25,6 +26,7 @@ class Member:
         block: the group of layers that it belongs to (see `block_of`).
         channels: input channels that a fraction is taken of; 0 where the weight cannot be cut.
         uses: how the model reads it, in words.
+        place: where a low-rank adapter of it would be, or why there is none.
     """
 
     value: Value
@@ -34,6 +36,7 @@ class Member:
     block: str
     channels: int
     uses: str
+    place: Place | str
 
     @property
     def name(self) -> str:
@@ -59,6 +62,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             outer + block_of(p.name.removeprefix(outer)) if blocks is None else block_of(p.name, blocks),
             _channels(v, readers.get(v, [])),
             _uses(readers.get(v, [])),
+            find_place(v, readers),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import flatbuffers
 import numpy as np
 
+from converter.errors import UsageError
 from converter.tflite import schema
 from converter.tflite.emit_buffers import Buffers
+from converter.tflite.fold import fold
 from converter.tflite.operators import kind_of
 from converter.tflite.schema import generated
 
@@ -32,9 +35,7 @@ def plain_model(
             would choose another kernel, whose last bits differ.
         description: free text for people.
     """
-    model = generated.Model.GetRootAs(data, 0)
-    found = next(s for s in _each(model, "SignatureDefs") if s.SignatureKey().decode() == signature)
-    definition = generated.SignatureDefT.InitFromObj(found)
+    model, definition = _found(data, signature)
     graph = generated.SubGraphT.InitFromObj(model.Subgraphs(definition.subgraphIndex))
     codes = [generated.OperatorCodeT.InitFromObj(code) for code in _each(model, "OperatorCodes")]
     kinds = [kind_of(code) for code in _each(model, "OperatorCodes")]
@@ -46,11 +47,71 @@ def plain_model(
     _drop(graph, kinds, {"VAR_HANDLE", "READ_VARIABLE", "CALL_ONCE"})
     if exact:
         _keep_from_delegate(graph, kinds, constants, codes)
+    return _finished(model, graph, definition, codes, constants, description)
+
+
+def model_with_constants(
+    data: bytes | mmap.mmap, signature: str, subgraph: str, values: Sequence[np.ndarray], description: str
+) -> bytes:
+    """The bytes of a `.tflite` with the inputs and outputs of a signature, computed by another subgraph of the file.
+
+    Args:
+        data: a program.
+        signature: whose names the inputs and outputs have.
+        subgraph: which takes the inputs of the signature that are no state, and then `values`.
+        values: they become constants.
+        description: free text for people.
+
+    Raises:
+        UsageError: there is no such subgraph, or it takes and gives something else.
+    """
+    model, definition = _found(data, signature)
+    found = next((s for s in _each(model, "Subgraphs") if s.Name() == subgraph.encode()), None)
+    before = generated.SubGraphT.InitFromObj(model.Subgraphs(definition.subgraphIndex))
+    if found is None or (found.OutputsLength(), found.InputsLength() >= len(values)) != (len(before.outputs), True):
+        raise UsageError(f"its subgraph {subgraph!r} is missing or damaged: build it again")
+    graph = generated.SubGraphT.InitFromObj(found)
+    count = len(graph.inputs) - len(values)
+    places = dict(zip(before.outputs, graph.outputs, strict=True))
+    for entry in definition.outputs:
+        entry.tensorIndex = places[entry.tensorIndex]
+    definition.inputs = definition.inputs[:count]
+    for entry, index in zip(definition.inputs, graph.inputs, strict=False):
+        entry.tensorIndex = index
+    constants = dict(zip(map(int, graph.inputs[count:]), values, strict=True))
+    graph.inputs = graph.inputs[:count]
+    codes = [generated.OperatorCodeT.InitFromObj(code) for code in _each(model, "OperatorCodes")]
+    fold(graph, [kind_of(code) for code in _each(model, "OperatorCodes")], constants, partial(_stored, model, graph))
+    return _finished(model, graph, definition, codes, constants, description)
+
+
+def _stored(model: Any, graph: Any, index: int) -> np.ndarray | None:
+    """The numbers of a tensor that the file holds."""
+    tensor = graph.tensors[index]
+    stored = model.Buffers(tensor.buffer)
+    dtype = {generated.TensorType.FLOAT32: "<f4", generated.TensorType.INT32: "<i4"}.get(tensor.type)
+    if not stored.DataLength() or dtype is None:
+        return None
+    return stored.DataAsNumpy().view(dtype).reshape(tensor.shape)
+
+
+def _found(data: bytes | mmap.mmap, signature: str) -> tuple[Any, Any]:
+    """The model and the definition of a signature."""
+    model = generated.Model.GetRootAs(data, 0)
+    found = next(s for s in _each(model, "SignatureDefs") if s.SignatureKey().decode() == signature)
+    return model, generated.SignatureDefT.InitFromObj(found)
+
+
+def _finished(
+    model: Any, graph: Any, definition: Any, codes: list[Any], constants: Mapping[int, np.ndarray], description: str
+) -> bytes:
     places = _renumber(graph)
     for entry in (*definition.inputs, *definition.outputs):
         entry.tensorIndex = places[entry.tensorIndex]
     definition.subgraphIndex = 0
-    return _write(model, graph, definition, codes, {places[i]: a for i, a in constants.items()}, description)
+    return _write(
+        model, graph, definition, codes, {places[i]: a for i, a in constants.items() if i in places}, description
+    )
 
 
 def _read(graph: Any, kinds: Sequence[str], state: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:

@@ -50,6 +50,7 @@ class Lowering(Builder):
         self.target = target
         self.op = ""  # name of the op that is being lowered
         self.shared: set[Value] = set()  # constants with several readers
+        self.later: set[Value] = set()  # constants that are known at export only
         self.choices: list[FormChoice] = []
 
     def array(self, value: Value) -> np.ndarray | None:
@@ -57,8 +58,14 @@ class Lowering(Builder):
         return self.graph.constants.get(value)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether a value is known at compile time."""
-        return value in self.graph.constants
+        """Whether a value is known at compile time, or will be a constant when the graph is exported."""
+        return value in self.graph.constants or value in self.later
+
+    def append(self, node: Node) -> Node:
+        """Adds a node that exists already."""
+        if any(v in self.later for v in node.inputs) and all(map(self.is_constant, node.inputs)):
+            self.later.update(node.outputs)
+        return super().append(node)
 
     def constant(self, array: Any, dtype: Any = None, name: str = "") -> Value:
         array = np.asarray(array)
@@ -113,6 +120,8 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
     for value, parameter in graph.parameters.items():
         lowered[value] = leaf(value)
         c.graph.parameters[lowered[value]] = parameter
+        if parameter.kind == "merged":
+            c.later.add(lowered[value])
     for value, array in graph.constants.items():
         of = value.type.quantization
         lowered[value] = c.constant(array, name=value.name) if of is None else c.quantized(array, of, value.name)

@@ -1,0 +1,112 @@
+"""Adapters merged into the weights that they change, with the tensors of a state.
+
+A program with adapters holds, beside its signatures, a subgraph of the model without them. Its inputs are the model's,
+then the tensors of the state that it reads, then the weights to be merged; the metadata entry `pocketune.merge` says
+how these are made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.ir.view import View
+from converter.manifest import FROZEN, Manifest, viewed_shape
+from converter.program_file import ProgramFile
+from converter.records import decode
+from converter.runtime.parameters import parameters_of
+
+#: The metadata entry.
+MERGE = "pocketune.merge"
+#: The subgraph. The runtime keeps subgraphs whose names begin so from its delegates: no weight is packed for it.
+SUBGRAPH = "VALIDATION:without_adapters"
+
+
+@dataclass(frozen=True)
+class MergedWeight:
+    """A weight W of the model, frozen in training, that becomes W + scale * A B.
+
+    Attributes:
+        name, shape: of W as the model has it.
+        stored: its shape as the subgraph and the file have it; its frozen value is an entry of the metadata.
+        view: from the model's layout to the stored one.
+        a, b: names of the factors, parameters of the program; A may be an entry of the metadata instead, frozen.
+        a_shape: of A.
+        product: the view from the model's layout to that of A B.
+        scale: what A B is multiplied by.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    stored: tuple[int, ...]
+    view: tuple[Any, ...]
+    a: str
+    b: str
+    a_shape: tuple[int, ...]
+    product: tuple[Any, ...]
+    scale: float
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The entry: names of the state tensors that the subgraph reads, and the weights behind them, in order."""
+
+    state: tuple[str, ...]
+    weights: tuple[MergedWeight, ...]
+
+
+def read_merge(program: ProgramFile) -> Merge | None:
+    """What is to be merged in a program; None where it has no adapters. Raises UsageError for a senseless entry."""
+    if MERGE not in program.metadata:
+        return None
+    try:
+        merge = decode(Merge, json.loads(bytes(program.metadata[MERGE])), "merge")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"its metadata entry {MERGE!r} is not JSON ({error})") from None
+    for weight in merge.weights:
+        _check(weight, program.manifest)
+    known = {tensor.tensor for tensor in program.manifest.state_tensors}
+    if odd := [name for name in merge.state if name not in known]:
+        raise UsageError(f"merge: {odd[0]!r} is no tensor of the state")
+    return merge
+
+
+def _check(weight: MergedWeight, manifest: Manifest) -> None:
+    """Raises UsageError unless the shapes fit each other."""
+    where, shapes = f"merge: {weight.name}", {p.name: p.shape for p in manifest.parameters}
+    a, b = shapes.get(weight.a, weight.a_shape), shapes.get(weight.b, ())
+    stored = viewed_shape(f"{where}: view", weight.view, weight.shape)
+    product = viewed_shape(f"{where}: product", weight.product, weight.shape)
+    fits = len(b) >= 2 and len(a) >= 2 and a[-1] == b[-2] and product == (*a[:-1], b[-1])
+    if not fits or prod(stored) != prod(weight.stored):
+        raise UsageError(f"{where}: {list(a)} by {list(b)} is not what is added to {list(weight.shape)}")
+
+
+def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights with their adapters merged, by the model's own names, in its own layout."""
+    parameters = parameters_of(program, state)
+    merged = {}
+    for weight in merge.weights:
+        whole = np.empty(weight.shape, np.float32)
+        View(weight.view).scatter(whole, program.entry(FROZEN + weight.name, weight.stored))
+        a = parameters.get(weight.a)
+        if a is None:
+            a = program.entry(FROZEN + weight.a, weight.a_shape)
+        change = weight.scale * np.matmul(a, parameters[weight.b], dtype=np.float64)
+        product = View(weight.product)
+        product.scatter(whole, product.apply(whole) + change)
+        merged[weight.name] = whole
+    return merged
+
+
+def inputs_of(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """What the subgraph takes behind the model's inputs."""
+    merged = merged_weights(program, merge, state)
+    stored = [View(w.view).apply(merged[w.name]).reshape(w.stored) for w in merge.weights]
+    return [*(state[name] for name in merge.state), *stored]

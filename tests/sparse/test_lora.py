@@ -1,0 +1,320 @@
+"""Low-rank adapters against adapters written by hand in JAX, and the plain model that they are merged into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import optax
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+import converter
+import jax_frontend
+from converter import LoRA
+from converter.errors import UnsupportedError, UsageError
+from converter.inference import export_weights
+from converter.manifest import FROZEN
+from converter.program_file import read_program
+from converter.runtime import TrainingSession
+from converter.tflite.operators import OperatorFile
+from tests.models.oracle import flat, jax_model
+
+BATCH, STEPS = 4, 10
+ADAM = optax.adam(1.0, eps=1e-5)
+
+
+def transformer() -> keras.Model:
+    x = inputs = keras.Input((6, 16), name="x")
+    x = keras.layers.Add()([x, keras.layers.MultiHeadAttention(2, 8, name="attention")(x, x)])
+    x = keras.layers.LayerNormalization(name="norm")(x)
+    x = keras.layers.Dense(24, activation="gelu", name="up")(x)
+    x = keras.layers.EinsumDense("abc,cde->abde", (6, 4, 5), bias_axes="de", name="einsum")(x)
+    return keras.Model(inputs, keras.layers.Dense(3, name="head")(keras.layers.Flatten()(x)))
+
+
+def convolutional() -> keras.Model:
+    x = inputs = keras.Input((9, 8, 3), name="x")
+    x = keras.layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False, name="first")(x)
+    x = keras.layers.ReLU()(keras.layers.BatchNormalization(name="norm")(x))
+    x = keras.layers.Conv2D(12, 1, activation="relu", name="pointwise")(x)
+    x = keras.layers.Conv1D(6, 3, name="rows")(keras.layers.Reshape((20, 12))(x))
+    return keras.Model(inputs, keras.layers.Dense(3, name="head")(keras.layers.Flatten()(x)))
+
+
+def tied(params: Any, x: Any) -> Any:
+    """A weight that is met both ways round, one from the left, and one matrix for each of two heads."""
+    hidden = jnp.tanh(x @ params["tied"]) @ params["tied"].T
+    mixed = jnp.einsum("ij,bjk->bik", params["left"], hidden.reshape(-1, 6, 2))
+    each = jnp.einsum("bih,hio->bho", mixed, params["heads"])
+    return each.reshape(-1, 8) @ params["head"]
+
+
+def tied_model() -> jax_frontend.Model:
+    rng = np.random.default_rng(3)
+    shapes = {"tied": (12, 10), "left": (5, 6), "heads": (2, 5, 4), "head": (8, 3)}
+    params = {name: rng.normal(size=shape).astype("f") / 2 for name, shape in shapes.items()}
+    return jax_frontend.Model(tied, params, [jax.ShapeDtypeStruct((1, 12), "float32")])
+
+
+def dense(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its adapted weights and, written by hand, what their factors add to each."""
+
+    model: Callable[[], Any]
+    shape: tuple[int, ...]
+    changes: dict[str, Callable[[Any, Any], Any]]
+    rules: dict[str, Any]
+    optimizer: optax.GradientTransformation
+    rate: float
+
+
+CASES = {
+    "transformer": Case(
+        transformer,
+        (6, 16),
+        {f"attention/{name}/kernel": lambda a, b: (a @ b).reshape(16, 2, 8) for name in ("query", "key", "value")}
+        | {
+            "attention/attention_output/kernel": lambda a, b: (a @ b).reshape(2, 8, 16),
+            "up/kernel": dense,
+            "einsum/kernel": lambda a, b: (a @ b).reshape(24, 4, 5),
+        },
+        {"*": LoRA(3, 6), "*/bias": "bias", "head/*": 1},
+        ADAM,
+        0.02,
+    ),
+    "convolutional": Case(
+        convolutional,
+        (9, 8, 3),
+        {
+            "first/kernel": lambda a, b: jnp.einsum("hwir,ro->hwio", a, b),
+            "pointwise/kernel": lambda a, b: jnp.einsum("hwir,ro->hwio", a, b),
+            "rows/kernel": lambda a, b: jnp.einsum("wir,ro->wio", a.reshape(3, 12, 2), b),
+        },
+        {"*/kernel": LoRA(2, 3), "head/*": 1},
+        optax.sgd(1.0),
+        0.05,
+    ),
+    "only b trains": Case(
+        convolutional,
+        (9, 8, 3),
+        {
+            "pointwise/kernel": lambda a, b: jnp.einsum("hwir,ro->hwio", a, b),
+            "rows/kernel": lambda a, b: jnp.einsum("wir,ro->wio", a.reshape(3, 12, 2), b),
+        },
+        {"[pr]*/kernel": LoRA(2, 3, train_a=False)},
+        ADAM,
+        0.02,
+    ),
+    "tied": Case(
+        tied_model,
+        (12,),
+        {"tied": dense, "left": lambda a, b: (a @ b).T, "heads": lambda a, b: jnp.einsum("hir,hro->hio", a, b)},
+        {"*": LoRA(2, 5), "head": 1},
+        ADAM,
+        0.02,
+    ),
+}
+
+
+@cache
+def model(name: str) -> Any:
+    keras.utils.set_random_seed(1)
+    made = CASES[name].model()
+    rng = np.random.default_rng(0)
+    for layer in made.layers if isinstance(made, keras.Model) else ():
+        if layer.name == "norm" or hasattr(layer, "bias"):
+            layer.set_weights([w + rng.uniform(-0.1, 0.1, w.shape) for w in layer.get_weights()])
+    return made
+
+
+@cache
+def program(name: str, state: str = "variables", **options: Any) -> converter.Program:
+    case = CASES[name]
+    return _built(name, optimizer=case.optimizer, update=case.rules, state=state, **options)
+
+
+def _built(name: str, **options: Any) -> converter.Program:
+    return converter.build(model(name), batch=BATCH, signatures=("train", "infer"), **options)
+
+
+def data(name: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(BATCH, *CASES[name].shape)).astype("f"), rng.integers(0, 3, BATCH).astype(np.int32)
+
+
+class ByHand:
+    """Training of A and B in JAX and optax, from the program's own first A."""
+
+    def __init__(self, name: str) -> None:
+        self.case, made = CASES[name], jax_model(model(name))
+        self.apply = made.apply
+        self.frozen, self.unflatten = flat(made.params)
+        with TrainingSession(program(name).data) as session:
+            self.trained = {key: jnp.asarray(value) for key, value in session.parameters().items()}
+        file = read_program(program(name).data)
+        drawn = [name for name in file.metadata if name.startswith(FROZEN) and name.endswith("/lora_a")]
+        self.drawn = {name.removeprefix(FROZEN): np.frombuffer(file.metadata[name], "f") for name in drawn}
+        self.scale = next(rule.scale for rule in self.case.rules.values() if isinstance(rule, LoRA))
+
+    def weights(self, trained: Any) -> dict[str, Any]:
+        whole = dict(self.frozen) | {k: v for k, v in trained.items() if "/lora_" not in k}
+        for name, change in self.case.changes.items():
+            b = trained[f"{name}/lora_b"]
+            a = trained.get(f"{name}/lora_a")
+            if a is None:
+                a = self.drawn[f"{name}/lora_a"].reshape(-1, *self.frozen[name].shape[-2:-1], b.shape[0])
+                a = a.reshape(1, *a.shape) if self.frozen[name].ndim == 4 else a
+            whole[name] = whole[name] + self.scale * change(a, b)
+        return whole
+
+    def loss(self, trained: Any, x: Any, y: Any) -> Any:
+        logits = self.apply(self.unflatten(self.weights(trained)), x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def train(self, name: str) -> list[float]:
+        slots, step, losses = self.case.optimizer.init(self.trained), jax.jit(jax.value_and_grad(self.loss)), []
+        for i in range(STEPS):
+            value, gradients = step(self.trained, *data(name, i))
+            updates, slots = self.case.optimizer.update(gradients, slots, self.trained)
+            self.trained = jax.tree.map(lambda p, u: p + self.case.rate * u, self.trained, updates)
+            losses.append(float(value))
+        return losses
+
+
+@cache
+def by_hand(name: str) -> tuple[list[float], ByHand]:
+    oracle = ByHand(name)
+    return oracle.train(name), oracle
+
+
+def close(found: dict[str, np.ndarray], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-4 * np.abs(array).max(), err_msg=name)
+
+
+def infer(file: Path, x: np.ndarray) -> np.ndarray:
+    interpreter = Interpreter(str(file))
+    assert list(interpreter.get_signature_list()) == ["infer"]
+    (result,) = interpreter.get_signature_runner("infer")(x=x).values()
+    return result
+
+
+def kinds(file: Path) -> Counter:
+    ((_, operators),) = OperatorFile(file.read_bytes()).subgraphs()
+    return Counter(operator.kind for operator in operators)
+
+
+@pytest.mark.parametrize(("name", "state"), [*((name, "variables") for name in CASES), ("tied", "stateless")])
+def test_ten_steps_equal_adapters_by_hand_and_are_merged(name: str, state: str, tmp_path: Path) -> None:
+    losses, oracle = by_hand(name)
+    built, (x, _) = program(name, state), data(name, 99)
+    with TrainingSession(built.data) as session:
+        before = session.infer(x)
+        found = [session.train(*data(name, i), CASES[name].rate) for i in range(STEPS)]
+        np.testing.assert_allclose(found, losses, rtol=1e-4)
+        close(session.parameters(), oracle.trained)
+        tensors, after = session.state(), session.infer(x)
+    assert np.abs(after - before).max() > 0.05, "the test would pass without training"
+    plain = built.export_inference(tmp_path / "plain.tflite", tensors)
+    np.testing.assert_allclose(infer(plain, x), after, atol=1e-5)
+    assert not {"VAR_HANDLE", "READ_VARIABLE"} & kinds(plain).keys()
+    export_weights(read_program(built.data), tmp_path / "mine.npz", tensors)
+    with np.load(tmp_path / "mine.npz") as weights:
+        assert not any("lora" in key for key in weights)
+        whole = oracle.weights(oracle.trained)
+        close(dict(weights), {key: whole[key] for key in weights})
+        assert CASES[name].changes.keys() <= set(weights)
+
+
+@pytest.mark.parametrize("name", ["transformer", "convolutional"])
+def test_the_plain_model_is_that_of_a_program_without_adapters(name: str, tmp_path: Path) -> None:
+    rules = {pattern: rule for pattern, rule in CASES[name].rules.items() if not isinstance(rule, LoRA)}
+    other = _built(name, optimizer="sgd", update=rules, check=False).export_inference(tmp_path / "other.tflite")
+    plain = program(name).export_inference(tmp_path / "plain.tflite")
+    assert kinds(plain) <= kinds(other)
+    assert plain.stat().st_size < other.stat().st_size + 512
+    x, _ = data(name)
+    np.testing.assert_allclose(infer(plain, x), infer(other, x), atol=1e-6)  # B is zero as it is built
+
+
+def test_what_a_step_costs() -> None:
+    """The narrow products instead of the weight's gradient and update."""
+    full, adapted = (converter.build(_wide(), update=u, optimizer="adam", batch=16) for u in ("full", "lora-4"))
+    assert adapted.costs["trained_parameters"] == 4 * (64 + 128) + 128 * 3
+    assert adapted.costs["state_bytes"] < full.costs["state_bytes"] / 5
+    narrow = 2 * 16 * 4 * (64 + 128)
+    assert 0 <= adapted.costs["flops_forward"] - full.costs["flops_forward"] - narrow < 20_000
+
+
+def _wide() -> jax_frontend.Model:
+    rng = np.random.default_rng(0)
+    params = {"hidden": rng.normal(size=(64, 128)).astype("f"), "head": rng.normal(size=(128, 3)).astype("f")}
+    return jax_frontend.Model(
+        lambda p, x: jax.nn.relu(x @ p["hidden"]) @ p["head"], params, [jax.ShapeDtypeStruct((1, 64), "float32")]
+    )
+
+
+def test_the_table_says_what_became_of_each() -> None:
+    rows = {row.parameter: row for row in program("transformer").table}
+    assert rows["up/kernel"].fraction == 0
+    assert "its adapter trains" in rows["up/kernel"].why
+    assert rows["up/kernel/lora_a"].fraction == rows["up/kernel/lora_b"].fraction == 1
+    assert "stays frozen, a scale" in rows["norm/gamma"].why
+    assert rows["up/bias"].fraction == 1, "another rule trains the biases"
+    (frozen,) = [row for row in program("only b trains").table if row.parameter == "rows/kernel/lora_a"]
+    assert (frozen.fraction, "stays as drawn" in frozen.why) == (0, True)
+
+
+def test_schemes_with_a_name() -> None:
+    rows = {row["scheme"]: row for row in converter.compare_schemes(_wide(), ["head", "lora-4", "full"])}
+    assert (
+        rows["head"]["trained_parameters"] < rows["lora-4"]["trained_parameters"] < rows["full"]["trained_parameters"]
+    )
+    with pytest.raises(UsageError, match="choose a smaller rank"):
+        converter.build(_wide(), update="lora-60")
+
+
+def separable() -> keras.Model:
+    x = inputs = keras.Input((8, 8, 4), name="x")
+    x = keras.layers.DepthwiseConv2D(3, name="depthwise")(x)
+    x = keras.layers.Conv2D(4, 3, groups=2, name="groups")(x)
+    x = keras.layers.Conv2DTranspose(4, 2, name="transposed")(x)
+    return keras.Model(inputs, keras.layers.Dense(3, name="head")(keras.layers.Flatten()(x)))
+
+
+@pytest.mark.parametrize(
+    ("update", "error", "message"),
+    [
+        ({"depthwise/*": LoRA(2)}, UnsupportedError, "depthwise/kernel .a depthwise convolution, whose channels"),
+        ({"groups/*": LoRA(2)}, UnsupportedError, "groups/kernel .read in parts, as by a convolution in groups"),
+        ({"transposed/kernel": LoRA(2)}, UsageError, "only transposed/kernel .read backwards, as by a transposed"),
+        ({"*": LoRA(2)}, UnsupportedError, "depthwise/kernel .*groups/kernel .*add a rule behind"),
+        ({"*/bias": LoRA(2)}, UsageError, "adapts kernels, and it matches none, only depthwise/bias .a bias."),
+        ({"haed/*": LoRA(2)}, UsageError, "matches no parameter of the model"),
+    ],
+)
+def test_what_is_refused(update: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        converter.build(separable(), update=update, check=False)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rank": 0}, {"rank": 2.5}, {"rank": True}, {"alpha": 0}, {"alpha": "8"}, {"seed": -1}, {"train_a": 1}]
+)
+def test_adapters_that_cannot_be(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"LoRA: {next(iter(options))} must be"):
+        LoRA(**options)

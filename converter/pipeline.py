@@ -44,7 +44,7 @@ from converter.sparse import (
 from converter.step import StepForm
 from converter.targets import Target
 from converter.targets import target as find_target
-from converter.tflite.export import with_variables
+from converter.tflite.export import with_own_results, with_variables
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
@@ -326,7 +326,8 @@ def compile_signatures(
         lowered = {name: join(front, graph) for name, graph in lowered.items()}
     if "features" in signatures:
         features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
-        lowered["features"] = to_builtins(features, target) if front is None else features
+        # The first layer's adapter reads what the model does: an input is a feature then.
+        lowered["features"] = with_own_results(to_builtins(features, target) if front is None else features)
         on_features = step.graphs_on_features(rest, goal, rule)
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
     without: Plain | None = None

@@ -14,7 +14,8 @@ from converter.errors import UsageError
 from converter.program import Program
 from converter.runtime import TrainingSession
 from converter.tflite.operators import OperatorFile
-from tests.cli.conftest import Run
+from tests.cli.conftest import FACTORIES, Run
+from tests.cli.factories import good
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 RESOLVERS = {True: OpResolverType.AUTO, False: OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
@@ -90,6 +91,30 @@ def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
         assert set(weights) == set(expected)
         for name, array in expected.items():
             np.testing.assert_array_equal(weights[name], array)
+
+
+def test_adapters_are_merged(run: Run, tmp_path: Path) -> None:
+    rules = "'layers/0/w' = {lora = 2, alpha = 6, seed = 5}\n'layers/2/*' = 'all'"
+    (tmp_path / "mine.toml").write_text(f"optimizer = 'adam'\nbatch = {BATCH}\n[update]\n{rules}")
+    done = run("build", f"{FACTORIES}:good", "--recipe", "mine.toml", "--out", "m.tflite", "--json")
+    table = {row["parameter"]: row["fraction"] for row in done.json["manifest"]["update"]["table"]}
+    trained = ["layers/0/w/lora_a", "layers/0/w/lora_b", "layers/2/b", "layers/2/w"]
+    assert sorted(name for name, fraction in table.items() if fraction) == trained
+    x, y = np.random.default_rng(0).normal(size=(BATCH, 6)).astype("f"), np.arange(BATCH, dtype=np.int32) % 3
+    with TrainingSession(tmp_path / "m.tflite") as session:
+        for _ in range(5):
+            session.train(x, y, 0.05)
+        session.save(tmp_path / "mine.state")
+        inferred, parameters = session.infer(x), session.parameters()
+    assert run("export", "m.tflite", "mine.state", "--out", "plain.tflite").code == 0
+    np.testing.assert_allclose(results(tmp_path / "plain.tflite", x), inferred, atol=1e-5)
+    assert run("export", "m.tflite", "mine.state", "--out", "mine.npz").code == 0
+    before = good().params["layers"][0]["w"]
+    with np.load(tmp_path / "mine.npz") as weights:
+        assert set(weights) == {"layers/0/w", "layers/2/b", "layers/2/w"}
+        change = parameters["layers/0/w/lora_a"] @ parameters["layers/0/w/lora_b"]
+        assert np.abs(change).max() > 0.01
+        np.testing.assert_allclose(weights["layers/0/w"], before + 6 / 2 * change, atol=1e-6)
 
 
 def test_what_cannot_be_exported(run: Run, tmp_path: Path) -> None:

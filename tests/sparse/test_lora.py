@@ -251,6 +251,23 @@ def test_the_plain_model_is_that_of_a_program_without_adapters(name: str, tmp_pa
     np.testing.assert_allclose(infer(plain, x), infer(other, x), atol=1e-6)  # B is zero as it is built
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"micro_batch": 2}, {"signatures": ("train", "infer", "features")}, {"optimizer": optax.adafactor(1.0)}],
+    ids=["micro-batches", "features", "an optimizer of rows and columns"],
+)
+def test_other_kinds_of_programs_are_merged_as_well(options: dict[str, Any], tmp_path: Path) -> None:
+    update = {"tied": LoRA(2), "left": LoRA(1), "head": 1}
+    built = converter.build(model("tied"), batch=BATCH, **{"optimizer": "adam", "update": update, **options})
+    x, y = data("tied")
+    with TrainingSession(built.data) as session:
+        session.fit(x, y, epochs=3, learning_rate=0.02)
+        after, rows = session.infer(x), built.manifest.micro_batch
+        plain = built.export_inference(tmp_path / "plain.tflite", session.state())
+    assert np.abs(after - model("tied").apply(model("tied").params, x)).max() > 0.01
+    np.testing.assert_allclose(infer(plain, x[:rows]), after[:rows], atol=1e-5)
+
+
 def test_what_a_step_costs() -> None:
     """The narrow products instead of the weight's gradient and update."""
     full, adapted = (converter.build(_wide(), update=u, optimizer="adam", batch=16) for u in ("full", "lora-4"))

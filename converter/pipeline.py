@@ -307,12 +307,15 @@ def compile_signatures(
     goal = replace(import_loss(loss, selected, targets, loss_weights), penalties=source.penalties)
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
+    without = plain(forward, resolved, adapters, rule.layout_invariant) if adapters and "infer" in signatures else None
+    exported = None if without is None else to_builtins(without.graph, target)
     if frozen == "int8":
-        from converter.quantize import quantize
+        from converter.quantize import quantize, quantize_plain
 
-        at_once = selected.inputs[0].shape[0]
-        done = quantize(selected, goal, calibration, at_once, target, lambda graph: to_builtins(graph, target))
+        how_to = goal, calibration, selected.inputs[0].shape[0], target, partial(to_builtins, target=target)
+        done = quantize(selected, *how_to)
         front, behind, quantization = done.prefix, done.rest, done.report
+        exported = None if without is None else quantize_plain(without.graph, *how_to)
     scored = attach_loss(behind, goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in behind.outputs}
     graphs = step.graphs(behind, goal, rule)
@@ -330,10 +333,8 @@ def compile_signatures(
         lowered["features"] = with_own_results(to_builtins(features, target) if front is None else features)
         on_features = step.graphs_on_features(rest, goal, rule)
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
-    without: Plain | None = None
-    if adapters and "infer" in signatures:
-        without = plain(forward, resolved, adapters, rule.layout_invariant)
-        without = replace(without, graph=in_order(to_builtins(without.graph, target), target))
+    if without is not None and exported is not None:
+        without = replace(without, graph=in_order(exported, target))
     return {name: in_order(graph, target) for name, graph in lowered.items()}, rows, goal, quantization, without
 
 

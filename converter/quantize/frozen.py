@@ -12,7 +12,7 @@ from converter.losses import JointLoss, Loss, attach_loss
 from converter.quantize.dynamic import quantize_weights
 from converter.quantize.prefix import quantize_prefix
 from converter.quantize.report import QuantizationReport, compare
-from converter.quantize.samples import check_samples
+from converter.quantize.samples import Samples, check_samples
 from converter.sparse import cut_frozen_prefix, join
 from converter.targets import Target
 
@@ -48,8 +48,7 @@ def quantize(
     Raises:
         UsageError: the samples are not what the model takes, or nothing becomes int8.
     """
-    targets = {name: type for term in goal.terms(model) for name, type in term.targets(model).items()}
-    samples = check_samples(calibration, model, targets)
+    samples = _samples(model, goal, calibration)
     prefix, rest = cut_frozen_prefix(model)
     float_prefix = lower(prefix)
     int8_prefix, layers = quantize_prefix(float_prefix, samples.rows, batch, target)
@@ -67,3 +66,19 @@ def quantize(
     return Quantized(
         int8_prefix, int8_rest, compare(before, after, samples, batch, layers, goal.classifies, list(model.outputs))
     )
+
+
+def quantize_plain(
+    model: Graph, goal: Loss | JointLoss, calibration: Any, batch: int, target: Target, lower: Callable[[Graph], Graph]
+) -> Graph:
+    """The same of the model that is exported, lowered; its merged weights stay float32. The arguments are as above."""
+    prefix, rest = cut_frozen_prefix(model)
+    samples = _samples(model, goal, calibration)
+    int8_prefix, _ = quantize_prefix(lower(prefix), samples.rows, batch, target)
+    int8_rest, _ = quantize_weights(rest, target)
+    return join(int8_prefix, lower(int8_rest))
+
+
+def _samples(model: Graph, goal: Loss | JointLoss, calibration: Any) -> Samples:
+    targets = {name: type for term in goal.terms(model) for name, type in term.targets(model).items()}
+    return check_samples(calibration, model, targets)

@@ -268,6 +268,22 @@ def test_other_kinds_of_programs_are_merged_as_well(options: dict[str, Any], tmp
     np.testing.assert_allclose(infer(plain, x[:rows]), after[:rows], atol=1e-5)
 
 
+def test_what_is_frozen_in_int8_stays_int8_when_adapters_are_merged(tmp_path: Path) -> None:
+    x, _ = data("convolutional")
+    update = {"rows/*": LoRA(2), "head/*": 1}
+    built = _built("convolutional", optimizer="sgd", update=update, frozen="int8", calibration=np.tile(x, (4, 1, 1, 1)))
+    assert [layer.form for layer in built.quantization.layers].count("int8") >= 2, built.quantization.layers
+    with TrainingSession(built.data) as session:
+        before = session.infer(x)
+        for i in range(5):
+            session.train(*data("convolutional", i), 0.05)
+        after, state = session.infer(x), session.state()
+    plain = built.export_inference(tmp_path / "plain.tflite", state)
+    assert {"QUANTIZE", "DEQUANTIZE"} <= kinds(plain).keys()
+    assert np.abs(after - before).max() > 0.2
+    np.testing.assert_allclose(infer(plain, x), after, atol=0.02)  # the int8 weights of the adapted layer
+
+
 def test_what_a_step_costs() -> None:
     """The narrow products instead of the weight's gradient and update."""
     full, adapted = (converter.build(_wide(), update=u, optimizer="adam", batch=16) for u in ("full", "lora-4"))

@@ -17,7 +17,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.ir.view import View
-from converter.manifest import FROZEN, Manifest, viewed_shape
+from converter.manifest import FROZEN, Manifest, check_shape, viewed_shape
 from converter.program_file import ProgramFile
 from converter.records import decode
 from converter.runtime.parameters import parameters_of
@@ -80,6 +80,8 @@ def read_merge(program: ProgramFile) -> Merge | None:
 def _check(weight: MergedWeight, manifest: Manifest) -> None:
     """Raises UsageError unless the shapes fit each other."""
     where, shapes = f"merge: {weight.name}", {p.name: p.shape for p in manifest.parameters}
+    for shape in (weight.shape, weight.stored, weight.a_shape):
+        check_shape(where, shape)
     a, b = shapes.get(weight.a, weight.a_shape), shapes.get(weight.b, ())
     stored = viewed_shape(f"{where}: view", weight.view, weight.shape)
     product = viewed_shape(f"{where}: product", weight.product, weight.shape)

@@ -1,6 +1,6 @@
 """A model of handwritten digits meets people who write differently, and learns their hand in the stock runtime.
 
-    scripts/demo [--json FILE] [--out DIR]
+    scripts/demo [--schemes NAMES] [--json FILE] [--out DIR]
 
 A convolutional net is pretrained on scikit-learn's real digits. Each of several people, who slant their digits, use a
 thick pen and write light on dark, then gives a few dozen samples; the training program that Pocketune compiled learns
@@ -67,6 +67,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file too")
     parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "out" / "demo", help="where the files go")
+    parser.add_argument(
+        "--schemes", metavar="NAMES", default=",".join(SCHEMES), help="what is compared, as sparse,lora"
+    )
     arguments = parser.parse_args()
     folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +82,7 @@ def main() -> None:
     model = example.build()
     model.save(folder / "digits-cnn.keras")
     outcomes = {}
-    for scheme in SCHEMES:
+    for scheme in arguments.schemes.split(","):
         say(f"{scheme}: compiling, then training with {len(PEOPLE)} people in the stock runtime")
         update = converter.UpdateScheme("sparse", example.sparse) if scheme == "sparse" else scheme
         path = folder / f"digits-{scheme}.tflite"
@@ -158,20 +161,24 @@ def report(outcomes: dict[str, Outcome], folder: Path, seconds: float) -> None:
             f"{outcome.file_bytes / 1024:,.0f} KiB",
         )
     held_out = len(PEOPLE[0].samples(SAMPLES_OF_EACH_DIGIT)[1].y)
-    mean, error = difference(outcomes, "sparse", "full")
+    first, *others = outcomes
+    compared = "".join(
+        f"{other} against {first}: {mean:+.1f} points, standard error {error:.1f}. "
+        for other in others
+        for mean, error in [difference(outcomes, other, first)]
+    )
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     console.print(table)
     console.print(
         f"Accuracy: mean over {len(PEOPLE)} people, each with {10 * SAMPLES_OF_EACH_DIGIT} samples to learn from and "
         f"{held_out} others to be judged on.\n"
-        f"Sparse against full: {mean:+.1f} points, standard error {error:.1f}. All schemes: {OPTIMIZER}, learning rate "
-        f"{LEARNING_RATE:g}, {EPOCHS} epochs, batch {BATCH}.\n"
+        f"{compared}All schemes: {OPTIMIZER}, learning rate {LEARNING_RATE:g}, {EPOCHS} epochs, batch {BATCH}.\n"
         f"Took {seconds:.0f} s.\n"
     )
     for path in sorted(folder.glob("digits-*")):
         console.print(f"  {shown(path)}", soft_wrap=True)
     console.print(
-        f"\nNext: .venv/bin/python -m converter inspect {shown(folder / 'digits-sparse.tflite')}", soft_wrap=True
+        f"\nNext: .venv/bin/python -m converter inspect {shown(folder / f'digits-{first}.tflite')}", soft_wrap=True
     )
 
 

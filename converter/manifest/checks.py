@@ -46,7 +46,7 @@ class _Checker:
         _unique("state_tensors", (t.tensor for t in m.state_tensors))
         _unique("parameters", (p.name for p in m.parameters))
         for tensor in m.state_tensors:
-            _check_shape(f"state_tensors.{tensor.tensor}", tensor.shape)
+            check_shape(f"state_tensors.{tensor.tensor}", tensor.shape)
         self.signatures()
         for parameter in m.parameters:
             self.parameter(parameter)
@@ -148,7 +148,7 @@ class _Checker:
                 _fail(f"{where}: no {side}")
             _unique(f"{where}.{side}", (spec.name for spec in specs))
             for spec in specs:
-                _check_shape(f"{where}.{spec.name}", spec.shape)
+                check_shape(f"{where}.{spec.name}", spec.shape)
                 if spec.role not in roles:
                     _fail(f"{where}.{spec.name}: role {spec.role!r} among the {side}")
                 if spec.role in NAMED_ROLES and (spec.name, spec.dtype) != (spec.role, "float32"):
@@ -165,7 +165,7 @@ class _Checker:
 
     def parameter(self, parameter: ParameterSpec) -> None:
         where = f"parameters.{parameter.name}"
-        _check_shape(where, parameter.shape, least_rank=0)
+        check_shape(where, parameter.shape, least_rank=0)
         if not parameter.pieces:
             _fail(f"{where}: no pieces")
         for piece in parameter.pieces:
@@ -176,7 +176,7 @@ class _Checker:
         if (frozen := parameter.frozen) is not None:
             if not frozen.entry.startswith(FROZEN):
                 _fail(f"{where}: the frozen part must be a metadata entry {FROZEN}..., got {frozen.entry!r}")
-            _check_shape(f"{where}.frozen", frozen.shape)
+            check_shape(f"{where}.frozen", frozen.shape)
             self.view(where, parameter, frozen.view, frozen.shape)
 
     def view(self, where: str, parameter: ParameterSpec, view: tuple[Any, ...], stored: tuple[int, ...]) -> None:
@@ -218,6 +218,7 @@ def _unique(where: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _check_shape(where: str, shape: tuple[int, ...], least_rank: int = 1) -> None:
+def check_shape(where: str, shape: tuple[int, ...], least_rank: int = 1) -> None:
+    """Raises UsageError for a shape that no tensor of a program has."""
     if len(shape) < least_rank or any(d < 1 for d in shape) or prod(shape) > MAX_ELEMENTS:
         _fail(f"{where}: bad shape {list(shape)}")

@@ -16,7 +16,7 @@ _REASONS: dict[type[Op], str] = {
     ops.DepthwiseConv2D: "a depthwise convolution, whose channels do not mix: there is no rank to lower",
     ops.Conv2DInputGrad: "a transposed convolution",
     ops.Reverse: "read backwards, as by a transposed convolution",
-    ops.Slice: "read in parts, as by a convolution in groups",
+    ops.Slice: "read in parts, as by a convolution in groups or a loop over stacked layers",
     ops.Gather: "looked up, not multiplied",
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from converter import LoRA
 from converter.errors import UnsupportedError, UsageError
 from converter.inference import export_weights
 from converter.manifest import FROZEN
+from converter.merge import MERGE, read_merge
 from converter.program_file import read_program
 from converter.runtime import TrainingSession
 from converter.tflite.operators import OperatorFile
@@ -289,6 +291,28 @@ def test_what_is_frozen_in_int8_stays_int8_when_adapters_are_merged(tmp_path: Pa
     assert {"QUANTIZE", "DEQUANTIZE"} <= kinds(plain).keys()
     assert np.abs(after - before).max() > 0.2
     np.testing.assert_allclose(infer(plain, x), after, atol=0.02)  # the int8 weights of the adapted layer
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"b": "head"}, "is not what is added to"),
+        ({"b": "nobody"}, "is not what is added to"),
+        ({"a_shape": [1 << 20, 1 << 20]}, "bad shape"),
+        ({"stored": [12, 11]}, "is not what is added to"),
+        ({"view": [["slice", 0, 0, 99]]}, "does not fit"),
+        ({"product": [["transpose", [0, 2, 1]]]}, "is not what is added to"),
+        ({"scale": "2"}, "expected a number"),
+        ({"surprise": 1}, "unknown field"),
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_refused(change: dict[str, Any], message: str) -> None:
+    file = read_program(program("tied").data)
+    entry = json.loads(bytes(file.metadata[MERGE]))
+    entry["weights"][0] |= change
+    damaged = replace(file, metadata={**file.metadata, MERGE: memoryview(json.dumps(entry).encode())})
+    with pytest.raises(UsageError, match=message):
+        read_merge(damaged)
 
 
 def test_what_a_step_costs() -> None:

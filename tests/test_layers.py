@@ -30,6 +30,7 @@ LAYERS = (
     ("converter.sparse", "jax_frontend", "converter.tflite"),
     ("converter.optim", "keras_frontend", "converter.costs", "converter.program_file"),
     ("converter.models", "converter.runtime", "converter.step", "converter.origins"),
+    ("converter.merge",),
     ("converter.check", "converter.inference", "converter.quantize"),
     ("converter.program", "converter.profile", "converter.defaults"),
     ("converter.budget",),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.errors import UsageError, nearest
-from converter.ir import Graph, TensorType, Value
+from converter.ir import Graph, TensorType, Value, reachable
 from converter.losses import JointLoss, Loss, Penalty, named_loss, traced_loss
 from converter.manifest import TARGET, gathered
 from converter.notes import Note
@@ -107,6 +107,26 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
     return JointLoss(joint, {} if weights is None else _factors(weights, forward))
 
 
+def without_idle_outputs(source: Source, loss: Any) -> Source:
+    """The model with what only outputs without a loss depend on kept fixed, and a note that says so."""
+    if isinstance(loss, JointLoss):
+        losses: dict[str, Any] = dict(loss.parts)
+    elif isinstance(loss, Mapping | list | tuple):
+        losses = _by_output("loss", loss, source.graph)
+    else:
+        return source
+    graph = source.graph.copy()
+    trained = [v for name, v in graph.outputs.items() if losses.get(name) is not None]
+    needed = reachable(graph, trained)
+    idle = [p.name for v, p in graph.parameters.items() if p.trainable and v not in needed]
+    if not idle or not trained:
+        return source
+    graph.parameters = {v: replace(p, trainable=p.trainable and v in needed) for v, p in graph.parameters.items()}
+    outputs = ", ".join(name for name in graph.outputs if losses.get(name) is None)
+    note = Note(outputs, "fixed", f"without a loss nothing trains what it alone depends on: {', '.join(idle)}")
+    return replace(source, graph=graph, notes=[*source.notes, note])
+
+
 def _by_output(what: str, given: Any, forward: Graph) -> dict[str, Any]:
     """What was given for the outputs, by name, in their order."""
     names = list(forward.outputs)
@@ -157,6 +177,9 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
                 f"Your loss was given y of the type of the model's output, {y}. If y is something else, say "
                 "what one example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
             )
+        if len(types) > 1:
+            how = f"a dict with the keys {', '.join(types)}" if isinstance(argument, dict) else "a tuple"
+            error.add_note(f"It was given the {len(types)} outputs of the model as {how}.")
         raise
     return traced_loss(graph, getattr(loss, "__name__", "custom"), [list(types).index(name) for name in order])
 

@@ -17,7 +17,7 @@ from converter.errors import NumericError, UsageError, nearest
 from converter.ir import Graph, Node
 from converter.losses import JointLoss, Loss, attach_loss, link_notes
 from converter.manifest import MAX_ELEMENTS
-from converter.models import Source, import_loss, import_model
+from converter.models import Source, import_loss, import_model, without_idle_outputs
 from converter.optim import OptimizerProgram
 from converter.passes import (
     absorb_layout,
@@ -197,6 +197,7 @@ def _build(
     source = import_model(model, rows_at_once)
     _check_sizes(source, rows_at_once)
     loss, rule, said = taken_over(source, loss, optimizer)
+    source = without_idle_outputs(source, loss)
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
     graphs, rows, goal, quantization, without_adapters = compile_signatures(

@@ -63,7 +63,8 @@ def test_what_was_compiled_trains_as_keras_does(
     model = net(as_dict, activation)
     model.compile(optimizers.SGD(0.1), loss, loss_weights=weights)
     model.save(tmp_path / "model.keras")
-    program = converter.build(tmp_path / "model.keras", batch=BATCH, update={"*": 1, "extra/*": 0})
+    program = converter.build(tmp_path / "model.keras", batch=BATCH)
+    assert [(n.subject, n.status) for n in program.notes if "extra/kernel" in n.why] == [("extra", "fixed")]
     targets = Y if as_dict else keras_targets(False)
     expected = [float(np.ravel(model.train_on_batch(X, targets))[0]) for _ in range(STEPS)]
     with TrainingSession(program.data) as session:
@@ -192,7 +193,8 @@ def test_a_function_for_one_output_of_a_keras_model() -> None:
         return ((output - y) ** 2).mean(-1)
 
     model = net()  # whose outputs are not in the order in which JAX flattens a dict
-    named = converter.build(model, loss=["mse", None, None], update={"*": 0, "size/*": 1}, batch=BATCH, check=False)
+    named = converter.build(model, loss=["mse", None, None], update="head", batch=BATCH, check=False)
+    assert [p.name for p in named.manifest.parameters] == ["size/bias", "size/kernel"]
     own = converter.build(model, loss={"size": squared}, update={"*": 0, "size/*": 1}, batch=BATCH, check=False)
 
     def of_all(outputs: Any, y: Any) -> Any:
@@ -286,6 +288,12 @@ def test_what_is_no_loss_of_outputs(options: dict[str, Any], message: str) -> No
 def test_one_name_for_several_outputs_says_how_to_name_each() -> None:
     with pytest.raises(UnsupportedError, match=r"loss={'kind': \.\.\., 'size': \.\.\.} .*or pass a function"):
         converter.build(jax_model(), loss="mse", batch=2)
+
+
+def test_a_function_that_fails_is_told_what_it_was_given() -> None:
+    with pytest.raises(KeyError) as caught:
+        converter.build(jax_model(), loss=lambda outputs, y: outputs[0] - y, batch=2)
+    assert "It was given the 2 outputs of the model as a dict with the keys kind, size." in caught.value.__notes__
 
 
 def test_an_output_that_has_a_name_of_the_step() -> None:

@@ -7,6 +7,7 @@ trained layer is differentiated and no residual is kept for it (sparse backpropa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
@@ -51,8 +52,9 @@ def pull_back(
     wanted = list(wanted)
     active = dependents(graph, wanted) & reachable(graph, cotangents)
     b = Builder(graph.copy())
+    b.graph.nodes = forward = [_with_residuals(node, active) for node in graph.nodes]
     known = {value: cotangent for value, cotangent in cotangents.items() if value in active}
-    for node in reversed(graph.nodes):
+    for node in reversed(forward.copy()):
         if not any(v in known for v in node.outputs) or not any(v in active for v in node.inputs):
             continue
         with b.at(node.origin.in_phase("backward")):
@@ -60,6 +62,19 @@ def pull_back(
                 before = known.get(value)
                 known[value] = cotangent if before is None else b(ops.Add(), before, cotangent)
     return b.graph, {value: known[value] for value in wanted if value in known}
+
+
+def _with_residuals(node: Node, active: set[Value]) -> Node:
+    """The node with what its derivative needs as further results."""
+    masks = tuple(v in active for v in node.inputs), tuple(v in active for v in node.outputs)
+    if not any(masks[0]) or not any(masks[1]):
+        return node
+    op = node.op.with_residuals(*masks)
+    if op is node.op:
+        return node
+    types = op.infer(*(v.type for v in node.inputs))
+    more = tuple(Value(t, f"{node.origin.layer}/kept") for t in types[len(node.outputs) :])
+    return replace(node, op=op, outputs=(*node.outputs, *more))
 
 
 def _of_operands(
@@ -71,8 +86,8 @@ def _of_operands(
     dy = cotangents[node.output] if single else tuple(cotangents.get(v) for v in node.outputs)
     try:
         thunks = node.op.vjp(b, *node.inputs, y=y, dy=dy)
-    except NotImplementedError:
-        reason = f"{node.op.name} has no derivative, and a trained weight's gradient flows through it"
+    except NotImplementedError as error:
+        reason = f"{error}, and a trained weight's gradient flows through it"
         advice = "Freeze what lies before it, or write the layer with another operation."
         origin = node.origin
         site = UnsupportedSite(node.op.name, origin.layer, origin.source, reason, advice)

@@ -24,8 +24,11 @@ from converter.passes import (
     eliminate_dead_code,
     fold_affine,
     fold_constants,
+    map_bodies,
     merge_common_subexpressions,
     simplify,
+    simplify_loops,
+    split_loops,
 )
 from converter.program import Program
 from converter.schedule import how, recompute, schedule, transient
@@ -359,18 +362,20 @@ def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Gra
 
 def canonicalize(graph: Graph) -> Graph:
     """One form of each thing: constants folded, neutral ops gone."""
-    return simplify(fold_constants(eliminate_dead_code(graph)))
+    return simplify(fold_constants(simplify_loops(eliminate_dead_code(graph))))
 
 
 def specialize(graph: Graph) -> Graph:
     """Uses that frozen weights are constants: folds them, and scales and shifts into convolutions."""
     # Merging before folding: a shared weight behind the same scale is stored once.
-    folded = fold_constants(merge_common_subexpressions(fold_affine(fold_constants(graph))))
+    closed = simplify_loops(fold_constants(graph))
+    folded = fold_constants(merge_common_subexpressions(fold_affine(closed)))
     return merge_common_subexpressions(simplify(folded))
 
 
 def in_order(lowered: Graph, target: Target) -> Graph:
     """Scheduled; with cheap values computed twice where that needs clearly less memory."""
+    lowered = map_bodies(lowered, lambda body: in_order(body, target))
 
     def memory(ordered: Graph) -> int:
         return transient(with_variables(ordered), target.lanes)
@@ -387,4 +392,8 @@ def in_order(lowered: Graph, target: Target) -> Graph:
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order."""
-    return fuse(merge_common_subexpressions(fold_constants(lower(graph, target, report))))
+    return _tidied(lower(split_loops(graph), target, report))
+
+
+def _tidied(lowered: Graph) -> Graph:
+    return fuse(merge_common_subexpressions(fold_constants(map_bodies(lowered, _tidied))))

@@ -14,7 +14,7 @@ import numpy as np
 
 from converter import origins, seal
 from converter.files import write_atomically
-from converter.ir import Graph, Parameter, Value
+from converter.ir import Graph, Parameter, Value, nested
 from converter.ir.printer import to_text
 from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, TARGET, Manifest
 from converter.merge import MERGE, SUBGRAPH, Merge, MergedWeight
@@ -309,7 +309,7 @@ def _hash(signatures: Mapping[str, Graph]) -> str:
     digest = hashlib.sha256()
     for name, graph in signatures.items():
         digest.update(f"{name}\n{to_text(graph)}\n".encode())
-        for array in graph.constants.values():
+        for array in (array for inner in nested(graph) for array in inner.constants.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         for parameter in (p for p in graph.parameters.values() if p.kind != "accumulator"):
             digest.update(np.ascontiguousarray(parameter.model_value).tobytes())

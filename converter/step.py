@@ -17,7 +17,7 @@ from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType,
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.manifest import GRADIENT
 from converter.optim import OptimizerProgram, apply_updates, layer_of
-from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify
+from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 
 
 @dataclass(frozen=True)
@@ -107,4 +107,4 @@ def _with_accumulators(graph: Graph, parameters: Iterable[Value]) -> dict[Value,
 
 
 def _tidied(graph: Graph) -> Graph:
-    return merge_common_subexpressions(simplify(eliminate_dead_code(graph)))
+    return merge_common_subexpressions(simplify(simplify_loops(eliminate_dead_code(graph))))

@@ -7,7 +7,6 @@ from jax_frontend.origins import Site
 from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
 _NOISE = "make the step deterministic: turn dropout and noise off, or pass the random array in as an input"
-_LOOP = "a loop whose length is only known at run time: use lax.scan or fori_loop with a fixed, small length"
 _HOST = "runs Python at each step, which a compiled program cannot: take it out of the model"
 _FREEZE = "compute it outside the model and pass the result as an input, or write it with elementwise operations"
 
@@ -21,7 +20,6 @@ GROUPS: dict[str, str] = {
 HINTS: dict[str, str] = {
     RANDOM: _NOISE,
     COMPLEX: "there are none in TFLite training programs: compute with real and imaginary parts, or outside the model",
-    **dict.fromkeys(("while", "while_loop"), _LOOP),
     **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "outside_call"), _HOST),
     **dict.fromkeys(("cholesky", "lu", "qr", "svd", "eigh", "eig", "triangular_solve"), "factorise outside the model"),
     "all_gather": "train on one device: take the model out of pmap or shard_map",

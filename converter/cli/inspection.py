@@ -23,7 +23,8 @@ class Contents:
         path: where it is.
         file_bytes: its size.
         manifest: what it says about itself.
-        operators: for each subgraph, how often each operator occurs; the most frequent first.
+        operators: for each subgraph, how often each operator occurs in it and in the bodies of its loops, the most
+            frequent first.
     """
 
     path: Path
@@ -49,7 +50,7 @@ def read_contents(path: Path) -> Contents:
     """
     program = read_program(path)
     try:
-        operators = count_operators(program.data)
+        operators = _with_bodies(count_operators(program.data))
     except (struct.error, IndexError, ValueError, KeyError):
         raise UsageError(f"{path} is damaged: its operators cannot be read. Build or copy it again") from None
     return Contents(path, len(program.data), program.manifest, operators)
@@ -59,3 +60,11 @@ def count_operators(data: bytes | mmap.mmap) -> dict[str, dict[str, int]]:
     """How often each operator occurs in each subgraph of a TFLite file, in the file's order of subgraphs."""
     subgraphs = OperatorFile(data).subgraphs()
     return {name: dict(Counter(o.kind for o in operators).most_common()) for name, operators in subgraphs}
+
+
+def _with_bodies(operators: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The subgraphs of signatures; those of loops, which are named after them, are counted with them."""
+    whole: dict[str, Counter[str]] = {}
+    for name, kinds in operators.items():
+        whole.setdefault(name.partition("/")[0], Counter()).update(kinds)
+    return {name: dict(kinds.most_common()) for name, kinds in whole.items()}

@@ -22,7 +22,7 @@ def evaluate_values(
     fed = [inputs[v.name] for v in graph.inputs] if isinstance(inputs, Mapping) else list(inputs)
     known: dict[Value, np.ndarray] = {}
     for value, array in zip(graph.inputs, fed, strict=True):
-        known[value] = widen(np.asarray(array, dtype=value.dtype))
+        known[value] = widen(np.asarray(array)).astype(float_dtype if value.dtype.kind == "f" else value.dtype)
         if known[value].shape != value.shape:
             raise ValueError(f"input {value.name} has shape {known[value].shape}, the graph wants {value.shape}")
     known |= {value: widen(array) for value, array in graph.constants.items()}
@@ -55,3 +55,10 @@ def evaluate(
     known = evaluate_values(graph, inputs, float_dtype, **state)
     outputs = {name: known[value] for name, value in graph.outputs.items()}
     return outputs, {graph.parameters[p].name: known[value] for p, value in graph.updates.items()}
+
+
+def evaluate_outputs(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs in order, in the precision of the inputs."""
+    double = any(np.asarray(array).dtype == np.float64 for array in inputs)
+    known = evaluate_values(graph, inputs, np.float64 if double else np.float32)
+    return [known[value] for value in graph.outputs.values()]

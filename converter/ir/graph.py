@@ -163,3 +163,11 @@ def dependents(graph: Graph, sources: Iterable[Value]) -> set[Value]:
         if any(value in reached for value in node.inputs):
             reached.update(node.outputs)
     return reached
+
+
+def nested(graph: Graph) -> Iterator[Graph]:
+    """The graph and the bodies of its nodes, at any depth."""
+    yield graph
+    for node in graph.nodes:
+        for body in node.op.bodies():
+            yield from nested(body)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.graph import Value
+    from converter.ir.graph import Graph, Value
 
 #: A cotangent that is built only if something wants it; None where nothing flows (integers, comparisons).
 Cotangent = Callable[[], "Value"] | None
@@ -82,6 +82,34 @@ class Op:
         For an op of several outputs `y` and `dy` are tuples, and a cotangent in `dy` may be None.
         """
         raise NotImplementedError(f"{self.name} has no derivative")
+
+    def bodies(self) -> tuple[Graph, ...]:
+        """The graphs that it runs, of an op that controls others."""
+        return ()
+
+    def with_bodies(self, *bodies: Graph) -> Op:
+        """The same op with other graphs in place of `bodies()`."""
+        return self
+
+    def with_residuals(self, active: tuple[bool, ...], wanted: tuple[bool, ...]) -> Op:
+        """The op that the forward pass runs where a derivative follows: it may have more results, for `vjp`.
+
+        Args:
+            active: for each operand whether its cotangent is asked for.
+            wanted: for each result whether it may get a cotangent.
+        """
+        return self
+
+    def reading(self, read: tuple[bool, ...]) -> tuple[Op, tuple[int, ...], tuple[int, ...]] | None:
+        """The op without what it only does for results that nobody reads, if it can do without.
+
+        Args:
+            read: for each result whether it is read.
+
+        Returns:
+            The smaller op, and which of the operands and results it has.
+        """
+        return None
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         """FLOPs and bytes of one execution; one FLOP an output element unless the op says otherwise."""

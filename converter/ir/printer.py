@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from converter.ir.graph import Graph, Value
 
 
 def to_text(graph: Graph) -> str:
-    """Readable listing: inputs, parameters, constants, nodes with types and origins, outputs, updates."""
+    """Readable listing: inputs, parameters, constants, nodes with types and origins and bodies, outputs, updates."""
     labels: dict[Value, str] = {}
 
     def label(value: Value) -> str:
@@ -22,6 +24,8 @@ def to_text(graph: Graph) -> str:
     for node in graph.nodes:
         results = ", ".join(f"{label(v)}: {v.type}" for v in node.outputs)
         lines.append(f"{results} = {node.op}({', '.join(map(label, node.inputs))})  # {node.origin}")
+        for body in node.op.bodies():
+            lines += ["  {", indent(to_text(body), "    "), "  }"]
     lines += [f"output {name} = {label(v)}" for name, v in graph.outputs.items()]
     lines += [f"update {label(p)} <- {label(v)}  # {graph.parameters[p].name}" for p, v in graph.updates.items()]
     return "\n".join(lines)

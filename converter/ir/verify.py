@@ -30,6 +30,8 @@ def verify(graph: Graph, after: str = "") -> Graph:
         for value in node.inputs:
             if value not in known:
                 fail(f"{node!r} reads {value!r} before it is made")
+        for body in node.op.bodies():
+            verify(body, after)
         types = node.op.infer(*(v.type for v in node.inputs))
         types = types if isinstance(types, tuple) else (types,)
         if types != tuple(v.type for v in node.outputs):

@@ -4,14 +4,19 @@ from converter.passes.absorb_layout import absorb_layout
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
+from converter.passes.loops import map_bodies, simplify_loops
 from converter.passes.rewrite import eliminate_dead_code
 from converter.passes.simplify import simplify
+from converter.passes.split_loops import split_loops
 
 __all__ = [
     "absorb_layout",
     "eliminate_dead_code",
     "fold_affine",
     "fold_constants",
+    "map_bodies",
     "merge_common_subexpressions",
     "simplify",
+    "simplify_loops",
+    "split_loops",
 ]

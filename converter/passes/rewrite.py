@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 
 from converter.ir import Builder, Graph, Node, Op, Value
-from converter.ir.graph import reachable
 
 OpType = TypeVar("OpType", bound=Op)
 
@@ -84,12 +83,29 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 
 def eliminate_dead_code(graph: Graph) -> Graph:
     """Keeps what the outputs and updates depend on, all inputs and all parameters."""
-    needed = reachable(graph, graph.results())
+    needed = set(graph.results())
+    nodes: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.outputs and needed.isdisjoint(node.outputs):
+            continue
+        if not needed.issuperset(node.outputs):
+            node = _reading(node, needed)
+        needed.update(node.inputs)
+        nodes.append(node)
     return Graph(
         list(graph.inputs),
         {v: a for v, a in graph.constants.items() if v in needed},
         dict(graph.parameters),
-        [n for n in graph.nodes if not n.outputs or any(v in needed for v in n.outputs)],
+        nodes[::-1],
         dict(graph.outputs),
         dict(graph.updates),
     )
+
+
+def _reading(node: Node, needed: set[Value]) -> Node:
+    """The node without results that nobody reads, where its op can do without."""
+    smaller = node.op.reading(tuple(v in needed for v in node.outputs))
+    if smaller is None:
+        return node
+    op, operands, results = smaller
+    return Node(op, tuple(node.inputs[k] for k in operands), tuple(node.outputs[k] for k in results), node.origin)

@@ -7,7 +7,7 @@ each into the smallest gap among tensors alive at the same time, 64-byte aligned
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -90,9 +90,10 @@ def peak_of_order(graph: Graph, order: Sequence[Node]) -> int:
     return peak
 
 
-def plan(graph: Graph) -> ArenaPlan:
-    """The arena of a graph in the order in which its nodes stand."""
-    spans = lifetimes(graph, graph.nodes)
+def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
+    """The arena of a graph in the order in which its nodes stand; `lent`: its inputs lie in who runs it."""
+    absent = {*_in_place_operands(graph), *(graph.inputs if lent else ())}
+    spans = {value: span for value, span in lifetimes(graph, graph.nodes).items() if value not in absent}
     owner = _shared_buffers(graph)
     for output, source in owner.items():
         first, last = spans[source]
@@ -122,6 +123,16 @@ def plan(graph: Graph) -> ArenaPlan:
         placed[output] = placed[source]
     size = max((p.offset + p.size for p in (*placed.values(), *scratch)), default=0)
     return ArenaPlan(placed, tuple(scratch), size)
+
+
+def _in_place_operands(graph: Graph) -> Iterator[Value]:
+    """Results of loops that are operands as they are and that nobody reads: the runtime makes no tensor for them."""
+    read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs.values())
+    for node in graph.nodes:
+        for body in node.op.bodies()[-1:]:
+            for operand, result, value in zip(body.inputs, body.outputs.values(), node.outputs, strict=True):
+                if operand is result and value not in read:
+                    yield value
 
 
 class Timetable:

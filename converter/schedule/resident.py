@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.ir import Graph
+from converter.ir import Graph, nested
 from converter.schedule.delegate import Call, delegate, how
 from converter.schedule.memory import plan
 
@@ -29,8 +29,9 @@ class Resident:
 
 def resident(graph: Graph, lanes: int, in_order: bool = True) -> Resident:
     """The memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments."""
-    packed = sum(run.packed for node in graph.nodes if (run := how(graph, node, lanes)) is not None)
-    return Resident(*_transient(graph, lanes, in_order), packed + OPERATOR * len(graph.nodes))
+    nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
+    packed = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
+    return Resident(*_transient(graph, lanes, in_order), packed + OPERATOR * len(nodes))
 
 
 def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:
@@ -38,7 +39,13 @@ def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:
     return sum(_transient(graph, lanes, in_order))
 
 
-def _transient(graph: Graph, lanes: int, in_order: bool) -> tuple[int, int]:
+def _transient(graph: Graph, lanes: int, in_order: bool, lent: bool = False) -> tuple[int, int]:
+    """Arena and workspace. A loop's bodies have arenas of their own, as long as it runs; they share the workspace."""
     delegated = delegate(graph, lanes, in_order)
     workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, Call)), default=0)
-    return plan(delegated).size, workspace
+    arena, loops = plan(delegated, lent).size, 0
+    for node in delegated.nodes:
+        bodies = [_transient(body, lanes, in_order, lent=True) for body in node.op.bodies()]
+        loops = max(loops, sum(of_body for of_body, _ in bodies))
+        workspace = max([workspace, *(of_body for _, of_body in bodies)])
+    return arena + loops, workspace

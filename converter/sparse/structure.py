@@ -94,6 +94,8 @@ def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:
     for node in readers.get(value, []):
         if isinstance(node.op, _THROUGH):
             roles.add(role_of(node.output, readers))
+        elif node.op.bodies():
+            roles |= _roles_in_bodies(node, value)
         elif isinstance(node.op, CONTRACTIONS):
             roles.add("kernel" if value is node.inputs[1] or isinstance(node.op, ops.MatMul) else "other")
         elif isinstance(node.op, ops.Gather):
@@ -105,6 +107,13 @@ def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:
     if "kernel" in roles:
         return "kernel"
     return roles.pop() if len(roles) == 1 else "other"
+
+
+def _roles_in_bodies(node: Node, value: Value) -> set[str]:
+    """How the steps of a loop use one of its operands."""
+    places = [k for k, operand in enumerate(node.inputs) if operand is value]
+    inner = [(body.inputs[k], body.consumers()) for body in node.op.bodies() for k in places]
+    return {role_of(v, readers) for v, readers in inner if v in readers}
 
 
 def block_of(name: str, blocks: Sequence[str] | None = None) -> str:

@@ -48,16 +48,18 @@ def emit(
         EmitError: a graph breaks the grammar of lowered graphs.
         UnsupportedError: the file would be larger than 2 GB.
     """
-    indices = {subgraph.name: i for i, subgraph in enumerate(subgraphs)}
+    given, subgraphs = subgraphs, [*subgraphs, *_bodies(subgraphs)]
+    indices: dict[str | Graph, int] = {subgraph.name: i for i, subgraph in enumerate(subgraphs)}
     if len(indices) != len(subgraphs):
         raise EmitError(f"two subgraphs share a name: {[s.name for s in subgraphs]}")
+    indices |= {subgraph.graph: i for i, subgraph in enumerate(subgraphs)}
     buffers, codes = Buffers(), OperatorCodes()
     entries = {name: buffers.add(data) for name, data in metadata.items()}
     if in_order:
         entries[order.ENTRY] = buffers.add(order.control_dependencies(len(s.graph.nodes) for s in subgraphs))
     for name, data in (tensors or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
-    writers = [SubgraphWriter(subgraph.graph, buffers) for subgraph in subgraphs]
+    writers = [SubgraphWriter(subgraph.graph, buffers, is_body=subgraph not in given) for subgraph in subgraphs]
     if buffers.nbytes > LARGEST_FILE:
         raise UnsupportedError(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
@@ -88,3 +90,19 @@ def emit(
     )
     builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
     return bytes(builder.Output())
+
+
+def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:
+    """What operators of the subgraphs run, at any depth, each named after who runs it."""
+    found: dict[Graph, str] = {}
+
+    def visit(name: str, graph: Graph) -> None:
+        for number, node in enumerate(graph.nodes):
+            for part, body in enumerate(node.op.bodies()):
+                if body not in found:
+                    found[body] = f"{name}/{node.op.name}_{number}_{part}"
+                    visit(found[body], body)
+
+    for subgraph in subgraphs:
+        visit(subgraph.name, subgraph.graph)
+    return [Subgraph(name, graph, signature=False) for graph, name in found.items()]

@@ -54,9 +54,12 @@ class _Operator:
 
 
 class SubgraphWriter:
-    """Numbers the tensors of a graph and adds its data to the buffers; then writes its tables."""
+    """Numbers the tensors of a graph and adds its data to the buffers; then writes its tables.
 
-    def __init__(self, graph: Graph, buffers: Buffers) -> None:
+    A graph has results of its own, and each once; but the body of a loop hands operands on.
+    """
+
+    def __init__(self, graph: Graph, buffers: Buffers, is_body: bool = False) -> None:
         if graph.parameters or graph.updates:
             raise EmitError("the graph still has parameters: state must be lowered to variables or inputs first")
         self._graph = graph
@@ -70,11 +73,15 @@ class SubgraphWriter:
         self._operators = [self._operator(node) for node in graph.nodes]
         made = {value for node in graph.nodes for value in node.outputs}
         for name, value in graph.outputs.items():
-            if value not in made:
+            if not is_body and value not in made:
                 raise EmitError(f"output {name} is {value!r}, which no operator makes: lowering must copy it")
+        results = self._graph.outputs.values()
+        self._results = [self._use(value) for value in (results if is_body else dict.fromkeys(results))]
 
-    def write(self, builder: flatbuffers.Builder, name: str, codes: OperatorCodes, indices: Mapping[str, int]) -> int:
-        """Writes the SubGraph; `indices` are those of all subgraphs by name, for calls. Returns its offset."""
+    def write(
+        self, builder: flatbuffers.Builder, name: str, codes: OperatorCodes, indices: Mapping[str | Graph, int]
+    ) -> int:
+        """Writes the SubGraph; `indices` are those of all subgraphs, for calls. Returns its offset."""
         return schema.table(
             builder,
             "SubGraph",
@@ -84,7 +91,7 @@ class SubgraphWriter:
                 builder, [self._write_operator(builder, o, codes, indices) for o in self._operators]
             ),
             Inputs=[self._indices[v] for v in self._graph.inputs],
-            Outputs=[self._indices[v] for v in dict.fromkeys(self._graph.outputs.values())],
+            Outputs=self._results,
         )
 
     def write_signature(self, builder: flatbuffers.Builder, name: str, index: int) -> int:
@@ -163,12 +170,16 @@ class SubgraphWriter:
         )
 
     def _write_operator(
-        self, builder: flatbuffers.Builder, operator: _Operator, codes: OperatorCodes, indices: Mapping[str, int]
+        self,
+        builder: flatbuffers.Builder,
+        operator: _Operator,
+        codes: OperatorCodes,
+        indices: Mapping[str | Graph, int],
     ) -> int:
         op = operator.op
         types = tuple(v.type for v in operator.node.inputs), tuple(v.type for v in operator.node.outputs)
         fields = {
-            key: indices[field] if isinstance(field, SubgraphName) else field
+            key: indices[field] if isinstance(field, SubgraphName | Graph) else field
             for key, field in op.options(*types).items()
         }
         return schema.table(

@@ -15,7 +15,7 @@ from converter.errors import UsageError
 from converter.tflite import schema
 from converter.tflite.emit_buffers import Buffers
 from converter.tflite.fold import fold
-from converter.tflite.operators import kind_of
+from converter.tflite.operators import kind_of, with_bodies
 from converter.tflite.schema import generated
 
 #: Operators that the delegate runs only on constant filters and biases, with other kernels than the runtime's own.
@@ -109,9 +109,8 @@ def _finished(
     for entry in (*definition.inputs, *definition.outputs):
         entry.tensorIndex = places[entry.tensorIndex]
     definition.subgraphIndex = 0
-    return _write(
-        model, graph, definition, codes, {places[i]: a for i, a in constants.items() if i in places}, description
-    )
+    kept = {places[i]: a for i, a in constants.items() if i in places}
+    return _write(model, with_bodies(model, graph), definition, codes, kept, description)
 
 
 def _read(graph: Any, kinds: Sequence[str], state: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
@@ -173,15 +172,24 @@ def _renumbered(indices: Iterable[int], places: Mapping[int, int]) -> np.ndarray
 
 
 def _write(
-    model: Any, graph: Any, definition: Any, codes: list[Any], constants: Mapping[int, np.ndarray], description: str
+    model: Any,
+    graphs: Sequence[Any],
+    definition: Any,
+    codes: list[Any],
+    constants: Mapping[int, np.ndarray],
+    description: str,
 ) -> bytes:
+    """The file; `constants` are tensors of the first graph."""
     buffers = Buffers()
-    for i, tensor in enumerate(graph.tensors):
-        stored = model.Buffers(tensor.buffer)
-        data = constants[i] if i in constants else stored.DataAsNumpy() if stored.DataLength() else None
-        tensor.buffer = 0 if data is None else buffers.add(data)
-    used = sorted({operator.opcodeIndex for operator in graph.operators})
-    for operator in graph.operators:
+    for graph in graphs:
+        for i, tensor in enumerate(graph.tensors):
+            stored = model.Buffers(tensor.buffer)
+            known = constants.get(i) if graph is graphs[0] else None
+            data = stored.DataAsNumpy() if known is None and stored.DataLength() else known
+            tensor.buffer = 0 if data is None else buffers.add(data)
+    operators = [operator for graph in graphs for operator in graph.operators]
+    used = sorted({operator.opcodeIndex for operator in operators})
+    for operator in operators:
         operator.opcodeIndex = used.index(operator.opcodeIndex)
     builder = flatbuffers.Builder(buffers.nbytes + 65536)
     kept = [codes[i].Pack(builder) for i in used]
@@ -192,7 +200,7 @@ def _write(
         Version=schema.VERSION,
         Description=description,
         OperatorCodes=schema.offset_vector(builder, kept),
-        Subgraphs=schema.offset_vector(builder, [graph.Pack(builder)]),
+        Subgraphs=schema.offset_vector(builder, [graph.Pack(builder) for graph in graphs]),
         Buffers=offsets,
         SignatureDefs=schema.offset_vector(builder, [definition.Pack(builder)]),
     )

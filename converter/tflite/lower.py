@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from converter.errors import UnsupportedError, UnsupportedSite
-from converter.ir import FLOAT32, Builder, Graph, Node, Op, Shape, Value
+from converter.ir import BOOL, FLOAT32, INT32, Builder, Graph, Node, Op, Shape, TensorType, Value
 from converter.ir.op import ShapeError
 from converter.targets import Target
 from converter.tflite import builtins as tfl
@@ -83,6 +83,13 @@ class Lowering(Builder):
         if x.dtype == FLOAT32 and len(shape) <= 4 and prod(ones) <= min(MOST_ONES, prod(shape) // 8):
             return self(tfl.Mul(), x, self.constant(np.ones(ones, np.float32)))
         return self(tfl.BroadcastTo(tuple(shape)), x)
+
+    def zeros(self, type: TensorType) -> Value:
+        """Zeros that take no room in the file."""
+        if type.dtype == BOOL:
+            return self(tfl.NotEqual(), self.zeros(TensorType(type.shape, INT32)), 0)
+        flat = type if type.rank <= 5 else type.with_shape((type.shape[0], prod(type.shape[1:])))
+        return self.reshape(self(tfl.Zeros(flat)), type.shape)
 
     def transpose(self, x: Value, perm: Shape) -> Value:
         return x if tuple(perm) == tuple(range(len(perm))) else self(tfl.Transpose(tuple(perm)), x)

@@ -12,6 +12,7 @@ import flatbuffers
 import numpy as np
 
 from converter.tflite import schema
+from converter.tflite.emit_buffers import Buffers
 from converter.tflite.schema import generated
 
 _NAMES = {code: name for name, code in vars(generated.BuiltinOperator).items() if isinstance(code, int)}
@@ -61,38 +62,33 @@ class FileOperator:
 
     def program(self) -> bytes:
         """A TFLite file that runs this operator alone, on its constants and on inputs of the types it has here."""
-        builder = flatbuffers.Builder(65536)
-        vectors = [schema.aligned_bytes(builder, self._constant(i).data) for i in self._tensors if self._is_constant(i)]
-        tables = [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in vectors)]
-        buffers = schema.offset_vector(builder, tables)
+        buffers = Buffers()
         numbers = {index: number for number, index in enumerate(self._tensors)} | {-1: -1}
-        tensors, used = [], 0
-        for index in self._tensors:
-            tensor = generated.TensorT.InitFromObj(self._graph.Tensors(index))
-            used += self._is_constant(index)
-            tensor.buffer = used if self._is_constant(index) else 0
-            tensors.append(tensor.Pack(builder))
+        graph = generated.SubGraphT()
+        graph.tensors = [generated.TensorT.InitFromObj(self._graph.Tensors(index)) for index in self._tensors]
         operator = generated.OperatorT.InitFromObj(self._table)
-        code = generated.OperatorCodeT.InitFromObj(self._model.OperatorCodes(operator.opcodeIndex))
-        operator.opcodeIndex = 0
         operator.inputs = np.array([numbers[i] for i in self._inputs], np.int32)
         operator.outputs = np.array([numbers[i] for i in self._outputs], np.int32)
+        graph.operators = [operator]
         given = [i for i in self._tensors if i not in self._outputs and not self._is_constant(i)]
-        graph = schema.table(
-            builder,
-            "SubGraph",
-            Tensors=schema.offset_vector(builder, tensors),
-            Operators=schema.offset_vector(builder, [operator.Pack(builder)]),
-            Inputs=[numbers[i] for i in given],
-            Outputs=[numbers[i] for i in self._outputs],
-        )
+        graph.inputs = np.array([numbers[i] for i in given], np.int32)
+        graph.outputs = np.array([numbers[i] for i in self._outputs], np.int32)
+        graphs = with_bodies(self._model, graph)
+        for tensor in (tensor for graph in graphs for tensor in graph.tensors):
+            stored = self._model.Buffers(tensor.buffer)
+            tensor.buffer = buffers.add(stored.DataAsNumpy()) if stored.DataLength() else 0
+        builder = flatbuffers.Builder(buffers.nbytes + 65536)
+        codes = range(self._model.OperatorCodesLength())
         model = schema.table(
             builder,
             "Model",
             Version=schema.VERSION,
-            OperatorCodes=schema.offset_vector(builder, [code.Pack(builder)]),
-            Subgraphs=schema.offset_vector(builder, [graph]),
-            Buffers=buffers,
+            OperatorCodes=schema.offset_vector(
+                builder,
+                [generated.OperatorCodeT.InitFromObj(self._model.OperatorCodes(i)).Pack(builder) for i in codes],
+            ),
+            Subgraphs=schema.offset_vector(builder, [graph.Pack(builder) for graph in graphs]),
+            Buffers=schema.offset_vector(builder, buffers.write(builder)),
         )
         builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
         return bytes(builder.Output())
@@ -136,3 +132,16 @@ def kind_of(code: Any) -> str:
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     custom = code.CustomCode()
     return custom.decode() if custom else _NAMES[number]
+
+
+def with_bodies(model: Any, graph: Any) -> list[Any]:
+    """The subgraph and those that its loops run, at any depth, as a file has them whose first subgraph it is."""
+    graphs = [graph]
+    for caller in graphs:  # grows as bodies are found
+        for operator in caller.operators:
+            options = operator.builtinOptions
+            if isinstance(options, generated.WhileOptionsT):
+                for part in ("condSubgraphIndex", "bodySubgraphIndex"):
+                    graphs.append(generated.SubGraphT.InitFromObj(model.Subgraphs(getattr(options, part))))
+                    setattr(options, part, len(graphs) - 1)
+    return graphs

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from converter.ir import Builder, Graph, Value, ops
+from converter.ir import Builder, Graph, TensorType, Value, ops
+from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer, full
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.raise_forms import raise_forms
+from jax_frontend.registry import Call, Result, rule
 from jax_frontend.rules.shape import cut_axis
 from jax_frontend.rules.spelled import with_derivative
+from jax_frontend.unsupported import Problems
 
 #: Functions of JAX with a rule of their own that says what differentiating their ops gives.
 _PLAIN = ("relu", "relu6", "softmax", "_softmax", "silu")
-#: A loop of more steps than this whose end is known is not unrolled.
-LONGEST_WHILE = 256
-#: A scan of more steps than this is not unrolled.
-LONGEST_SCAN = 64
+#: A loop of more steps than this, or whose steps come to more nodes, is not unrolled: each operator takes 3 KiB of the
+#: runtime's memory, and the backward pass has two for each. A step of a loop that stays one copies what it hands on.
+MOST_UNROLLED = 256
 
 
 @rule("jit", "pjit", "closed_call", "core_call", "composite", "remat", "remat2", "checkpoint", broadcasts=True)
@@ -138,13 +141,60 @@ def cond(call: Call, which: Value, *values: Value) -> Result:
 
 @rule("scan")
 def scan(call: Call, *values: Value) -> Result:
-    """A short loop of fixed length, unrolled."""
+    """A loop of any fixed length, with its derivative; unrolled where that is short."""
+    p = call.params
+    length, carried, first = int(p["length"]), int(p["num_carry"]), int(p["num_consts"])
+    if 0 in (length, *(v.type.size for v in values), *(t.size for t in call.outputs)):
+        return _unrolled_scan(call, values)
+    rows = len(values) - first - carried
+    types = [*call.inputs[: first + carried], *(t.with_shape(t.shape[1:]) for t in call.inputs[first + carried :])]
+    problems = Problems()
+    body = _graph_of(call, p["jaxpr"], types, values[:first], problems)
+    if length * (_count(body) + rows + len(call.outputs) - carried) <= MOST_UNROLLED:
+        return _unrolled_scan(call, values)
+    if problems:
+        _graph_of(call, p["jaxpr"], types, values[:first], call.problems)
+    return call.b.node(ops.Scan(body, length, carried, rows, bool(p["reverse"])), *values).outputs
+
+
+def _count(graph: Graph) -> int:
+    """Nodes, with those of loops inside."""
+    return sum(1 + sum(map(_count, node.op.bodies())) for node in graph.nodes)
+
+
+def _graph_of(
+    call: Call,
+    closed: Any,
+    types: Sequence[TensorType],
+    fixed: Sequence[Value],
+    problems: Problems,
+    read: Sequence[int] | None = None,
+) -> Graph:
+    """A jaxpr as a graph of its own.
+
+    Args:
+        call: the equation that it belongs to.
+        closed: the jaxpr.
+        types: of the graph's inputs.
+        fixed: what the first of these stand for; what of it is known, the graph knows.
+        problems: takes what cannot be imported.
+        read: which of the inputs the jaxpr takes; all by default.
+    """
+    builder = FoldingBuilder()
+    importer = Importer(builder, problems, call.is_primal)
+    inputs = [builder.input(f"operand_{k}", t) for k, t in enumerate(types)]
+    arrays = [call.constant(value) for value in fixed]
+    known = [v if a is None else builder.constant(a) for v, a in zip(inputs, arrays, strict=False)]
+    inputs = [*known, *inputs[len(known) :]]
+    made = importer.run(closed, inputs if read is None else [inputs[k] for k in read], call.site)
+    builder.graph.outputs = {f"result_{k}": value for k, value in enumerate(made)}
+    return builder.graph if problems else raise_forms(without_dead_code(builder.graph))
+
+
+def _unrolled_scan(call: Call, values: Sequence[Value]) -> list[Value]:
+    """The steps one after the other."""
     b, p = call.b, call.params
     length, consts, carried = int(p["length"]), int(p["num_consts"]), int(p["num_carry"])
-    if length > LONGEST_SCAN:
-        raise NotImportable(
-            f"scan of more than {LONGEST_SCAN} steps", "use fewer steps, or write the loop as one array operation"
-        )
     fixed, carry, rows = values[:consts], list(values[consts : consts + carried]), values[consts + carried :]
     stacked: list[list[Value]] = []
     for step in reversed(range(length)) if p["reverse"] else range(length):
@@ -155,6 +205,8 @@ def scan(call: Call, *values: Value) -> Result:
     if p["reverse"]:
         stacked.reverse()
     types = call.outputs[carried:]
+    if not length:
+        return [*carry, *(b.constant(np.zeros(t.shape, t.dtype)) for t in types)]
     columns = [
         [b.reshape(full(b, v, t.with_shape(t.shape[1:])), (1, *t.shape[1:])) for v in column]
         for column, t in zip(zip(*stacked, strict=True), types, strict=True)
@@ -164,13 +216,34 @@ def scan(call: Call, *values: Value) -> Result:
 
 @rule("while")
 def while_(call: Call, *values: Value) -> Result:
-    """A loop whose condition follows from what is known when compiling (a counter), unrolled."""
+    """A loop that ends by its data; no derivative flows through it. Unrolled where the steps are known and few."""
     p = call.params
-    split = int(p["cond_nconsts"]), int(p["cond_nconsts"]) + int(p["body_nconsts"])
-    of_test, of_body, carry = values[: split[0]], values[split[0] : split[1]], list(values[split[1] :])
-    for _ in range(LONGEST_WHILE):
+    tested, first = int(p["cond_nconsts"]), int(p["cond_nconsts"]) + int(p["body_nconsts"])
+    unrolled = _unrolled_while(call, values[:tested], values[tested:first], values[first:])
+    if unrolled is not None:
+        return unrolled
+    everything = range(len(values))
+    parts = (p["cond_jaxpr"], [*everything[:tested], *everything[first:]]), (p["body_jaxpr"], everything[tested:])
+    condition, body = (
+        _graph_of(call, closed, call.inputs, values[:first], call.problems, read) for closed, read in parts
+    )
+    return call.b.node(ops.While(condition, body), *values).outputs
+
+
+def _unrolled_while(
+    call: Call, of_test: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
+) -> Sequence[Value] | None:
+    """The steps one after the other; None where they are many, or where it is not known how many they are."""
+    p, nodes = call.params, call.b.graph.nodes
+    begin = len(nodes)
+    for _ in range(MOST_UNROLLED):
         (going,) = call.inline(p["cond_jaxpr"], [*of_test, *carry])
-        if not call.known(going, "while").item():
+        known = call.constant(going)
+        if known is None:
+            return None
+        if not known.item():
             return carry
+        if len(nodes) - begin > MOST_UNROLLED:
+            return None
         carry = call.inline(p["body_jaxpr"], [*of_body, *carry])
-    raise NotImportable(f"while of more than {LONGEST_WHILE} steps", "use fewer steps, or an array operation")
+    return None

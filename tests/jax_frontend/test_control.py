@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from jax import lax
 
-from converter.errors import UnsupportedError
 from converter.ir import ops
 from tests.jax_frontend.common import check, op_names, traced
 
@@ -125,11 +124,6 @@ LOOPS = {
 @pytest.mark.parametrize("name", LOOPS)
 def test_short_loops_are_unrolled(name: str) -> None:
     check(LOOPS[name], X, W, tolerance=3e-5)
-
-
-def test_a_long_loop_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"scan of more than 64 steps(.|\n)*use fewer steps"):
-        traced(lambda x: lax.scan(lambda c, _: (c * 2, None), x, None, length=100)[0], X)
 
 
 def test_conditionals() -> None:

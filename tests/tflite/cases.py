@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from converter.ir import Builder, TensorType
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins import Builtin
 
@@ -70,7 +71,7 @@ def all_cases() -> Iterator[Case]:
         yield Case(op, tuple(arrays))
     yield from matrices()
     yield from convolutions()
-    for op, *arrays in places_and_bits():
+    for op, *arrays in (*places_and_bits(), *loops()):
         yield Case(op, tuple(arrays))
 
 
@@ -212,6 +213,23 @@ def convolutions() -> Iterator[Case]:
             for constants in ((), (0,)):
                 yield Case(tfl.TransposeConv((2, *size, 4), strides, padding), arrays, (*constants, 2))
                 yield Case(tfl.TransposeConv((2, *size, 4), strides, padding), arrays[:2], constants)
+
+
+def loops() -> Iterator[tuple[Any, ...]]:
+    """A product until it is large enough, with an operand that changes, one that does not, and what they begin with."""
+    for s in SHAPES[:5]:
+        for dtype in (np.float32, np.int32):
+            yield (tfl.Zeros(TensorType(s, dtype)),)
+    for operands in ((floats(2, 3), positive(2, 3) + 1), (floats(2, 3) * 100, positive(2, 3))):
+        condition, body = Builder(), Builder()
+        for graph in (condition, body):
+            x, w = (graph.input(name, TensorType(a.shape)) for name, a in zip("xw", operands, strict=True))
+            if graph is condition:
+                total = graph(tfl.Sum((0, 1), keepdims=True), graph(tfl.Square(), x))
+                graph.graph.outputs["goes_on"] = graph(tfl.Less(), graph(tfl.Reshape((1,)), total), np.float32([999]))
+            else:
+                graph.graph.outputs = {"x": graph(tfl.Add(), graph(tfl.Mul(), x, w), np.float32([1])), "w": w}
+        yield tfl.While(condition.graph, body.graph), *operands
 
 
 def places_and_bits() -> Iterator[tuple[Any, ...]]:

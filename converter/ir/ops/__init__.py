@@ -5,6 +5,7 @@ from converter.ir.ops.custom import *
 from converter.ir.ops.elementwise import *
 from converter.ir.ops.linear import *
 from converter.ir.ops.logic import *
+from converter.ir.ops.loop import *
 from converter.ir.ops.nn import *
 from converter.ir.ops.pool import *
 from converter.ir.ops.reduce import *

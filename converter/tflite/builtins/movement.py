@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir import ops
 from converter.ir.op import Cost, Delegated, Op, ShapeError
-from converter.ir.types import BOOL, Shape, TensorType
+from converter.ir.types import BOOL, FLOAT32, Shape, TensorType
 from converter.tflite.builtins.base import Builtin, Types, int32, needs_rank_4
 
 
@@ -157,6 +157,29 @@ class Pad(Movement):
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 5 if inputs[0].dtype == BOOL else 4 if inputs[0].rank > 4 else 1
+
+
+@dataclass(frozen=True)
+class Zeros(Movement):
+    """() -> zeros, which the operator makes from one: they take no room in the file. Rank 5 or less."""
+
+    code, table = "PAD", "PadOptions"
+    kinds = "fi"
+    type: TensorType
+
+    def result(self, *types: TensorType) -> TensorType:
+        _check_pad_rank(self, self.type)
+        return self.type
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        return np.zeros(self.type.shape, self.type.dtype)
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return Delegated() if self.type.dtype == FLOAT32 else None
+
+    def operands(self) -> tuple[np.ndarray, ...]:
+        one = np.zeros((1,) * self.type.rank, self.type.dtype)
+        return one, np.array([(0, d - 1) for d in self.type.shape], np.int32)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from math import prod
 
 from converter.ir import BOOL, INT32, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering, lowers, stored_shape
+from converter.tflite.lower import MOST_ONES, Lowering, lowers, stored_shape
 
 _SEGMENTS: dict[type[ops.Segment], type[tfl.UnsortedSegment]] = {
     ops.SegmentMax: tfl.UnsortedSegmentMax,
@@ -27,6 +27,9 @@ def transpose(c: Lowering, op: ops.Transpose, x: Value) -> Value:
 
 @lowers(ops.BroadcastTo)
 def broadcast_to(c: Lowering, op: ops.BroadcastTo, x: Value) -> Value:
+    array = c.array(x)
+    if array is not None and prod(op.shape) > MOST_ONES and not array.any():
+        return c.zeros(x.type.with_shape(op.shape))
     return c.broadcast_to(x, stored_shape(op.shape))
 
 

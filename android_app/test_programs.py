@@ -5,7 +5,8 @@
 Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
 (x, y, weight; `two`, which has two outputs, also size), the losses of 50 steps, the state after them, the initial
 output on the first rows, all as raw little-endian numbers, and a state file written by `TrainingSession.save`. A step
-of <model>-by-<n> is made of micro-batches of n rows.
+of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each
+other.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ def model(name: str, rng: np.random.Generator) -> Model:
         return Model(apply, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
     params = {"conv": weight(3, 3, 1, 6), "w": weight(54, CLASSES), "b": jnp.zeros(CLASSES)}
     return Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+
+
+def mixing(params: dict, x: jax.Array) -> jax.Array:
+    """float32 [B, 6, 6, 1] -> [B, 4]; what a row gives depends on the batch."""
+    outputs = mlp(params, x)
+    return outputs - outputs.mean(0)
 
 
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,3 +132,6 @@ if __name__ == "__main__":
         folder.mkdir(parents=True, exist_ok=True)
         for number, each in enumerate(MODELS):
             write(folder, each, number)
+        of_rows = model("mlp", np.random.default_rng(0))
+        whole = Model(mixing, of_rows.params, of_rows.inputs)
+        converter.build(whole, batch=BATCH, state="stateless", target="tflite-2.16").write(folder / "mixing.tflite")

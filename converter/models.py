@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.ir import Graph, TensorType, Value, reachable
 from converter.losses import JointLoss, Loss, Penalty, named_loss, traced_loss
@@ -29,6 +30,7 @@ class Source:
         notes: what it does in training alone, and what becomes of that.
         penalties: its regularizers by the name of the parameter.
         compiled: what it was compiled with; None for nothing.
+        batch_norms: its batch normalization layers, where the importer knows them.
     """
 
     graph: Graph
@@ -37,6 +39,7 @@ class Source:
     notes: Sequence[Note] = ()
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     compiled: Compiled | None = None
+    batch_norms: Sequence[BatchNorm] = ()
 
 
 def import_model(model: Any, batch: int) -> Source:
@@ -76,6 +79,7 @@ def _keras_source(model: Any, batch: int, name: str) -> Source:
         notes=made.notes,
         penalties=made.penalties,
         compiled=read_compiled(made.compiled, list(made.graph.outputs)),
+        batch_norms=made.batch_norms,
     )
 
 

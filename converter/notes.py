@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+#: Layers that a note names.
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -11,10 +15,24 @@ class Note:
 
     Attributes:
         subject: the layer, or `loss` or `optimizer`.
-        status: what became of it: `fixed`, `left out`, `in the loss`, `as compiled`, `not used`.
+        status: what became of it: `trains`, `fixed`, `left out`, `in the loss`, `as compiled`, `not used`.
         why: the reason, and what to do about it.
     """
 
     subject: str
     status: str
     why: str
+
+
+def grouped(notes: Iterable[Note]) -> list[Note]:
+    """One note for all layers of which the same is said."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        groups.setdefault((note.status, note.why), []).append(note.subject)
+    return [
+        Note(
+            ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if (more := len(names) - _MOST_NAMES) > 0 else ""),
+            *key,
+        )
+        for key, names in groups.items()
+    ]

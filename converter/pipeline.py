@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from converter.batch_norm import (
+    BatchNorm,
+    batch_norm_notes,
+    by_batch,
+    check_alone,
+    in_training,
+    statistics_of,
+    with_statistics,
+)
 from converter.budget import fit, parse_bytes
 from converter.costs import costs
 from converter.defaults import taken_over
-from converter.errors import NumericError, UsageError, nearest
-from converter.ir import Graph, Node
+from converter.dropout import dropout_notes, dropouts, without_dropout
+from converter.errors import NumericError, UsageError
+from converter.ir import Graph
 from converter.losses import JointLoss, Loss, attach_loss, link_notes
-from converter.manifest import MAX_ELEMENTS
+from converter.mixing import mixing_notes, whole_batches
 from converter.models import Source, import_loss, import_model, without_idle_outputs
+from converter.notes import Note, grouped
 from converter.optim import OptimizerProgram
+from converter.order import in_order
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
@@ -31,7 +42,7 @@ from converter.passes import (
     split_loops,
 )
 from converter.program import Program
-from converter.schedule import how, recompute, schedule, transient
+from converter.requests import check_choice, check_dropout, check_signatures, check_sizes, part_of_batch, whole_batch
 from converter.sparse import (
     Plain,
     Row,
@@ -44,10 +55,10 @@ from converter.sparse import (
     select,
     update_scheme,
 )
-from converter.step import StepForm
+from converter.step import StepForm, with_dropout
 from converter.targets import Target
 from converter.targets import target as find_target
-from converter.tflite.export import with_own_results, with_variables
+from converter.tflite.export import with_own_results
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
@@ -55,8 +66,6 @@ from converter.tflite.lower import lower
 if TYPE_CHECKING:
     from converter.quantize import QuantizationReport
 
-#: Share of the arena that computing values again must save.
-WORTH_RECOMPUTING = 0.03
 LARGEST_BATCH = 1 << 16
 #: What a program may offer.
 SIGNATURES = ("train", "evaluate", "infer", "features")
@@ -78,6 +87,8 @@ def build(
     frozen: str = "float32",
     calibration: Any = None,
     memory_budget: str | int | None = None,
+    batch_norm: str = "fixed",
+    dropout: str = "off",
     check: bool = True,
     loss_weights: Any = None,
 ) -> Program:
@@ -115,6 +126,9 @@ def build(
             is lost; `program.quantization` has the figures, and what became of each frozen layer.
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
             chosen that fits, of the given one it is checked; `program.tried` says what each costs.
+        batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use
+            their moving statistics and keep them) or `train` (those of the batch, which the moving ones follow).
+        dropout: `train`: dropout layers drop in a step, by random masks that the program makes; `off`: they do nothing.
         check: run one step in the stock interpreter and refuse a program that is not right.
         loss_weights: for losses by output: what each is multiplied by, in the same form.
 
@@ -126,10 +140,8 @@ def build(
         UnsupportedError: the model holds what cannot be compiled; all places are listed.
         NumericError: a weight is not finite, gets no gradient, or does not move.
     """
-    batch = _whole_number("batch", batch)
-    if batch > LARGEST_BATCH:
-        raise UsageError(f"batch: a step has at most {LARGEST_BATCH:,} rows, got {batch:,}")
-    _micro_batch(batch, micro_batch)
+    batch = whole_batch(batch)
+    part_of_batch(batch, micro_batch)
     build_one = partial(
         _build,
         model,
@@ -145,6 +157,8 @@ def build(
         preprocessing=preprocessing,
         frozen=frozen,
         calibration=calibration,
+        batch_norm=batch_norm,
+        dropout=dropout,
     )
     if memory_budget is None:
         program = build_one(update=update, micro_batch=micro_batch)
@@ -178,6 +192,8 @@ def _build(
     preprocessing: Mapping[str, Any] | None,
     frozen: str,
     calibration: Any,
+    batch_norm: str,
+    dropout: str,
 ) -> Program:
     """One program, not run yet; the arguments are those of `build`."""
     try:
@@ -186,24 +202,25 @@ def _build(
     except ModuleNotFoundError as error:  # a device that only runs programs
         raise UsageError(f"{error.name} is not installed: pip install 'pocketune[compiler]' to compile") from None
 
-    rows_at_once = _micro_batch(batch, micro_batch)
-    if state not in ("variables", "stateless"):
-        raise UsageError(f"unknown state {state!r}: it is variables or stateless")
-    _check_signatures(signatures)
-    if frozen not in ("float32", "int8"):
-        raise UsageError(f"unknown frozen {frozen!r}: it is float32 or int8")
+    rows_at_once = part_of_batch(batch, micro_batch)
+    check_choice("state", state, ("variables", "stateless"))
+    check_signatures(signatures)
+    check_choice("frozen", frozen, ("float32", "int8"))
+    check_choice("batch_norm", batch_norm, ("fixed", "train"))
+    check_choice("dropout", dropout, ("off", "train"))
+    check_dropout(dropout, state == "stateless" and rows_at_once < batch, frozen)
     if frozen == "float32" and calibration is not None:
         raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
     chosen, scheme = find_target(target), update_scheme(update)
     if optimizer is not None:
         check_descends(resolve(optimizer))
     source = import_model(model, rows_at_once)
-    _check_sizes(source, rows_at_once)
+    check_sizes(source, rows_at_once)
     loss, rule, said = taken_over(source, loss, optimizer)
     source = without_idle_outputs(source, loss)
     step = StepForm(accumulates=rows_at_once < batch)
     report: list[FormChoice] = []
-    graphs, rows, goal, quantization, without_adapters = compile_signatures(
+    done = compile_signatures(
         source,
         loss,
         rule.optimizer,
@@ -214,20 +231,23 @@ def _build(
         signatures,
         frozen,
         calibration,
+        batch_norm,
+        dropout,
         report,
         loss_weights,
     )
     program = Program.assemble(
-        signatures=graphs,
+        signatures=done.signatures,
         state=state,
         source=source,
-        rows=rows,
-        costs=costs(graphs, chosen, state, batch // rows_at_once),
+        rows=done.rows,
+        costs=costs(done.signatures, chosen, state, batch // rows_at_once),
         report=report,
-        notes=[*said, *link_notes(source.graph, goal), *source.notes],
-        without_adapters=without_adapters,
+        notes=grouped([*said, *link_notes(source.graph, done.loss), *done.notes, *source.notes]),
+        mixing=done.mixing,
+        without_adapters=done.without_adapters,
         scheme=scheme.name,
-        loss=goal.stated,
+        loss=done.loss.stated,
         optimizer=rule.name,
         learning_rate=rule.learning_rate,
         target=chosen.name,
@@ -237,44 +257,19 @@ def _build(
         preprocessing=None if preprocessing is None else dict(preprocessing),
         frozen=frozen,
     )
-    return program if quantization is None else replace(program, quantization=quantization)
+    return program if done.quantization is None else replace(program, quantization=done.quantization)
 
 
-def _whole_number(name: str, value: Any) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise UsageError(f"{name} must be at least 1, a whole number; got {value!r}")
-    return number
+class Compiled(NamedTuple):
+    """What the stages make; `mixing` says by signature where rows of a batch influence each other."""
 
-
-def _micro_batch(batch: int, rows: Any) -> int:
-    """The rows of one call. Raises UsageError when a batch is not made of whole ones."""
-    rows = batch if rows is None else _whole_number("micro_batch", rows)
-    if batch % rows:
-        divisors = ", ".join(str(n) for n in range(1, batch + 1) if not batch % n)
-        raise UsageError(f"micro_batch {rows} does not divide the batch of {batch}: it can be {divisors}")
-    return rows
-
-
-def _check_sizes(source: Source, rows: int) -> None:
-    """Raises UsageError where an input or output has more numbers than a tensor of a program."""
-    for value in (*source.graph.inputs, *source.graph.outputs.values()):
-        if value.type.size > MAX_ELEMENTS:
-            raise UsageError(
-                f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
-                f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it"
-            )
-
-
-def _check_signatures(signatures: Sequence[str]) -> None:
-    for name in signatures:
-        if name not in SIGNATURES:
-            raise UsageError(f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}.")
-    if "train" not in signatures:
-        raise UsageError("the signature 'train' is missing: it is what the program is for")
+    signatures: dict[str, Graph]
+    rows: list[Row]
+    loss: Loss | JointLoss
+    mixing: dict[str, str]
+    notes: list[Note]
+    quantization: QuantizationReport | None
+    without_adapters: Plain | None
 
 
 def compile_signatures(
@@ -288,18 +283,30 @@ def compile_signatures(
     signatures: Sequence[str] = ("train",),
     frozen: str = "float32",
     calibration: Any = None,
+    batch_norm: str = "fixed",
+    dropout: str = "off",
     report: list[FormChoice] | None = None,
     loss_weights: Any = None,
-) -> tuple[dict[str, Graph], list[Row], Loss | JointLoss, QuantizationReport | None, Plain | None]:
-    """The stages between import and emission: the lowered, scheduled graph of each signature.
+) -> Compiled:
+    """The stages between import and emission.
 
     `report` takes the forms of the first, which is the training step. Last comes what is exported of a model with
     adapters.
     """
-    forward = canonicalize(source.graph)
+    dropping = dropouts(source.graph)
+    forward = canonicalize(source.graph if dropout == "train" else without_dropout(source.graph))
     resolved = scheme.resolve(absorb_layout(forward), source.blocks)
     adapted, rows, adapters = adapt(forward, resolved)
-    selected, rule = with_optimizer(adapted, rows, optimizer)
+    by_batches: list[BatchNorm] = []
+    if batch_norm == "train":
+        by_batches = in_training(forward, source.batch_norms, {row.parameter for row in resolved if row.fraction})
+        check_alone(
+            source.batch_norms, by_batches, step.accumulates, "features" in signatures, frozen == "int8", bool(adapters)
+        )
+    selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer)
+    selected, normalized = statistics_of(selected, by_batches)
+    step = replace(step, trained=lambda graph: by_batch(graph, by_batches, normalized))
+    step = with_dropout(step) if dropouts(selected) else step
     broken = [p.name for p in selected.parameters.values() if not np.isfinite(p.value).all()]
     if broken:
         raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
@@ -309,6 +316,7 @@ def compile_signatures(
             "leave the signature `features` out."
         )
     goal = replace(import_loss(loss, selected, targets, loss_weights), penalties=source.penalties)
+    mixing = whole_batches(selected, goal, signatures, step.accumulates)
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     without = plain(forward, resolved, adapters, rule.layout_invariant) if adapters and "infer" in signatures else None
@@ -339,7 +347,19 @@ def compile_signatures(
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
     if without is not None and exported is not None:
         without = replace(without, graph=in_order(exported, target))
-    return {name: in_order(graph, target) for name, graph in lowered.items()}, rows, goal, quantization, without
+    return Compiled(
+        {name: in_order(graph, target) for name, graph in lowered.items()},
+        rows,
+        goal,
+        mixing,
+        [
+            *batch_norm_notes(source.batch_norms, by_batches, batch_norm == "fixed"),
+            *dropout_notes(dropping, dropout == "train"),
+            *mixing_notes(mixing),
+        ],
+        quantization,
+        without,
+    )
 
 
 def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:
@@ -351,7 +371,7 @@ def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Gra
 
     for layout in (absorb_layout, Graph.copy):
         selected = specialize(select(layout(forward), rows))
-        parameters = selected.parameters.values()
+        parameters = selected.weights().values()
         rule = trace_optimizer(
             optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}
         )
@@ -371,23 +391,6 @@ def specialize(graph: Graph) -> Graph:
     closed = simplify_loops(fold_constants(graph))
     folded = fold_constants(merge_common_subexpressions(fold_affine(closed)))
     return merge_common_subexpressions(simplify(folded))
-
-
-def in_order(lowered: Graph, target: Target) -> Graph:
-    """Scheduled; with cheap values computed twice where that needs clearly less memory."""
-    lowered = map_bodies(lowered, lambda body: in_order(body, target))
-
-    def memory(ordered: Graph) -> int:
-        return transient(with_variables(ordered), target.lanes)
-
-    def stays(node: Node) -> bool:
-        return how(lowered, node, target.lanes) is None
-
-    kept, lean = schedule(lowered, memory, stays), recompute(lowered)
-    if lean is lowered:
-        return kept
-    lean = schedule(lean, memory, stays)
-    return lean if memory(lean) < (1 - WORTH_RECOMPUTING) * memory(kept) else kept
 
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:

@@ -92,6 +92,7 @@ class Program:
         report: Sequence[FormChoice],
         notes: Sequence[Note],
         without_adapters: Plain | None,
+        mixing: Mapping[str, str],
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -105,6 +106,7 @@ class Program:
             report: the forms chosen.
             notes: what the person is to know.
             without_adapters: the lowered, scheduled model that is exported of one with adapters.
+            mixing: where rows influence each other, by signature.
             **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
                 micro_batch, labels, preprocessing, frozen).
         """
@@ -125,7 +127,7 @@ class Program:
                 "optimizer": facts["optimizer"],
                 "update": {"scheme": facts["scheme"], "table": [_row(row) for row in rows]},
                 "signatures": {
-                    name: _signature(graph, set(tensors.values()), judges=name == "evaluate")
+                    name: _signature(graph, set(tensors.values()), name == "evaluate", mixing.get(name))
                     for name, graph in exported.items()
                     if name != export.INITIAL
                 },
@@ -143,7 +145,7 @@ class Program:
                         "frozen": _frozen_part(p) if p.name in partial else None,
                     }
                     for p in parameters.values()
-                    if p.kind == "weight"
+                    if p.kind in ("weight", "statistic")
                 ],
                 "costs": dict(costs),
                 "labels": facts["labels"],
@@ -273,7 +275,7 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
     return after
 
 
-def _signature(graph: Graph, state: set[str], judges: bool) -> dict[str, Any]:
+def _signature(graph: Graph, state: set[str], judges: bool, mixing: str | None) -> dict[str, Any]:
     accumulators = {GRADIENT + name for name in state} - state
 
     def role(name: str, others: Mapping[str, str], default: str) -> str:
@@ -288,6 +290,7 @@ def _signature(graph: Graph, state: set[str], judges: bool) -> dict[str, Any]:
     return {
         "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],
         "outputs": [spec(name, v, role(name, results, others)) for name, v in graph.outputs.items()],
+        "mixing": mixing,
     }
 
 

@@ -6,12 +6,13 @@ A step on micro-batches runs `accumulate` on a few rows at a time, which adds th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from converter.autodiff import differentiate
+from converter.dropout import call_counter, with_masks
 from converter.errors import NumericError
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.losses import JointLoss, Loss, attach_loss
@@ -20,43 +21,55 @@ from converter.optim import OptimizerProgram, apply_updates, layer_of
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 
 
+def _as_it_is(graph: Graph) -> Graph:
+    return graph
+
+
 @dataclass(frozen=True)
 class StepForm:
     """How a step is cut into signatures.
 
     Attributes:
         accumulates: `accumulate` and `apply` in place of `train`.
+        trained: what a forward graph with its loss is while it trains.
+        carried: further state of such a graph.
     """
 
     accumulates: bool = False
+    trained: Callable[[Graph], Graph] = _as_it_is
+    carried: Mapping[Value, Parameter] = field(default_factory=dict)
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """The step on the model's inputs, by signature."""
         if not self.accumulates:
-            return {"train": whole_step(selected, loss, rule)}
-        return {"accumulate": accumulation(selected, loss), "apply": application(selected, rule)}
+            return {"train": whole_step(selected, loss, rule, self.trained)}
+        applied = application(selected, rule)
+        applied.parameters |= self.carried
+        return {"accumulate": accumulation(selected, loss, self.trained), "apply": applied}
 
     def graphs_on_features(self, rest: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """What the step on the features of a frozen prefix needs besides, by signature."""
         if not self.accumulates:
-            return {"train_features": whole_step(rest, loss, rule)}
-        return {"accumulate_features": accumulation(rest, loss)}
+            return {"train_features": whole_step(rest, loss, rule, self.trained)}
+        return {"accumulate_features": accumulation(rest, loss, self.trained)}
 
 
-def whole_step(selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
+def whole_step(
+    selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram, trained: Callable[[Graph], Graph] = _as_it_is
+) -> Graph:
     """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`."""
-    backward, gradients = _gradients(attach_loss(selected, loss), selected)
+    backward, gradients = _gradients(trained(attach_loss(selected, loss)), selected)
     b = Builder(backward)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
     return _tidied(apply_updates(b.graph, gradients, rule, learning_rate))
 
 
-def accumulation(selected: Graph, loss: Loss | JointLoss) -> Graph:
+def accumulation(selected: Graph, loss: Loss | JointLoss, trained: Callable[[Graph], Graph] = _as_it_is) -> Graph:
     """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
 
     Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls.
     """
-    backward, gradients = _gradients(attach_loss(selected, loss, mean=False), selected)
+    backward, gradients = _gradients(trained(attach_loss(selected, loss, mean=False)), selected)
     b = Builder(backward)
     for parameter, accumulator in _with_accumulators(b.graph, gradients).items():
         with b.at(Origin(layer_of(selected, parameter), "", "update")):
@@ -70,7 +83,7 @@ def application(selected: Graph, rule: OptimizerProgram) -> Graph:
     To clear them is left to who holds them: the export that keeps them in the runtime, or the caller.
     """
     graph = Graph(parameters=dict(selected.parameters))
-    accumulators = _with_accumulators(graph, selected.parameters)
+    accumulators = _with_accumulators(graph, selected.weights())
     b = Builder(graph)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
     return _tidied(apply_updates(b.graph, accumulators, rule, learning_rate))
@@ -84,8 +97,8 @@ def _gradients(with_loss: Graph, selected: Graph) -> tuple[Graph, dict[Value, Va
     """
     with_loss.outputs = {"loss": with_loss.outputs["loss"]}
     with_loss = eliminate_dead_code(with_loss)
-    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.parameters)
-    silent = [p.name for v, p in selected.parameters.items() if v not in gradients]
+    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.weights())
+    silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:
         raise NumericError(
             "these parameters get no gradient, the loss does not depend on them: "
@@ -108,3 +121,13 @@ def _with_accumulators(graph: Graph, parameters: Iterable[Value]) -> dict[Value,
 
 def _tidied(graph: Graph) -> Graph:
     return merge_common_subexpressions(simplify(simplify_loops(eliminate_dead_code(graph))))
+
+
+def with_dropout(step: StepForm) -> StepForm:
+    """The same step with random masks; it counts its calls."""
+    counter, parameter = call_counter()
+    return replace(
+        step,
+        trained=lambda graph: with_masks(step.trained(graph), counter, parameter),
+        carried={**step.carried, counter: parameter},
+    )

@@ -14,13 +14,15 @@ import jax
 import numpy as np
 
 import jax_frontend
+from converter.batch_norm import BatchNorm
 from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from converter.ir import Graph
 from converter.losses import Penalty
 from converter.notes import Note
 from keras_frontend.archive import check_archive
+from keras_frontend.dropout import marked
 from keras_frontend.sizes import check_sizes, check_weights
-from keras_frontend.training_only import notes_on, penalties
+from keras_frontend.training_only import batch_norms, notes_on, penalties
 
 #: Where Keras lists the variables of a thread that it has yet to initialize.
 _PENDING = "uninitialized_variables"
@@ -35,12 +37,14 @@ class Imported:
         notes: what it does in training alone, and what becomes of that.
         penalties: its regularizers by the name of the parameter.
         compiled: what `compile` was given, as Keras writes it down; None for nothing.
+        batch_norms: its batch normalization layers.
     """
 
     graph: Graph
     notes: Sequence[Note] = ()
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     compiled: Mapping[str, Any] | None = None
+    batch_norms: Sequence[BatchNorm] = ()
 
 
 def load(path: Path) -> Any:
@@ -136,7 +140,7 @@ def import_live(
     if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     notes = notes_on(model, variables, len(own_losses))
-    return Imported(graph, notes, penalties(variables), compile_config(model))
+    return Imported(graph, notes, penalties(variables), compile_config(model), batch_norms(model, variables))
 
 
 def compile_config(model: Any) -> Mapping[str, Any] | None:
@@ -155,7 +159,7 @@ def jax_model(
     names: list[str] | None = None,
     own_losses: list[Any] | None = None,
 ) -> jax_frontend.Model:
-    """A live model as a function of its variables: normalization by the moving statistics, no dropout.
+    """A live model as a function of its variables: normalization by the moving statistics, dropout only marked.
 
     `own_losses` takes what its layers add to the loss as they are called.
 
@@ -179,7 +183,7 @@ def jax_model(
 
     def apply(params: dict[str, Any], *arrays: Any) -> Any:
         mapping = [(v, params[name]) for name, v in variables.items()]
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None) as scope:
+        with marked(), keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None) as scope:
             outputs = call(arrays)
         if own_losses is not None:
             own_losses[:] = scope.losses

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from converter.batch_norm import BatchNorm
 from converter.losses import Penalty
 from converter.notes import Note
+from keras_frontend.dropout import dropout_layers
 
-#: Layers that a note names.
-_MOST_NAMES = 3
 #: Entries of a layer's configuration that say how strong its noise is.
 _RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
 
@@ -40,7 +40,7 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int) -> list[
         if (constraint := getattr(variable, "constraint", None)) is not None and variable.trainable:
             kind = type(constraint).__name__
             found.append(Note(name, "left out", f"the constraint {kind}: weights are not projected after a step"))
-    return _grouped(found)
+    return found
 
 
 def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:
@@ -62,6 +62,27 @@ def _penalty(regularizer: Any) -> Penalty | None:
     return penalty if penalty.l1 or penalty.l2 else None
 
 
+def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
+    """Its batch normalization layers."""
+    import keras
+
+    names = {id(variable): name for name, variable in variables.items()}
+    return [
+        BatchNorm(
+            layer=path,
+            mean=names[id(layer.moving_mean)],
+            variance=names[id(layer.moving_variance)],
+            weights=[names[id(w)] for w in (layer.gamma, layer.beta) if w is not None],
+            axis=layer.axis,
+            momentum=layer.momentum,
+            trainable=bool(layer.trainable),
+            problem="renorm=True is not supported" if layer.renorm else None,
+        )
+        for path, layer in _layers(model)
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+
+
 def _layers(model: Any) -> Iterator[tuple[str, Any]]:
     """Every layer once, by the names of the layers that it is in, and the model itself by its own."""
     seen = {id(model)}
@@ -79,12 +100,10 @@ def _layers(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_layer(name: str, layer: Any) -> Iterator[Note]:
-    import keras
 
     kind = type(layer).__name__
-    if isinstance(layer, keras.layers.BatchNormalization):
-        why = "batch normalization by the moving statistics, which stay as they are"
-        yield Note(name, "fixed", why)
+    if isinstance(layer, dropout_layers()):
+        return  # marked in the graph
     if (noise := _noise(layer)) is not None:
         yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}")
     elif not _of_keras(layer) and "training" in inspect.signature(layer.call).parameters:
@@ -111,17 +130,3 @@ def _noise(layer: Any) -> str | None:
 
 def _of_keras(layer: Any) -> bool:
     return type(layer).__module__.partition(".")[0] == "keras"
-
-
-def _grouped(notes: list[Note]) -> list[Note]:
-    """One note for all layers of which the same is said."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        groups.setdefault((note.status, note.why), []).append(note.subject)
-    return [
-        Note(
-            ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if (more := len(names) - _MOST_NAMES) > 0 else ""),
-            *key,
-        )
-        for key, names in groups.items()
-    ]

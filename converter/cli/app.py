@@ -103,6 +103,11 @@ MemoryBudget = Annotated[
     str | None,
     typer.Option(help="Memory that a session may take, as 64MiB: chooses the largest micro-batch that fits."),
 ]
+BatchNorm = Annotated[
+    str | None,
+    typer.Option(help="train: batch normalization that is not frozen takes the statistics of the batch. Else fixed."),
+]
+Dropout = Annotated[str | None, typer.Option(help="train: dropout layers drop in a step. Else off.")]
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -127,6 +132,8 @@ def build(
     frozen: Frozen = None,
     calibration: Calibration = None,
     memory_budget: MemoryBudget = None,
+    batch_norm: BatchNorm = None,
+    dropout: Dropout = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
@@ -141,7 +148,7 @@ def build(
         flags |= {"target": target, "frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
         offered = signatures.split(",") if signatures is not None else None
         flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
-        job = _job(recipe, trust, model=model, **flags)
+        job = _job(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):
         subject = job.model()

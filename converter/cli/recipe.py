@@ -37,6 +37,8 @@ class Recipe:
         frozen: `float32` or `int8`; see `converter.build`.
         calibration: an .npz file of samples for int8: the model's inputs by name (or `x`), and `y` if there are labels.
         memory_budget: resident memory that a session may take, `64MiB`; see `converter.build`.
+        batch_norm: `fixed` or `train`; see `converter.build`.
+        dropout: `off` or `train`; see `converter.build`.
         out: the file to write.
         loss_weights: for a table of losses by output: what each is multiplied by.
     """
@@ -54,6 +56,8 @@ class Recipe:
     frozen: str | None = None
     calibration: str | None = None
     memory_budget: str | None = None
+    batch_norm: str | None = None
+    dropout: str | None = None
     out: str | None = None
     loss_weights: dict[str, float] | None = None
 

@@ -64,6 +64,8 @@ class Job:
             "micro_batch": self.recipe.micro_batch,
             "frozen": self.recipe.frozen,
             "memory_budget": self.recipe.memory_budget,
+            "batch_norm": self.recipe.batch_norm,
+            "dropout": self.recipe.dropout,
             "calibration": None if self.recipe.calibration is None else read_samples(Path(self.recipe.calibration)),
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -56,7 +57,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """A tensor that outlives a run: a weight of the model, a slot of the optimizer, or an accumulator of gradients.
+    """A tensor that outlives a run: a weight or statistic of the model, a slot of the optimizer, an accumulator.
 
     Attributes:
         name: the model's own name (Keras `variable.path`, JAX pytree path), `optimizer/...` for a slot,
@@ -64,15 +65,16 @@ class Parameter:
         model_value: initial value in the model's own layout and full shape.
         view: how the stored tensor is cut out of the model's tensor (transposed, reshaped, sliced).
         trainable: False where the model itself says that this weight is not trained.
-        kind: what it is. An accumulator is zero between two steps, so it is no part of a saved state. A merged weight
-            is a constant that is known at export only.
+        kind: what it is. A statistic is updated by the step and has no gradient. An accumulator (of gradients) is zero
+            between two steps, so it is no part of a saved state. A merged weight is a constant that is known at export
+            only.
     """
 
     name: str
     model_value: np.ndarray
     view: View = field(default_factory=View)
     trainable: bool = True
-    kind: Literal["weight", "slot", "accumulator", "merged"] = "weight"
+    kind: Literal["weight", "statistic", "slot", "accumulator", "merged"] = "weight"
 
     @property
     def value(self) -> np.ndarray:
@@ -132,6 +134,10 @@ class Graph:
             dict(self.updates),
         )
 
+    def weights(self) -> dict[Value, Parameter]:
+        """The parameters that a gradient trains."""
+        return {value: parameter for value, parameter in self.parameters.items() if parameter.kind == "weight"}
+
     def parameter_names(self) -> dict[str, Value]:
         """Parameters by name. Raises ValueError when two share one."""
         names: dict[str, Value] = {}
@@ -145,6 +151,27 @@ class Graph:
         from converter.ir.printer import to_text
 
         return to_text(self)
+
+
+def in_order_of_use(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes in topological order; those that are in it already keep it among themselves."""
+    pending = list(nodes)
+    made_by = {value: i for i, node in enumerate(pending) for value in node.outputs}
+    needs = [{made_by[v] for v in node.inputs if v in made_by} for node in pending]
+    readers: dict[int, list[int]] = {}
+    for i, before in enumerate(needs):
+        for j in before:
+            readers.setdefault(j, []).append(i)
+    ready = [i for i, before in enumerate(needs) if not before]
+    order: list[Node] = []
+    while ready:
+        i = heappop(ready)
+        order.append(pending[i])
+        for j in readers.get(i, ()):
+            needs[j].discard(i)
+            if not needs[j]:
+                heappush(ready, j)
+    return order
 
 
 def reachable(graph: Graph, results: Iterable[Value]) -> set[Value]:

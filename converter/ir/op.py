@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -114,6 +115,16 @@ class Op:
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         """FLOPs and bytes of one execution; one FLOP an output element unless the op says otherwise."""
         return Cost(sum(t.size for t in outputs), sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
+        """The rows that the elements of the output depend on, from the types of the operands and their rows.
+
+        Here as if each element depended on all operands; raises RowsMixed where that is more than one row.
+        """
+        merged = together(*(rows.along(range(rows.of.ndim), keepdims=False) for rows in operands))
+        made = self.infer(*inputs)
+        alike = [Rows(merged.of.reshape((1,) * t.rank)) for t in (made if isinstance(made, tuple) else (made,))]
+        return tuple(alike) if isinstance(made, tuple) else alike[0]
 
     def scratch(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> tuple[int, ...]:
         """Bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""

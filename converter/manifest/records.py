@@ -87,10 +87,15 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """What one entry point of the program takes and gives, in order."""
+    """What one entry point of the program takes and gives, in order.
+
+    Attributes:
+        mixing: where rows of a batch influence each other, in words: such a call takes a whole batch. None: nowhere.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    mixing: str | None = None
 
     def taking(self, role: Role) -> tuple[TensorSpec, ...]:
         """The inputs of a role."""

@@ -14,7 +14,7 @@ def absorb_layout(graph: Graph, only: Container[str] | None = None) -> Graph:
 
     Before: Conv2D(x, Transpose[3,0,1,2](kernel HWIO)).   After: Conv2D(x, kernel), stored OHWI, shown HWIO.
     Repeats until no parameter, or none of `only` these names, is read through a single layout change. What the graph
-    updates is left as it is stored.
+    updates, or a training step will (statistics), is left as it is stored.
     """
     while True:
         moved = _absorb_once(graph, only)
@@ -31,7 +31,7 @@ def _absorb_once(graph: Graph, only: Container[str] | None) -> Graph:
     for value, parameter in graph.parameters.items():
         changes = {_step(node.op) for node in readers.get(value, [])}
         step = changes.pop() if len(changes) == 1 and (only is None or parameter.name in only) else None
-        if step is None or value in results or value in graph.updates:
+        if step is None or value in results or value in graph.updates or parameter.kind == "statistic":
             parameters[value] = parameter
             continue
         nodes = readers[value]

@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.errors import NumericError, UsageError
 from converter.runtime.entry import Entry
-from converter.runtime.examples import Examples
+from converter.runtime.examples import Examples, check_whole
 
 
 def figures(entry: Entry, examples: Examples, size: int) -> dict[str, float]:
@@ -25,6 +25,7 @@ def figures(entry: Entry, examples: Examples, size: int) -> dict[str, float]:
         NumericError: the loss is not finite.
     """
     counted = (*entry.signature.giving("correct"), *entry.signature.giving("figure"))
+    check_whole(entry.name, entry.signature, examples.rows)
     total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
     for part in examples.parts(size):
         part.fill(entry)
@@ -53,6 +54,7 @@ def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str,
     given, size = entry.signature.giving("output"), entry.signature.taking("input")[0].shape[0]
     if examples.rows != size and any(spec.shape[0] != size for spec in given):
         raise UsageError(f"an output of this model is not row by row: {entry.name} takes exactly {size} rows")
+    check_whole(entry.name, entry.signature, examples.rows)
     rows = Examples({spec.name: examples.arrays[spec.name] for spec in entry.signature.taking("input")})
     for start in range(0, rows.rows, size):
         batch = rows.take(slice(start, start + size))

@@ -139,6 +139,17 @@ def rate_of_step(given: float | None, manifest: Manifest) -> float:
     return own
 
 
+def check_whole(name: str, signature: Signature, rows: int) -> None:
+    """Raises UsageError for a short batch where the rows that would fill it change what the others give."""
+    size = signature.inputs[0].shape[0]
+    if signature.mixing is not None and rows % size:
+        raise UsageError(
+            f"{name}: rows of a batch influence each other in this program ({signature.mixing}), so it takes whole "
+            f"batches of {size}, and {rows} rows cannot be filled up: pass a multiple of {size} (fit leaves rows of "
+            f"weight 0 out), or build with a batch that divides {rows}"
+        )
+
+
 def finite_number(name: str, number: Any) -> float:
     """A number that a person gave. Raises UsageError for anything else."""
     try:

@@ -160,7 +160,8 @@ class Shuffled:
         if not len(self._rows):
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
         self._order = order
-        self.per_epoch: int | None = -(-len(self._rows) // size)
+        self.rows = len(self._rows)
+        self.per_epoch: int | None = -(-self.rows // size)
         for _ in range(skipped):
             order.permutation(self._rows)
 

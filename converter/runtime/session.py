@@ -18,7 +18,7 @@ from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.evaluation import every_output, figures, outputs
-from converter.runtime.examples import Examples, check_examples, rate_of_step
+from converter.runtime.examples import Examples, check_examples, check_whole, rate_of_step
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, check_counts, is_stream
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.metrics import Metrics, measured, measures
@@ -218,7 +218,8 @@ class TrainingSession:
         if validation is not None:
             if not isinstance(validation, list | tuple) or len(validation) != 2:
                 raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
-            self._examples("evaluate", *validation)
+            judged = self._examples("evaluate", *validation)
+            check_whole("evaluate", self.manifest.signatures["evaluate"], judged.rows)
         elif metrics is not None:
             raise UsageError("metrics are computed after each epoch on validation rows: pass validation=(x, y) as well")
         measures(metrics, self.manifest)
@@ -242,6 +243,7 @@ class TrainingSession:
                 examples = checked(self.features(x), y, weight)
             order = self._order if seed is None else np.random.default_rng(seed)
             batches = Shuffled(examples, size, order, initial_epoch)
+            check_whole(signature, self.manifest.signatures[signature], batches.rows)
         best: dict[str, np.ndarray] = {}
         return Loop(
             batches=batches,
@@ -386,6 +388,7 @@ class TrainingSession:
         """Runs a signature on rows, a learning rate, or both."""
         entry = self._ready(signature)
         if examples is not None:
+            check_whole(signature, entry.signature, examples.rows)
             examples.fill(entry)
         if rate is not None:
             entry.input("learning_rate")[...] = rate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.ir import Graph, Value, dependents
+from converter.ir import Graph, Value, dependents, ops
 from converter.passes.rewrite import eliminate_dead_code
 
 
@@ -25,7 +25,7 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
         The prefix, from the model's inputs to `features` (`features_0`, ... when several values cross the cut), and the
         rest with these as its inputs. What trains in part leaves its frozen half in the prefix.
     """
-    trained, fed, crossing = dependents(graph, graph.parameters), dependents(graph, graph.inputs), _crossing(graph)
+    trained, fed, crossing = _changing(graph), dependents(graph, graph.inputs), _crossing(graph)
     names = ["features"] if len(crossing) == 1 else [f"features_{i}" for i in range(len(crossing))]
     prefix = graph.copy()
     prefix.parameters = {}
@@ -43,10 +43,16 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
 
 
 def _crossing(graph: Graph) -> list[Value]:
-    """What depends on the inputs, on no parameter, and is read by what does, or is an output."""
-    trained, fed = dependents(graph, graph.parameters), dependents(graph, graph.inputs)
+    """What depends on the inputs, is always the same, and is read by what is not, or is an output."""
+    trained, fed = _changing(graph), dependents(graph, graph.inputs)
     read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]
     return [v for v in dict.fromkeys([*read, *graph.outputs.values()]) if v in fed and v not in trained]
+
+
+def _changing(graph: Graph) -> set[Value]:
+    """What a parameter takes part in, or a dropout, whose masks change."""
+    dropped = [node.output for node in graph.nodes if isinstance(node.op, ops.Dropout)]
+    return dependents(graph, [*graph.parameters, *dropped])
 
 
 def join(prefix: Graph, rest: Graph) -> Graph:

@@ -24,7 +24,7 @@ def select(graph: Graph, rows: list[Row]) -> Graph:
     for row in rows:
         value = names[row.parameter]
         parameter = graph.parameters[value]
-        if row.fraction == 1:
+        if row.fraction == 1 or parameter.kind == "statistic":
             continue
         del selected.parameters[value]
         if row.fraction == 0:

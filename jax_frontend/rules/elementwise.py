@@ -80,7 +80,7 @@ for _name, (_op, _negated, _of_bools) in _ORDERED.items():
     _ordered(_name, _op, _negated, _of_bools)
 
 
-@rule("copy", "copy_p", "optimization_barrier", "name", "pvary", broadcasts=True)
+@rule("copy", "copy_p", "optimization_barrier", "pvary", broadcasts=True)
 def identity(call: Call, *values: Value) -> Result:
     """Values pass through."""
     return values

@@ -48,6 +48,7 @@ def test_ten_steps_equal_jax_and_optax(name: str, update: str, optimizer: str, x
         rate = case.learning_rate[optimizer]
         losses = [session.train(*case.batch(BATCH, i), rate, weights(i)) for i in range(STEPS)]
         found = session.parameters()
+        assert not any(signature.mixing for signature in session.manifest.signatures.values())
     np.testing.assert_allclose(losses, wanted, rtol=1e-4)
     assert found.keys() == parameters.keys()
     start = Oracle(case.model(), {}, OPTIMIZERS[optimizer]).whole

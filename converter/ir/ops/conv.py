@@ -13,6 +13,7 @@ from converter.ir.ops.linear import split_axis
 from converter.ir.ops.reduce import Sum
 from converter.ir.ops.shape import Concat
 from converter.ir.quantization import UNSCALED, Quantization
+from converter.ir.rows import Rows, together
 from converter.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class Windowed(Op):
         return tuple(
             (n + sum(p) - s) // t + 1 for n, p, s, t in zip(size, self.padding, span, self.strides, strict=True)
         )
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
+        x, w = operands
+        return together(x.along((1, 2, 3)), w.along((0, 1, 2, 3)))
 
     def check(self, x: TensorType, w: TensorType, depth: int) -> None:
         """Raises ShapeError unless both are rank 4 and the channels agree."""
@@ -152,6 +157,9 @@ class Conv2DFilterGrad(Windowed):
         if x.rank != 4 or self.output_size(x.shape[1:3], self.kernel) != dy.shape[1:3]:
             raise ShapeError(f"{self}: no such convolution takes {list(x.shape)} to {list(dy.shape)}")
         return x.with_shape((dy.shape[3], *self.kernel, x.shape[3]))
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
+        return Op.batch_rows(self, inputs, *operands)
 
     def evaluate(self, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
         view = windows(pad_or_crop(x, self.padding), self.kernel, self.strides, self.dilation)
@@ -289,6 +297,9 @@ class DepthwiseFilterGrad(Windowed):
         if x.shape[3] != dy.shape[3] or self.output_size(x.shape[1:3], self.kernel) != dy.shape[1:3]:
             raise ShapeError(f"{self}: no such convolution takes {list(x.shape)} to {list(dy.shape)}")
         return x.with_shape((1, *self.kernel, x.shape[3]))
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
+        return Op.batch_rows(self, inputs, *operands)
 
     def evaluate(self, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
         view = windows(pad_or_crop(x, self.padding), self.kernel, self.strides, self.dilation)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from converter.ir.op import Cost, Cotangent, Op
+from converter.ir.rows import Rows
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class CustomGradient(Op):
 
     def evaluate(self, *arrays: Any) -> tuple[Any, ...]:
         return arrays[self.arguments + self.residuals :]
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> tuple[Rows, ...]:
+        return operands[self.arguments + self.residuals :]
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         return Cost()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
+from converter.ir.rows import Rows, chosen, corners, together
 from converter.ir.types import BOOL, TensorType
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Unary(Op):
 
     function: ClassVar[Callable]
 
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return together(*operands)
+
     def infer(self, x: TensorType) -> TensorType:
         return x
 
@@ -42,6 +46,11 @@ class Binary(Op):
     """Two operands of one dtype, broadcast against each other."""
 
     function: ClassVar[Callable]
+    #: Whether the least and the largest results of ranges of operands lie where both are at an end.
+    ends_at_corners: ClassVar[bool] = False
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return corners(type(self).function, *operands) if self.ends_at_corners else together(*operands)
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         if x.dtype != y.dtype:
@@ -173,6 +182,7 @@ class Add(Binary):
     """x + y."""
 
     function = np.add
+    ends_at_corners = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b.sum_to_shape(dy, z.shape))
@@ -182,6 +192,7 @@ class Sub(Binary):
     """x - y."""
 
     function = np.subtract
+    ends_at_corners = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b(Neg(), b.sum_to_shape(dy, z.shape)))
@@ -191,6 +202,7 @@ class Mul(Binary):
     """x * y."""
 
     function = np.multiply
+    ends_at_corners = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
@@ -247,6 +259,7 @@ class Maximum(Binary):
     """Elementwise maximum; where both are equal each gets half the cotangent, as in JAX."""
 
     function = np.maximum
+    ends_at_corners = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Greater())
@@ -256,6 +269,7 @@ class Minimum(Binary):
     """Elementwise minimum; where both are equal each gets half the cotangent, as in JAX."""
 
     function = np.minimum
+    ends_at_corners = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Less())
@@ -294,6 +308,8 @@ class FloorMod(Binary):
 class Comparison(Binary):
     """Two operands, bool out; nothing flows back."""
 
+    ends_at_corners = True
+
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         return TensorType(super().infer(x, y).shape, BOOL)
 
@@ -305,12 +321,14 @@ class Equal(Comparison):
     """x == y."""
 
     function = np.equal
+    ends_at_corners = False
 
 
 class NotEqual(Comparison):
     """x != y."""
 
     function = np.not_equal
+    ends_at_corners = False
 
 
 class Less(Comparison):
@@ -356,9 +374,12 @@ class Select(Op):
             lambda: b.sum_to_shape(b(Select(), condition, b.constant(0.0), dy), z.shape),
         )
 
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return chosen(*operands)
+
 
 @dataclass(frozen=True)
-class Cast(Op):
+class Cast(Unary):
     """Another element type; float to int truncates."""
 
     dtype: np.dtype

@@ -11,6 +11,7 @@ import numpy as np
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul
 from converter.ir.quantization import UNSCALED, Quantization
+from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class MatMul(Op):
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         k = inputs[0].shape[-2 if self.adj_x else -1]
         return Cost(2 * k * outputs[0].size, sum(t.nbytes for t in (*inputs, *outputs)))
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        x, w = (
+            rows.moved(lambda a, swap=swap: a.swapaxes(-1, -2) if swap else a)  # type: ignore[misc]
+            for rows, swap in zip(operands, (self.adj_x, self.adj_y), strict=True)
+        )
+        return together(x.along((-1,)), w.along((-2,)))
 
     def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
         """The same product with the weight cut along its contracted axis: narrow trained part plus frozen part."""

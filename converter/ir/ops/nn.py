@@ -24,6 +24,7 @@ from converter.ir.ops.elementwise import (
     Unary,
 )
 from converter.ir.ops.reduce import Mean, Sum
+from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -192,11 +193,46 @@ class LeakyRelu(Unary):
 
 
 @dataclass(frozen=True)
+class Dropout(Op):
+    """Where elements are dropped while a model trains (`converter.dropout`); elsewhere nothing is done.
+
+    Attributes:
+        rate: how likely.
+        shared: axes along which all elements share one fate.
+        label: what reports call it.
+        key: number of this one in its model: no two have the same masks.
+    """
+
+    rate: float
+    shared: tuple[int, ...] = ()
+    label: str = "Dropout"
+    key: int = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: dy,)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return operands[0]
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return Cost()
+
+
+@dataclass(frozen=True)
 class OverLastAxis(Op):
     """Works on each row of the last axis on its own."""
 
     def infer(self, x: TensorType) -> TensorType:
         return x
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return together(*operands).along((-1,))
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         return Cost(5 * inputs[0].size, inputs[0].nbytes + outputs[0].nbytes)
@@ -304,6 +340,9 @@ class SoftmaxCrossEntropy(OverLastAxis):
         if logits.shape != targets.shape:
             raise ShapeError(f"SoftmaxCrossEntropy: logits {list(logits.shape)}, targets {list(targets.shape)}")
         return logits.with_shape(logits.shape[:-1])
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return together(*operands).along((-1,), keepdims=False)
 
     def evaluate(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
         shifted = logits - logits.max(-1, keepdims=True)

@@ -10,6 +10,7 @@ import numpy as np
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.conv import NO_PADDING, Padding, taps, windows
 from converter.ir.ops.shape import Dilate, Pad, Slice
+from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Pool(Op):
     def padded(self, x: np.ndarray, value: float) -> np.ndarray:
         """The input with `value` around it."""
         return np.pad(x, ((0, 0), *self.padding, (0, 0)), constant_values=value)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return together(*operands).along((1, 2))
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         work = outputs[0].size * self.window[0] * self.window[1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Cast, Div, Equal, Mul
+from converter.ir.rows import Rows
 from converter.ir.types import INT32, Shape, TensorType
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Reduction(Op):
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         return Cost(inputs[0].size, inputs[0].nbytes + outputs[0].nbytes)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return operands[0].along(self.axes, self.keepdims)
 
     def spread(self, b: Builder, value: Value, shape: Shape) -> Value:
         """`value` (of the output's shape) with the reduced axes back as size 1."""
@@ -106,6 +110,9 @@ class ArgMax(Op):
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return np.argmax(x, self.axis).astype(np.int32)
 
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return operands[0].along((self.axis,), keepdims=False).within(0, inputs[0].shape[self.axis] - 1)
+
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
@@ -125,6 +132,9 @@ class CumSum(Op):
         return (
             np.flip(np.cumsum(np.flip(x, self.axis), self.axis), self.axis) if self.reverse else np.cumsum(x, self.axis)
         )
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return operands[0].along((self.axis,))
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(CumSum(self.axis, not self.reverse), dy),)

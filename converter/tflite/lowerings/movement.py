@@ -116,6 +116,12 @@ def one_hot(c: Lowering, op: ops.OneHot, indices: Value) -> Value:
     return c(tfl.OneHot(op.depth), indices)
 
 
+@lowers(ops.Dropout)
+def dropout(c: Lowering, op: ops.Dropout, x: Value) -> Value:
+    """In inference; a training step has masks in its place."""
+    return x
+
+
 @lowers(ops.CustomGradient)
 def custom_gradient(c: Lowering, op: ops.CustomGradient, *operands: Value) -> tuple[Value, ...]:
     return operands[op.arguments + op.residuals :]

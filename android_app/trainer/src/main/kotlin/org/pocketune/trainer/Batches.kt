@@ -31,8 +31,11 @@ internal class Curriculum(samples: List<Sample>, private val plan: Plan, private
     private val share = plan.replay?.share?.takeIf { replayed.isNotEmpty() } ?: 0.0
     private val drawn = (this.samples.size * share / (1 - share)).roundToInt()
 
+    /** How many rows an epoch sees. */
+    val rows: Int = this.samples.size + drawn
+
     /** The same for every epoch. */
-    val stepsPerEpoch: Int = ceil((this.samples.size + drawn) / size.toDouble()).toInt()
+    val stepsPerEpoch: Int = ceil(rows / size.toDouble()).toInt()
 
     fun batches(epoch: Int): List<Batch> {
         val random = Random(plan.seed * EPOCHS_APART + epoch)

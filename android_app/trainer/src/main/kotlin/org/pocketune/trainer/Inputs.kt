@@ -20,13 +20,18 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
             refuse("$what: this program has no signature 'evaluate': build it with --signatures train,evaluate,infer")
         }
         check(samples, what)
+        whole(what, manifest.evaluate, samples.count { it.weight > 0 })
     }
+
+    /** What an epoch of a training is made of: [rows] of them. */
+    fun checkEpoch(rows: Int): Unit = whole("samples", manifest.step, rows)
 
     /** Rows for `infer`. */
     fun check(rows: List<Map<String, Values>>) {
         if (rows.size > limits.samples) tooMany("rows", rows.size)
         rows.forEachIndexed { i, row -> inputs("rows[$i]", row) }
         if (rows.isEmpty()) refuse("rows: there are none")
+        whole("rows", manifest.infer, rows.size)
         val size = manifest.infer.taking(Role.INPUT)[0].shape[0]
         manifest.infer.giving(Role.OUTPUT).firstOrNull { it.shape[0] != size }?.let {
             refuse("the output ${it.name} of this model is not one row for each row of its input")
@@ -45,6 +50,17 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         val replay = plan.replay ?: return
         if (replay.share !in 0.0..MOST_REPLAY) refuse("replay: the share is from 0 to $MOST_REPLAY, not ${replay.share}")
         if (replay.samples.isNotEmpty()) check(replay.samples, "replay")
+    }
+
+    /** A short batch is not filled up where the rows that fill it would change what the others give. */
+    private fun whole(what: String, signature: Signature?, rows: Int) {
+        val place = signature?.mixing ?: return
+        val size = signature.taking(Role.INPUT)[0].shape[0]
+        if (rows % size == 0) return
+        refuse(
+            "$what: rows of a batch influence each other in this program ($place), so it takes whole batches of $size, " +
+                "and $rows rows of weight above 0 cannot be filled up"
+        )
     }
 
     private fun inputs(where: String, row: Map<String, Values>) {

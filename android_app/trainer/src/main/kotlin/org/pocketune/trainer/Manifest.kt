@@ -60,9 +60,17 @@ data class TensorSpec(val name: String, val shape: List<Int>, val dtype: Dtype, 
     override fun toString() = "${dtype.name.lowercase()}$shape"
 }
 
-/** One entry point of a program: what it takes and gives, in order. */
+/**
+ * One entry point of a program: what it takes and gives, in order.
+ *
+ * @property mixing where rows of a batch influence each other, in words: such a call takes a whole batch. Null: nowhere.
+ */
 @Serializable
-data class Signature(val inputs: List<TensorSpec>, val outputs: List<TensorSpec>) {
+data class Signature(
+    val inputs: List<TensorSpec>,
+    val outputs: List<TensorSpec>,
+    val mixing: String? = null,
+) {
     fun taking(role: Role): List<TensorSpec> = inputs.filter { it.role == role }
 
     fun giving(role: Role): List<TensorSpec> = outputs.filter { it.role == role }

@@ -63,6 +63,7 @@ class Trainer private constructor(
             inputs.check(samples)
             if (heldOut.isNotEmpty()) inputs.checkJudged(heldOut, "heldOut")
             inputs.check(plan)
+            inputs.checkEpoch(Curriculum(samples, plan, manifest.batch).rows)
             personal.checkReplaceable()
             if (!isTraining.compareAndSet(false, true)) throw BusyException("a training is running already")
             try {

@@ -255,6 +255,27 @@ class TrainingTest {
     }
 
     @Test
+    fun `a batch whose rows influence each other is not filled up`() =
+        withTrainer(program = Fixture.program("mixing")) { trainer ->
+            val whole = Fixture.samples(16)
+            val unseen = whole.dropLast(1) + Fixture.sample(0, 0f)
+            suspend fun refused(call: suspend () -> Unit) {
+                val message = assertFailsWith<InputException> { call() }.message.orEmpty()
+                assertTrue("influence each other" in message && "whole batches of 8" in message, message)
+            }
+            for (samples in listOf(whole.take(7), unseen)) {
+                refused { trainer.fit(samples, plan).collect {} }
+                refused { trainer.fit(whole, plan, samples).collect {} }
+                refused { trainer.evaluate(samples) }
+            }
+            refused { trainer.fit(whole, Plan(replay = Replay(Fixture.samples(4), 0.2))).collect {} }
+            refused { trainer.infer(listOf(whole[0].inputs)) }
+            assertEquals(0, runtime.weights.size)
+            trainer.fit(whole, plan, whole).collect {}
+            assertEquals(16, trainer.infer(whole.map { it.inputs }).size)
+        }
+
+    @Test
     fun `several targets are taken by name`() {
         val manifest = Fixture.program("two-stateless").manifest
         assertEquals(mapOf("y/kind" to "sparse_categorical_crossentropy", "y/size" to "mse"), manifest.losses)

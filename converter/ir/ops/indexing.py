@@ -1,0 +1,203 @@
+"""Ops that move data by indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from converter.ir.op import Cotangent, Op, ShapeError
+from converter.ir.ops.elementwise import Add
+from converter.ir.ops.shape import Movement, Slice
+from converter.ir.rows import Rows, taken, together
+from converter.ir.types import INT32, TensorType
+
+if TYPE_CHECKING:
+    from converter.ir.builder import Builder
+    from converter.ir.graph import Value
+
+
+@dataclass(frozen=True)
+class Gather(Movement):
+    """Rows of `table` along `axis` by int32 indices of any shape (as numpy.take); an embedding look-up for axis 0."""
+
+    axis: int = 0
+
+    def infer(self, table: TensorType, indices: TensorType) -> TensorType:
+        if indices.dtype.kind != "i":
+            raise ShapeError(f"Gather: indices are {indices.dtype}")
+        return table.with_shape((*table.shape[: self.axis], *indices.shape, *table.shape[self.axis + 1 :]))
+
+    def evaluate(self, table: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return np.take(table, indices, self.axis)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        table, indices = operands
+        return taken(table, indices, self.axis, inputs[0].shape[self.axis])
+
+    def vjp(self, b: Builder, table: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def add_rows() -> Value:
+            rank, many = len(table.shape), len(indices.shape)
+            rows = table.shape[: self.axis] + table.shape[self.axis + 1 :]
+            to_front = (
+                *range(self.axis, self.axis + many),
+                *range(self.axis),
+                *range(self.axis + many, rank - 1 + many),
+            )
+            moved = b.reshape(b.transpose(dy, to_front), (prod(indices.shape), *rows))
+            summed = b(ScatterAdd(table.shape[self.axis]), b.reshape(indices, (prod(indices.shape),)), moved)
+            back = (*range(1, self.axis + 1), 0, *range(self.axis + 1, rank))
+            return b.transpose(summed, back)
+
+        return add_rows, None
+
+
+@dataclass(frozen=True)
+class ScatterAdd(Op):
+    """Zeros of `rows` rows to which updates[i] is added at row indices[i]; duplicates add up."""
+
+    rows: int
+
+    def infer(self, indices: TensorType, updates: TensorType) -> TensorType:
+        if indices.rank != 1 or indices.dtype.kind != "i" or updates.shape[:1] != indices.shape:
+            raise ShapeError(f"ScatterAdd: indices {indices}, updates {updates}")
+        return updates.with_shape((self.rows, *updates.shape[1:]))
+
+    def evaluate(self, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        out = np.zeros((self.rows, *updates.shape[1:]), updates.dtype)
+        np.add.at(out, indices, updates)
+        return out
+
+    def vjp(self, b: Builder, indices: Value, updates: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, lambda: b(Gather(0), dy, indices)
+
+
+@dataclass(frozen=True)
+class Segment(Op):
+    """`rows` rows, each made of all updates[i] whose indices[i] is its number; an index past the end is an error."""
+
+    rows: int
+    function: ClassVar[np.ufunc]
+
+    def infer(self, indices: TensorType, updates: TensorType) -> TensorType:
+        return ScatterAdd(self.rows).infer(indices, updates)
+
+    def start(self, dtype: np.dtype) -> float:
+        """What a row without updates holds."""
+        raise NotImplementedError(self.name)
+
+    def evaluate(self, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        out = np.full((self.rows, *updates.shape[1:]), self.start(updates.dtype), updates.dtype)
+        type(self).function.at(out, indices, updates)
+        return out
+
+
+def _limits(dtype: np.dtype) -> tuple[float, float]:
+    """The lowest and the largest number of a type."""
+    info = np.iinfo(dtype) if dtype.kind == "i" else np.finfo(np.float32)
+    return float(info.min), float(info.max)
+
+
+class SegmentMax(Segment):
+    """The largest; the lowest number of the type for none."""
+
+    function = np.maximum
+
+    def start(self, dtype: np.dtype) -> float:
+        return _limits(dtype)[0]
+
+
+class SegmentMin(Segment):
+    """The smallest; the largest number of the type for none."""
+
+    function = np.minimum
+
+    def start(self, dtype: np.dtype) -> float:
+        return _limits(dtype)[1]
+
+
+class SegmentProd(Segment):
+    """The product; 1 for none."""
+
+    function = np.multiply
+
+    def start(self, dtype: np.dtype) -> float:
+        return 1
+
+
+@dataclass(frozen=True)
+class TopIndices(Op):
+    """Where the k largest elements of the last axis are, int32, the largest first and of equal ones the first."""
+
+    k: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.rank or not 0 < self.k <= x.shape[-1]:
+            raise ShapeError(f"{self}: of {x}")
+        return TensorType((*x.shape[:-1], self.k), INT32)
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        ascending = np.argsort(np.flip(x, -1), axis=-1, kind="stable")
+        return (x.shape[-1] - 1 - np.flip(ascending, -1))[..., : self.k].astype(np.int32)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return operands[0].along((-1,)).within(0, inputs[0].shape[-1] - 1)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+@dataclass(frozen=True)
+class UpdateSlice(Movement):
+    """`x` with the box at `starts` [rank of x], which lies within it, replaced by `update`."""
+
+    def infer(self, x: TensorType, update: TensorType, starts: TensorType) -> TensorType:
+        if update.rank != x.rank or update.dtype != x.dtype or starts != TensorType((x.rank,), INT32):
+            raise ShapeError(f"UpdateSlice: {x}, {update} at {starts}")
+        return x
+
+    def evaluate(self, x: np.ndarray, update: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        out = np.array(x)
+        out[tuple(slice(s, s + n) for s, n in zip(starts, update.shape, strict=True))] = update
+        return out
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        x, update, starts = operands
+        moving = [i for i, (n, d) in enumerate(zip(inputs[1].shape, inputs[0].shape, strict=True)) if n != d]
+        return together(x, update.along(moving), Rows(starts.along((0,)).of.reshape((1,) * x.of.ndim)))
+
+    def vjp(self, b: Builder, x: Value, update: Value, starts: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            zeros = b.broadcast_to(b.constant(0.0), update.shape)
+            return b(UpdateSlice(), dy, zeros, starts)
+
+        def to_update() -> Value:
+            box = dy
+            for axis, size in enumerate(update.shape):
+                if size != x.shape[axis]:
+                    first = b(Slice((axis,), (1,)), starts)
+                    box = b(Gather(axis), box, b(Add(), first, b.constant(np.arange(size, dtype=np.int32))))
+            return box
+
+        return to_x, to_update, None
+
+
+@dataclass(frozen=True)
+class OneHot(Movement):
+    """float32 rows with a one at the index, appended as the last axis; an index out of range gives zeros."""
+
+    depth: int
+
+    def infer(self, indices: TensorType) -> TensorType:
+        return TensorType((*indices.shape, self.depth))
+
+    def evaluate(self, indices: np.ndarray) -> np.ndarray:
+        return (indices[..., None] == np.arange(self.depth)).astype(np.float32)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return Rows(operands[0].of[..., None])
+
+    def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)

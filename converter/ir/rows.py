@@ -1,0 +1,173 @@
+"""Which row of the batch each element of a value depends on: what a dataflow analysis carries along the graph.
+
+Arrays here are compact: of the rank of the value, with size 1 on each axis along which all elements are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from converter.ir.types import Shape
+
+#: Of an element that depends on no row: a weight, a constant.
+NO_ROW = -1
+#: From here on a bound says nothing.
+UNBOUNDED = float(1 << 40)
+
+
+class RowsMixed(Exception):
+    """An element depends on several rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a value's elements.
+
+    Attributes:
+        of: for each element the row that it depends on, or NO_ROW; compact.
+        bounds: least and largest number that each element of an integer or bool value can be, compact; None for
+            unknown. What is fed in is taken to be at least 0 and, added to a place, not to leave the row that is there.
+    """
+
+    of: np.ndarray
+    bounds: tuple[np.ndarray, np.ndarray] | None = None
+
+    @staticmethod
+    def none(rank: int) -> Rows:
+        """Of a value that depends on no row."""
+        return Rows(np.full((1,) * rank, NO_ROW))
+
+    @staticmethod
+    def first_axis(shape: Shape) -> Rows:
+        """Of a value whose first axis is the batch."""
+        return Rows(np.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)))
+
+    @staticmethod
+    def number(array: np.ndarray) -> Rows:
+        """Of a known value."""
+        if array.dtype.kind != "i":
+            return Rows.none(array.ndim)
+        known = compact(array.astype(np.float64))
+        return replace(Rows.none(array.ndim), bounds=(known, known))
+
+    def within(self, least: float, largest: float) -> Rows:
+        """The same rows of an integer value with known bounds."""
+        one = (1,) * self.of.ndim
+        return Rows(self.of, (np.full(one, least), np.full(one, largest)))
+
+    def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> Rows:
+        """Of the same elements in other places."""
+        return Rows(move(self.of), None if self.bounds is None else (move(self.bounds[0]), move(self.bounds[1])))
+
+    def along(self, axes: Sequence[int], keepdims: bool = True) -> Rows:
+        """Of what is made of all elements along some axes. Raises RowsMixed."""
+        axes = tuple(axis % self.of.ndim for axis in axes)
+        merged = self.of.max(axes, keepdims=True)
+        if ((self.of != merged) & (self.of != NO_ROW)).any():
+            raise RowsMixed
+        return Rows(merged if keepdims else merged.squeeze(axes))
+
+
+def together(*operands: Rows) -> Rows:
+    """Of what is made of elements at the same place, after broadcasting. Raises RowsMixed."""
+
+    def both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        if ((one != other) & (one != NO_ROW) & (other != NO_ROW)).any():
+            raise RowsMixed
+        return np.maximum(one, other)
+
+    return Rows(reduce(both, (operand.of for operand in operands)))
+
+
+def corners(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y: Rows) -> Rows:
+    """The rows of `function(x, y)`, and its bounds where they lie at the ends of both operands."""
+    rows = together(x, y)
+    if x.bounds is None or y.bounds is None:
+        return rows
+    results = (function(a, b).astype(np.float64) for a in x.bounds for b in y.bounds)
+    ends = np.broadcast_arrays(*(np.clip(result, -UNBOUNDED, UNBOUNDED) for result in results))
+    return Rows(rows.of, (compact(np.min(ends, axis=0)), compact(np.max(ends, axis=0))))
+
+
+def chosen(condition: Rows, x: Rows, y: Rows) -> Rows:
+    """Of x where the condition holds, else of y; its bounds are those of what can be chosen. Raises RowsMixed."""
+    rows = together(condition, x, y)
+    if x.bounds is None or y.bounds is None:
+        return rows
+    surely, perhaps = (np.zeros(()), np.ones(())) if condition.bounds is None else condition.bounds
+    (a, b), (c, d) = x.bounds, y.bounds
+    least = np.where(perhaps == 0, c, np.where(surely == 1, a, np.minimum(a, c)))
+    return Rows(rows.of, (least, np.where(perhaps == 0, d, np.where(surely == 1, b, np.maximum(b, d)))))
+
+
+def taken(table: Rows, indices: Rows, axis: int, size: int) -> Rows:
+    """Of what is taken along an axis of `size` elements, as numpy.take. Raises RowsMixed."""
+    many = indices.of.ndim
+    where = Rows(indices.of.reshape(*(1,) * axis, *indices.of.shape, *(1,) * (table.of.ndim - axis - 1)))
+    if table.of.shape[axis] == 1:
+        shape = (*table.of.shape[:axis], *(1,) * many, *table.of.shape[axis + 1 :])
+        return together(Rows(table.of.reshape(shape)), where)
+    if indices.bounds is None:
+        raise RowsMixed
+    least, largest = (end.astype(np.int64) for end in np.broadcast_arrays(*indices.bounds))
+    if least.min(initial=0) < 0 or least.max(initial=0) >= size:
+        raise RowsMixed
+    ahead = np.moveaxis(table.of, axis, 0)
+    changes = (ahead[1:] != ahead[:-1]).any(tuple(range(1, ahead.ndim)))
+    block = np.concatenate([[0], np.cumsum(changes)])
+    known = largest < UNBOUNDED
+    if (block[least] != block[np.where(known, np.minimum(largest, size - 1), least)]).any():
+        raise RowsMixed
+    return together(Rows(np.take(table.of, least, axis)), where)
+
+
+def compact(array: np.ndarray) -> np.ndarray:
+    """The array with size 1 on each axis along which its elements do not change."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis) if array.shape[axis] > 1 else array
+        array = first if (array == first).all() else array
+    return array
+
+
+def reshaped(array: np.ndarray, before: Shape, after: Shape) -> np.ndarray:
+    """A compact array of a value whose shape changes. Axes that are as before stay compact."""
+    full: list[int] = []
+    made: list[int] = []
+    for old, new in _groups(before, after):
+        varies = any(array.shape[axis] > 1 for axis in old)
+        full += [before[axis] if varies else 1 for axis in old]
+        made += [after[axis] if varies else 1 for axis in new]
+    return compact(np.broadcast_to(array, full).reshape(made))
+
+
+def _groups(before: Shape, after: Shape) -> Iterator[tuple[list[int], list[int]]]:
+    """The axes of two shapes in the smallest groups that hold the same elements."""
+    i = j = 0
+    while i < len(before) or j < len(after):
+        old: list[int] = []
+        new: list[int] = []
+        left = right = 1
+        while not (old or new) or left != right:
+            if j == len(after) or (i < len(before) and left <= right):
+                left, i = left * before[i], i + 1
+                old.append(i - 1)
+            else:
+                right, j = right * after[j], j + 1
+                new.append(j - 1)
+        yield old, new
+
+
+def sliced(array: np.ndarray, cut: tuple[slice, ...]) -> np.ndarray:
+    """A compact array of a value that is cut."""
+    return array[tuple(s if d > 1 else slice(None) for d, s in zip(array.shape, cut, strict=True))]
+
+
+def joined(arrays: Sequence[np.ndarray], sizes: Sequence[int], axis: int) -> np.ndarray:
+    """Compact arrays of values that stand one after the other along an axis."""
+    shape = [max(array.shape[i] for array in arrays) for i in range(arrays[0].ndim)]
+    parts = [np.broadcast_to(a, (*shape[:axis], n, *shape[axis + 1 :])) for a, n in zip(arrays, sizes, strict=True)]
+    return compact(np.concatenate(parts, axis))

@@ -1,0 +1,110 @@
+"""Finds where the rows of a batch influence each other: what a row gives then depends on those it stands with.
+
+Rows that pad a short batch would change the result there, and micro-batches its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.ir import Graph, Node, Value, ops, reachable
+from converter.ir.rows import UNBOUNDED, Rows, RowsMixed, compact
+from converter.losses import JointLoss, Loss, attach_loss
+from converter.notes import Note
+from converter.sparse import cut_frozen_prefix
+
+
+def whole_batches(
+    graph: Graph, loss: Loss | JointLoss, signatures: Collection[str], micro_batches: bool
+) -> dict[str, str]:
+    """The signatures that take a whole batch or nothing, and where rows influence each other in each.
+
+    Args:
+        graph: the forward graph.
+        loss: what trains it.
+        signatures: what the program is to offer.
+        micro_batches: whether a step is made of several calls.
+
+    Raises:
+        UsageError: micro-batches or kept features were asked for, which would give something else.
+    """
+    scored = attach_loss(graph, loss)
+    trained, inferred = mixing(scored, _of_rows(scored)), mixing(graph, graph.outputs.values())
+    if trained is not None and micro_batches:
+        raise UsageError(
+            f"rows of a batch influence each other ({trained}), so micro-batches would train something else: leave "
+            "micro_batch and memory_budget out, or choose a smaller batch"
+        )
+    if "features" in signatures:
+        features, _ = cut_frozen_prefix(graph)
+        if (mixed := mixing(features, features.outputs.values())) is not None:
+            raise UsageError(
+                f"rows of a batch influence each other in the frozen layers ({mixed}), so what these give cannot be "
+                "kept for another batch: leave the signature `features` out"
+            )
+    found = {"train": trained, "evaluate": trained, "infer": inferred, "train_features": trained}
+    asked = {*signatures, *(["train_features"] if "features" in signatures else [])}
+    return {name: place for name, place in found.items() if place is not None and name in asked}
+
+
+def _of_rows(scored: Graph) -> list[Value]:
+    """What is weighted by row: the losses, and whether answers are right."""
+    weight = next(v for v in scored.inputs if v.name == "weight")
+    weighted = [node for node in scored.nodes if weight in node.inputs and isinstance(node.op, ops.Mul)]
+    return [v for node in weighted for v in node.inputs if v is not weight]
+
+
+def mixing_notes(places: Mapping[str, str]) -> list[Note]:
+    """What to say of `whole_batches`."""
+    by_place: dict[str, list[str]] = {}
+    for name, place in places.items():
+        by_place.setdefault(place, []).append(name)
+    return [
+        Note(place, "whole batches", f"rows influence each other here: {', '.join(names)} refuse a shorter batch")
+        for place, names in by_place.items()
+    ]
+
+
+def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
+    """The first place before `results` where rows influence each other, in words; None where none do.
+
+    Args:
+        graph: a forward graph, whose inputs have the batch as their first axis.
+        results: values whose first axis is the batch too, or that have none.
+    """
+    results = list(results)
+    needed = reachable(graph, results)
+    known: dict[Value, Rows] = {value: _fed(value) for value in graph.inputs}
+    known |= {value: Rows.number(array) for value, array in graph.constants.items() if value in needed}
+    known |= {value: Rows.none(len(value.shape)) for value in graph.parameters}
+    producers = graph.producers()
+    for node in graph.nodes:
+        if not needed.isdisjoint(node.outputs):
+            try:
+                known |= zip(node.outputs, _through(node, known), strict=True)
+            except RowsMixed:
+                return _place(node)
+    for value in results:
+        rows = compact(known[value].of)
+        if rows.size > 1 and not np.array_equal(rows, Rows.first_axis(value.shape).of):
+            return f"{_place(producers[value])}, where rows change places"
+    return None
+
+
+def _fed(value: Value) -> Rows:
+    rows = Rows.first_axis(value.shape)
+    return rows.within(0, UNBOUNDED) if value.dtype.kind == "i" else rows
+
+
+def _through(node: Node, known: Mapping[Value, Rows]) -> tuple[Rows, ...]:
+    if not all(value.type.size for value in (*node.inputs, *node.outputs)):
+        return tuple(Rows.none(len(value.shape)) for value in node.outputs)
+    made = node.op.batch_rows(tuple(v.type for v in node.inputs), *(known[v] for v in node.inputs))
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _place(node: Node) -> str:
+    return f"{node.op.name} in {node.origin}" if node.origin.layer or node.origin.source else node.op.name

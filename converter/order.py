@@ -1,0 +1,29 @@
+"""The last stage on graphs: the order of the operators, and what is computed twice."""
+
+from __future__ import annotations
+
+from converter.ir import Graph, Node
+from converter.passes import map_bodies
+from converter.schedule import how, recompute, schedule, transient
+from converter.targets import Target
+from converter.tflite.export import with_variables
+
+#: Share of the arena that computing values again must save.
+WORTH_RECOMPUTING = 0.03
+
+
+def in_order(lowered: Graph, target: Target) -> Graph:
+    """Scheduled; with cheap values computed twice where that needs clearly less memory."""
+    lowered = map_bodies(lowered, lambda body: in_order(body, target))
+
+    def memory(ordered: Graph) -> int:
+        return transient(with_variables(ordered), target.lanes)
+
+    def stays(node: Node) -> bool:
+        return how(lowered, node, target.lanes) is None
+
+    kept, lean = schedule(lowered, memory, stays), recompute(lowered)
+    if lean is lowered:
+        return kept
+    lean = schedule(lean, memory, stays)
+    return lean if memory(lean) < (1 - WORTH_RECOMPUTING) * memory(kept) else kept

@@ -1,0 +1,153 @@
+"""Batch normalization in training mode: Keras' own step, short batches included, and its moving averages after it."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import converter
+from converter.errors import UnsupportedError, UsageError
+from converter.runtime import TrainingSession
+from jax_frontend import Model
+
+BATCH, STEPS, RATE = 6, 10, 0.1
+RNG = np.random.default_rng(0)
+X = (2 * RNG.standard_normal((BATCH, 6, 6, 3)) + 1).astype(np.float32)
+Y = RNG.integers(0, 3, BATCH).astype(np.int32)
+
+
+def net(frozen: bool = False) -> Any:
+    """Behind a convolution, a depthwise one and a dense layer; `frozen` freezes the first two layers."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            layers.Conv2D(4, 3, name="conv", trainable=not frozen),
+            layers.BatchNormalization(momentum=0.9, name="first", trainable=not frozen),
+            layers.ReLU(),
+            layers.DepthwiseConv2D(3, name="depthwise"),
+            layers.BatchNormalization(scale=False, name="second"),
+            layers.ReLU(),
+            layers.Flatten(),
+            layers.Dense(5, name="dense"),
+            layers.BatchNormalization(momentum=0.5, name="third"),
+            layers.Dense(3, activation="softmax", name="head"),
+        ],
+        name="net",
+    )
+    for i, weight in enumerate(model.non_trainable_weights):
+        weight.assign(np.random.default_rng(i).uniform(0.5, 2, weight.shape))
+    model.compile(keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
+    return model
+
+
+def assert_as_in(model: Any, session: TrainingSession, names: list[str]) -> None:
+    found = session.parameters()
+    for weight in model.weights:
+        if any(name in weight.path for name in names):
+            np.testing.assert_allclose(found[weight.path], weight.numpy(), rtol=1e-4, atol=1e-5, err_msg=weight.path)
+
+
+def test_ten_steps_are_those_of_keras(tmp_path: Path) -> None:
+    model = net()
+    program = converter.build(model, batch=BATCH, batch_norm="train")
+    assert [n.subject for n in program.notes if n.status == "trains"] == ["first, second, third"]
+    with TrainingSession(program.data) as session:
+        for step in range(STEPS):
+            rows = BATCH if step % 3 else 4
+            expected = float(model.train_on_batch(X[:rows], Y[:rows]))
+            assert session.train(X[:rows], Y[:rows], RATE) == pytest.approx(expected, rel=1e-4)
+        assert_as_in(model, session, [""])
+        given = np.asarray(model(X, training=False))
+        np.testing.assert_allclose(session.infer(X), given, rtol=1e-4, atol=1e-5)
+        expected = float(-np.log(given[np.arange(BATCH), Y]).mean())
+        assert session.evaluate(X, Y)["loss"] == pytest.approx(expected, rel=1e-4)
+        session.save(tmp_path / "mine.state")
+        before = session.infer(X)
+        session.reset()
+        assert not np.array_equal(session.infer(X), before)
+        session.restore(tmp_path / "mine.state")
+        np.testing.assert_array_equal(session.infer(X), before)
+
+
+def test_rows_of_weight_0_do_not_count_and_the_others_count_alike() -> None:
+    weight = np.array([1, 0, 2, 1, 0, 0.5], np.float32)
+    seen = weight > 0
+    states = []
+    for rows, count, state in ((slice(None), weight, "variables"), (seen, weight[seen], "stateless")):
+        program = converter.build(net(), batch=BATCH, batch_norm="train", state=state, check=False)
+        with TrainingSession(program.data) as session:
+            session.train(X[rows], Y[rows], RATE, count)
+            states.append(session.state())
+            mean = session.parameters()["net/first/moving_mean"]
+    for name, array in states[0].items():
+        np.testing.assert_allclose(array, states[1][name], rtol=1e-5, atol=1e-6)
+    model = net()
+    x = np.asarray(model.layers[0](X[seen])).mean((0, 1, 2))
+    started = model.get_layer("first").moving_mean.numpy()
+    np.testing.assert_allclose(mean, 0.9 * started + 0.1 * x, rtol=1e-5)
+
+
+def test_what_the_scheme_freezes_keeps_its_statistics() -> None:
+    model, oracle = net(), net(frozen=True)
+    oracle.set_weights(model.get_weights())
+    update = {"*": 1, "net/conv/*": 0, "net/first/*": 0}
+    program = converter.build(model, batch=BATCH, batch_norm="train", update=update)
+    said = {note.subject: note.status for note in program.notes if "batch normalization" in note.why}
+    assert said == {"second, third": "trains", "first": "fixed"}
+    with TrainingSession(program.data) as session:
+        for _ in range(3):
+            expected = float(oracle.train_on_batch(X, Y))
+            assert session.train(X, Y, RATE) == pytest.approx(expected, rel=1e-4)
+        assert "net/first/moving_mean" not in session.parameters()
+        assert_as_in(oracle, session, ["depthwise", "second", "dense", "third", "head"])
+
+
+def test_the_export_takes_the_moving_averages_along(tmp_path: Path) -> None:
+    program = converter.build(net(), batch=BATCH, batch_norm="train", check=False)
+    with TrainingSession(program.data) as session:
+        session.train(X, Y, RATE)
+        program.export_inference(tmp_path / "plain.tflite", session.state())
+        expected = session.infer(X)
+    from ai_edge_litert.interpreter import Interpreter
+
+    runner = Interpreter(model_path=str(tmp_path / "plain.tflite")).get_signature_runner("infer")
+    (found,) = runner(x=X).values()
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    for options, reason in (
+        ({"micro_batch": 2}, "statistics are those of the whole batch"),
+        ({"frozen": "int8", "calibration": X}, "int8"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            converter.build(net(), batch=BATCH, batch_norm="train", **options)
+    with pytest.raises(UsageError, match="`features`"):
+        converter.build(
+            net(),
+            batch=BATCH,
+            batch_norm="train",
+            update={"*": 1, "net/conv/*": 0, "net/first/*": 0},
+            signatures=("train", "features"),
+        )
+    with pytest.raises(UsageError, match="fixed or train"):
+        converter.build(net(), batch=BATCH, batch_norm="batch")
+    plain = Model(lambda w, x: x @ w, np.ones((3, 2), np.float32), [jax.ShapeDtypeStruct((1, 3), "float32")])
+    with pytest.raises(UsageError, match="this model has none"):
+        converter.build(plain, loss="mse", batch_norm="train")
+
+
+def test_layers_that_cannot_be_trained_so_are_named() -> None:
+    inputs = keras.Input((4,))
+    shared = layers.BatchNormalization(name="shared")
+    twice = keras.Model(inputs, layers.Dense(2)(shared(shared(inputs))))
+    renorm = keras.Sequential([keras.Input((4,)), layers.BatchNormalization(renorm=True, name="re"), layers.Dense(2)])
+    for model, reason in ((twice, "shared: .*more than once"), (renorm, "re: .*renorm")):
+        with pytest.raises(UnsupportedError, match=reason):
+            converter.build(model, loss="mse", batch_norm="train")
+        converter.build(model, loss="mse", check=False)

@@ -12,8 +12,10 @@ from math import isqrt, prod
 
 import numpy as np
 
-from converter.ir import FLOAT32, INT32, Builder, Graph, Node, Parameter, TensorType, Value, ops
+from converter.errors import UnsupportedError, UnsupportedSite
+from converter.ir import FLOAT32, INT32, Builder, Graph, Node, Parameter, TensorType, Value, nested, ops
 from converter.notes import Note
+from converter.passes.loops import map_bodies
 from converter.passes.rewrite import Rewriter, rewrite
 
 #: The state tensor that counts calls, exact up to 2^24 of them.
@@ -24,11 +26,12 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B1, 0x7FEB352D, 0x846CA68B
 
 def dropouts(graph: Graph) -> list[Node]:
     """Where a graph drops elements in training."""
-    return [node for node in graph.nodes if isinstance(node.op, ops.Dropout)]
+    return [node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, ops.Dropout)]
 
 
 def without_dropout(graph: Graph) -> Graph:
     """The graph in which nothing is dropped in training either."""
+    graph = map_bodies(graph, without_dropout)
     return rewrite(graph, lambda b, node: node.inputs[0] if isinstance(node.op, ops.Dropout) else None)
 
 
@@ -38,7 +41,16 @@ def call_counter() -> tuple[Value, Parameter]:
 
 
 def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
-    """The graph as it trains: elements dropped, and the rest scaled so that their mean stays."""
+    """The graph as it trains: elements dropped, and the rest scaled so that their mean stays.
+
+    Raises:
+        UnsupportedError: something is dropped within a loop that stays one, where each step would drop the same.
+    """
+    if inside := [node for node in dropouts(graph) if node not in graph.nodes]:
+        reason, advice = "dropout within a long loop", "drop before or behind the loop, or build with dropout='off'"
+        sites = [UnsupportedSite("dropout", n.origin.layer, n.origin.source, reason, advice) for n in inside]
+        where = ", ".join(sorted({str(node.origin) for node in inside}))
+        raise UnsupportedError(f"{reason}, {where}, would drop the same in each step: {advice}", sites)
     counted = graph.copy()
     counted.parameters[counter] = parameter
 

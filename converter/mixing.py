@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.ir import Graph, Node, Value, ops, reachable
-from converter.ir.rows import UNBOUNDED, Rows, RowsMixed, compact
+from converter.ir.rows import UNBOUNDED, Rows, RowsMixed, compact, rows_through
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.notes import Note
 from converter.sparse import cut_frozen_prefix
@@ -84,7 +84,7 @@ def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
     for node in graph.nodes:
         if not needed.isdisjoint(node.outputs):
             try:
-                known |= zip(node.outputs, _through(node, known), strict=True)
+                known |= zip(node.outputs, rows_through(node, known), strict=True)
             except RowsMixed:
                 return _place(node)
     for value in results:
@@ -97,13 +97,6 @@ def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
 def _fed(value: Value) -> Rows:
     rows = Rows.first_axis(value.shape)
     return rows.within(0, UNBOUNDED) if value.dtype.kind == "i" else rows
-
-
-def _through(node: Node, known: Mapping[Value, Rows]) -> tuple[Rows, ...]:
-    if not all(value.type.size for value in (*node.inputs, *node.outputs)):
-        return tuple(Rows.none(len(value.shape)) for value in node.outputs)
-    made = node.op.batch_rows(tuple(v.type for v in node.inputs), *(known[v] for v in node.inputs))
-    return made if isinstance(made, tuple) else (made,)
 
 
 def _place(node: Node) -> str:

@@ -38,6 +38,20 @@ def conv(x: jax.Array, *kernel: int, **options: Any) -> jax.Array:
     return jax.lax.conv_general_dilated(x, jnp.ones(kernel), **options)
 
 
+def looped(step: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """500 steps, which stay a loop."""
+    return jax.lax.scan(lambda state, _: (step(state), None), x, None, 500)[0]
+
+
+def counted(w: jax.Array, x: jax.Array) -> jax.Array:
+    """A while whose end no row decides."""
+
+    def test(state: Any) -> jax.Array:
+        return (state[0] < 99) & (state[1] < 5)
+
+    return jax.lax.while_loop(test, lambda s: (s[0] + 1, s[1] + s[0] % 2, s[2] * 0.9), (0, 0, x @ w))[2]
+
+
 MIXED = {
     "mean over the batch": lambda w, x: x @ w - (x @ w).mean(0),
     "softmax over the batch": lambda w, x: jax.nn.softmax(x @ w, 0),
@@ -53,6 +67,11 @@ MIXED = {
     "known rows": lambda w, x: (x @ w)[np.array([1, 0, 3, 2])],
     "computed rows": lambda w, x: (x @ w)[jnp.argmax(x, 1)],
     "first row for all": lambda w, x: x @ w + (x @ w)[:1],
+    "a loop of means": lambda w, x: looped(lambda s: jnp.tanh(s + (s - s.mean(0)) @ W.T @ w), x @ w),
+    "a loop over rows": lambda w, x: jax.lax.scan(lambda s, row: (jnp.tanh(s + row @ w), s), jnp.zeros(5), x)[1],
+    "a loop that one row ends": lambda w, x: jax.lax.while_loop(
+        lambda s: (s * s).sum() < 99, lambda s: s * 1.01, x @ w
+    ),
 }
 APART: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "sorted": (lambda w, x: jnp.sort(x @ w, 1), (3,)),
@@ -74,6 +93,19 @@ APART: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
         )[0],
         (6, 3),
     ),
+    "recurrent, long": (
+        lambda w, x: (
+            jax.lax.scan(
+                lambda state, t: (jnp.tanh(state + t @ w), state.sum(-1)),
+                jnp.zeros((BATCH, 5)),
+                jnp.swapaxes(x, 0, 1),
+                reverse=True,
+            )[1].T
+        ),
+        (600, 3),
+    ),
+    "row by row": (lambda w, x: jax.lax.map(lambda row: looped(lambda s: jnp.tanh(s + s @ W.T @ w), row @ w), x), (3,)),
+    "until a count is reached": (counted, (3,)),
     "class token": (lambda w, x: jnp.concatenate([jnp.broadcast_to(w[:1], (BATCH, 1, 5)), x @ w], 1)[:, 0], (6, 3)),
     "dilated": (lambda w, x: conv(x, 3, 3, 3, 2, rhs_dilation=(2, 2)) * w[0, 0], (8, 8, 3)),
     "transposed": (

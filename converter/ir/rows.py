@@ -5,13 +5,17 @@ Arrays here are compact: of the rank of the value, with size 1 on each axis alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from converter.ir.types import Shape
+
+if TYPE_CHECKING:
+    from converter.ir.graph import Graph, Node, Value
 
 #: Of an element that depends on no row: a weight, a constant.
 NO_ROW = -1
@@ -70,6 +74,23 @@ class Rows:
         if ((self.of != merged) & (self.of != NO_ROW)).any():
             raise RowsMixed
         return Rows(merged if keepdims else merged.squeeze(axes))
+
+
+def rows_through(node: Node, known: Mapping[Value, Rows]) -> tuple[Rows, ...]:
+    """Of a node's results. Raises RowsMixed."""
+    if not all(value.type.size for value in (*node.inputs, *node.outputs)):
+        return tuple(Rows.none(len(value.shape)) for value in node.outputs)
+    made = node.op.batch_rows(tuple(v.type for v in node.inputs), *(known[v] for v in node.inputs))
+    return made if isinstance(made, tuple) else (made,)
+
+
+def rows_of_body(body: Graph, operands: Sequence[Rows]) -> list[Rows]:
+    """Of the results of a graph that an op runs. Raises RowsMixed."""
+    known = dict(zip(body.inputs, operands, strict=True))
+    known |= {value: Rows.number(array) for value, array in body.constants.items()}
+    for node in body.nodes:
+        known |= zip(node.outputs, rows_through(node, known), strict=True)
+    return [known[value] for value in body.outputs.values()]
 
 
 def together(*operands: Rows) -> Rows:

@@ -10,6 +10,7 @@ import numpy as np
 from converter.ir.evaluate import evaluate_outputs
 from converter.ir.graph import Graph, reachable
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
+from converter.ir.rows import NO_ROW, Rows, RowsMixed, compact, rows_of_body, together
 from converter.ir.types import BOOL, TensorType
 
 if TYPE_CHECKING:
@@ -83,6 +84,30 @@ class Scan(Op):
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         step = graph_cost(self.body)
         return Cost(self.length * step.flops, self.length * step.bytes)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> tuple[Rows, ...]:
+        first_row = self.fixed + self.carried
+        # What is handed on may change from step to step: nothing is said of its numbers.
+        fixed, carried = operands[: self.fixed], [Rows(rows.of) for rows in operands[self.fixed : first_row]]
+        rows = [r if r.bounds is None else r.within(r.bounds[0].min(), r.bounds[1].max()) for r in operands[first_row:]]
+        alike = all(r.of.shape[0] == 1 for r in rows)
+        given: list[list[Rows]] = []
+        steps = range(self.length)
+        for step in reversed(steps) if self.reverse else steps:
+            own = [r.moved(lambda a, step=step: a[step if len(a) > 1 else 0]) for r in rows]  # type: ignore[misc]
+            made = rows_of_body(self.body, [*fixed, *carried, *own])
+            before, carried = carried, [Rows(r.of) for r in made[: self.carried]]
+            given.append([Rows(r.of) for r in made[self.carried :]])
+            if alike and all(np.array_equal(a.of, b.of) for a, b in zip(before, carried, strict=True)):
+                break  # so it stays
+        if self.reverse:
+            given.reverse()
+        if alike:
+            return (*carried, *(Rows(together(*column).of[None]) for column in zip(*given, strict=True)))
+        return (
+            *carried,
+            *(Rows(compact(np.stack(np.broadcast_arrays(*(r.of for r in c))))) for c in zip(*given, strict=True)),
+        )
 
     def with_residuals(self, active: tuple[bool, ...], wanted: tuple[bool, ...]) -> Scan:
         from converter.autodiff_scan import differentiable
@@ -165,6 +190,19 @@ class While(Op):
         while evaluate_outputs(self.condition, [*fixed, *carried])[0].item():
             carried = tuple(evaluate_outputs(self.body, [*fixed, *carried]))
         return carried
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> tuple[Rows, ...]:
+        fixed, carried = operands[: self.fixed], [Rows(rows.of) for rows in operands[self.fixed :]]
+        while True:
+            before = [*fixed, *carried]
+            (goes_on,) = rows_of_body(self.condition, before)
+            if goes_on.along(range(goes_on.of.ndim), keepdims=False).of != NO_ROW:
+                raise RowsMixed  # one row decides how often all are computed
+            made = rows_of_body(self.body, before)
+            after = [together(old, Rows(new.of)) for old, new in zip(carried, made, strict=True)]
+            if all(np.array_equal(a.of, b.of) for a, b in zip(carried, after, strict=True)):
+                return tuple(after)
+            carried = after
 
     def vjp(self, b: Builder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
         known = "of a fixed number of steps, by lax.scan or lax.fori_loop, has one"

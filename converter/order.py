@@ -1,12 +1,15 @@
-"""The last stage on graphs: the order of the operators, and what is computed twice."""
+"""The last stages on graphs: builtin operators, their order, and what is computed twice."""
 
 from __future__ import annotations
 
 from converter.ir import Graph, Node
-from converter.passes import map_bodies
+from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
 from converter.schedule import how, recompute, schedule, transient
 from converter.targets import Target
 from converter.tflite.export import with_variables
+from converter.tflite.forms import FormChoice
+from converter.tflite.fuse import fuse
+from converter.tflite.lower import lower
 
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
@@ -27,3 +30,12 @@ def in_order(lowered: Graph, target: Target) -> Graph:
         return kept
     lean = schedule(lean, memory, stays)
     return lean if memory(lean) < (1 - WORTH_RECOMPUTING) * memory(kept) else kept
+
+
+def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
+    """Lowered and fused, in program order."""
+    return _tidied(lower(split_loops(graph), target, report))
+
+
+def _tidied(lowered: Graph) -> Graph:
+    return fuse(merge_common_subexpressions(fold_constants(map_bodies(lowered, _tidied))))

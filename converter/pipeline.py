@@ -29,17 +29,15 @@ from converter.mixing import mixing_notes, whole_batches
 from converter.models import Source, import_loss, import_model, without_idle_outputs
 from converter.notes import Note, grouped
 from converter.optim import OptimizerProgram
-from converter.order import in_order
+from converter.order import in_order, to_builtins
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
     fold_affine,
     fold_constants,
-    map_bodies,
     merge_common_subexpressions,
     simplify,
     simplify_loops,
-    split_loops,
 )
 from converter.program import Program
 from converter.requests import check_choice, check_dropout, check_signatures, check_sizes, part_of_batch, whole_batch
@@ -60,8 +58,6 @@ from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.export import with_own_results
 from converter.tflite.forms import FormChoice
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
 
 if TYPE_CHECKING:
     from converter.quantize import QuantizationReport
@@ -391,12 +387,3 @@ def specialize(graph: Graph) -> Graph:
     closed = simplify_loops(fold_constants(graph))
     folded = fold_constants(merge_common_subexpressions(fold_affine(closed)))
     return merge_common_subexpressions(simplify(folded))
-
-
-def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
-    """Lowered and fused, in program order."""
-    return _tidied(lower(split_loops(graph), target, report))
-
-
-def _tidied(lowered: Graph) -> Graph:
-    return fuse(merge_common_subexpressions(fold_constants(map_bodies(lowered, _tidied))))

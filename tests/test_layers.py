@@ -26,8 +26,8 @@ LAYERS = (
     ("converter.records", "converter.files", "converter.seal", "converter.notes", "converter.interrupts"),
     ("converter.ir", "converter.manifest"),
     ("converter.links", "converter.row_losses"),
+    ("converter.passes",),
     (
-        "converter.passes",
         "converter.autodiff",
         "converter.losses",
         "converter.batch_norm",

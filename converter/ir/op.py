@@ -92,15 +92,6 @@ class Op:
         """The same op with other graphs in place of `bodies()`."""
         return self
 
-    def with_residuals(self, active: tuple[bool, ...], wanted: tuple[bool, ...]) -> Op:
-        """The op that the forward pass runs where a derivative follows: it may have more results, for `vjp`.
-
-        Args:
-            active: for each operand whether its cotangent is asked for.
-            wanted: for each result whether it may get a cotangent.
-        """
-        return self
-
     def reading(self, read: tuple[bool, ...]) -> tuple[Op, tuple[int, ...], tuple[int, ...]] | None:
         """The op without what it only does for results that nobody reads, if it can do without.
 

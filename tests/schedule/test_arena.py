@@ -7,8 +7,9 @@ from converter.ir import Graph, Node
 from converter.losses import named_loss
 from converter.models import import_model
 from converter.optim.trace import resolve
+from converter.order import to_builtins
 from converter.passes import absorb_layout
-from converter.pipeline import canonicalize, to_builtins, with_optimizer
+from converter.pipeline import canonicalize, with_optimizer
 from converter.schedule import check_no_overlap, plan, schedule
 from converter.sparse import update_scheme
 from converter.step import whole_step

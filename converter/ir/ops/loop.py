@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,9 +15,16 @@ from converter.ir.rows import NO_ROW, Rows, RowsMixed, compact, rows_of_body, to
 from converter.ir.types import BOOL, TensorType
 
 if TYPE_CHECKING:
-    from converter.autodiff_scan import Pullback
     from converter.ir.builder import Builder
     from converter.ir.graph import Value
+
+
+class Pullback(Protocol):
+    """How the derivative of a loop is computed from results that it has for that; see `converter.autodiff.scan`."""
+
+    def thunks(self, b: Builder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
+        """The cotangents of the operands, as `Op.vjp` gives them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -108,11 +116,6 @@ class Scan(Op):
             *carried,
             *(Rows(compact(np.stack(np.broadcast_arrays(*(r.of for r in c))))) for c in zip(*given, strict=True)),
         )
-
-    def with_residuals(self, active: tuple[bool, ...], wanted: tuple[bool, ...]) -> Scan:
-        from converter.autodiff_scan import differentiable
-
-        return differentiable(self, active, wanted)
 
     def vjp(self, b: Builder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
         if self.pullback is None:  # nothing flows back

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from converter.autodiff import pull_back
+from converter.autodiff.reverse import RESIDUALS, pull_back
+from converter.autodiff.smallest_cut import smallest_cut
 from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
 from converter.ir.op import Cotangent
 from converter.ir.types import NOWHERE
 from converter.passes.rewrite import eliminate_dead_code
-from converter.smallest_cut import smallest_cut
 
 #: What takes no more operations than this for a number of its result is made again rather than kept.
 CHEAP = 8
@@ -80,7 +80,7 @@ class Pullback:
 
 
 def differentiable(scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool]) -> ops.Scan:
-    """The loop that keeps what its derivative needs, as further results; the arguments are `Op.with_residuals`'.
+    """The loop that keeps what its derivative needs, as further results; the arguments are those of `RESIDUALS`.
 
     The same loop where nothing flows back through it.
     """
@@ -109,6 +109,9 @@ def differentiable(scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool
     forward.outputs = scan.body.outputs | {f"kept_{number}": value for number, value in enumerate(kept)}
     pullback = Pullback(backward, *map(tuple, (fixed, carried, sums, rows, given, results)))
     return replace(scan, body=eliminate_dead_code(forward), pullback=pullback)
+
+
+RESIDUALS[ops.Scan] = differentiable
 
 
 def _step_and_derivative(

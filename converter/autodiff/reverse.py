@@ -6,11 +6,16 @@ trained layer is differentiated and no residual is kept for it (sparse backpropa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from converter.errors import UnsupportedError, UnsupportedSite
-from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
+from converter.ir import Builder, Graph, Node, Op, Value, dependents, ops, reachable
+
+#: By the class of an op whose derivative needs more than its operands and results: makes of the op, for each operand
+#: whether its cotangent is asked for, and for each result whether it may get one, the op with more results for `vjp`.
+RESIDUALS: dict[type[Op], Callable[[Any, tuple[bool, ...], tuple[bool, ...]], Op]] = {}
 
 
 def differentiate(graph: Graph, loss: Value, wanted: Iterable[Value]) -> tuple[Graph, dict[Value, Value]]:
@@ -67,12 +72,14 @@ def pull_back(
 def _with_residuals(node: Node, active: set[Value]) -> Node:
     """The node with what its derivative needs as further results."""
     masks = tuple(v in active for v in node.inputs), tuple(v in active for v in node.outputs)
-    if not any(masks[0]) or not any(masks[1]):
+    add = RESIDUALS.get(type(node.op))
+    if add is None or not any(masks[0]) or not any(masks[1]):
         return node
-    op = node.op.with_residuals(*masks)
+    op = add(node.op, *masks)
     if op is node.op:
         return node
-    types = op.infer(*(v.type for v in node.inputs))
+    made = op.infer(*(v.type for v in node.inputs))
+    types = made if isinstance(made, tuple) else (made,)
     more = tuple(Value(t, f"{node.origin.layer}/kept") for t in types[len(node.outputs) :])
     return replace(node, op=op, outputs=(*node.outputs, *more))
 

@@ -70,8 +70,9 @@ class Results:
         loss = manifest.loss
         if isinstance(loss, dict):
             loss = " + ".join(f"{name} of {output}" for output, name in loss.items())
+        rate = {None: "", 1.0: " at its own rate"}.get(manifest.learning_rate, f" at {manifest.learning_rate}")
         self.line(
-            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}, loss {loss}, "
+            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}{rate}, loss {loss}, "
             f"{batch}, target {manifest.target}, state {manifest.state}",
             style="bold",
         )

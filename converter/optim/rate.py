@@ -10,8 +10,8 @@ import numpy as np
 import optax
 
 from converter.errors import PocketuneError, UsageError
-from converter.ir import Value, ops
-from converter.optim.program import UPDATE
+from converter.ir import Graph, Node, Value, dependents, ops
+from converter.optim.program import GRADIENT, UPDATE
 from converter.optim.trace import describe, resolve, trace_optimizer
 
 #: Any optimizer that looks at numbers alone takes this.
@@ -32,6 +32,8 @@ def own_rate(optimizer: Any) -> float | None:
     constants, factor = program.graph.constants, 1.0
     value: Value | None = program.graph.outputs[UPDATE + _NAME]
     while value is not None and (node := made.get(value)) is not None:
+        if abs(factor) == 1 and _scales_itself(node, program.graph):
+            return None
         value = None
         if isinstance(node.op, ops.Neg | ops.Reshape):
             factor = -factor if isinstance(node.op, ops.Neg) else factor
@@ -42,6 +44,12 @@ def own_rate(optimizer: Any) -> float | None:
                 factor *= float(constants[numbers[0]].reshape(()))
                 value = next(v for v in node.inputs if v is not numbers[0])
     return -factor if factor < 0 else None
+
+
+def _scales_itself(node: Node, graph: Graph) -> bool:
+    """Whether a product is with a computed number that not only gradients make, as adafactor's size of the weight."""
+    own = dependents(graph, [v for v in graph.inputs if not v.name.startswith(GRADIENT)])
+    return isinstance(node.op, ops.Mul) and any(v.type.size == 1 and v in own for v in node.inputs)
 
 
 def check_descends(optimizer: Any) -> None:

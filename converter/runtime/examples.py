@@ -129,7 +129,16 @@ def rate_of_step(given: float | None, manifest: Manifest) -> float:
     if given is None:
         given = DEFAULT_RATE if own is None else own
     rate = finite_number("learning_rate", given)
-    if rate != 1 or own is None or own == 1:
+    if rate == own or own is None:
+        return rate
+    if own == 1:
+        warnings.warn(
+            f"learning_rate={rate:g} multiplies the rate that the optimizer was built with, which runs in the program "
+            "(a schedule, or one that cannot be told): leave it out for that rate",
+            stacklevel=4,
+        )
+        return rate
+    if rate != 1:
         return rate
     warnings.warn(
         f"learning_rate=1.0 is read as {own:g}, the rate that the optimizer was built with: leave it out, or give the "

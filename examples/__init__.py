@@ -81,6 +81,17 @@ _ALL = (
         {"block_1[0-6]_expand/kernel": 1, "block_1[0-6]_*BN/beta": 1, "predictions/*": 1},
     ),
     Example(
+        "efficientnet-lite",
+        "EfficientNet-Lite0 with its weights of ImageNet (scripts/pretrained fetches them; plain JAX)",
+        {
+            "blocks/9/expand/w": 1,
+            "blocks/1[0-5]/expand/w": 1,
+            "blocks/9/*/b": 1,
+            "blocks/1[0-5]/*/b": 1,
+            "classifier/*": 1,
+        },
+    ),
+    Example(
         "flax-cnn",
         "a residual convolutional net with batch normalization (Flax)",
         {"Block_1/Conv_0/kernel": 0.5, "Block_[12]/BatchNorm_?/bias": 1, "Block_2/Conv_0/kernel": 1, "Dense_0/*": 1},

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS: dict[str, dict[str, Any]] = {
     "digits-cnn": {"pretrained": False},
     "mobilenetv2": {"size": 32},
+    "efficientnet-lite": {"pretrained": False, "size": 32, "width": 0.25},
     "flax-cnn": {"size": 8, "width": 4},
     "encoder": {"length": 12, "width": 32, "vocabulary": 50},
 }

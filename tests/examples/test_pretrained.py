@@ -1,0 +1,154 @@
+"""Real weights: the files are read as data, and the nets know what their weights have learned."""
+
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from converter.errors import UsageError
+from examples import EXAMPLES, efficientnet_lite, mnist, packages, torch_file
+
+# -- PyTorch's file ----------------------------------------------------------------------------------------------------
+
+VALUES = np.arange(12, dtype="<f4")
+VIEW = (0, (3, 4), (4, 1))
+
+
+class Global:
+    """Pickled as a name in a module."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+
+class Call:
+    """Pickled as a call."""
+
+    def __init__(self, function: Global, *arguments: Any) -> None:
+        self.function, self.arguments = function, arguments
+
+
+class Stored:
+    """Pickled as a reference to a storage."""
+
+    def __init__(self, *described: Any) -> None:
+        self.described = described
+
+
+class TorchPickler(pickle._Pickler):  # in Python: the one in C takes no names of modules that are not there
+    """Writes as PyTorch did, without PyTorch."""
+
+    def persistent_id(self, value: Any) -> Any:
+        return value.described if isinstance(value, Stored) else None
+
+    def save(self, value: Any, save_persistent_id: bool = True) -> None:
+        if isinstance(value, Global):
+            self.write(b"c" + f"{value.module}\n{value.name}\n".encode())
+        elif isinstance(value, Call):
+            self.save(value.function)
+            self.save(value.arguments)
+            self.write(pickle.REDUCE)
+        else:
+            super().save(value, save_persistent_id)
+
+
+def tensor(offset: Any, shape: Any, strides: Any, size: int = 12, kind: str = "FloatStorage") -> Call:
+    storage = Stored("storage", Global("torch", kind), "7", "cpu", size, None)
+    hooks = Call(Global("collections", "OrderedDict"))
+    return Call(Global("torch._utils", "_rebuild_tensor_v2"), storage, offset, shape, strides, False, hooks)
+
+
+def file(path: Path, table: Any, size: int = 12, data: bytes = VALUES.tobytes()) -> Path:
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2}}
+    with path.open("wb") as out:
+        for value in (0x1950A86A20F9469CFC6C, 1001, system, table, ["7"]):
+            TorchPickler(out, 2).dump(value)
+        out.write(struct.pack("<Q", size) + data)
+    return path
+
+
+def test_tensors_of_a_torch_file(tmp_path: Path) -> None:
+    table = {"whole": tensor(*VIEW), "turned": tensor(1, (4, 2), (1, 4)), "one": tensor(5, (), ())}
+    found = torch_file.read(file(tmp_path / "w.pth", table))
+    np.testing.assert_array_equal(found["whole"], VALUES.reshape(3, 4))
+    np.testing.assert_array_equal(found["turned"], VALUES[1:9].reshape(2, 4).T)
+    assert found["one"] == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"w": Call(Global("os", "system"), "touch /tmp/owned")}, "it calls os system"),
+        ({"w": Call(Global("torch._utils", "_rebuild_tensor_v2"), "os")}, "it calls torch._utils"),
+        ({"w": tensor(*VIEW, kind="HalfStorage")}, "unknown kind"),
+        ({"w": tensor(0, (1 << 40, 1 << 40), (0, 0))}, "w lies outside"),
+        ({"w": tensor(0, (4, 4), (4, 1))}, "w lies outside"),
+        ({"w": tensor(9, (4,), (1,))}, "w lies outside"),
+        ({"w": tensor(11, (2,), (-1,))}, "w has no shape"),
+        ({"w": tensor(0, (3,), (4, 1))}, "w has no shape"),
+        ({"w": tensor(0, (12,), (1,), size=13)}, "not as large as it claims"),
+        ({"w": tensor(0, (12,), (1,), size=1 << 62)}, "not as large as it claims"),
+        ({"w": 3.5}, "BINFLOAT, which no tensor needs"),
+        ({"w": 3}, "w is no tensor"),
+        ({3: tensor(*VIEW)}, "no string"),
+        ([tensor(*VIEW)], "no readable file"),
+    ],
+)
+def test_a_torch_file_that_is_more_or_less_than_tensors(tmp_path: Path, table: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        torch_file.read(file(tmp_path / "w.pth", table))
+
+
+def test_a_torch_file_that_ends_early_anywhere(tmp_path: Path) -> None:
+    whole = file(tmp_path / "w.pth", {"w": tensor(*VIEW)}).read_bytes()
+    for size in range(0, len(whole), 3):
+        (tmp_path / "cut.pth").write_bytes(whole[:size])
+        with pytest.raises(UsageError, match=r"cut\.pth"):
+            torch_file.read(tmp_path / "cut.pth")
+
+
+# -- the nets ----------------------------------------------------------------------------------------------------------
+
+needs_files = pytest.mark.skipif(not packages.FOLDER.is_dir(), reason="scripts/pretrained has not been run")
+
+
+def test_a_net_without_its_weights_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "FOLDER", tmp_path)
+    with pytest.raises(UsageError, match=r"efficientnet-lite0-57934424\.pth .* run scripts/pretrained"):
+        EXAMPLES["efficientnet-lite"].build()
+
+
+@needs_files
+def test_efficientnet_knows_imagenet() -> None:
+    from sklearn.datasets import load_sample_images
+
+    model = efficientnet_lite.build(size=224, classes=1000)
+    x = np.stack([_square(image) for image in load_sample_images().images])
+    palace, flower = np.asarray(jax.jit(model.apply)(model.params, efficientnet_lite.from_pixels(x))).argmax(-1)
+    assert (palace, flower) == (698, 985)  # "palace" and "daisy" of the 1000 classes
+
+
+def _square(image: np.ndarray) -> np.ndarray:
+    """The middle of a photograph, 224 pixels wide, each the mean of those that it covers."""
+    side = min(image.shape[:2])
+    top, left = ((length - side) // 2 for length in image.shape[:2])
+    middle = image[top : top + side, left : left + side].astype(np.float32)
+    return np.asarray(jax.image.resize(middle, (224, 224, 3), "cubic"))
+
+
+@needs_files
+def test_mnist() -> None:
+    images = mnist.load()
+    assert np.bincount(images.y).tolist() == [500] * 10
+    assert len({image.tobytes() for image in images.pixels}) > 4990
+
+
+def test_enlarged_images_are_those_of_jax() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 28, 28), np.uint8)
+    expected = jax.image.resize(pixels.astype(np.float32), (3, 96, 96), "bilinear")
+    for colour in np.moveaxis(mnist.photographs(pixels, 96), -1, 0):
+        np.testing.assert_allclose(colour, expected, atol=1e-3)

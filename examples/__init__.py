@@ -101,6 +101,16 @@ _ALL = (
         "a BERT-like text encoder with a classifier (plain JAX)",
         {"layers/1/*": "bias", "layers/1/attention/value/w": 1, "layers/1/ffn/in/w": 0.5, "classifier/*": 1},
     ),
+    Example(
+        "minilm",
+        "MiniLM, a BERT of six layers, with its weights of sentences (scripts/pretrained fetches them; plain JAX)",
+        {
+            "layers/[345]/*": "bias",
+            "layers/[45]/attention/*/w": 1,
+            "layers/[45]/ffn/in/w": 1,
+            "classifier/*": 1,
+        },
+    ),
 )
 
 EXAMPLES: dict[str, Example] = {example.name: example for example in _ALL}

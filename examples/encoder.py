@@ -73,15 +73,29 @@ def build(
 
 def _encode(params: Any, ids: jax.Array, heads: int) -> jax.Array:
     embeddings = params["embeddings"]
-    x = _norm(embeddings["norm"], embeddings["tokens"][ids] + embeddings["positions"])
-    # Added to the scores: what is padding gets no attention.
-    mask = jnp.where(ids == PAD, -1e9, 0.0)[:, None, None, :]
-    for layer in params["layers"]:
-        x = _norm(layer["attention_norm"], x + _attention(layer["attention"], x, mask, heads))
-        hidden = jax.nn.gelu(_dense(layer["ffn"]["in"], x), approximate=False)
-        x = _norm(layer["ffn_norm"], x + _dense(layer["ffn"]["out"], hidden))
+    x = norm(embeddings["norm"], embeddings["tokens"][ids] + embeddings["positions"])
+    x = stack(params["layers"], x, ids != PAD, heads)
     first = jnp.tanh(_dense(params["pooler"], x[:, 0]))
     return _dense(params["classifier"], first)
+
+
+def stack(layers: Any, x: jax.Array, is_token: jax.Array, heads: int, epsilon: float = _EPSILON) -> jax.Array:
+    """The encoder layers, one after the other.
+
+    Args:
+        layers: their parameters.
+        x: states [B, length, width].
+        is_token: bool [B, length]; what is none is padding.
+        heads: of the attention.
+        epsilon: of the norms.
+    """
+    # Added to the scores: what is padding gets no attention.
+    mask = jnp.where(is_token, 0.0, -1e9)[:, None, None, :]
+    for layer in layers:
+        x = norm(layer["attention_norm"], x + _attention(layer["attention"], x, mask, heads), epsilon)
+        hidden = jax.nn.gelu(_dense(layer["ffn"]["in"], x), approximate=False)
+        x = norm(layer["ffn_norm"], x + _dense(layer["ffn"]["out"], hidden), epsilon)
+    return x
 
 
 def _attention(layer: Any, x: jax.Array, mask: jax.Array, heads: int) -> jax.Array:
@@ -100,10 +114,11 @@ def _dense(layer: Any, x: jax.Array) -> jax.Array:
     return x @ layer["w"] + layer["b"]
 
 
-def _norm(layer: Any, x: jax.Array) -> jax.Array:
+def norm(layer: Any, x: jax.Array, epsilon: float = _EPSILON) -> jax.Array:
+    """Layer normalization."""
     centred = x - x.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt(variance + _EPSILON) * layer["scale"] + layer["b"]
+    return centred * jax.lax.rsqrt(variance + epsilon) * layer["scale"] + layer["b"]
 
 
 def sample_batch(

@@ -168,17 +168,39 @@ def _last(count: int) -> Callable[[list[Member]], dict[str, tuple[float, str]]]:
 
 
 def _sparse(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """PockEngine's rule of thumb (arXiv 2310.17752, section 4): the first kernel and the biases of the later half."""
+    """PockEngine's schemes (arXiv 2310.17752, section 4): in the later half of the blocks the biases and few kernels.
+
+    Of most blocks the first kernel trains; of the layers of a transformer, the last third only, those of the attention
+    and the first of the feed-forward part.
+    """
     head = _head(everything)
-    blocks = _blocks([m for m in everything if m.name not in head])
+    kernels: dict[str, list[Member]] = {block: [] for block in _blocks([m for m in everything if m.name not in head])}
+    for member in everything:
+        if member.block in kernels and member.role == "kernel" and member.parameter.trainable:
+            kernels[member.block].append(member)
+    layers = [block for block, inside in kernels.items() if _attends(inside)]
+    last_layers = layers[-max(round(len(layers) / 3), 1) :]
     granted: dict[str, tuple[float, str]] = {}
-    for block in blocks[len(blocks) // 2 :]:
-        inside = [m for m in everything if m.block == block and m.parameter.trainable]
-        first = next((m for m in inside if m.role == "kernel"), None)
-        granted |= {m.name: (1.0, f"a bias of {block}, in the later half") for m in inside if m.role == "bias"}
-        if first is not None:
-            granted[first.name] = (1.0, f"first kernel of {block}, in the later half")
+    for block in list(kernels)[-max(len(kernels) // 2, 1) :]:
+        biases = [m for m in everything if m.block == block and m.role == "bias"]
+        granted |= {m.name: (1.0, f"a bias of {block}, in the later half") for m in biases}
+        if block not in layers:
+            granted |= {m.name: (1.0, f"first kernel of {block}, in the later half") for m in kernels[block][:1]}
+        elif block in last_layers:
+            why = f"in the attention of {block}, or the next kernel, in the last third"
+            granted |= {m.name: (1.0, why) for m in _attention_and_next(kernels[block])}
     return granted | head
+
+
+def _attends(kernels: list[Member]) -> bool:
+    """Do a block's kernels stand on both sides of scores and mix?"""
+    return bool(kernels) and kernels[-1].products >= kernels[0].products + 2
+
+
+def _attention_and_next(kernels: list[Member]) -> list[Member]:
+    """Kernels of an attention (what comes before its mix, and its output), and the first one after it."""
+    inside = sum(m.products < kernels[-1].products for m in kernels)
+    return kernels[: inside + 2]
 
 
 def _lora(rank: int) -> Callable[[list[Member]], Granted]:
@@ -199,11 +221,13 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     return choose
 
 
+_SPARSE = UpdateScheme("sparse", choose=_sparse)
 NAMED = {
     "full": UpdateScheme("full", choose=_full),
     "head": UpdateScheme("head", choose=_head),
     "bias-only": UpdateScheme("bias-only", choose=_bias_only),
-    "sparse": UpdateScheme("sparse", choose=_sparse),
+    "sparse": _SPARSE,
+    "pockengine": _SPARSE,
     "lora": UpdateScheme("lora", choose=_lora(8)),
 }
 

@@ -27,6 +27,7 @@ class Member:
         channels: input channels that a fraction is taken of; 0 where the weight cannot be cut.
         uses: how the model reads it, in words.
         place: where a low-rank adapter of it would be, or why there is none.
+        products: products of two activations (the scores and the mix of an attention) before the model first uses it.
     """
 
     value: Value
@@ -37,6 +38,7 @@ class Member:
     channels: int
     uses: str
     place: Place | str
+    products: int
 
     @property
     def name(self) -> str:
@@ -52,6 +54,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
         for value in node.inputs:
             first_use.setdefault(value, index)
     ordered = sorted(graph.parameters, key=lambda v: first_use.get(v, len(graph.nodes)))
+    products = _products(graph)
     outer = _common_path([p.name for p in graph.parameters.values()])
     return [
         Member(
@@ -63,9 +66,21 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             _channels(v, readers.get(v, [])),
             _uses(readers.get(v, [])),
             find_place(v, readers),
+            products[first_use.get(v, len(graph.nodes))],
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
+
+
+def _products(graph: Graph) -> list[int]:
+    """For each place in the graph, its end too, how many products of two activations come before."""
+    activations, before = set(graph.inputs), [0]
+    for node in graph.nodes:
+        computed = [value in activations for value in node.inputs]
+        before.append(before[-1] + (isinstance(node.op, ops.MatMul) and all(computed)))
+        if any(computed):
+            activations |= set(node.outputs)
+    return before
 
 
 def _common_path(names: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mobilenetv2": {"size": 32},
     "efficientnet-lite": {"pretrained": False, "size": 32, "width": 0.25},
     "flax-cnn": {"size": 8, "width": 4},
+    "minilm": {"pretrained": False, "length": 12, "width": 32, "heads": 4, "vocabulary": 50},
     "encoder": {"length": 12, "width": 32, "vocabulary": 50},
 }
 

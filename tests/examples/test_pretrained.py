@@ -1,5 +1,6 @@
 """Real weights: the files are read as data, and the nets know what their weights have learned."""
 
+import json
 import pickle
 import struct
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from converter.errors import UsageError
-from examples import EXAMPLES, efficientnet_lite, mnist, packages, torch_file
+from examples import EXAMPLES, efficientnet_lite, minilm, mnist, packages, safetensors_file, sentiment, torch_file
+from examples.wordpiece import WordPiece
 
 # -- PyTorch's file ----------------------------------------------------------------------------------------------------
 
@@ -111,6 +113,73 @@ def test_a_torch_file_that_ends_early_anywhere(tmp_path: Path) -> None:
             torch_file.read(tmp_path / "cut.pth")
 
 
+# -- safetensors -------------------------------------------------------------------------------------------------------
+
+
+def safetensors(path: Path, header: Any, data: bytes = VALUES.tobytes(), claim: int | None = None) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if claim is None else claim) + text + data)
+    return path
+
+
+def entry(shape: Any, offsets: Any, dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def test_tensors_of_a_safetensors_file(tmp_path: Path) -> None:
+    header = {"__metadata__": {"format": "pt"}, "a": entry([2, 3], [0, 24]), "b": entry([6], [24, 48])}
+    found = safetensors_file.read(safetensors(tmp_path / "w", header))
+    np.testing.assert_array_equal(found["a"], VALUES[:6].reshape(2, 3))
+    np.testing.assert_array_equal(found["b"], VALUES[6:])
+
+
+@pytest.mark.parametrize(
+    ("header", "claim", "message"),
+    [
+        ({"a": entry([13], [0, 52])}, None, "a lies outside"),
+        ({"a": entry([2], [-8, 0])}, None, "a lies outside"),
+        ({"a": entry([-1, -2], [0, 8])}, None, "a lies outside"),
+        ({"a": entry([1 << 62, 4], [0, 48])}, None, "a is not as large"),
+        ({"a": entry([12], [0, 48], "BF16")}, None, "BF16"),
+        ({"a": 3}, None, "no readable file"),
+        ([1], None, "no readable file"),
+        (b"[" * 100_000, None, "no readable file"),
+        ({"a": entry([12], [0, 48])}, 1 << 63, "no readable file"),
+        (b"", None, "no readable file"),
+    ],
+)
+def test_a_safetensors_file_that_is_damaged(tmp_path: Path, header: Any, claim: int | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        safetensors_file.read(safetensors(tmp_path / "w", header, claim=claim))
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "##s", "un", "##play", "cafe", "!", "$", "中", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Playing plays", "play ##ing play ##s"),
+        ("unplayings", "un ##play ##ing ##s"),
+        ("CAFÉ!!", "cafe ! !"),
+        ("a$b a中b", "a $ b a 中 b"),
+        ("playxyz a", "[UNK] a"),
+        ("p\u200bl\x00ay\u00a0a\n", "play a"),  # what has no width vanishes
+        ("", ""),
+    ],
+)
+def test_pieces_of_words(text: str, pieces: str) -> None:
+    expected = ["[CLS]", *pieces.split(), "[SEP]"]
+    found = [PIECES[i] for i in WordPiece(PIECES).encode([text], 10)[0]]
+    assert found == expected + ["[PAD]"] * (10 - len(expected))
+
+
+def test_a_long_text_is_cut() -> None:
+    assert [PIECES[i] for i in WordPiece(PIECES).encode(["a b a b a b"], 5)[0]] == ["[CLS]", "a", "b", "a", "[SEP]"]
+
+
 # -- the nets ----------------------------------------------------------------------------------------------------------
 
 needs_files = pytest.mark.skipif(not packages.FOLDER.is_dir(), reason="scripts/pretrained has not been run")
@@ -152,3 +221,35 @@ def test_enlarged_images_are_those_of_jax() -> None:
     expected = jax.image.resize(pixels.astype(np.float32), (3, 96, 96), "bilinear")
     for colour in np.moveaxis(mnist.photographs(pixels, 96), -1, 0):
         np.testing.assert_allclose(colour, expected, atol=1e-3)
+
+
+#: What BertModel of transformers 4.57.1 computes: the first numbers of the mean of the last states.
+MEANINGS = {
+    "A man is eating food.": [0.187239, 0.024818, -0.035356, 0.272501, -0.781265],
+    "Someone is having a meal.": [-0.030114, 0.164151, -0.131379, 0.073694, -0.699967],
+    "The stock market fell sharply yesterday.": [0.372791, -0.003007, 0.405528, 0.314457, -0.011677],
+}
+
+
+@needs_files
+def test_minilm_computes_what_transformers_does() -> None:
+    params = minilm.build().params
+    ids = minilm.tokenizer().encode(list(MEANINGS), 32)
+    assert ids[0, :9].tolist() == [101, 1037, 2158, 2003, 5983, 2833, 1012, 102, 0]
+    found = np.asarray(jax.jit(minilm.embed)(params, ids))
+    np.testing.assert_allclose(found[:, :5], list(MEANINGS.values()), atol=3e-6)
+    eating, meal, market = found / np.linalg.norm(found, axis=1, keepdims=True)
+    assert eating @ meal > 0.6 > 0.1 > eating @ market
+
+
+@needs_files
+def test_the_sentences() -> None:
+    texts = sentiment.load()
+    assert len(texts.texts) == len(texts.y) == 9173
+    assert 0.45 < texts.y.mean() < 0.55
+
+
+@needs_files
+def test_a_net_of_another_size_than_the_weights() -> None:
+    with pytest.raises(UsageError, match=r"the pretrained MiniLM has .* of the shape \(512, 384\), not \(512, 96\)"):
+        minilm.build(width=96)

@@ -78,6 +78,47 @@ def test_named_schemes() -> None:
     }
 
 
+def decoder(layers: int) -> Graph:
+    """Of layers as in LLaMA: shared keys and values, a gated feed-forward part."""
+    import jax
+    import jax.numpy as jnp
+
+    import jax_frontend
+
+    def layer(x, p):
+        q = (x @ p["q"]).reshape(*x.shape[:2], 2, 4)
+        k, v = x @ p["k"], x @ p["v"]
+        mixed = jnp.einsum("bhqk,bkd->bqhd", jax.nn.softmax(jnp.einsum("bqhd,bkd->bhqk", q, k)), v)
+        x = x + mixed.reshape(x.shape) @ p["o"]
+        return x + (jax.nn.silu(x @ p["gate"]) * (x @ p["up"])) @ p["down"]
+
+    def apply(params, ids):
+        x = params["tokens"][ids]
+        for p in params["layers"]:
+            x = layer(x, p)
+        return x @ params["head"]
+
+    shapes = {"q": (8, 8), "k": (8, 4), "v": (8, 4), "o": (8, 8), "gate": (8, 16), "up": (8, 16), "down": (16, 8)}
+    params = {
+        "tokens": np.ones((5, 8), np.float32),
+        "layers": [{name: np.ones(shape, np.float32) for name, shape in shapes.items()} for _ in range(layers)],
+        "head": np.ones((8, 3), np.float32),
+    }
+    return jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 6), np.int32)]), 1)
+
+
+def test_the_sparse_scheme_of_transformers() -> None:
+    trained = [row.parameter for row in update_scheme("sparse").resolve(decoder(6)) if row.fraction]
+    last = [f"layers/{i}/{name}" for i in (4, 5) for name in ("q", "k", "v", "o", "gate")]
+    assert set(trained) == {*last, "head"}
+    one = [row.parameter for row in update_scheme("sparse").resolve(decoder(1)) if row.fraction]
+    assert set(one) == {*(f"layers/0/{name}" for name in ("q", "k", "v", "o", "gate")), "head"}
+
+
+def test_the_sparse_scheme_goes_by_the_name_of_its_paper_too() -> None:
+    assert fractions("pockengine") == fractions("sparse")
+
+
 def test_rules_the_last_one_holds_and_fractions_are_whole_channels() -> None:
     found = fractions({"*": "bias", "block_*/kernel": 0.3, "block_3/kernel": 0, "head/*": 1})
     assert found["block_0/kernel"] == 2 / 8

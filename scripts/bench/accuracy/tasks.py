@@ -1,0 +1,111 @@
+"""What is learned: a net with the weights of its first training, data that it has never seen, and how it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from examples import efficientnet_lite, minilm, mnist, sentiment
+
+#: Each training is done with as many choices of samples.
+SEEDS = 3
+
+
+class Data(NamedTuple):
+    """Inputs and labels."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model and what it is to learn.
+
+    Attributes:
+        name: for the command line.
+        model, data: what they are, for the document.
+        build: the model, a `jax_frontend.Model`.
+        load: all data in random order.
+        prepare: what the model sees of inputs of the data.
+        of_each: training samples of each class.
+        batch, epochs: of the training.
+        rates: learning rates to choose from, by scheme.
+    """
+
+    name: str
+    model: str
+    data: str
+    build: Callable[[], Any]
+    load: Callable[[], Data]
+    prepare: Callable[[np.ndarray], np.ndarray]
+    of_each: int
+    batch: int
+    epochs: int
+    rates: Mapping[str, tuple[float, ...]]
+
+    def split(self, held_out: int, validation: int) -> tuple[Data, Data, list[Data]]:
+        """Rows to judge on, rows to choose learning rates with, and of the others the training samples of each seed."""
+        x, y = self.load()
+        order = np.arange(held_out + validation, len(y))
+        trained = []
+        for seed in range(SEEDS):
+            order = np.random.default_rng(seed).permutation(order)
+            trained.append(np.concatenate([order[y[order] == label][: self.of_each] for label in np.unique(y)]))
+        parts = (np.arange(held_out), np.arange(held_out, held_out + validation), *trained)
+        judged, chosen, *samples = (Data(self.prepare(x[rows]), y[rows]) for rows in parts)
+        return judged, chosen, samples
+
+
+SIZE, LENGTH = 96, 32
+
+
+def _digits() -> Data:
+    images = mnist.load()
+    return Data(images.pixels, images.y)
+
+
+def _sentences() -> Data:
+    texts = sentiment.load()
+    return Data(minilm.tokenizer().encode(texts.texts, LENGTH), texts.y)
+
+
+TASKS = (
+    Task(
+        name="efficientnet-lite",
+        model=f"EfficientNet-Lite0 at {SIZE}x{SIZE} with its weights of ImageNet and a new classifier",
+        data="handwritten digits of MNIST, 10 classes",
+        build=lambda: efficientnet_lite.build(SIZE),
+        load=_digits,
+        prepare=lambda pixels: efficientnet_lite.from_pixels(mnist.photographs(pixels, SIZE)),
+        of_each=20,
+        batch=8,
+        epochs=5,
+        rates={
+            "full": (1e-4, 3e-4),
+            "sparse": (3e-4, 1e-3),
+            "bias-only": (1e-3, 3e-3),
+            "head": (1e-3, 3e-3),
+        },
+    ),
+    Task(
+        name="minilm",
+        model=f"MiniLM (all-MiniLM-L6-v2) over {LENGTH} tokens with its own weights and a new classifier",
+        data="sentences of film reviews, friendly or unfriendly",
+        build=lambda: minilm.build(LENGTH),
+        load=_sentences,
+        prepare=lambda ids: ids,
+        of_each=100,
+        batch=8,
+        epochs=3,
+        rates={
+            "full": (3e-5, 1e-4),
+            "sparse": (1e-4, 3e-4),
+            "bias-only": (1e-3, 3e-3),
+            "head": (3e-3, 1e-2),
+        },
+    ),
+)

@@ -85,10 +85,11 @@ TASKS = (
         batch=8,
         epochs=5,
         rates={
-            "full": (1e-4, 3e-4),
-            "sparse": (3e-4, 1e-3),
-            "bias-only": (1e-3, 3e-3),
+            "full": (3e-5, 1e-4, 3e-4),
+            "sparse": (1e-4, 3e-4, 1e-3),
+            "lora": (3e-4, 1e-3),
             "head": (1e-3, 3e-3),
+            "bias-only": (1e-3, 3e-3),
         },
     ),
     Task(
@@ -98,14 +99,15 @@ TASKS = (
         build=lambda: minilm.build(LENGTH),
         load=_sentences,
         prepare=lambda ids: ids,
-        of_each=100,
+        of_each=80,
         batch=8,
         epochs=3,
         rates={
             "full": (3e-5, 1e-4),
             "sparse": (1e-4, 3e-4),
-            "bias-only": (1e-3, 3e-3),
+            "lora": (3e-4, 1e-3),
             "head": (3e-3, 1e-2),
+            "bias-only": (1e-3, 3e-3),
         },
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -56,21 +57,39 @@ def export_inference(program: ProgramFile, path: str | os.PathLike, state: State
 
 
 def export_weights(program: ProgramFile, path: str | os.PathLike, state: State = None) -> int:
-    """Writes the trained weights as an `.npz` file, by the model's own names, in its own layout and full shape.
+    """Writes the trained weights as an `.npz` or `.safetensors` file; see `trained_weights`.
 
-    A weight with an adapter has it merged.
-
-    The arguments and what is raised are those of `export_inference`.
+    Raises:
+        UsageError: as `export_inference`, or the library that writes the format is not installed.
     """
-    tensors, merge, data = _tensors(program, state), read_merge(program), io.BytesIO()
+    weights = trained_weights(program, state)
+    if Path(path).suffix == ".safetensors":
+        try:
+            from safetensors.numpy import save
+        except ModuleNotFoundError:
+            raise UsageError("to write .safetensors: pip install 'pocketune[safetensors]'") from None
+        data = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
+    else:
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **weights)
+        data = file.getvalue()
+    write_atomically(path, data)
+    return len(data)
+
+
+def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.ndarray]:
+    """The weights that train, by the model's own names, in its own layout and full shape; adapters are merged.
+
+    Raises:
+        UsageError: the state is not one of this program.
+    """
+    tensors, merge = _tensors(program, state), read_merge(program)
     weights = parameters_of(program, tensors)
     if merge is not None:
         factors = {name for weight in merge.weights for name in (weight.a, weight.b)}
         weights = {name: array for name, array in weights.items() if name not in factors}
         weights |= merged_weights(program, merge, tensors)
-    np.savez(data, allow_pickle=False, **weights)
-    write_atomically(path, data.getvalue())
-    return data.tell()
+    return weights
 
 
 def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:

@@ -87,6 +87,7 @@ LIBRARIES = {
     "optax": ("jax_frontend", "keras_frontend.compiled", "converter.optim", "examples"),
     "keras": ("keras_frontend", "examples"),
     "sklearn": ("examples",),
+    "safetensors": ("converter.inference",),
     "ai_edge_litert": (
         "converter.runtime",
         "converter.check",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +21,7 @@ from converter.cli.resolve import Job, output_path, resolve, resolve_update
 from converter.cli.tables import Results, size
 from converter.compare import DEFAULT_SCHEMES, compare_schemes
 from converter.errors import PocketuneError, UsageError
-from converter.inference import export_inference, export_weights
+from converter.inference import export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
 from converter.pipeline import build as build_program
 from converter.program_file import read_program
@@ -275,26 +275,48 @@ def ops(
 @app.command()
 def export(
     file: ProgramPath,
-    out: Annotated[Path, typer.Option(help="PLAIN.tflite for a model to run, or WEIGHTS.npz for what was trained.")],
+    out: Annotated[
+        Path, typer.Option(help="PLAIN.tflite to run, WEIGHTS.npz or .safetensors, or with --model a MODEL.keras.")
+    ],
     state: Annotated[
         Path | None, typer.Argument(metavar="STATE", help="A saved state of this program. None: as it was built.")
     ] = None,
     fast: Annotated[
         bool, typer.Option("--fast", help="Trained convolutions on faster kernels, whose last bits differ.")
     ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="MODEL.keras", help="For a .keras: what the program was built from."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Take the trained model away: without variables, for inference alone, or its weights."""
     exports = {
         ".tflite": lambda program: export_inference(program, out, state, exact=not fast),
         ".npz": lambda program: export_weights(program, out, state),
+        ".safetensors": lambda program: export_weights(program, out, state),
+        ".keras": lambda program: _keras_model(model, trained_weights(program, state), out),
     }
     if out.suffix not in exports:
         raise UsageError(f"--out must end with {' or '.join(exports)}, got {out}")
+    if (out.suffix == ".keras") != (model is not None):
+        raise UsageError(
+            "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras"
+        )
     program = read_program(file)
     too_late()
     nbytes = exports[out.suffix](program)
     Results().line(f"wrote {out} ({size(nbytes)})")
+
+
+def _keras_model(model: Path | None, weights: Mapping[str, Any], out: Path) -> int:
+    from keras_frontend import runs_jax
+
+    if not runs_jax():
+        raise UsageError("a .keras is written by Keras on JAX: set KERAS_BACKEND=jax")
+    from keras_frontend.export import with_weights
+
+    return with_weights(Path(model or ""), weights, out)
 
 
 def _job(recipe: Path | None, trust: bool, **flags: Any) -> Job:

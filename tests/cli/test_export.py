@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from safetensors.numpy import load_file
 
 import converter
 from converter.errors import UsageError
@@ -135,3 +137,32 @@ def test_what_cannot_be_exported(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no signature 'infer'"):
         only.export_inference(tmp_path / "p.tflite")
     assert not (tmp_path / "p.tflite").exists()
+
+
+def test_weights_as_safetensors(tmp_path: Path, run: Run) -> None:
+    built = program("mlp", "variables", "sgd", "head")
+    built.write(tmp_path / "m.tflite")
+    for out in ("m.npz", "m.safetensors"):
+        assert run("export", "m.tflite", "--out", out).code == 0
+    written, expected = load_file(tmp_path / "m.safetensors"), np.load(tmp_path / "m.npz")
+    assert set(written) == set(expected.files)
+    assert all(np.array_equal(written[name], expected[name]) for name in written)
+
+
+def test_a_keras_model_with_the_trained_weights(tmp_path: Path, run: Run) -> None:
+    layers = [keras.Input((4,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(3)]
+    keras.Sequential(layers).save(tmp_path / "m.keras")
+    converter.build(tmp_path / "m.keras", update="head", batch=4).write(tmp_path / "m.tflite")
+    x = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    with TrainingSession(tmp_path / "m.tflite") as session:
+        session.train(x, np.arange(4) % 3, 0.5)
+        session.save(tmp_path / "mine.state")
+        trained = session.infer(x)
+    ran = run("export", "m.tflite", "mine.state", "--model", "m.keras", "--out", "mine.keras")
+    assert ran.code == 0
+    np.testing.assert_allclose(keras.saving.load_model(tmp_path / "mine.keras")(x), trained, rtol=1e-5, atol=1e-6)
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="another")]).save(tmp_path / "other.keras")
+    refused = run("export", "m.tflite", "mine.state", "--model", "other.keras", "--out", "new.keras")
+    assert (refused.code, "the program is of another model" in refused.err) == (2, True)
+    refused = run("export", "m.tflite", "mine.state", "--out", "new.keras")
+    assert (refused.code, "--model" in refused.err) == (2, True)

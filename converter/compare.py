@@ -27,6 +27,7 @@ def compare_schemes(
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
     batch = options.setdefault("batch", 8)
-    source = import_model(model, options.get("micro_batch") or batch)
+    # For a budget each scheme may come to another micro-batch, and is imported for it.
+    source = model if options.get("memory_budget") else import_model(model, options.get("micro_batch") or batch)
     programs = [build(source, update=scheme, check=False, **options) for scheme in schemes]
     return [{"scheme": program.manifest.update.scheme, **program.costs} for program in programs]

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-import numpy as np
-
 from converter.errors import UsageError
 from converter.ir import Graph, Node, Value, ops, reachable
-from converter.ir.rows import UNBOUNDED, Rows, RowsMixed, compact, rows_through
+from converter.ir.rows import NO_ROW, UNBOUNDED, Rows, RowsMixed, compact, rows_through
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.notes import Note
 from converter.sparse import cut_frozen_prefix
@@ -63,7 +61,9 @@ def mixing_notes(places: Mapping[str, str]) -> list[Note]:
     for name, place in places.items():
         by_place.setdefault(place, []).append(name)
     return [
-        Note(place, "whole batches", f"rows influence each other here: {', '.join(names)} refuse a shorter batch")
+        Note(
+            place, "whole batches", f"rows influence each other here: a shorter batch is refused by {', '.join(names)}"
+        )
         for place, names in by_place.items()
     ]
 
@@ -89,7 +89,7 @@ def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
                 return _place(node)
     for value in results:
         rows = compact(known[value].of)
-        if rows.size > 1 and not np.array_equal(rows, Rows.first_axis(value.shape).of):
+        if rows.size > 1 and ((rows != Rows.first_axis(value.shape).of) & (rows != NO_ROW)).any():
             return f"{_place(producers[value])}, where rows change places"
     return None
 

@@ -125,7 +125,7 @@ def without_idle_outputs(source: Source, loss: Any) -> Source:
     idle = [p.name for v, p in graph.parameters.items() if p.trainable and v not in needed]
     if not idle or not trained:
         return source
-    graph.parameters = {v: replace(p, trainable=p.trainable and v in needed) for v, p in graph.parameters.items()}
+    graph.parameters = {v: replace(p, idle=v not in needed) for v, p in graph.parameters.items()}
     outputs = ", ".join(name for name in graph.outputs if losses.get(name) is None)
     note = Note(outputs, "fixed", f"without a loss nothing trains what it alone depends on: {', '.join(idle)}")
     return replace(source, graph=graph, notes=[*source.notes, note])

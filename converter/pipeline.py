@@ -62,10 +62,6 @@ from converter.tflite.forms import FormChoice
 if TYPE_CHECKING:
     from converter.quantize import QuantizationReport
 
-LARGEST_BATCH = 1 << 16
-#: What a program may offer.
-SIGNATURES = ("train", "evaluate", "infer", "features")
-
 
 def build(
     model: Any,
@@ -204,7 +200,6 @@ def _build(
     check_choice("frozen", frozen, ("float32", "int8"))
     check_choice("batch_norm", batch_norm, ("fixed", "train"))
     check_choice("dropout", dropout, ("off", "train"))
-    check_dropout(dropout, state == "stateless" and rows_at_once < batch, frozen)
     if frozen == "float32" and calibration is not None:
         raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
     chosen, scheme = find_target(target), update_scheme(update)
@@ -212,6 +207,7 @@ def _build(
         check_descends(resolve(optimizer))
     source = import_model(model, rows_at_once)
     check_sizes(source, rows_at_once)
+    check_dropout(dropout, bool(dropouts(source.graph)), state == "stateless" and rows_at_once < batch, frozen)
     loss, rule, said = taken_over(source, loss, optimizer)
     source = without_idle_outputs(source, loss)
     step = StepForm(accumulates=rows_at_once < batch)
@@ -295,7 +291,9 @@ def compile_signatures(
     adapted, rows, adapters = adapt(forward, resolved)
     by_batches: list[BatchNorm] = []
     if batch_norm == "train":
-        by_batches = in_training(forward, source.batch_norms, {row.parameter for row in resolved if row.fraction})
+        by_batches = in_training(
+            forward, source.batch_norms, {row.parameter for row in resolved if row.fraction or row.adapter}
+        )
         check_alone(
             source.batch_norms, by_batches, step.accumulates, "features" in signatures, frozen == "int8", bool(adapters)
         )

@@ -39,8 +39,13 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> None:
         raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
 
 
-def check_dropout(dropout: str, passes_accumulators: bool, frozen: str) -> None:
-    """Raises UsageError for what dropout while training does not go together with."""
+def check_dropout(dropout: str, drops: bool, passes_accumulators: bool, frozen: str) -> None:
+    """Raises UsageError for what dropout while training does not go together with, and where nothing is dropped."""
+    if dropout == "train" and not drops:
+        raise UsageError(
+            "dropout='train': this model drops nothing that could be kept (Dropout and SpatialDropout layers of Keras, "
+            "jax_frontend.dropout in JAX). Leave it out"
+        )
     if dropout == "train" and passes_accumulators:
         raise UsageError(
             "dropout='train' counts micro-batches in a variable: leave state='stateless' or micro_batch out"

@@ -28,7 +28,8 @@ def dropout(x: Any, rate: float, shared: Sequence[int] = (), label: str = "Dropo
     """
     if not 0 <= rate <= 1:
         raise UsageError(f"dropout: a rate is from 0 to 1, got {rate}")
-    axes = ",".join(str(axis % x.ndim) for axis in shared)
+    # Counted from the end: jax.vmap adds axes in front.
+    axes = ",".join(str(axis % x.ndim - x.ndim) for axis in shared)
     return checkpoint_name(x, f"{_MARK} {float(rate)!r} {label} {axes}") if rate else x
 
 
@@ -39,4 +40,6 @@ def name(call: Call, x: Value) -> Result:
         return x
     _, rate, label, axes = call.params["name"].split(" ")
     key = sum(isinstance(node.op, ops.Dropout) for node in call.b.graph.nodes)
-    return call.b(ops.Dropout(float(rate), tuple(int(axis) for axis in axes.split(",") if axis), label, key), x)
+    return call.b(
+        ops.Dropout(float(rate), tuple(int(axis) + len(x.shape) for axis in axes.split(",") if axis), label, key), x
+    )

@@ -106,6 +106,10 @@ APART: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     ),
     "row by row": (lambda w, x: jax.lax.map(lambda row: looped(lambda s: jnp.tanh(s + s @ W.T @ w), row @ w), x), (3,)),
     "until a count is reached": (counted, (3,)),
+    "a state before the first step": (
+        lambda w, x: jnp.stack([jnp.zeros((BATCH, 5)), x @ w], 1).sum(-1),
+        (3,),
+    ),
     "class token": (lambda w, x: jnp.concatenate([jnp.broadcast_to(w[:1], (BATCH, 1, 5)), x @ w], 1)[:, 0], (6, 3)),
     "dilated": (lambda w, x: conv(x, 3, 3, 3, 2, rhs_dilation=(2, 2)) * w[0, 0], (8, 8, 3)),
     "transposed": (

@@ -339,3 +339,10 @@ def test_a_dict_where_the_program_takes_one_target() -> None:
 def test_weights_of_classes_are_for_one_target() -> None:
     with TrainingSession(program().data) as session, pytest.raises(UsageError, match=r"one target, .* has several"):
         session.fit(X, Y, class_weight={0: 2.0})
+
+
+def test_nothing_adapts_what_only_an_output_without_a_loss_depends_on() -> None:
+    built = converter.build(net(), loss={"size": "mse"}, update={"*kernel": converter.LoRA(1)}, batch=BATCH)
+    adapted = {name for name in (p.name for p in built.manifest.parameters) if "lora" in name}
+    assert adapted
+    assert not [name for name in adapted if name.startswith(("kind/", "extra/"))]

@@ -65,6 +65,7 @@ class Parameter:
         model_value: initial value in the model's own layout and full shape.
         view: how the stored tensor is cut out of the model's tensor (transposed, reshaped, sliced).
         trainable: False where the model itself says that this weight is not trained.
+        idle: no output that has a loss depends on it.
         kind: what it is. A statistic is updated by the step and has no gradient. An accumulator (of gradients) is zero
             between two steps, so it is no part of a saved state. A merged weight is a constant that is known at export
             only.
@@ -74,6 +75,7 @@ class Parameter:
     model_value: np.ndarray
     view: View = field(default_factory=View)
     trainable: bool = True
+    idle: bool = False
     kind: Literal["weight", "statistic", "slot", "accumulator", "merged"] = "weight"
 
     @property

@@ -28,6 +28,9 @@ def own_rate(optimizer: Any) -> float | None:
         program = trace_optimizer(optimizer, _PROBE)
     except PocketuneError:
         return None  # it looks at the tree of the parameters
+    state = resolve(optimizer).init({_NAME: jnp.asarray(_PROBE[_NAME])})
+    if any(map(_by_group, jax.tree.leaves(state, is_leaf=_by_group))):
+        return None  # each group may have its own
     made = {value: node for node in program.graph.nodes for value in node.outputs}
     constants, factor = program.graph.constants, 1.0
     value: Value | None = program.graph.outputs[UPDATE + _NAME]
@@ -44,6 +47,11 @@ def own_rate(optimizer: Any) -> float | None:
                 factor *= float(constants[numbers[0]].reshape(()))
                 value = next(v for v in node.inputs if v is not numbers[0])
     return -factor if factor < 0 else None
+
+
+def _by_group(state: Any) -> bool:
+    """Whether it is the state of several optimizers, each for a group of parameters."""
+    return isinstance(state, optax.transforms.PartitionState)
 
 
 def _scales_itself(node: Node, graph: Graph) -> bool:

@@ -73,23 +73,6 @@ def lifetimes(graph: Graph, order: Sequence[Node]) -> dict[Value, tuple[int, int
     return spans
 
 
-def peak_of_order(graph: Graph, order: Sequence[Node]) -> int:
-    """Largest number of bytes alive at once: a lower bound of the arena, quick enough to compare orders with."""
-    change = [0] * (len(order) + 2)
-    for value, (first, last) in lifetimes(graph, order).items():
-        change[first] += value.type.nbytes
-        change[last + 1] -= value.type.nbytes
-    for i, node in enumerate(order):
-        scratch = sum(node.op.scratch(*_types(node)))
-        change[i] += scratch
-        change[i + 1] -= scratch
-    alive = peak = 0
-    for step in change:
-        alive += step
-        peak = max(peak, alive)
-    return peak
-
-
 def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
     """The arena of a graph in the order in which its nodes stand; `lent`: its inputs lie in who runs it."""
     absent = {*_in_place_operands(graph), *(graph.inputs if lent else ())}

@@ -69,6 +69,8 @@ class UpdateScheme:
         rows = []
         for member in everything:
             fraction, why = granted.get(member.name, (0.0, "not chosen"))
+            if member.parameter.idle:
+                fraction, why = 0.0, "no output with a loss depends on it"
             if isinstance(fraction, LoRA):
                 rows.append(_adapted(member, fraction, why))
                 continue

@@ -124,6 +124,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     for options, reason in (
         ({"micro_batch": 2}, "statistics are those of the whole batch"),
         ({"frozen": "int8", "calibration": X}, "int8"),
+        ({"update": {"*conv*/kernel": converter.LoRA(2)}}, "LoRA"),
     ):
         with pytest.raises(UsageError, match=reason):
             converter.build(net(), batch=BATCH, batch_norm="train", **options)

@@ -14,6 +14,7 @@ from keras import layers
 
 import converter
 import jax_frontend
+from converter.dropout import dropouts
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 
@@ -180,3 +181,18 @@ def test_a_jax_model_marks_its_dropout() -> None:
         assert session.train(x, y) == pytest.approx(float(expected), rel=1e-5)
     with pytest.raises(UsageError, match="a rate is from 0 to 1"):
         jax_frontend.dropout(x, 1.5)
+
+
+def test_a_model_that_drops_nothing_is_told() -> None:
+    plain = jax_frontend.Model(lambda w, x: x @ w, np.eye(3), [jax.ShapeDtypeStruct((1, 3), "float32")])
+    with pytest.raises(UsageError, match="drops nothing"):
+        converter.build(plain, loss="mse", dropout="train")
+
+
+def test_shared_axes_are_those_of_the_array_under_vmap() -> None:
+    rows = jax.vmap(lambda x: jax_frontend.dropout(x, 0.5, shared=(0,)))
+    graph = jax_frontend.trace(
+        jax_frontend.Model(lambda w, x: rows(x * w), np.ones(()), [jax.ShapeDtypeStruct((1, 4, 5), "float32")]), 2
+    )
+    (dropped,) = dropouts(graph)
+    assert dropped.op.shared == (1,)

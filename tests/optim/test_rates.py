@@ -40,8 +40,9 @@ def test_the_rate_is_found(make: Any, rate: float) -> None:
         optax.adafactor(1e-2),
         optax.rmsprop(1e-2, momentum=0.9),
         optax.multi_transform({"a": optax.sgd(0.1), "b": optax.sgd(0.2)}, {"c": "a", "d": "b"}),
+        optax.multi_transform({"a": optax.sgd(0.1)}, lambda weights: jax.tree.map(lambda _: "a", weights)),
     ],
-    ids=["schedule", "clipped", "adafactor", "rmsprop with momentum", "by parameter"],
+    ids=["schedule", "clipped", "adafactor", "rmsprop with momentum", "by parameter", "by a function"],
 )
 def test_no_constant_rate_of_its_own(optimizer: Any) -> None:
     assert own_rate(optimizer) is None

@@ -56,7 +56,6 @@ from converter.sparse import (
 from converter.step import StepForm, with_dropout
 from converter.targets import Target
 from converter.targets import target as find_target
-from converter.tflite.export import with_own_results
 from converter.tflite.forms import FormChoice
 
 if TYPE_CHECKING:
@@ -335,8 +334,7 @@ def compile_signatures(
         lowered = {name: join(front, graph) for name, graph in lowered.items()}
     if "features" in signatures:
         features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
-        # The first layer's adapter reads what the model does: an input is a feature then.
-        lowered["features"] = with_own_results(to_builtins(features, target) if front is None else features)
+        lowered["features"] = to_builtins(features, target) if front is None else features
         on_features = step.graphs_on_features(rest, goal, rule)
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
     if without is not None and exported is not None:

@@ -223,7 +223,7 @@ def _merging(plain: Plain, tensors: Mapping[str, str], rows: Sequence[Row]) -> t
         weights.append(weight)
     state = tuple(tensors[p.name] for _, p in ordered if p.kind != "merged")
     entry = json.dumps(asdict(Merge(state, tuple(weights))), separators=(",", ":")).encode()
-    return export.with_state_as_arguments(graph), entry, frozen
+    return export.with_own_results(export.with_state_as_arguments(graph)), entry, frozen
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -233,8 +233,12 @@ def _row(row: Row) -> dict[str, Any]:
 def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
     """All subgraphs of the file by name; the step comes first."""
     if state == "stateless":
-        return {name: export.with_state_as_arguments(graph) for name, graph in signatures.items()}
-    exported = {name: export.with_variables(graph, clears=name == "apply") for name, graph in signatures.items()}
+        passed = {name: export.with_state_as_arguments(graph) for name, graph in signatures.items()}
+        return {name: export.with_own_results(graph) for name, graph in passed.items()}
+    exported = {
+        name: export.with_own_results(export.with_variables(graph, clears=name == "apply"))
+        for name, graph in signatures.items()
+    }
     if "apply" in exported:
         exported["apply"] = export.with_done(exported["apply"], exported["apply"].inputs[0])
     updating = _updating(signatures)

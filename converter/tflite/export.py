@@ -190,11 +190,16 @@ def with_done(after: Graph, value: Value) -> Graph:
 
 
 def with_own_results(graph: Graph) -> Graph:
-    """Outputs that are inputs or constants are copied: each result of a signature is some operator's."""
-    made = {value for node in graph.nodes for value in node.outputs}
+    """Outputs that no operator makes, or that have a second name, are copied.
+
+    A signature has as many results as its subgraph, each some operator's.
+    """
+    free = {value for node in graph.nodes for value in node.outputs}
     after = graph.copy()
     for name, value in graph.outputs.items():
-        if value not in made:
+        if value in free:
+            free.remove(value)
+        else:
             after.outputs[name] = Value(value.type, name)
             after.nodes.append(Node(tfl.Reshape(value.shape), (value,), (after.outputs[name],)))
     return after

@@ -77,7 +77,7 @@ def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str
 
 
 def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Targets by name that any loss takes: labels, one-hot rows, or numbers in 0..1."""
+    """Targets by name that any loss takes: labels, one-hot rows, signs, or numbers in 0..1."""
     return {spec.name: _synthetic_target(spec, manifest.losses.get(spec.name, ""), rng) for spec in manifest.targets}
 
 
@@ -86,4 +86,6 @@ def _synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> 
         return rng.integers(0, 2, spec.shape, np.int32)
     if loss == "categorical_crossentropy":
         return np.eye(spec.shape[-1], dtype=np.float32)[rng.integers(0, spec.shape[-1], spec.shape[:-1])]
+    if loss == "hinge":
+        return rng.choice(np.array([-1, 1], np.float32), spec.shape)
     return rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.zeros(spec.shape, spec.dtype)

@@ -320,13 +320,38 @@ def test_an_output_that_is_not_row_by_row_has_no_loss() -> None:
         ({"kind": Y["kind"]}, "y: the target size is missing"),
         ({**Y, "sise": 1}, r"y: the program takes no target 'sise'. Did you mean 'size'\?"),
         ({**Y, "kind": Y["kind"] + CLASSES}, "y/kind: labels go from 0 to 2"),
-        ({**Y, "kind": Y["kind"][:, None]}, r"y/kind: expected int32 \[rows\], .*pass y/kind\[..., 0\]"),
+        ({**Y, "kind": Y["kind"][None]}, r"y/kind: expected int32 \[rows\], got int32 \[1, 6\]"),
         ({**Y, "size": Y["size"][:3]}, "y/size has 3"),
     ],
 )
 def test_targets_that_do_not_fit(y: Any, message: str) -> None:
     with TrainingSession(program().data) as session, pytest.raises(UsageError, match=message):
         session.train(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([Y["kind"], Y["size"]], "y/kind: .* A list is read as rows, and the program takes one target, kind: pass its"),
+        ([Y["kind"], Y["kind"]], "y/kind: .*got int32 .* A list is read as rows, .* takes one target, kind"),
+        (Y, "y: the program takes no target 'size'. It has kind; an output without a loss has none"),
+    ],
+)
+def test_targets_for_an_output_without_a_loss(y: Any, message: str) -> None:
+    built = converter.build(net(), loss={"kind": "sparse_categorical_crossentropy"}, batch=BATCH, check=False)
+    with TrainingSession(built.data) as session:
+        with pytest.raises(UsageError, match=message):
+            session.train(X, y)
+        assert session.evaluate(X, Y["kind"]) == session.evaluate(X, {"kind": Y["kind"]})
+
+
+def test_one_weight_a_row_for_all_outputs() -> None:
+    weight = {name: np.ones(BATCH) for name in Y}
+    message = r"weight: one number a row, which counts for all outputs, and not a dict \(size, kind\): .*loss_weights"
+    with TrainingSession(program().data) as session:
+        for method in (session.train, session.evaluate, session.fit):
+            with pytest.raises(UsageError, match=message):
+                method(X, Y, weight=weight)
 
 
 def test_a_dict_where_the_program_takes_one_target() -> None:
@@ -337,7 +362,7 @@ def test_a_dict_where_the_program_takes_one_target() -> None:
 
 
 def test_weights_of_classes_are_for_one_target() -> None:
-    with TrainingSession(program().data) as session, pytest.raises(UsageError, match=r"one target, .* has several"):
+    with TrainingSession(program().data) as session, pytest.raises(UsageError, match="one target, and this program has 2"):
         session.fit(X, Y, class_weight={0: 2.0})
 
 

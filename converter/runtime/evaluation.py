@@ -61,14 +61,17 @@ def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str,
         batch.fill(entry)
         entry.invoke()
         place = slice(start, start + batch.rows)
-        yield place, {spec.name: entry.output(spec.name)[: batch.rows] for spec in given}
+        # What is not row by row is all there, in the only call.
+        yield place, {s.name: entry.output(s.name)[: batch.rows if s.shape[0] == size else None] for s in given}
 
 
 def every_output(entry: Entry, examples: Examples) -> dict[str, np.ndarray]:
     """What the model gives for all rows, by output; as `outputs`."""
     specs = entry.signature.giving("output")
-    results = {spec.name: np.empty((examples.rows, *spec.shape[1:]), spec.dtype) for spec in specs}
+    size = entry.signature.taking("input")[0].shape[0]
+    lengths = {spec.name: examples.rows if spec.shape[0] == size else spec.shape[0] for spec in specs}
+    results = {spec.name: np.empty((lengths[spec.name], *spec.shape[1:]), spec.dtype) for spec in specs}
     for rows, given in outputs(entry, examples):
         for name, result in results.items():
-            result[rows] = given[name]
+            result[rows.start : rows.start + len(given[name])] = given[name]
     return results

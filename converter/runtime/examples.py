@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -37,26 +37,10 @@ class Examples:
         """Some of the rows."""
         return Examples({name: array[rows] for name, array in self.arrays.items()})
 
-    def and_then(self, others: Examples) -> Examples:
-        """These rows and, behind them, others."""
-        return Examples({name: np.concatenate([a, others.arrays[name]]) for name, a in self.arrays.items()})
-
-    def by_class(self, weights: Mapping[int, float]) -> Examples:
-        """The same rows, each weighing as many times as much as its label says; 1 where a label is not named.
-
-        Raises:
-            UsageError: y are no labels of rows, or a weight is no number from 0 on.
-        """
-        if (labels := self.arrays.get(TARGET)) is None:
-            raise UsageError("class_weight is for one target, and this program has several")
-        if labels.ndim != 1 or labels.dtype.kind != "i":
-            raise UsageError(f"class_weight is for labels, one a row; y is {labels.dtype} {list(labels.shape)}")
-        factors = np.ones(len(labels), np.float32)
-        for label, weight in weights.items():
-            if (number := finite_number(f"class_weight[{label!r}]", weight)) < 0:
-                raise UsageError(f"class_weight[{label!r}] is below zero: {number}")
-            factors[labels == label] = number
-        return Examples(self.arrays | {"weight": self.arrays["weight"] * factors})
+    @staticmethod
+    def joined(parts: Sequence[Examples]) -> Examples:
+        """The rows of all parts, one behind the other."""
+        return Examples({name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays})
 
     def parts(self, size: int) -> list[Examples]:
         """The rows in pieces of `size`, the last one shorter, without pieces that weigh nothing."""
@@ -80,9 +64,7 @@ class Examples:
                 view[len(array) :] = 0 if name == "weight" else array[:1]
 
 
-def check_examples(
-    signature: Signature, x: Any, y: Any = None, weight: Any = None, labels: Mapping[str, range] | None = None
-) -> Examples:
+def check_examples(signature: Signature, x: Any, y: Any = None, weight: Any = None) -> Examples:
     """The rows for a signature.
 
     Args:
@@ -90,7 +72,6 @@ def check_examples(
         x: one array, or for several inputs a sequence or a dict of arrays; first axis the rows.
         y: targets of the rows; for several a sequence or a dict.
         weight: weight of each row; None gives each row the weight 1.
-        labels: those that there are, by the name of a target that holds labels.
 
     Raises:
         UsageError: a wrong shape, dtype, number of rows or value; it says which input and what was expected.
@@ -100,12 +81,11 @@ def check_examples(
         arrays |= {spec.name: _checked(spec, value) for spec, value in _by_name("y", targets, y)}
     elif y is not None and not (isinstance(y, Mapping) and not y) and signature.taking("weight"):
         raise UsageError("y: the loss of this program compares the model's outputs with each other and takes no y")
-    for name, known in (labels or {}).items():
-        if name in arrays and not known.start <= arrays[name].min() <= arrays[name].max() < known.stop:
-            low, high = arrays[name].min(), arrays[name].max()
-            raise UsageError(
-                f"{name}: labels go from 0 to {known.stop - 1} in this program, and these from {low} to {high}"
-            )
+    if isinstance(weight, Mapping):
+        raise UsageError(
+            f"weight: one number a row, which counts for all outputs, and not a dict ({', '.join(map(str, weight))}): "
+            "what an output counts is said by loss_weights when it is built"
+        )
     first, rows = next((name, len(array)) for name, array in arrays.items())
     for spec in signature.taking("weight"):
         arrays[spec.name] = np.ones(rows, np.float32) if weight is None else _checked(spec, weight)
@@ -128,7 +108,8 @@ def rate_of_step(given: float | None, manifest: Manifest) -> float:
     own = manifest.learning_rate
     if given is None:
         given = DEFAULT_RATE if own is None else own
-    rate = finite_number("learning_rate", given)
+    if (rate := finite_number("learning_rate", given)) < 0:
+        raise UsageError(f"learning_rate is below zero: {rate:g}")
     if rate == own or own is None:
         return rate
     if own == 1:
@@ -162,6 +143,8 @@ def check_whole(name: str, signature: Signature, rows: int) -> None:
 def finite_number(name: str, number: Any) -> float:
     """A number that a person gave. Raises UsageError for anything else."""
     try:
+        if isinstance(number, bool | np.bool_):
+            raise TypeError
         value = float(number)
     except (TypeError, ValueError):
         raise UsageError(f"{name} must be a number, got {number!r}") from None
@@ -180,7 +163,8 @@ def _by_name(what: str, specs: tuple[TensorSpec, ...], given: Any) -> list[tuple
             raise UsageError(f"{what}: {has} one {kind}, not a dict of them: pass its array")
         for name in given:
             if name not in names:
-                raise UsageError(f"{what}: {has} no {kind} {name!r}.{nearest(str(name), names)} It has {listed}.")
+                none = "; an output without a loss has none" if what == "y" else ""
+                raise UsageError(f"{what}: {has} no {kind} {name!r}.{nearest(str(name), names)} It has {listed}{none}.")
         if missing := [name for name in names if name not in given]:
             raise UsageError(f"{what}: the {kind} {missing[0]} is missing")
         return [(spec, given[spec.label]) for spec in specs]
@@ -198,13 +182,18 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
     expected = f"{spec.dtype} [rows{''.join(f', {d}' for d in spec.shape[1:])}]"
     if value is None:
         raise UsageError(f"{spec.name}: missing; expected {expected}")
+    if callable(value) and not hasattr(value, "__array__"):
+        raise UsageError(f"{spec.name}: expected {expected}, and this is a function: call it, and pass what it gives")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{spec.name}: expected {expected}, and this is no array ({error})") from None
+        reason = _hint_of_list(spec, value) or f" ({error})"
+        raise UsageError(f"{spec.name}: expected {expected}, and this is no array.{reason}") from None
+    array = _as_rows_of(spec, array)
     if array.shape[1:] != spec.shape[1:] or array.ndim != len(spec.shape):
         raise UsageError(
-            f"{spec.name}: expected {expected}, got {array.dtype} {list(array.shape)}.{_hint(spec, array)}"
+            f"{spec.name}: expected {expected}, got {array.dtype} {list(array.shape)}."
+            f"{_hint(spec, array)}{_hint_of_list(spec, value)}"
         )
     if not len(array):
         raise UsageError(f"{spec.name}: there are no rows")
@@ -215,17 +204,31 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
     return array
 
 
+def _as_rows_of(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
+    """The array in the shape that is expected, where only axes of size 1 behind the rows are too many or missing."""
+
+    def long(shape: tuple[int, ...]) -> list[int]:
+        return [size for size in shape[1:] if size != 1]
+
+    if array.ndim and array.shape[1:] != spec.shape[1:] and long(array.shape) == long(spec.shape):
+        return array.reshape(len(array), *spec.shape[1:])
+    return array
+
+
+def _hint_of_list(spec: TensorSpec, value: Any) -> str:
+    """What may be meant by a list that is not the rows of a target."""
+    if spec.role != "target" or not isinstance(value, list | tuple) or not any(getattr(v, "ndim", 0) for v in value):
+        return ""
+    return f" A list is read as rows, and the program takes one target, {spec.label}: pass its array."
+
+
 def _hint(spec: TensorSpec, array: np.ndarray) -> str:
     """What may be meant by an array of another shape."""
     rest, name = spec.shape[1:], spec.name
     if array.shape == rest:
         return f" The first axis, the rows, is missing: pass {name}[None]."
-    if array.shape[1:] == (*rest, 1):
-        return f" The last axis is one too many: pass {name}[..., 0]."
     if spec.role == "target" and np.dtype(spec.dtype).kind == "i" and array.shape[1:-1] == rest:
         return f" One-hot rows are for loss='categorical_crossentropy'; for labels pass {name}.argmax(-1)."
-    if rest[-1:] == (1,) and array.shape[1:] == rest[:-1]:
-        return f" The last axis is missing: pass {name}[..., None]."
     return ""
 
 
@@ -234,12 +237,15 @@ def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
     wanted = np.dtype(spec.dtype)
     if array.dtype == wanted:
         return array
-    accepted = {"f": "fiub", "i": "iub", "b": ""}[wanted.kind]
+    accepted = {"f": "fiub", "i": "iubf", "b": ""}[wanted.kind]
     if array.dtype.kind not in accepted:
         raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted)
-    if array.dtype.kind in "iu" and not (cast == array).all():
+    if wanted.kind == "i" and array.dtype.kind == "f" and (broken := array != np.round(array)).any():
+        number = array[tuple(np.argwhere(broken)[0])]
+        raise UsageError(f"{spec.name}: expected {expected}, whole numbers, and {number:g} is none")
+    if array.dtype.kind in ("iuf" if wanted.kind == "i" else "iu") and not (cast == array).all():
         raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold")
     return cast
 

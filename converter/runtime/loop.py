@@ -81,19 +81,53 @@ Listener = Callable[[Event], Any]
 def is_stream(x: Any) -> bool:
     """Whether x yields batches, rather than being the rows themselves (an array, or several of them)."""
     if isinstance(x, list):  # of batches, or of arrays for the inputs of a model
-        return bool(x) and all(isinstance(batch, tuple | list) and len(batch) in (2, 3) for batch in x)
+        return bool(x) and all(
+            isinstance(batch, Mapping) or (isinstance(batch, tuple | list) and len(batch) in (2, 3)) for batch in x
+        )
     return isinstance(x, Iterable) and not hasattr(x, "__array__") and not isinstance(x, Mapping | tuple | str | bytes)
 
 
-def check_counts(epochs: Any, initial_epoch: Any, patience: Any) -> None:
-    """Raises UsageError for what is no number of epochs."""
-    for name, number, least in (("epochs", epochs, 1), ("initial_epoch", initial_epoch, 0), ("patience", patience, 1)):
-        if number is not None and (not isinstance(number, int) or number < least):
+def arguments_of(validation: Any) -> tuple[Any, ...]:
+    """(x, y), (x, y, weight), or batches alone. Raises UsageError for anything else."""
+    if is_stream(validation):
+        return (validation,)
+    if not isinstance(validation, list | tuple) or len(validation) not in (2, 3):
+        raise UsageError(
+            f"validation must be (x, y), (x, y, weight) or batches of these, got {type(validation).__name__}"
+        )
+    return tuple(validation)
+
+
+def check_arguments(epochs: Any, initial_epoch: Any, patience: Any, seed: Any, listener: Any) -> None:
+    """Raises UsageError for what is no number of epochs, no seed, or no listener."""
+    numbers = {"epochs": (epochs, 1), "initial_epoch": (initial_epoch, 0), "patience": (patience, 1), "seed": (seed, 0)}
+    for name, (number, least) in numbers.items():
+        if number is not None and (not isinstance(number, int | np.integer) or number < least):
             raise UsageError(f"{name} must be a whole number from {least} on, got {number!r}")
+    if listener is not None and not callable(listener):
+        raise UsageError(f"listener must be a function of an event, got {listener!r}")
     if initial_epoch >= epochs:
         raise UsageError(
             f"initial_epoch {initial_epoch}: all of the {epochs} epochs are done, there is nothing to go on"
         )
+
+
+def all_rows(source: Iterable[Any], check: Callable[..., Examples]) -> Examples:
+    """The rows of all batches, for what needs no order; the arguments and errors are those of `Batches`."""
+    if not (batches := list(_checked(source, check))):
+        raise UsageError("x: there are no rows")
+    return Examples.joined(batches)
+
+
+def _checked(source: Iterable[Any], check: Callable[..., Examples]) -> Iterator[Examples]:
+    for number, batch in enumerate(source):
+        if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+            raise UsageError(f"x: batch {number} is {type(batch).__name__}, and expected is (x, y) or (x, y, weight)")
+        try:
+            rows = check(*batch)
+        except UsageError as error:
+            raise UsageError(f"batch {number}: {error}") from None
+        yield rows
 
 
 class Batches:
@@ -126,16 +160,8 @@ class Batches:
     def __call__(self, epoch: int) -> Iterator[Examples]:
         """The batches of an epoch, each of `size` rows but for the last. Raises UsageError for what is no batch."""
         waiting: Examples | None = None
-        for number, batch in enumerate(self._source):
-            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-                raise UsageError(
-                    f"x: batch {number} is {type(batch).__name__}, and expected is (x, y) or (x, y, weight)"
-                )
-            try:
-                rows = self._check(*batch)
-            except UsageError as error:
-                raise UsageError(f"batch {number}: {error}") from None
-            waiting = rows if waiting is None else waiting.and_then(rows)
+        for rows in _checked(self._source, self._check):
+            waiting = rows if waiting is None else Examples.joined([waiting, rows])
             while waiting.rows >= self._size:
                 yield waiting.take(slice(self._size))
                 waiting = waiting.take(slice(self._size, None))

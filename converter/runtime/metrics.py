@@ -232,6 +232,8 @@ def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
     """The area under the ROC curve: the share of pairs in which the row of class 1 scores higher; ties count half."""
     if output.shape[1:] == (2,):  # two scores a row: what counts is the difference
         y, output = _labels(y, output), output[:, 1] - output[:, 0]
+    if output.size != y.size:
+        raise UsageError(f"metrics: auc is of one score a row, or of two classes; the output is {list(output.shape)}")
     positive, scores = _like(y, output.reshape(y.shape)).reshape(-1) > 0.5, output.reshape(-1)
     weights = np.repeat(weight.astype(np.float64), len(scores) // len(weight))
     _, place = np.unique(scores, return_inverse=True)

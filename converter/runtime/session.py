@@ -19,11 +19,12 @@ from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.evaluation import every_output, figures, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole, rate_of_step
-from converter.runtime.loop import Batches, Listener, Loop, Shuffled, check_counts, is_stream
+from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import parameters_of
 from converter.runtime.state_file import load_state, save_state
+from converter.runtime.targets import check_targets, weigh_by_class
 
 #: One number for every step, or its value from the number of the step.
 Rate = float | Callable[[int], float] | None
@@ -95,7 +96,7 @@ class TrainingSession:
             weight: [rows], how much each row counts; None counts all the same.
 
         Returns:
-            The loss before the step: the mean over the rows by weight.
+            The loss before the step: sum(weight * loss) / sum(weight). Keras divides by the number of rows instead.
 
         Raises:
             UsageError: wrong shape, dtype, label or number of rows; the state stays as it was.
@@ -112,11 +113,11 @@ class TrainingSession:
                 raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
             return self._step(examples, learning_rate, self.manifest.step)
 
-    def evaluate(self, x: Any, y: Any, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
+    def evaluate(self, x: Any, y: Any = None, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
         """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
 
         Args:
-            x: as for `train`.
+            x: as for `train`, or all batches (x, y) or (x, y, weight), as for `fit`.
             y: as for `train`.
             weight: as for `train`.
             metrics: what else to compute from the outputs, a name (`accuracy`, `top_5`, `mae`, `mse`, `auc`, ...), a
@@ -132,11 +133,17 @@ class TrainingSession:
             UsageError: as `train`.
             NumericError: the loss is not finite.
         """
+        return self._judge(self._rows(x, y, weight), metrics)
+
+    def _rows(self, x: Any, y: Any = None, weight: Any = None) -> Examples:
+        """Rows to evaluate on: arrays, or all batches of a stream."""
+        check = partial(self._examples, "evaluate")
+        return all_rows(x, check) if y is None and weight is None and is_stream(x) else check(x, y, weight)
+
+    def _judge(self, examples: Examples, metrics: Metrics) -> dict[str, float]:
         with self._lock:
             wanted = measures(metrics, self.manifest)
-            examples = self._examples("evaluate", x, y, weight)
-            entry = self._ready("evaluate")
-            found = figures(entry, examples, self.manifest.micro_batch)
+            found = figures(self._ready("evaluate"), examples, self.manifest.micro_batch)
             if wanted:
                 found = measured(wanted, found, outputs(self._ready("infer"), examples), examples)
             return found
@@ -175,7 +182,7 @@ class TrainingSession:
         progress: bool = True,
         seed: int | None = None,
         weight: Any = None,
-        validation: tuple[Any, Any] | None = None,
+        validation: Any = None,
         class_weight: Mapping[int, float] | None = None,
         patience: int | None = None,
         listener: Listener | None = None,
@@ -195,7 +202,7 @@ class TrainingSession:
             progress: show a progress bar on stderr, if that is a terminal.
             seed: of the order; the same seed gives the same training. None goes on from the call before.
             weight: [rows]; rows of weight 0 are left out.
-            validation: (x, y) to evaluate on after each epoch.
+            validation: (x, y), (x, y, weight) or batches of these to evaluate on after each epoch.
             class_weight: how much the rows of a label count, {label: weight}, beside `weight`; 1 for labels not named.
             patience: it ends after as many epochs in a row in which the loss (of `validation`, if given) was not lower
                 than ever before, and the state is that of the best epoch.
@@ -214,11 +221,9 @@ class TrainingSession:
                 come.
             NumericError: the loss is not finite.
         """
-        check_counts(epochs, initial_epoch, patience)
-        if validation is not None:
-            if not isinstance(validation, list | tuple) or len(validation) != 2:
-                raise UsageError(f"validation must be a pair (x, y), got {type(validation).__name__}")
-            judged = self._examples("evaluate", *validation)
+        check_arguments(epochs, initial_epoch, patience, seed, listener)
+        judged = None if validation is None else self._rows(*arguments_of(validation))
+        if judged is not None:
             check_whole("evaluate", self.manifest.signatures["evaluate"], judged.rows)
         elif metrics is not None:
             raise UsageError("metrics are computed after each epoch on validation rows: pass validation=(x, y) as well")
@@ -227,15 +232,13 @@ class TrainingSession:
 
         def checked(x: Any, y: Any, weight: Any = None) -> Examples:
             rows = self._examples(signature, x, y, weight)
-            return rows if class_weight is None else rows.by_class(class_weight)
+            return rows if class_weight is None else weigh_by_class(rows, class_weight, self.manifest)
 
         batches: Batches | Shuffled
         if y is None and weight is None and is_stream(x):
             batches = Batches(x, checked, size, epochs - initial_epoch)
             if initial_epoch and callable(learning_rate):
-                raise UsageError(
-                    "initial_epoch: a stream does not say which step it begins with, pass a rate as a number"
-                )
+                raise UsageError("initial_epoch: a stream does not say which step it begins with: pass a number")
         else:
             examples = checked(x, y, weight)
             if "features" in self.manifest.signatures:
@@ -251,7 +254,7 @@ class TrainingSession:
             first=initial_epoch,
             step=partial(self._step, signature=signature),
             rate=learning_rate if callable(learning_rate) else lambda step: learning_rate,
-            validate=None if validation is None else partial(self.evaluate, *validation, metrics=metrics),
+            validate=None if judged is None else partial(self._judge, judged, metrics),
             best=lambda: best.update(self.state()),
             back=lambda: self._open().memory.write(best),
             patience=patience,
@@ -347,7 +350,7 @@ class TrainingSession:
                 f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
                 f"on the command line --signatures ...,{signature}"
             )
-        return check_examples(self.manifest.signatures[signature], x, y, weight, self.manifest.labels_of)
+        return check_targets(check_examples(self.manifest.signatures[signature], x, y, weight), self.manifest)
 
     def _step(self, examples: Examples, learning_rate: float | None, signature: str) -> float:
         """One step on checked rows."""

@@ -233,9 +233,13 @@ BAD = {
     "label too large": (X, np.full(8, 4), "y: labels go from 0 to 3 in this program, and these from 4 to 4"),
     "label below zero": (X, np.full(8, -1), "y: labels go from 0 to 3"),
     "label of 64 bits": (X, np.full(8, 2**32), "y: .* int32 cannot hold"),
-    "float labels": (X, Y.astype(np.float32), r"y: expected int32 \[rows\], got float32"),
+    "broken labels": (X, Y + 0.5, r"y: expected int32 \[rows\], whole numbers, and \d.5 is none"),
+    "labels that are not there": (X, np.where(Y == 1, np.nan, Y), "whole numbers, and nan is none"),
+    "infinite labels": (X, np.full(8, np.inf), "int32 cannot hold"),
     "one-hot labels": (X, np.eye(4)[Y], r"int32 \[rows\], got float64 \[8, 4\]. One-hot .* pass y.argmax\(-1\)"),
-    "a column of labels": (X, Y[:, None], r"got int32 \[8, 1\]. The last axis is one too many: pass y\[..., 0\]"),
+    "a row of labels": (X, Y[None], r"got int32 \[1, 8\]"),
+    "two columns of labels": (X, np.stack([Y, Y], 1), r"got int32 \[8, 2\]"),
+    "a generator function": (lambda: iter([]), Y, "x: .* a function: call it"),
     "no labels": (X, None, "y: missing"),
     "unknown input": ({"z": X}, Y, "no input 'z'. It has x"),
     "no input": ({}, Y, "the input x is missing"),
@@ -263,7 +267,7 @@ def test_bad_examples_are_refused_and_change_nothing(state: str) -> None:
             for method in (session.train, session.evaluate, session.fit):
                 with pytest.raises(UsageError, match=message):
                     method(X, Y, weight=weight)
-        rates: tuple[Any, ...] = (np.nan, np.inf, "fast")
+        rates: tuple[Any, ...] = (np.nan, np.inf, "fast", -1, True)
         for rate in rates:
             with pytest.raises(UsageError, match="learning_rate"):
                 session.train(X, Y, learning_rate=rate)

@@ -1,0 +1,87 @@
+"""What the losses of a program expect of their targets, and rows that weigh by their label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.manifest import Manifest
+from converter.runtime.examples import Examples, finite_number
+
+#: By how much a probability may miss its bounds: what rounding does.
+SLACK = 1e-6
+
+
+class _Numbers(NamedTuple):
+    """The numbers that a loss takes, in words, and which of some are such."""
+
+    words: str
+    fit: Callable[[np.ndarray], np.ndarray]
+
+
+_PROBABILITIES = _Numbers("numbers from 0 to 1", lambda y: (y >= -SLACK) & (y <= 1 + SLACK))
+_SHARES = _Numbers("numbers from 0 on, one a class", lambda y: y >= -SLACK)
+_SIGNS = _Numbers("-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)", lambda y: np.abs(y) == 1)
+_TAKES = {
+    "binary_crossentropy": _PROBABILITIES,
+    "binary_focal_crossentropy": _PROBABILITIES,
+    "categorical_crossentropy": _SHARES,
+    "categorical_focal_crossentropy": _SHARES,
+    "hinge": _SIGNS,
+}
+
+
+def check_targets(examples: Examples, manifest: Manifest) -> Examples:
+    """The same rows, whose targets are what the losses compare. Raises UsageError for others."""
+    for name, known in manifest.labels_of.items():
+        if (labels := examples.arrays.get(name)) is None:
+            continue
+        low, high = labels.min(), labels.max()
+        if not known.start <= low <= high < known.stop:
+            raise UsageError(
+                f"{name}: labels go from 0 to {known.stop - 1} in this program, and these from {low} to {high}"
+            )
+    for name, loss in manifest.losses.items():
+        numbers, y = _TAKES.get(loss), examples.arrays.get(name)
+        if numbers is None or y is None:
+            continue
+        if len(wrong := np.argwhere(~numbers.fit(y))):
+            place = tuple(wrong[0])
+            raise UsageError(f"{name}: {loss} takes {numbers.words}, and row {place[0]} holds {y[place]:g}")
+    return examples
+
+
+def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Examples:
+    """The same rows, each weighing as many times as much as its label says; 1 where a label is not named.
+
+    Args:
+        examples: checked rows.
+        weights: {label: weight}.
+        manifest: of the program.
+
+    Raises:
+        UsageError: y are no labels of rows, a key is no label, or a weight is no number from 0 on.
+    """
+    if not isinstance(weights, Mapping):
+        raise UsageError(f"class_weight must be a dict {{label: weight}}, got {weights!r}")
+    if len(manifest.targets) != 1:
+        raise UsageError(f"class_weight is for one target, and this program has {len(manifest.targets) or 'none'}")
+    name = manifest.targets[0].name
+    y = examples.arrays[name]
+    labels = y.reshape(len(y), -1)
+    if labels.shape[1] != 1 or (labels != np.round(labels)).any():
+        raise UsageError(f"class_weight is for labels, one whole number a row; {name} is {y.dtype} {list(y.shape)}")
+    known = range(2) if manifest.losses.get(name, "").startswith("binary_") else manifest.labels_of.get(name)
+    factors = np.ones(len(y), np.float32)
+    for label, weight in weights.items():
+        if not isinstance(label, int | float | np.number) or label != np.round(label):
+            raise UsageError(f"class_weight: {label!r} is no label, which is a whole number")
+        if known is not None and label not in known:
+            raise UsageError(f"class_weight: {label!r} is no label of this program, which has 0 to {known.stop - 1}")
+        if (number := finite_number(f"class_weight[{label!r}]", weight)) < 0:
+            raise UsageError(f"class_weight[{label!r}] is below zero: {number}")
+        factors[labels[:, 0] == label] = number
+    return Examples(examples.arrays | {"weight": examples.arrays["weight"] * factors})

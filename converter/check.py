@@ -77,11 +77,12 @@ def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str
 
 
 def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Targets by name that any loss takes: labels, one-hot rows, signs, or numbers in 0..1."""
-    return {spec.name: _synthetic_target(spec, manifest.losses.get(spec.name, ""), rng) for spec in manifest.targets}
+    """Targets by name."""
+    return {spec.name: synthetic_target(spec, manifest.losses.get(spec.name, ""), rng) for spec in manifest.targets}
 
 
-def _synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> np.ndarray:
+def synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> np.ndarray:
+    """What any loss takes: labels, one-hot rows, signs, or numbers in 0..1."""
     if loss in ("sparse_categorical_crossentropy", "next_token"):
         return rng.integers(0, 2, spec.shape, np.int32)
     if loss == "categorical_crossentropy":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -111,6 +112,8 @@ def _explained(model: Model, specs: Sequence[jax.ShapeDtypeStruct]) -> Iterator[
     except Exception as error:
         inputs = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs)
         error.add_note(f"Raised by {model.name} when Pocketune traced it as apply(params, {inputs}).")
+        if fixed := re.search(r"reshape array of shape \(.*into shape \((\d+)", str(error)):
+            error.add_note(f"If it is written for {fixed[1]} rows at a time, build with batch={fixed[1]}.")
         raise
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from converter.check import synthetic_target
 from converter.errors import UsageError
 from converter.manifest import Manifest, TensorSpec
 
@@ -55,8 +56,11 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
     def tensor(spec: TensorSpec) -> np.ndarray:
         if spec.role == "weight":
             return np.ones(spec.shape, "<f4")
-        if spec.role == "target" and spec.dtype == "float32" and len(spec.shape) > 1 and spec.shape[-1] == classes:
-            return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
+        if spec.role == "target" and spec.dtype == "float32":
+            loss = manifest.losses.get(spec.name, "")
+            if len(spec.shape) > 1 and spec.shape[-1] == classes and loss != "hinge":
+                return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
+            return synthetic_target(spec, loss, rng).astype("<f4")
         if spec.dtype == "float32":
             return rng.standard_normal(spec.shape).astype("<f4")
         labels = manifest.labels_of.get(spec.name, range(classes))

@@ -212,6 +212,9 @@ def test_what_the_function_raises_is_the_persons_own() -> None:
     assert any("when Pocketune traced it" in note for note in caught.value.__notes__)
     with pytest.raises(KeyError, match="weights"):
         traced(lambda p, x: p["weights"], {})
+    with pytest.raises(TypeError, match="reshape") as caught:
+        traced(lambda p, x: x.reshape(4, 4), {})
+    assert "If it is written for 4 rows at a time, build with batch=4." in caught.value.__notes__
 
 
 def test_bad_models() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import converter
 import jax_frontend
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
+from scripts.harness.batches import random_batches, read_batches
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 ROWS = 2 * BATCH + 3
@@ -82,6 +84,17 @@ def test_targets_that_the_loss_does_not_compare(
         for method in (session.fit, session.evaluate):
             with pytest.raises(UsageError, match=f"^y: .*{message}"):
                 method(X, bad)
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape"),
+    [("binary_crossentropy", (1,)), ("binary_focal_crossentropy", (1,)), ("hinge", (1,)), ("hinge", (4,))],
+)
+def test_the_harness_makes_targets_that_the_loss_compares(loss: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    with opened(loss, *shape) as session:
+        (tmp_path / "batches").write_bytes(random_batches(session.manifest, 2, 0))
+        for batch in read_batches(tmp_path / "batches", session.manifest):
+            assert np.isfinite(session.evaluate(batch.inputs, batch.target)["loss"])
 
 
 @pytest.mark.parametrize("y", [BITS, BITS[:, None], BITS.astype(bool)])

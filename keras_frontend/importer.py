@@ -16,9 +16,10 @@ import numpy as np
 import jax_frontend
 from converter.batch_norm import BatchNorm
 from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
-from converter.ir import Graph
+from converter.ir import Graph, ops
 from converter.losses import Penalty
 from converter.notes import Note
+from jax_frontend.mask import masked
 from keras_frontend.archive import check_archive
 from keras_frontend.dropout import marked
 from keras_frontend.sizes import check_sizes, check_weights
@@ -139,8 +140,14 @@ def import_live(
             value.name = name
     if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
-    notes = notes_on(model, variables, len(own_losses))
+    notes = [*_mask_notes(graph), *notes_on(model, variables, len(own_losses))]
     return Imported(graph, notes, penalties(variables), compile_config(model), batch_norms(model, variables))
+
+
+def _mask_notes(graph: Graph) -> list[Note]:
+    masked = {node.output for node in graph.nodes if isinstance(node.op, ops.Masked)}
+    why = "its mask: a loss with a name counts the places that it leaves, as in Keras; a function of your own sees all"
+    return [Note(name, "in the loss", why) for name, value in graph.outputs.items() if value in masked]
 
 
 def compile_config(model: Any) -> Mapping[str, Any] | None:
@@ -184,12 +191,27 @@ def jax_model(
     def apply(params: dict[str, Any], *arrays: Any) -> Any:
         mapping = [(v, params[name]) for name, v in variables.items()]
         with marked(), keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None) as scope:
-            outputs = call(arrays)
+            outputs = jax.tree.map(_masked, call(arrays))
         if own_losses is not None:
             own_losses[:] = scope.losses
         return outputs
 
     return jax_frontend.Model(apply, {name: v.value for name, v in variables.items()}, inputs)
+
+
+def _masked(output: Any) -> Any:
+    """An output, marked with the mask that Keras' losses read from it by the same function."""
+    from keras.src.backend import get_keras_mask
+
+    mask = get_keras_mask(output)
+    if mask is None:
+        return output
+    if mask.shape != output.shape[: mask.ndim]:
+        raise UsageError(
+            f"an output of the model has the shape {list(output.shape)} and a Keras mask of the shape "
+            f"{list(mask.shape)}, which is not one number for each of its places"
+        )
+    return masked(output, mask)
 
 
 def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Losses: per-example loss, weighted by `weight[B]`, as graph ops behind the model's outputs."""
 
-from converter.losses.attach import LossOfRows, attach_loss, link_notes, loss_of_rows
+from converter.losses.attach import attach_loss, link_notes
 from converter.losses.loss import JointLoss, Loss, Penalty, traced_loss
 from converter.losses.named import LOSSES, loss_from_table, named_loss
 
@@ -8,12 +8,10 @@ __all__ = [
     "LOSSES",
     "JointLoss",
     "Loss",
-    "LossOfRows",
     "Penalty",
     "attach_loss",
-    "link_notes",
     "loss_from_table",
-    "loss_of_rows",
+    "link_notes",
     "named_loss",
     "traced_loss",
 ]

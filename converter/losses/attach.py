@@ -16,32 +16,30 @@ from converter.row_losses import masked_mean, mean_rows
 #: Inputs that training adds to the model's own, and what its signatures give.
 RESERVED = {TARGET, "weight", "learning_rate", "tick"}
 RESULTS = {"loss", "correct", "done"}
+#: In place of no place at all that counts, of which the loss is 0.
+_NONE_COUNTED = 1e-12
 
 
 class Part(NamedTuple):
-    """A term in a graph: its targets, what it reads of the outputs or before them, and the loss of each row, [B]."""
+    """A term in a graph.
+
+    Attributes:
+        term: the term.
+        targets: what it compares with.
+        reads: what it reads of the outputs, or before them.
+        rows: the loss of each row, [B]; under a mask of the model's 0 for the places that do not count.
+        mask: which places count, where the model says so.
+    """
 
     term: Term
     targets: list[Value]
     reads: list[Value]
     rows: Value
+    mask: Value | None
 
 
-class LossOfRows(NamedTuple):
-    """A forward graph with the targets as inputs, the parts of the loss, and the loss of each row, [B]."""
-
-    graph: Graph
-    parts: list[Part]
-    rows: Value
-
-
-def loss_of_rows(graph: Graph, loss: Loss | JointLoss) -> LossOfRows:
-    """Adds the targets and the loss of each row to a forward graph.
-
-    Raises:
-        UnsupportedError: the loss needs one output and the model has several.
-        UsageError: the output is not what the loss reads, or an input or output has a name of the step's own.
-    """
+def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[Part]]:
+    """The forward graph with the targets as inputs, and the parts of the loss."""
     terms = loss.terms(graph)
     _check_names(graph)
     for term in terms:
@@ -54,49 +52,87 @@ def loss_of_rows(graph: Graph, loss: Loss | JointLoss) -> LossOfRows:
         for term, y in zip(terms, targets, strict=True):
             folded = _folded(graph, term)
             reads = term.outputs(graph) if folded is None else [folded.logits(b)]
-            parts.append(Part(term, y, reads, mean_rows(b, term.loss.per_example(b, reads, y))))
-        rows = [p.rows if p.term.factor == 1 else b(ops.Mul(), p.rows, p.term.factor) for p in parts]
-        return LossOfRows(b.graph, parts, reduce(partial(b, ops.Add()), rows))
+            values = term.loss.per_example(b, reads, y)
+            mask = _applied_mask(graph, term, values)
+            parts.append(Part(term, y, reads, _mean_rows(b, values, mask), mask))
+    return b.graph, parts
 
 
 def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Graph:
     """Adds the targets and `weight` as inputs and the outputs `loss` [] (and `correct` []) to a forward graph.
 
     loss = sum(weight * per-example loss) / sum(weight) + penalties, without the division unless `mean` (the penalties
-    are then multiplied by sum(weight)).
+    are then multiplied by sum(weight)). Where the model masks its output, the mean is over the places that count, each
+    with the weight of its row, as in Keras.
     correct = sum(weight * share of right answers in the row), for a loss that counts them.
     Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
     `<output>_accuracy` [] is what `correct` is else.
 
     Raises:
-        UnsupportedError, UsageError: as `loss_of_rows`.
+        UnsupportedError: the loss needs one output and the model has several.
+        UsageError: the output is not what the loss reads, an input or output has a name of the step's own, or the mean
+            over the places that count is asked for in parts.
     """
-    scored, parts, rows = loss_of_rows(graph, loss)
+    scored, parts = _parts(graph, loss)
+    if not mean and any(part.mask is not None for part in parts):
+        raise UsageError(
+            "the model masks its output (Masking, mask_zero), and a step's mean over the places that count cannot be "
+            "taken in micro-batches: leave micro_batch and memory_budget out, or choose a smaller batch"
+        )
     b = Builder(scored)
     with b.at(Origin("loss")):
-        weight = b.input("weight", TensorType(rows.shape, FLOAT32))
+        weight = b.input("weight", TensorType(parts[0].rows.shape, FLOAT32))
+        weights = b(ops.Sum((0,)), weight)
 
-        def total(values: Value) -> Value:
-            return b(ops.Sum((0,)), b(ops.Mul(), values, weight))
+        def total(values: Value, mask: Value | None = None) -> Value:
+            found = b(ops.Sum((0,)), b(ops.Mul(), values, weight))
+            if mask is None:
+                return found
+            counted = b(ops.Maximum(), total(mean_rows(b, mask)), _NONE_COUNTED)
+            return b(ops.Mul(), found, b(ops.Div(), weights, counted))
 
-        result, weights = total(rows), b(ops.Sum((0,)), weight)
+        plain = [_weighed(b, part.rows, part.term) for part in parts if part.mask is None]
+        sums = [total(reduce(partial(b, ops.Add()), plain))] if plain else []
+        sums += [_weighed(b, total(part.rows, part.mask), part.term) for part in parts if part.mask is not None]
+        result = reduce(partial(b, ops.Add()), sums)
         for value, parameter in graph.parameters.items():
             if (penalty := loss.penalties.get(parameter.name)) is not None:
                 result = b(ops.Add(), result, b(ops.Mul(), penalty.emit(b, value), weights))
         b.graph.outputs["loss"] = b(ops.Div(), result, weights) if mean else result
         for part in parts:
             if name := part.term.name:
-                b.graph.outputs[f"{name}_loss"] = total(part.rows)
+                b.graph.outputs[f"{name}_loss"] = total(part.rows, part.mask)
             if part.term.loss.link is not None and part.term.loss.counts:
-                b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part))
+                b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part), part.mask)
     return b.graph
+
+
+def _weighed(b: Builder, value: Value, term: Term) -> Value:
+    return value if term.factor == 1 else b(ops.Mul(), value, term.factor)
+
+
+def _applied_mask(graph: Graph, term: Term, values: Value) -> Value | None:
+    """The model's mask, where the loss has a number for each of its places and no mask of its own."""
+    mask = term.mask(graph)
+    if mask is None or term.loss.mask is not None:
+        return None
+    return mask if values.shape[: len(mask.shape)] == mask.shape else None
+
+
+def _mean_rows(b: Builder, values: Value, mask: Value | None) -> Value:
+    """The mean over all axes but the first, with 0 in place of what the mask leaves out."""
+    if mask is None:
+        return mean_rows(b, values)
+    if inner := tuple(range(len(mask.shape), len(values.shape))):
+        values = b(ops.Mean(inner), values)
+    return mean_rows(b, b(ops.Mul(), values, mask))
 
 
 def _hits(b: Builder, part: Part) -> Value:
     """The share of right answers of each row."""
     loss, y = part.term.loss, part.targets[0]
     hits = b(ops.Cast(FLOAT32), _right(b, loss.link or "softmax", part.reads[0], y))
-    return mean_rows(b, hits) if loss.mask is None else masked_mean(b, hits, loss.mask(b, y))
+    return _mean_rows(b, hits, part.mask) if loss.mask is None else masked_mean(b, hits, loss.mask(b, y))
 
 
 def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:

@@ -128,13 +128,24 @@ class Term:
 
     def outputs(self, graph: Graph) -> list[Value]:
         """What it reads, in a graph with all outputs."""
-        return [graph.outputs[name] for name in self.reads]
+        return [_masked(graph, name)[0] for name in self.reads]
+
+    def mask(self, graph: Graph) -> Value | None:
+        """Which places of its only output the model says to count, 1 or 0; None for all."""
+        return _masked(graph, self.reads[0])[1] if len(self.reads) == 1 else None
 
     def targets(self, graph: Graph) -> dict[str, TensorType]:
         """Types of its targets, by the names that they have in the program."""
         own = self.loss.targets([v.type for v in self.outputs(graph)])
         root = f"{TARGET}/{self.name}" if self.name else TARGET
         return {root + name.removeprefix(TARGET): type for name, type in own.items()}
+
+
+def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:
+    """An output, and the mask that the model gives it."""
+    output = graph.outputs[name]
+    node = graph.producers().get(output)
+    return (node.inputs[0], node.inputs[1]) if node and isinstance(node.op, ops.Masked) else (output, None)
 
 
 def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:

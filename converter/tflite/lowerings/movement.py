@@ -122,6 +122,12 @@ def dropout(c: Lowering, op: ops.Dropout, x: Value) -> Value:
     return x
 
 
+@lowers(ops.Masked)
+def masked(c: Lowering, op: ops.Masked, x: Value, mask: Value) -> Value:
+    """In inference; a loss reads the mask."""
+    return x
+
+
 @lowers(ops.CustomGradient)
 def custom_gradient(c: Lowering, op: ops.CustomGradient, *operands: Value) -> tuple[Value, ...]:
     return operands[op.arguments + op.residuals :]

@@ -1,0 +1,33 @@
+"""Masks in a traced model: a mark that says which places of an output a loss counts. It can only be traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+
+from converter.ir import Value, ops
+from jax_frontend.importer import full
+from jax_frontend.registry import Call, Result, rule
+
+_MASKED = Primitive("pocketune_masked")
+_MASKED.def_impl(lambda x, mask: x)
+_MASKED.def_abstract_eval(lambda x, mask: x)
+
+
+def masked(x: Any, mask: Any) -> Any:
+    """An output `x` as it is; a loss of the compiled program counts the places where `mask` is not 0.
+
+    Args:
+        x: an array of JAX.
+        mask: an array of its first axes.
+    """
+    return _MASKED.bind(x, jnp.asarray(mask).astype(jnp.float32))
+
+
+@rule("pocketune_masked")
+def pocketune_masked(call: Call, x: Value, mask: Value) -> Result:
+    """The mark itself."""
+    whole = (full(call.b, value, type) for value, type in zip((x, mask), call.inputs, strict=True))
+    return call.b(ops.Masked(), *whole)

@@ -1,0 +1,93 @@
+"""The mask that Keras gives an output is in its loss: against Keras' own training step on JAX."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+from keras import layers, optimizers
+
+import converter
+from converter.errors import UsageError
+
+BATCH, PLACES, CLASSES, STEPS = 4, 6, 3, 5
+RNG = np.random.default_rng(0)
+#: Rows of very different lengths: the mean over places is not the mean over rows.
+LENGTHS = np.array([6, 1, 3, 2])
+THERE = np.arange(PLACES) < LENGTHS[:, None]
+IDS = (RNG.integers(1, 9, (BATCH, PLACES)) * THERE).astype(np.int32)
+TAGS = RNG.integers(0, CLASSES, (BATCH, PLACES)).astype(np.int32)
+VALUES = RNG.standard_normal((BATCH, PLACES, 2)).astype(np.float32)
+
+
+def tagger(activation: str | None = "softmax") -> Any:
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((PLACES,), dtype="int32")
+    x = layers.Dense(5, activation="tanh")(layers.Embedding(9, 4, mask_zero=True)(ids))
+    return keras.Model(ids, layers.Dense(CLASSES, activation=activation)(x))
+
+
+def two_outputs() -> Any:
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((PLACES,), dtype="int32")
+    x = layers.Dense(5, activation="tanh")(layers.Embedding(9, 4, mask_zero=True)(ids))
+    whole = layers.Dense(2, name="whole")(layers.GlobalAveragePooling1D()(x))
+    model = keras.Model(ids, [layers.Dense(2, name="values")(x), whole])
+    model.compile(optimizers.SGD(0.1), {"values": "mse", "whole": "mae"}, loss_weights={"values": 2.0, "whole": 0.5})
+    return model
+
+
+@pytest.mark.parametrize("rows", [BATCH, 2])
+def test_a_masked_classifier_trains_as_in_keras(rows: int) -> None:
+    model = tagger()
+    model.compile(optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    program = converter.build(model, batch=BATCH)
+    assert [note.subject for note in program.notes if "mask" in note.why] == ["output"]
+    x, y = IDS[:rows], TAGS[:rows]
+    expected = [float(model.train_on_batch(x, y)) for _ in range(STEPS)]
+    with converter.runtime.TrainingSession(program.data) as session:
+        found = [session.train(x, y, learning_rate=0.01) for _ in range(STEPS)]
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        answers = np.asarray(model(x))
+        np.testing.assert_allclose(session.infer(x), answers, atol=1e-4)
+        scores = session.evaluate(x, y)
+    assert scores["loss"] == pytest.approx(float(model.evaluate(x, y, verbose=0)), rel=1e-4)
+    assert scores["accuracy"] == pytest.approx((answers.argmax(-1) == y)[THERE[:rows]].mean())
+
+
+def test_only_the_output_that_has_a_mask_is_masked() -> None:
+    model = two_outputs()
+    y = {"values": VALUES, "whole": VALUES[:, 0]}
+    program = converter.build(model, batch=BATCH)
+    expected = [float(np.ravel(model.train_on_batch(IDS, y))[0]) for _ in range(STEPS)]
+    with converter.runtime.TrainingSession(program.data) as session:
+        found = [session.train(IDS, y, learning_rate=0.1) for _ in range(STEPS)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_the_mask_goes_with_the_features() -> None:
+    model = tagger(None)  # in one batch, of which the loss is that before the step
+    signatures = ("train", "features", "infer")
+    program = converter.build(
+        model, "sparse_categorical_crossentropy", "sgd", update="head", batch=BATCH, signatures=signatures
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    expected = float(loss(TAGS, model(IDS)))
+    with converter.runtime.TrainingSession(program.data) as session:
+        history = session.fit(IDS, TAGS, epochs=1, learning_rate=0.1, progress=False)
+    assert history["loss"] == pytest.approx([expected], rel=1e-5)
+
+
+def test_a_function_of_ones_own_sees_all_places() -> None:
+    model = tagger()
+    program = converter.build(model, lambda z, y: jnp.mean((z - y) ** 2, (1, 2)), "sgd", batch=BATCH)
+    y = np.zeros((BATCH, PLACES, CLASSES), np.float32)
+    expected = float(np.square(np.asarray(model(IDS))).mean())
+    with converter.runtime.TrainingSession(program.data) as session:
+        assert session.evaluate(IDS, y)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_micro_batches_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"masks its output .* leave micro_batch"):
+        converter.build(tagger(), optimizer="sgd", batch=BATCH, micro_batch=2)

@@ -39,7 +39,8 @@ def check_program(data: bytes) -> None:
         x, targets = synthetic_inputs(manifest.signatures[manifest.step], rng), synthetic_targets(manifest, rng)
         y = {spec.label: targets[spec.name] for spec in manifest.targets}
         before = session.state()
-        session.train(x, y, learning_rate=LEARNING_RATE)
+        own = manifest.learning_rate  # 1: that of the optimizer runs in the program
+        session.train(x, y, learning_rate=1.0 if own == 1 else LEARNING_RATE)
         after = session.state()
         if "infer" in manifest.signatures:
             session.infer(x)

@@ -24,7 +24,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
     """The loss and the optimizer: what was asked for, else what the model was compiled with.
 
     Raises:
-        UsageError: no loss was named, and that of the model cannot be taken over.
+        UsageError: no loss or optimizer was named, and that of the model cannot be taken over.
     """
     from converter.optim.rate import at_rate_one
     from converter.optim.trace import describe
@@ -43,6 +43,12 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
     loss = DEFAULT_LOSS if loss is None else loss
     if optimizer is None and compiled is not None:
         notes += compiled.notes
+        if compiled.optimizer_problem is not None:
+            raise UsageError(
+                f"{source.name} was compiled with an optimizer that cannot be taken over, "
+                f"{compiled.optimizer_problem}. "
+                'Name one, for example optimizer="adam" (--optimizer adam), or pass an optax.GradientTransformation'
+            )
         if compiled.optimizer is not None:
             rule = Rule(compiled.optimizer, compiled.optimizer_name, compiled.learning_rate)
             return loss, rule, [*notes, Note("optimizer", "as compiled", f"{rule.name}; name another to change it")]

@@ -84,7 +84,7 @@ LIBRARIES = {
     "jax": ("jax_frontend", "keras_frontend", "converter.optim", "examples"),
     "jaxlib": ("jax_frontend",),
     "flax": ("jax_frontend", "examples"),
-    "optax": ("jax_frontend", "keras_frontend.compiled", "converter.optim", "examples"),
+    "optax": ("jax_frontend", "keras_frontend.optimizers", "converter.optim", "examples"),
     "keras": ("keras_frontend", "examples"),
     "sklearn": ("examples",),
     "safetensors": ("converter.inference",),

@@ -12,6 +12,7 @@ from keras import layers, losses, optimizers
 import converter
 from converter.errors import UsageError
 from keras_frontend.compiled import read_compiled
+from keras_frontend.schedules import schedule_of
 
 BATCH, FEATURES, CLASSES, STEPS = 6, 5, 4, 10
 RNG = np.random.default_rng(0)
@@ -80,6 +81,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adam": lambda: optimizers.Adam(0.01),
     "adam, large epsilon": lambda: optimizers.Adam(0.01, beta_1=0.8, beta_2=0.9, epsilon=0.01),
     "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.1),
+    "nadam": lambda: optimizers.Nadam(0.01, beta_1=0.8),
+    "adamax": lambda: optimizers.Adamax(0.01, epsilon=0.01, weight_decay=0.1),
     "rmsprop": lambda: optimizers.RMSprop(0.01),
     "rmsprop, centered": lambda: optimizers.RMSprop(0.01, rho=0.8, momentum=0.9, centered=True),
     "adagrad": lambda: optimizers.Adagrad(0.1),
@@ -143,23 +146,84 @@ def test_probabilities_that_are_none_are_refused() -> None:
         converter.build(model, batch=2)
 
 
+schedules = optimizers.schedules
+SCHEDULES: dict[str, Any] = {
+    "exponential": schedules.ExponentialDecay(0.3, 4, 0.5),
+    "exponential, stairs": schedules.ExponentialDecay(0.3, 4, 0.5, staircase=True),
+    "inverse time": schedules.InverseTimeDecay(0.3, 3, 0.7),
+    "inverse time, stairs": schedules.InverseTimeDecay(0.3, 3, 0.7, staircase=True),
+    "piecewise": schedules.PiecewiseConstantDecay([2, 5], [0.3, 0.2, 0.05]),
+    "polynomial": schedules.PolynomialDecay(0.3, 6, 0.01, power=2.0),
+    "polynomial, again and again": schedules.PolynomialDecay(0.3, 4, 0.01, cycle=True),
+    "cosine": schedules.CosineDecay(0.3, 6, alpha=0.1),
+    "cosine, warmed up": schedules.CosineDecay(0.01, 6, warmup_target=0.3, warmup_steps=3),
+    "restarts": schedules.CosineDecayRestarts(0.3, 3, t_mul=1.0, m_mul=0.9, alpha=0.1),
+    "restarts, ever longer": schedules.CosineDecayRestarts(0.3, 3, t_mul=2.0, m_mul=0.8),
+}
+
+
+@pytest.mark.parametrize("case", SCHEDULES)
+def test_a_schedule_gives_the_rates_of_keras(case: str) -> None:
+    rate = schedule_of(schedules.serialize(SCHEDULES[case]))
+    found = [float(rate(np.int32(count))) for count in range(14)]
+    np.testing.assert_allclose(found, [float(SCHEDULES[case](count)) for count in range(14)], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", ["cosine, warmed up", "piecewise", "restarts, ever longer"])
+def test_a_compiled_schedule_runs_in_the_program(case: str) -> None:
+    model = net()
+    model.compile(optimizers.SGD(SCHEDULES[case], weight_decay=0.1), "mse")
+    program = converter.build(model, batch=BATCH)
+    assert program.manifest.learning_rate == 1
+    trained_alike(program, model, VALUES, 1.0)
+
+
+class OwnSchedule(schedules.LearningRateSchedule):
+    initial_learning_rate = 0.003
+
+    def __call__(self, step: Any) -> Any:
+        return self.initial_learning_rate / (1.0 + step)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"initial_learning_rate": self.initial_learning_rate}
+
+
 @pytest.mark.parametrize(
-    ("optimizer", "status", "why"),
+    ("optimizer", "why", "rate"),
     [
-        (optimizers.Ftrl(), "not used", "optax has no optimizer that does the arithmetic of Keras' Ftrl"),
-        (optimizers.Adam(amsgrad=True), "not used", "AMSGrad"),
-        (optimizers.SGD(optimizers.schedules.CosineDecay(0.1, 10)), "left out", "the schedule CosineDecay"),
-        (optimizers.SGD(0.1, use_ema=True), "left out", "moving average of the weights"),
-        (optimizers.SGD(0.1, gradient_accumulation_steps=4), "left out", "gradient_accumulation_steps"),
+        (optimizers.SGD(OwnSchedule()), "the schedule OwnSchedule (it is not one of Keras): its first rate", 0.003),
+        (optimizers.SGD(0.1, use_ema=True), "moving average of the weights", 0.1),
+        (optimizers.SGD(0.1, gradient_accumulation_steps=4), "gradient_accumulation_steps", 0.1),
     ],
-    ids=["ftrl", "amsgrad", "schedule", "ema", "accumulation"],
+    ids=["schedule", "ema", "accumulation"],
 )
-def test_what_of_the_optimizer_is_not_used_is_said(optimizer: Any, status: str, why: str) -> None:
+def test_what_of_the_optimizer_is_not_used_is_said(optimizer: Any, why: str, rate: float) -> None:
     model = net()
     model.compile(optimizer, "mse")
     program = converter.build(model, batch=2, check=False)
-    assert [note.status for note in program.notes if why in note.why] == [status]
-    assert program.manifest.optimizer == ("sgd" if status == "not used" else "SGD of Keras")
+    assert [note.status for note in program.notes if why in note.why] == ["left out"]
+    assert program.manifest.learning_rate == pytest.approx(rate)
+
+
+class Own(optimizers.SGD):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "why"),
+    [
+        (optimizers.Ftrl(), "nothing here does the arithmetic of Keras' Ftrl"),
+        (optimizers.Adam(amsgrad=True), "Adam: optax' AMSGrad"),
+        (Own(), "Own is not one of Keras"),
+    ],
+    ids=["ftrl", "amsgrad", "own"],
+)
+def test_an_optimizer_that_cannot_be_taken_over_is_said(optimizer: Any, why: str) -> None:
+    model = net()
+    model.compile(optimizer, "mse")
+    with pytest.raises(UsageError, match=f"an optimizer that cannot be taken over, {why}.*Name one"):
+        converter.build(model, batch=2)
+    assert converter.build(model, optimizer="adam", batch=2, check=False).manifest.optimizer == "adam"
 
 
 def test_metrics_that_are_not_computed_are_said() -> None:

@@ -229,8 +229,12 @@ def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any
 
 
 def input_names(model: Any) -> list[str]:
-    """Names of the inputs: those of `keras.Input`, or of the parts of the argument of `call`."""
+    """Names of the inputs: the keys of a dict that the model takes, those of `keras.Input`, or of what `call` takes."""
     if _is_functional(model):
+        import keras
+
+        if not isinstance(model, keras.Sequential) and isinstance(model.input, Mapping):
+            return ["_".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(model.input)]
         return [tensor.name for tensor in model.inputs]
     flat = jax.tree_util.tree_flatten_with_path(_built_shape(model), is_leaf=_is_shape)[0]
     return ["_".join(["x", *(str(getattr(k, "key", getattr(k, "idx", k))) for k in keys)]) for keys, _ in flat]

@@ -182,3 +182,12 @@ def test_a_call_of_several_arguments_is_to_be_wrapped() -> None:
     model(np.zeros((1, 3)), np.zeros((1, 3)))
     with pytest.raises(UsageError, match=r"a, \.\.\. = keras.Input"):
         keras_frontend.trace(model, 2)
+
+
+def test_a_dict_of_inputs_is_taken_by_the_models_own_keys() -> None:
+    first, second = keras.Input((3,), name="one"), keras.Input((3,), name="two")
+    model = keras.Model({"b": first, "a": second}, layers.Dense(2)(first - 2 * second))
+    x = {"a": np.ones((4, 3), np.float32), "b": np.zeros((4, 3), np.float32)}
+    program = converter.build(model, "mse", "sgd", batch=4)
+    with converter.runtime.TrainingSession(program.data) as session:
+        np.testing.assert_allclose(session.infer(x), model(x), rtol=1e-5)

@@ -132,7 +132,8 @@ def _one_loss(entry: Any) -> Loss:
     if not isinstance(from_logits, bool):
         raise Unreadable(f"from_logits is {from_logits!r}")
     try:
-        return replace(named_loss(name, **options), needs_link=link is not None and not from_logits)
+        made = named_loss(name, **options)
+        return replace(made, needs_link=link is not None and not from_logits, needs_logits=from_logits)
     except Exception as error:
         raise Unreadable(str(error)) from None
 

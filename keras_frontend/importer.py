@@ -21,6 +21,7 @@ from converter.losses import Penalty
 from converter.notes import Note
 from jax_frontend.mask import masked
 from keras_frontend.archive import check_archive
+from keras_frontend.compile_config import archived_config, compile_config
 from keras_frontend.dropout import marked
 from keras_frontend.sizes import check_sizes, check_weights
 from keras_frontend.training_only import batch_norms, notes_on, penalties
@@ -120,7 +121,7 @@ def import_archive(
         if isinstance(error, PocketuneError) or not _raised_by_keras(error):
             raise
         raise UsageError(f"{path}: Keras cannot run the model: {_reason(error)}") from error
-    return replace(imported, compiled=config.get("compile_config"))
+    return replace(imported, compiled=archived_config(Path(path), config))
 
 
 def import_live(
@@ -148,16 +149,6 @@ def _mask_notes(graph: Graph) -> list[Note]:
     masked = {node.output for node in graph.nodes if isinstance(node.op, ops.Masked)}
     why = "its mask: a loss with a name counts the places that it leaves, as in Keras; a function of your own sees all"
     return [Note(name, "in the loss", why) for name, value in graph.outputs.items() if value in masked]
-
-
-def compile_config(model: Any) -> Mapping[str, Any] | None:
-    """What a live model was compiled with, as Keras would write it into a file."""
-    if not getattr(model, "compiled", False):
-        return None
-    try:
-        return model.get_compile_config()
-    except Exception:  # Keras raises errors of many kinds for a loss that is a lambda or a local class
-        return {"loss": {"class_name": "function", "config": "the compiled loss"}}
 
 
 def jax_model(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from keras_frontend.compile_config import STEPS_DONE, UNDECAYED
 from keras_frontend.configuration import Numbers, Unreadable
 from keras_frontend.schedules import first_rate, schedule_of
 
@@ -189,6 +190,10 @@ def read_optimizer(entry: Any) -> Read:
             scale, rate = optax.scale(-1.0), None if schedule is None else n("learning_rate", 0) or None
     except Unreadable as reason:
         raise Unreadable(f"{kind}: {reason}") from None
+    if decay and (undecayed := config.get(UNDECAYED)):
+        left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(map(str, undecayed))}")
+    if (done := n(STEPS_DONE, 0)) > 0:
+        left_out.append(f"what it keeps after {done:g} steps of training in Keras: it begins anew")
     if n.flag("use_ema"):
         left_out.append("the moving average of the weights (use_ema)")
     if n.flag("gradient_accumulation_steps"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,16 @@ from keras_frontend.dropout import dropout_layers
 #: Entries of a layer's configuration that say how strong its noise is.
 _RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
 
+#: Methods of a model that say how Keras trains it.
+_STEPS = {
+    "compute_loss": "the program minimizes the loss that is named or compiled",
+    "train_step": "a step of the program is forward, backward and update",
+    "compute_loss_and_updates": "a step of the program is forward, backward and update",
+}
+
+#: What Keras may compute in, with variables of float32.
+_HALVES = ("float16", "bfloat16")
+
 _NO_NOISE = "the program computes the model as in inference, without random numbers"
 
 
@@ -25,7 +36,8 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int) -> list[
         variables: its variables by name.
         own_losses: how many losses its layers added as they were called.
     """
-    found = [note for name, layer in _layers(model) for note in _of_layer(name, layer)]
+    found = [Note(str(model.name), "left out", f"{type(model).__name__}.{m}: {why}") for m, why in _own_steps(model)]
+    found += [note for name, layer in _layers(model) for note in _of_layer(name, layer)]
     if own_losses and not any("activity regularizer" in note.why for note in found):
         found.append(Note(str(model.name), "left out", f"{own_losses} losses of its own (add_loss)"))
     for name, variable in variables.items():
@@ -99,18 +111,50 @@ def _layers(model: Any) -> Iterator[tuple[str, Any]]:
     yield from found
 
 
+def _own_steps(model: Any) -> Iterator[tuple[str, str]]:
+    """The methods of Keras' own training that its author wrote anew, and what is done instead."""
+    for method, why in _STEPS.items():
+        if _is_own(model, method):
+            yield method, why
+
+
+def _is_own(layer: Any, method: str) -> bool:
+    """Whether a method is not that of Keras."""
+    owner = next(kind for kind in type(layer).__mro__ if method in vars(kind))
+    return owner.__module__.partition(".")[0] != "keras"
+
+
+def _asks_for_training(layer: Any) -> bool:
+    """Whether the author's own `call` looks at its argument `training`."""
+    if not _is_own(layer, "call") or "training" not in inspect.signature(layer.call).parameters:
+        return False
+    code = getattr(inspect.unwrap(layer.call), "__code__", None)
+    return code is None or any(
+        i.opname.startswith("LOAD") and i.argval == "training" for i in dis.get_instructions(code)
+    )
+
+
 def _of_layer(name: str, layer: Any) -> Iterator[Note]:
+    import keras
 
     kind = type(layer).__name__
     if isinstance(layer, dropout_layers()):
         return  # marked in the graph
     if (noise := _noise(layer)) is not None:
         yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}")
-    elif not _of_keras(layer) and "training" in inspect.signature(layer.call).parameters:
+    elif isinstance(layer, keras.layers.SpectralNormalization):
+        yield Note(name, "left out", f"{kind}: a step of Keras divides the weight by its norm, the program does not")
+    elif _asks_for_training(layer):
         yield Note(name, "left out", f"what {kind}.call does for training=True: {_NO_NOISE}")
     if (regularizer := getattr(layer, "activity_regularizer", None)) is not None:
         why = f"the activity regularizer {type(regularizer).__name__}: it does not join the loss"
         yield Note(name, "left out", why)
+    if getattr(layer, "compute_dtype", None) in _HALVES and not isinstance(layer, keras.layers.InputLayer):
+        yield Note(name, "in float32", f"its policy {layer.dtype_policy.name}: the program computes in float32")
+    if getattr(layer, "lora_enabled", False):
+        yield Note(name, "fixed", "its kernel, frozen by Keras' enable_lora: what trains is lora_kernel_a and _b")
+    if mode := getattr(layer, "quantization_mode", None):
+        yield Note(name, "fixed", f"its kernel, quantized by Keras ({mode}): such numbers cannot train")
 
 
 def _noise(layer: Any) -> str | None:
@@ -126,7 +170,3 @@ def _noise(layer: Any) -> str | None:
         return None
     shown = ", ".join(f"{key}={value:g}" for key, value in rates.items() if value)
     return f"({shown})" if shown else ""
-
-
-def _of_keras(layer: Any) -> bool:
-    return type(layer).__module__.partition(".")[0] == "keras"

@@ -142,6 +142,8 @@ def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
         if (folded := _folded(graph, term)) is not None:
             link = term.loss.link or ""
             why = f"{term.loss.name} reads the logits before this {link}; `infer` gives what the model gives"
+            if term.loss.needs_logits:
+                why += f". It was compiled with from_logits=True, so Keras applies the {link} twice; here it is once"
             notes.append(Note(folded.node.origin.layer or link, "in the loss", why))
     return notes
 

@@ -45,6 +45,7 @@ class Loss:
         link: what the loss applies to the output itself, which holds logits: right answers can be counted then. Of a
             model that ends in it, the loss reads what stands before.
         needs_link: the output is said to hold probabilities, so the model has to end in the link.
+        needs_logits: the output is said to hold logits, to which Keras applies the link even where the model has.
         penalties: regularizers by the name of the parameter; those of frozen parameters are left out.
         outputs: how many outputs it reads; None for all that there are.
         mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count.
@@ -56,6 +57,7 @@ class Loss:
     per_example: PerExample
     link: Link | None = None
     needs_link: bool = False
+    needs_logits: bool = False
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     outputs: int | None = None
     mask: Callable[[Builder, Value], Value] | None = None

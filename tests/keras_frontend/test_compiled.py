@@ -121,7 +121,7 @@ def own_loss(y: Any, z: Any) -> Any:
     [
         (own_loss, {}, "own_loss"),
         (lambda y, z: (y - z) ** 2, {}, "__lambda__ is not a loss of Keras"),
-        (losses.Huber(delta=2.0), {}, "does not store the delta"),
+        (losses.CosineSimilarity(axis=0), {}, "another axis than the last"),
         (losses.MeanSquaredError(reduction="sum"), {}, "reduction 'sum' is no mean"),
         (losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0), {}, "ignore_class"),
         (losses.Poisson(), {}, "no loss 'Poisson'"),
@@ -129,7 +129,7 @@ def own_loss(y: Any, z: Any) -> Any:
         ("mse", {"loss_weights": [2.0]}, "loss_weights"),
         ({"a": "mse", "b": "mae"}, {}, "a loss for each output"),
     ],
-    ids=["own", "lambda", "huber", "sum", "ignored class", "unknown", "hinge", "weights", "dict"],
+    ids=["own", "lambda", "axis", "sum", "ignored class", "unknown", "hinge", "weights", "dict"],
 )
 def test_a_loss_that_cannot_be_taken_over_is_said(loss: Any, options: dict[str, Any], why: str) -> None:
     model = net()
@@ -137,6 +137,36 @@ def test_a_loss_that_cannot_be_taken_over_is_said(loss: Any, options: dict[str, 
     with pytest.raises(UsageError, match=f"compiled with a loss that cannot be taken over: .*{why}.*Name one"):
         converter.build(model, batch=2)
     assert converter.build(model, loss="mse", batch=2, check=False).manifest.loss == "mse"
+
+
+def test_options_that_no_file_holds_are_those_of_the_live_model(tmp_path: Path) -> None:
+    model = net()
+    model.compile(optimizers.SGD(0.1), losses.Huber(delta=0.2))
+    trained_alike(converter.build(model, batch=BATCH), model, VALUES, 0.1)
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(UsageError, match="does not store the delta"):
+        converter.build(tmp_path / "model.keras", batch=2)
+
+
+def test_what_a_live_optimizer_knows_is_said(tmp_path: Path) -> None:
+    model, optimizer = net(), optimizers.AdamW(0.01)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(optimizer, "mse")
+    model.train_on_batch(X, VALUES)
+    said = [note.why for note in converter.build(model, batch=2, check=False).notes if note.status == "left out"]
+    assert ["exclude_from_weight_decay" in why and "head/bias" in why for why in said] == [True, False]
+    assert "after 1 steps of training in Keras: it begins anew" in said[1]
+    model.save(tmp_path / "model.keras")
+    from_file = converter.build(tmp_path / "model.keras", batch=2, check=False).notes
+    assert said[1] in [note.why for note in from_file]
+
+
+def test_a_link_that_keras_applies_twice_is_said() -> None:
+    model = net("softmax")
+    model.compile("sgd", losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert (
+        sum("Keras applies the softmax twice" in n.why for n in converter.build(model, batch=2, check=False).notes) == 1
+    )
 
 
 def test_probabilities_that_are_none_are_refused() -> None:

@@ -19,6 +19,19 @@ class Own(layers.Layer):
         return 2 * x if training else x
 
 
+class Deaf(layers.Layer):
+    def call(self, x: Any, training: bool = False) -> Any:
+        return 2 * x
+
+
+class OwnSteps(keras.Model):
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return 10 * super().compute_loss(*args, **kwargs)
+
+    def train_step(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
 class OwnLoss(layers.Layer):
     def call(self, x: Any) -> Any:
         self.add_loss(keras.ops.sum(x))
@@ -49,6 +62,8 @@ def notes(model: Any) -> list[Note]:
         (layers.Dense(3, bias_regularizer=regularizers.L1L2(0.1, 0.2), name="it"), "in the loss", "(l1 0.1, l2 0.2)"),
         (layers.Dense(3, kernel_regularizer="orthogonal_regularizer", name="it"), "left out", "OrthogonalRegularizer"),
         (layers.Dense(3, kernel_constraint="max_norm", name="it"), "left out", "constraint MaxNorm"),
+        (layers.SpectralNormalization(layers.Dense(3), name="it"), "left out", "divides the weight by its norm"),
+        (layers.Dense(3, dtype="mixed_float16", name="it"), "in float32", "mixed_float16: the program computes in"),
         (Own(name="it"), "left out", "what Own.call does for training=True"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, layers.Layer) else None,
@@ -60,9 +75,28 @@ def test_each_is_named_with_its_layer(layer: Any, status: str, why: str) -> None
     assert why in note.why
 
 
-@pytest.mark.parametrize("layer", [layers.Dropout(0.0), layers.ReLU(), layers.Dense(3), layers.LayerNormalization()])
+@pytest.mark.parametrize(
+    "layer", [layers.Dropout(0.0), layers.ReLU(), layers.Dense(3), layers.LayerNormalization(), Deaf()]
+)
 def test_nothing_is_said_of_what_is_the_same_in_training(layer: Any) -> None:
     assert not notes(model_of(layer))
+
+
+def test_steps_of_ones_own_are_named() -> None:
+    inputs = keras.Input((6,))
+    said = notes(OwnSteps(inputs, layers.Dense(3)(inputs), name="mine"))
+    assert [(n.subject, n.why.partition(":")[0]) for n in said] == [
+        ("mine", "OwnSteps.compute_loss"),
+        ("mine", "OwnSteps.train_step"),
+    ]
+
+
+def test_kernels_that_keras_froze_are_named() -> None:
+    adapted, quantized = model_of(), model_of(layers.Dense(3, name="it"))
+    adapted.get_layer("head").enable_lora(2)
+    quantized.get_layer("it").quantize("int8")
+    assert [(n.subject, n.status, "enable_lora" in n.why) for n in notes(adapted)] == [("head", "fixed", True)]
+    assert [(n.subject, n.status, "(int8)" in n.why) for n in notes(quantized)] == [("it", "fixed", True)]
 
 
 def test_what_recurrent_and_attention_layers_drop_is_named() -> None:

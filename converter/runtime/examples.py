@@ -99,8 +99,8 @@ def check_examples(signature: Signature, x: Any, y: Any = None, weight: Any = No
     return Examples(arrays)
 
 
-def rate_of_step(given: float | None, manifest: Manifest) -> float:
-    """The learning rate of a step: what was given, else what the optimizer was built with, else 0.1.
+def constant_rate(given: float | None, manifest: Manifest) -> float:
+    """The learning rate of a training: what was given, else what the optimizer was built with, else 0.1.
 
     An optimizer that was built with a rate of its own once took a multiple of it, and 1 was as it was built: that
     still works, with a warning, for nobody means a rate of 1 by it.
@@ -108,15 +108,14 @@ def rate_of_step(given: float | None, manifest: Manifest) -> float:
     own = manifest.learning_rate
     if given is None:
         given = DEFAULT_RATE if own is None else own
-    if (rate := finite_number("learning_rate", given)) < 0:
-        raise UsageError(f"learning_rate is below zero: {rate:g}")
+    rate = checked_rate(given)
     if rate == own or own is None:
         return rate
     if own == 1:
         warnings.warn(
             f"learning_rate={rate:g} multiplies the rate that the optimizer was built with, which runs in the program "
             "(a schedule, or one that cannot be told): leave it out for that rate",
-            stacklevel=4,
+            stacklevel=3,
         )
         return rate
     if rate != 1:
@@ -124,9 +123,16 @@ def rate_of_step(given: float | None, manifest: Manifest) -> float:
     warnings.warn(
         f"learning_rate=1.0 is read as {own:g}, the rate that the optimizer was built with: leave it out, or give the "
         "rate itself (for a rate of 1, build the optimizer with it)",
-        stacklevel=4,
+        stacklevel=3,
     )
     return own
+
+
+def checked_rate(given: float) -> float:
+    """A learning rate. Raises UsageError."""
+    if (rate := finite_number("learning_rate", given)) < 0:
+        raise UsageError(f"learning_rate is below zero: {rate:g}")
+    return rate
 
 
 def check_whole(name: str, signature: Signature, rows: int) -> None:

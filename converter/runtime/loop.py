@@ -206,7 +206,7 @@ class Loop:
         epochs: how many there are.
         first: the epoch that it begins with, from 0.
         step: trains on a batch with a learning rate; returns the loss.
-        rate: the learning rate by the number of the step; None for the program's own.
+        rate: the learning rate by the number of the step.
         validate: figures on held-out rows; None without any.
         best: called after the best epoch so far, and `back` at the end when others came after it, where `patience` is
             given.
@@ -218,8 +218,8 @@ class Loop:
     batches: Batches | Shuffled
     epochs: int
     first: int
-    step: Callable[[Examples, float | None], float]
-    rate: Callable[[int], float | None]
+    step: Callable[[Examples, float], float]
+    rate: Callable[[int], float]
     validate: Callable[[], dict[str, float]] | None
     best: Callable[[], None]
     back: Callable[[], None]

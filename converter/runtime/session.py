@@ -18,7 +18,7 @@ from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.evaluation import every_output, figures, outputs
-from converter.runtime.examples import Examples, check_examples, check_whole, rate_of_step
+from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.memory import Memory, memory_of
 from converter.runtime.metrics import Metrics, measured, measures
@@ -111,7 +111,7 @@ class TrainingSession:
                 )
             if not examples.weight:
                 raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
-            return self._step(examples, learning_rate, self.manifest.step)
+            return self._step(examples, constant_rate(learning_rate, self.manifest), self.manifest.step)
 
     def evaluate(self, x: Any, y: Any = None, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
         """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
@@ -217,8 +217,7 @@ class TrainingSession:
             validation `validation_loss` and, for a classifier, `validation_accuracy`.
 
         Raises:
-            UsageError: as `train`; all rows in memory are checked before the first step, those of batches when they
-                come.
+            UsageError: as `train`; rows in memory are checked before the first step, those of batches when they come.
             NumericError: the loss is not finite.
         """
         check_arguments(epochs, initial_epoch, patience, seed, listener)
@@ -247,13 +246,14 @@ class TrainingSession:
             order = self._order if seed is None else np.random.default_rng(seed)
             batches = Shuffled(examples, size, order, initial_epoch)
             check_whole(signature, self.manifest.signatures[signature], batches.rows)
+        constant = 0.0 if callable(learning_rate) else constant_rate(learning_rate, self.manifest)
         best: dict[str, np.ndarray] = {}
         return Loop(
             batches=batches,
             epochs=epochs,
             first=initial_epoch,
             step=partial(self._step, signature=signature),
-            rate=learning_rate if callable(learning_rate) else lambda step: learning_rate,
+            rate=learning_rate if callable(learning_rate) else lambda step: constant,
             validate=None if judged is None else partial(self._judge, judged, metrics),
             best=lambda: best.update(self.state()),
             back=lambda: self._open().memory.write(best),
@@ -352,10 +352,10 @@ class TrainingSession:
             )
         return check_targets(check_examples(self.manifest.signatures[signature], x, y, weight), self.manifest)
 
-    def _step(self, examples: Examples, learning_rate: float | None, signature: str) -> float:
+    def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         """One step on checked rows."""
         with self._lock:
-            rate = rate_of_step(learning_rate, self.manifest)
+            rate = checked_rate(learning_rate)
             if self.manifest.accumulates:
                 loss = self._accumulate(examples, signature)
                 updated = self._call("apply", rate=rate) if isfinite(loss) else None

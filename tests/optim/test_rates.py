@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -60,13 +61,15 @@ def trained(program: converter.Program, **rate: Any) -> dict[str, np.ndarray]:
         return session.parameters()
 
 
-def by_optax(model: jax_frontend.Model, optimizer: optax.GradientTransformation) -> dict[str, np.ndarray]:
+def by_optax(
+    model: jax_frontend.Model, optimizer: optax.GradientTransformation, steps: int = 3
+) -> dict[str, np.ndarray]:
     def loss(parameters: Any) -> Any:
         return optax.softmax_cross_entropy_with_integer_labels(model.apply(parameters, X), Y).mean()
 
     parameters = model.params
     state = optimizer.init(parameters)
-    for _ in range(3):
+    for _ in range(steps):
         updates, state = optimizer.update(jax.grad(loss)(parameters), state, parameters)
         parameters = optax.apply_updates(parameters, updates)
     return {name: np.asarray(leaf) for name, leaf in named_leaves(parameters).items()}
@@ -107,6 +110,17 @@ def test_a_multiple_of_one_is_as_it_was_built() -> None:
     with pytest.warns(UserWarning, match=r"learning_rate=1.0 is read as 0.001, the rate .* built with"):
         ours = trained(program, learning_rate=1.0)
     assert all(np.array_equal(array, ours[name]) for name, array in trained(program).items())
+
+
+def test_a_function_of_the_step_gives_rates_whatever_their_value() -> None:
+    program = converter.build(EXAMPLE.model(), optimizer=optax.sgd(1e-3), check=False)
+    with converter.runtime.TrainingSession(program.data) as by_function, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        by_function.fit(X, Y, epochs=2, learning_rate=lambda step: 0.5 + 0.5 * step, seed=0, progress=False)
+        found = by_function.parameters()
+    theirs = by_optax(EXAMPLE.model(), optax.sgd(lambda step: 0.5 + 0.5 * step), steps=2)
+    for name, array in theirs.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", optax.adamw(1.0), optax.rmsprop(1.0), optax.chain(optax.scale(-1.0))])

@@ -127,8 +127,7 @@ def test_several_inputs_and_outputs() -> None:
 
     rng = np.random.default_rng(0)
     w, a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 3), (6, 3), (6, 3)))
-    model = jax_frontend.Model(apply, {"w": w}, [_rows(3), _rows(3)])
-    built = converter.build(model, loss=loss, batch=4)
+    built = converter.build(jax_frontend.Model(apply, {"w": w}, [_rows(3), _rows(3)]), loss=loss, batch=4)
     names = [spec.name for spec in built.manifest.signatures["infer"].taking("input")]
     with TrainingSession(built.data) as session:
         for ours, theirs in zip(session.infer((a, b)), apply({"w": w}, a, b), strict=True):

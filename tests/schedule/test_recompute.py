@@ -52,7 +52,7 @@ def test_the_arena_of_an_encoder_shrinks_without_another_product(monkeypatch: py
     model = CASES["encoder"].model()
     options = {"batch": 64, "check": False, "signatures": ("train",)}
     lean = converter.build(model, **options).signatures["train"]
-    monkeypatch.setattr("converter.pipeline.recompute", lambda graph: graph)
+    monkeypatch.setattr("converter.order.recompute", lambda graph: graph)
     kept = converter.build(model, **options).signatures["train"]
     lanes = target("litert-2").lanes
     assert transient(with_variables(lean), lanes) < 0.95 * transient(with_variables(kept), lanes)

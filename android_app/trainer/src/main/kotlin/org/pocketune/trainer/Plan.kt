@@ -3,7 +3,7 @@ package org.pocketune.trainer
 import kotlin.math.PI
 import kotlin.math.cos
 
-/** The learning rate of every step. It multiplies the optimizer's update. */
+/** The learning rate of every step. */
 fun interface LearningRate {
     /** Of step [step] of [steps], from 0. */
     fun at(step: Int, steps: Int): Float
@@ -43,8 +43,8 @@ data class EarlyStop(val patience: Int = 2)
  * How to train.
  *
  * @property epochs how often each sample is seen.
- * @property learningRate null is the one that the optimizer was built with, 0.1 where it has none. So is 1 where it has
- *   one, as it is on the host.
+ * @property learningRate null is the one that the optimizer was built with, 0.1 where it has none. So is a constant of 1
+ *   where it has one, as it is on the host.
  * @property shuffle a new order each epoch; off keeps the order of the list.
  * @property seed of the orders: the same seed, samples and plan give the same training.
  * @property balanceClasses weigh each class alike, however many samples it has.

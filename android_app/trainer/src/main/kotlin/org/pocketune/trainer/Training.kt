@@ -171,10 +171,12 @@ internal class Training(
         val count = plan.epochs.toLong() * perEpoch
         if (count > MOST_STEPS) throw InputException("$count steps are too many, the limit is $MOST_STEPS")
         val own = manifest.learningRate?.toFloat()
-        val rate = plan.learningRate ?: LearningRate.Constant(own ?: DEFAULT_RATE)
-        val rates = FloatArray(count.toInt()) { step ->
-            rate.at(step, count.toInt()).let { if (it == 1f && own != null) own else it }
+        val rate = when (val given = plan.learningRate) {
+            null -> LearningRate.Constant(own ?: DEFAULT_RATE)
+            LearningRate.Constant(1f) -> LearningRate.Constant(own ?: 1f)
+            else -> given
         }
+        val rates = FloatArray(count.toInt()) { rate.at(it, count.toInt()) }
         val bad = rates.indexOfFirst { !it.isFinite() }
         if (bad >= 0) throw InputException("learningRate: ${rates[bad]} at step $bad")
         return rates

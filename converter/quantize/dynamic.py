@@ -5,9 +5,11 @@ What they read changes as training goes on, so no range is fixed beforehand: the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from converter.ir import Graph, Node, Value, ops
+from converter.ir import Graph, Node, Value, nested, ops
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.quantize.choose import FrozenLayer, pays_dynamic_range
 from converter.quantize.scales import of_weight
@@ -56,3 +58,11 @@ def quantize_weights(graph: Graph, target: Target) -> tuple[Graph, tuple[FrozenL
         return b(ops.Int8Conv2D(node.op.strides, node.op.padding, node.op.dilation, of), *operands)
 
     return rewrite(graph, rule), tuple(layers)
+
+
+def within_loops(model: Graph) -> Iterator[FrozenLayer]:
+    """The frozen layers in the bodies of loops, which stay as they are."""
+    for graph in nested(model):
+        for node in graph.nodes if graph is not model else ():
+            if type(node.op) in KINDS and node.inputs[1] in graph.constants:
+                yield FrozenLayer(node.origin.layer, KINDS[type(node.op)][1], "float32", "within a loop")

@@ -9,7 +9,7 @@ from typing import Any
 from converter.errors import UsageError
 from converter.ir import Graph
 from converter.losses import JointLoss, Loss, attach_loss
-from converter.quantize.dynamic import quantize_weights
+from converter.quantize.dynamic import quantize_weights, within_loops
 from converter.quantize.prefix import quantize_prefix
 from converter.quantize.report import QuantizationReport, compare
 from converter.quantize.samples import Samples, check_samples
@@ -53,7 +53,7 @@ def quantize(
     float_prefix = lower(prefix)
     int8_prefix, layers = quantize_prefix(float_prefix, samples.rows, batch, target)
     int8_rest, others = quantize_weights(rest, target)
-    layers += others
+    layers = (*layers, *others, *within_loops(model))
     if all(layer.form == "float32" for layer in layers):
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
         raise UsageError(f"frozen='int8' changes nothing: no frozen layer becomes int8 ({reasons})")

@@ -187,6 +187,11 @@ def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
         return y.argmax(-1)
     if y.shape != output.shape[:-1]:
         raise UsageError(f"metrics: y {list(y.shape)} are no labels or one-hot rows of an output {list(output.shape)}")
+    if (y < 0).any():
+        raise UsageError(
+            "metrics: labels below 0 are places that the loss leaves out, and this metric would count them: pass a "
+            "function (y, output) that leaves them out too"
+        )
     return y
 
 

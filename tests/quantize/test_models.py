@@ -230,6 +230,17 @@ def test_without_labels_the_answers_are_compared() -> None:
     assert report.after["agreement"] > 0.9
 
 
+def test_what_stays_float32_within_a_loop_is_listed() -> None:
+    params = {"loop": np.eye(3, dtype=np.float32), "head": np.eye(3, 2, dtype=np.float32)}
+
+    def recurrent(p: Any, x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda s, _: (jnp.tanh(s @ p["loop"]), None), x, None, 400)[0] @ p["head"]
+
+    made = jax_frontend.Model(recurrent, params, [jax.ShapeDtypeStruct((1, 3), jnp.float32)])
+    with pytest.raises(UsageError, match=r"no frozen layer becomes int8 \(within a loop\)"):
+        converter.build(made, update=HEAD, frozen="int8", calibration=np.ones((4, 3), np.float32))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -162,3 +162,14 @@ def test_metrics_that_do_not_fit_or_have_no_rows() -> None:
             session.evaluate(X, LABELS, metrics="mae")
         with pytest.raises(UsageError, match="validation"):
             session.fit(X, LABELS, metrics="accuracy")
+
+
+def test_labels_that_the_loss_leaves_out_are_not_counted() -> None:
+    model = jax_frontend.Model(lambda w, x: x @ w, W, [jax.ShapeDtypeStruct((1, 5, FEATURES), "float32")])
+    built = converter.build(model, loss="next_token", batch=2, check=False)
+    y = np.array([[1, 2, -1, -1, 0], [3, -1, -1, -1, -1]], np.int32)
+    x = RNG.standard_normal((2, 5, FEATURES)).astype(np.float32)
+    with TrainingSession(built.data) as session:
+        for name in ("top_1", "sparse_categorical_accuracy"):
+            with pytest.raises(UsageError, match="labels below 0 are places that the loss leaves out"):
+                session.evaluate(x, y, metrics=[name])

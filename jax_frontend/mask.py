@@ -1,4 +1,4 @@
-"""Masks in a traced model: a mark that says which places of an output a loss counts. It can only be traced."""
+"""Masks in a model: a mark that says which places of an output a loss counts. In JAX itself it does nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
 
 from converter.ir import Value, ops
 from jax_frontend.importer import full
@@ -14,6 +15,8 @@ from jax_frontend.registry import Call, Result, rule
 _MASKED = Primitive("pocketune_masked")
 _MASKED.def_impl(lambda x, mask: x)
 _MASKED.def_abstract_eval(lambda x, mask: x)
+mlir.register_lowering(_MASKED, mlir.lower_fun(lambda x, mask: x, multiple_results=False))
+ad.primitive_jvps[_MASKED] = lambda primals, tangents: (_MASKED.bind(*primals), tangents[0])
 
 
 def masked(x: Any, mask: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from keras import layers, optimizers
 
 import converter
+import keras_frontend
 from converter.errors import UsageError
 
 BATCH, PLACES, CLASSES, STEPS = 4, 6, 3, 5
@@ -91,3 +93,15 @@ def test_a_function_of_ones_own_sees_all_places() -> None:
 def test_micro_batches_are_refused() -> None:
     with pytest.raises(UsageError, match=r"masks its output .* leave micro_batch"):
         converter.build(tagger(), optimizer="sgd", batch=BATCH, micro_batch=2)
+
+
+def test_in_jax_the_mark_does_nothing() -> None:
+    pure = keras_frontend.to_jax_model(tagger())
+
+    @jax.jit
+    def total(params: Any) -> jax.Array:
+        return jnp.square(pure.apply(params, IDS)).sum()
+
+    assert float(total(pure.params)) == pytest.approx(float(jnp.square(tagger()(IDS)).sum()), rel=1e-5)
+    slopes = jax.jit(jax.grad(total))(pure.params)
+    assert all(jnp.any(slope != 0) for slope in jax.tree.leaves(slopes))

@@ -14,12 +14,14 @@ from keras_frontend.configuration import Numbers, Unreadable
 from keras_frontend.schedules import first_rate, schedule_of
 
 
+def _zero_moments(params: Any) -> optax.ScaleByAdamState:
+    """Two moments of each gradient, of no step yet."""
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, zeros)
+
+
 def _scale_by_adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
     """Adam as Keras writes it: epsilon is added before the second moment is corrected, not after as in optax."""
-
-    def init(params: Any) -> optax.ScaleByAdamState:
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, zeros)
 
     def update(gradients: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
         count = state.count + 1
@@ -29,7 +31,7 @@ def _scale_by_adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransf
         updates = jax.tree.map(lambda m, v: m * alpha / (jnp.sqrt(v) + epsilon), mu, nu)
         return updates, optax.ScaleByAdamState(count, mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(_zero_moments, update)
 
 
 class _NadamState(NamedTuple):
@@ -67,10 +69,6 @@ def _scale_by_nadam(b1: float, b2: float, epsilon: float) -> optax.GradientTrans
 def _scale_by_adamax(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
     """Adamax as Keras writes it: epsilon is added to the norm, not to the gradient as in optax."""
 
-    def init(params: Any) -> optax.ScaleByAdamState:
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, zeros)
-
     def update(gradients: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
         count = state.count + 1
         mu = jax.tree.map(lambda m, g: m + (1 - b1) * (g - m), state.mu, gradients)
@@ -78,7 +76,7 @@ def _scale_by_adamax(b1: float, b2: float, epsilon: float) -> optax.GradientTran
         updates = jax.tree.map(lambda m, u: m / (1 - b1**count) / (u + epsilon), mu, nu)
         return updates, optax.ScaleByAdamState(count, mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(_zero_moments, update)
 
 
 def _clip_each(norm: float) -> optax.GradientTransformation:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from converter.errors import UnsupportedError, UnsupportedSite, UsageError
+from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import FLOAT32, Builder, Graph, Node, Origin, Value, dependents, in_order_of_use, ops, reachable
 from converter.notes import Note
 
@@ -99,30 +99,6 @@ def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Val
                 made = [_reading(node, parameter, value) for node in made]
     b.graph.nodes = in_order_of_use([*made, *b.graph.nodes])
     return b.graph
-
-
-def check_alone(
-    layers: Sequence[BatchNorm],
-    chosen: Sequence[BatchNorm],
-    micro_batches: bool,
-    features: bool,
-    int8: bool,
-    adapters: bool,
-) -> None:
-    """Raises UsageError for a model without such layers, and for what the statistics of a batch do not go with."""
-    if not layers:
-        raise UsageError(
-            "batch_norm='train' is for BatchNormalization layers of a Keras model, and this model has none: leave "
-            "it out (of a JAX function it is not known which values are moving statistics)"
-        )
-    asked = {
-        "micro_batch or memory_budget, as the statistics are those of the whole batch": micro_batches,
-        "the signature `features`, which is kept for other batches": features,
-        "frozen='int8'": int8,
-        "LoRA": adapters,
-    }
-    for what in (what for what, is_asked in asked.items() if is_asked and chosen):
-        raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}")
 
 
 def batch_norm_notes(layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], by_default: bool) -> list[Note]:

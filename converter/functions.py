@@ -16,9 +16,9 @@ import numpy as np
 from converter.autodiff import pull_back
 from converter.errors import DeviceError, UnsupportedError, UnsupportedSite, UsageError
 from converter.ir import Builder, Graph, TensorType, Value, ops
-from converter.order import in_order
+from converter.order import in_order, to_builtins
 from converter.passes import eliminate_dead_code
-from converter.pipeline import canonicalize, specialize, to_builtins
+from converter.stages import canonicalize, specialize
 from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.emit import Subgraph, emit

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import index
 from typing import Any
 
+from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.manifest import MAX_ELEMENTS
 from converter.models import Source
+from converter.sparse import UpdateScheme
+from converter.targets import Target
 
 #: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
 #: What a program may offer.
 SIGNATURES = ("train", "evaluate", "infer", "features")
+_CHOICES = {
+    "state": ("variables", "stateless"),
+    "frozen": ("float32", "int8"),
+    "batch_norm": ("fixed", "train"),
+    "dropout": ("off", "train"),
+}
 
 
 def whole_batch(rows: Any) -> int:
@@ -33,34 +43,96 @@ def part_of_batch(batch: int, rows: Any) -> int:
     return rows
 
 
-def check_choice(name: str, value: Any, known: Sequence[str]) -> None:
-    """Raises UsageError for an option that has no such value."""
-    if value not in known:
-        raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
+@dataclass(frozen=True)
+class Request:
+    """What one program is asked for; the fields mean what the arguments of `converter.build` do.
+
+    Attributes:
+        scheme: what trains.
+        micro_batch: rows that are computed at once, a divisor of `batch`.
+
+    Raises:
+        UsageError: a field has no such value, or two do not go together.
+    """
+
+    loss: Any
+    loss_weights: Any
+    targets: Any
+    optimizer: Any
+    scheme: UpdateScheme
+    batch: int
+    micro_batch: int
+    target: Target
+    state: str
+    signatures: Sequence[str]
+    labels: Sequence[str] | None
+    preprocessing: Mapping[str, Any] | None
+    frozen: str
+    calibration: Any
+    batch_norm: str
+    dropout: str
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
+        for name in self.signatures:
+            if name not in SIGNATURES:
+                raise UsageError(
+                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}."
+                )
+        if "train" not in self.signatures:
+            raise UsageError("the signature 'train' is missing: it is what the program is for")
+        if self.frozen == "float32" and self.calibration is not None:
+            raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether a step is made of several calls."""
+        return self.micro_batch < self.batch
 
 
-def check_dropout(dropout: str, drops: bool, passes_accumulators: bool, frozen: str) -> None:
+def check_dropout(request: Request, drops: bool) -> None:
     """Raises UsageError for what dropout while training does not go together with, and where nothing is dropped."""
-    if dropout == "train" and not drops:
+    if request.dropout != "train":
+        return
+    if not drops:
         raise UsageError(
             "dropout='train': this model drops nothing that could be kept (Dropout and SpatialDropout layers of Keras, "
             "jax_frontend.dropout in JAX). Leave it out"
         )
-    if dropout == "train" and passes_accumulators:
+    if request.state == "stateless" and request.accumulates:
         raise UsageError(
             "dropout='train' counts micro-batches in a variable: leave state='stateless' or micro_batch out"
         )
-    if dropout == "train" and frozen == "int8":
+    if request.frozen == "int8":
         raise UsageError("dropout='train' does not go together with frozen='int8': leave one out")
 
 
-def check_signatures(signatures: Sequence[str]) -> None:
-    """Raises UsageError for a signature that there is not, and without `train`."""
-    for name in signatures:
-        if name not in SIGNATURES:
-            raise UsageError(f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}.")
-    if "train" not in signatures:
-        raise UsageError("the signature 'train' is missing: it is what the program is for")
+def check_batch_norm(
+    request: Request, layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], adapters: bool
+) -> None:
+    """Raises UsageError for statistics of the batch in a model without such layers, and for what they do not go with.
+
+    Args:
+        request: asks for them.
+        layers: those of the model.
+        chosen: of these, what takes the statistics of the batch.
+        adapters: whether weights have low-rank adapters.
+    """
+    if not layers:
+        raise UsageError(
+            "batch_norm='train' is for BatchNormalization layers of a Keras model, and this model has none: leave "
+            "it out (of a JAX function it is not known which values are moving statistics)"
+        )
+    asked = {
+        "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,
+        "the signature `features`, which is kept for other batches": "features" in request.signatures,
+        "frozen='int8'": request.frozen == "int8",
+        "LoRA": adapters,
+    }
+    for what in (what for what, is_asked in asked.items() if is_asked and chosen):
+        raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}")
 
 
 def check_sizes(source: Source, rows: int) -> None:

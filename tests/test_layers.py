@@ -48,6 +48,7 @@ LAYERS = (
     ("converter.check", "converter.inference", "converter.quantize", "converter.requests"),
     ("converter.program", "converter.profile", "converter.defaults"),
     ("converter.budget",),
+    ("converter.stages",),
     ("converter.pipeline",),
     ("converter.compare", "converter.functions"),
     ("converter",),

@@ -12,8 +12,8 @@ import pytest
 import converter
 from converter.errors import UsageError
 from converter.mixing import mixing
-from converter.pipeline import canonicalize
 from converter.runtime import TrainingSession
+from converter.stages import canonicalize
 from jax_frontend import Model, trace
 
 BATCH = 4

@@ -8,8 +8,8 @@ from converter.cli.recipe import read_recipe
 from converter.cli.resolve import resolve
 from converter.models import import_model
 from converter.passes import absorb_layout
-from converter.pipeline import canonicalize
 from converter.sparse import update_scheme
+from converter.stages import canonicalize
 from tests.examples.test_examples import OPTIONS
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))

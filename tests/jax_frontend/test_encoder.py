@@ -14,8 +14,8 @@ from converter.ir import Builder, evaluate, ops
 from converter.losses import named_loss
 from converter.models import Source
 from converter.passes import absorb_layout
-from converter.pipeline import canonicalize, with_optimizer
 from converter.sparse import update_scheme
+from converter.stages import canonicalize, with_optimizer
 from converter.step import whole_step
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 2, 6, 8, 2, 2, 11

@@ -19,9 +19,9 @@ from converter.passes import (
     merge_common_subexpressions,
     simplify,
 )
-from converter.pipeline import canonicalize, specialize, with_optimizer
 from converter.schedule import check_no_overlap, plan, recompute, schedule
 from converter.sparse import select, update_scheme
+from converter.stages import canonicalize, specialize, with_optimizer
 from converter.step import whole_step
 from converter.targets import tables, target
 from converter.tflite import export

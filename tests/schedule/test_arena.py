@@ -9,9 +9,9 @@ from converter.models import import_model
 from converter.optim.trace import resolve
 from converter.order import to_builtins
 from converter.passes import absorb_layout
-from converter.pipeline import canonicalize, with_optimizer
 from converter.schedule import check_no_overlap, plan, schedule
 from converter.sparse import update_scheme
+from converter.stages import canonicalize, with_optimizer
 from converter.step import whole_step
 from converter.targets import target
 from converter.tflite.export import with_variables

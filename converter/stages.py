@@ -1,0 +1,167 @@
+"""The stages between a model and its file: each takes a Graph and returns a Graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from converter.batch_norm import (
+    BatchNorm,
+    batch_norm_notes,
+    by_batch,
+    in_training,
+    statistics_of,
+    with_statistics,
+)
+from converter.dropout import dropout_notes, dropouts, without_dropout
+from converter.errors import NumericError, UsageError
+from converter.ir import Graph
+from converter.losses import JointLoss, Loss, attach_loss
+from converter.mixing import mixing_notes, whole_batches
+from converter.models import Source, import_loss
+from converter.notes import Note
+from converter.optim import OptimizerProgram
+from converter.order import in_order, to_builtins
+from converter.passes import (
+    absorb_layout,
+    eliminate_dead_code,
+    fold_affine,
+    fold_constants,
+    merge_common_subexpressions,
+    simplify,
+    simplify_loops,
+)
+from converter.requests import Request, check_batch_norm
+from converter.sparse import Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select
+from converter.step import StepForm, with_dropout
+from converter.tflite.forms import FormChoice
+
+if TYPE_CHECKING:
+    from converter.quantize import QuantizationReport
+
+
+class Compiled(NamedTuple):
+    """What the stages make; `mixing` says by signature where rows of a batch influence each other."""
+
+    signatures: dict[str, Graph]
+    rows: list[Row]
+    loss: Loss | JointLoss
+    mixing: dict[str, str]
+    notes: list[Note]
+    quantization: QuantizationReport | None
+    without_adapters: Plain | None
+
+
+def compile_signatures(
+    source: Source, loss: Any, optimizer: Any, request: Request, report: list[FormChoice]
+) -> Compiled:
+    """The stages between import and emission.
+
+    Args:
+        source: the model.
+        loss: as for `build`, known.
+        optimizer: an optax.GradientTransformation.
+        request: all else that was asked for.
+        report: takes the forms of the first signature, which is the training step.
+    """
+    target, signatures, frozen = request.target, request.signatures, request.frozen
+    dropping = dropouts(source.graph)
+    forward = canonicalize(source.graph if request.dropout == "train" else without_dropout(source.graph))
+    resolved = request.scheme.resolve(absorb_layout(forward), source.blocks)
+    adapted, rows, adapters = adapt(forward, resolved)
+    by_batches: list[BatchNorm] = []
+    if request.batch_norm == "train":
+        by_batches = in_training(
+            forward, source.batch_norms, {row.parameter for row in resolved if row.fraction or row.adapter}
+        )
+        check_batch_norm(request, source.batch_norms, by_batches, bool(adapters))
+    selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer)
+    selected, normalized = statistics_of(selected, by_batches)
+    step = StepForm(request.accumulates, trained=lambda graph: by_batch(graph, by_batches, normalized))
+    step = with_dropout(step) if dropouts(selected) else step
+    broken = [p.name for p in selected.parameters.values() if not np.isfinite(p.value).all()]
+    if broken:
+        raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
+    if "features" in signatures and not has_frozen_prefix(selected):
+        raise UsageError(
+            "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
+            "leave the signature `features` out."
+        )
+    goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
+    mixing = whole_batches(selected, goal, signatures, request.accumulates)
+    front: Graph | None = None  # what all signatures begin with, lowered already
+    behind, quantization = selected, None
+    without = plain(forward, resolved, adapters, rule.layout_invariant) if adapters and "infer" in signatures else None
+    exported = None if without is None else to_builtins(without.graph, target)
+    if frozen == "int8":
+        from converter.quantize import quantize, quantize_plain
+
+        how_to = goal, request.calibration, selected.inputs[0].shape[0], target, partial(to_builtins, target=target)
+        done = quantize(selected, *how_to)
+        front, behind, quantization = done.prefix, done.rest, done.report
+        exported = None if without is None else quantize_plain(without.graph, *how_to)
+    scored = attach_loss(behind, goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in behind.outputs}
+    graphs = step.graphs(behind, goal, rule)
+    if "evaluate" in signatures:
+        graphs["evaluate"] = eliminate_dead_code(scored)
+    if "infer" in signatures:
+        graphs["infer"] = behind
+    first = next(iter(graphs))
+    lowered = {n: to_builtins(graph, target, report if n == first else None) for n, graph in graphs.items()}
+    if front is not None:
+        lowered = {name: join(front, graph) for name, graph in lowered.items()}
+    if "features" in signatures:
+        features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
+        lowered["features"] = to_builtins(features, target) if front is None else features
+        on_features = step.graphs_on_features(rest, goal, rule)
+        lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
+    if without is not None and exported is not None:
+        without = replace(without, graph=in_order(exported, target))
+    return Compiled(
+        {name: in_order(graph, target) for name, graph in lowered.items()},
+        rows,
+        goal,
+        mixing,
+        [
+            *batch_norm_notes(source.batch_norms, by_batches, request.batch_norm == "fixed"),
+            *dropout_notes(dropping, request.dropout == "train"),
+            *mixing_notes(mixing),
+        ],
+        quantization,
+        without,
+    )
+
+
+def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:
+    """The graph in which only what trains is a parameter, and the update rule of these parameters.
+
+    Weights are stored as their consumers read them, unless the optimizer looks at rows and columns.
+    """
+    from converter.optim.trace import trace_optimizer
+
+    for layout in (absorb_layout, Graph.copy):
+        selected = specialize(select(layout(forward), rows))
+        parameters = selected.weights().values()
+        rule = trace_optimizer(
+            optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}
+        )
+        if rule.layout_invariant:
+            break
+    return selected, rule
+
+
+def canonicalize(graph: Graph) -> Graph:
+    """One form of each thing: constants folded, neutral ops gone."""
+    return simplify(fold_constants(simplify_loops(eliminate_dead_code(graph))))
+
+
+def specialize(graph: Graph) -> Graph:
+    """Uses that frozen weights are constants: folds them, and scales and shifts into convolutions."""
+    # Merging before folding: a shared weight behind the same scale is stored once.
+    closed = simplify_loops(fold_constants(graph))
+    folded = fold_constants(merge_common_subexpressions(fold_affine(closed)))
+    return merge_common_subexpressions(simplify(folded))

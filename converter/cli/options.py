@@ -1,0 +1,74 @@
+"""The arguments and options that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def _debug(context: typer.Context, value: bool) -> None:
+    """Notes for `main` that tracebacks are wanted."""
+    context.obj["debug"] |= value
+
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A .keras file, package.module:factory, or the name of a built-in example. None: a built-in example.",
+    ),
+]
+Trust = Annotated[bool, typer.Option("--trust", help="Run the code that the recipe names as package.module:name.")]
+RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="TOML file of what follows; flags override it.")]
+Loss = Annotated[str | None, typer.Option(help="A name, or package.module:function (outputs, y) -> loss per example.")]
+Optimizer = Annotated[str | None, typer.Option(help="A name, or package.module:factory of an optax transformation.")]
+Update = Annotated[
+    str | None,
+    typer.Option(help="full, head, last-3, bias-only, sparse, lora, lora-16, or a TOML or JSON file of rules."),
+]
+Updates = Annotated[
+    list[str] | None, typer.Option("--update", help="A scheme to compare, or a file of glob rules; repeat it for more.")
+]
+Batch = Annotated[int | None, typer.Option(help="Rows of one training step.")]
+MicroBatch = Annotated[
+    int | None, typer.Option(help="Rows computed at once; the gradients of a step's micro-batches are added up.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="Runtime and processor to tune for: litert-2, litert-2/x86-64, ..., or a table of your own: mine.toml."
+    ),
+]
+State = Annotated[
+    str | None, typer.Option(help="variables: the runtime keeps the weights. stateless: they go in and out.")
+]
+TypeOfY = Annotated[
+    str | None, typer.Option("--y", help="Type of one example's y for your own loss: int32, float32[10].")
+]
+Signatures = Annotated[
+    str | None, typer.Option(help="What the program offers: train,evaluate,infer and features, separated by commas.")
+]
+Frozen = Annotated[
+    str | None,
+    typer.Option(help="float32, or int8 for frozen layers where the target gains by it; needs --calibration."),
+]
+Calibration = Annotated[
+    str | None,
+    typer.Option(help="An .npz file of samples for int8: x or the inputs by name, and y if there are labels."),
+]
+MemoryBudget = Annotated[
+    str | None,
+    typer.Option(help="Memory that a session may take, as 64MiB: chooses the largest micro-batch that fits."),
+]
+BatchNorm = Annotated[
+    str | None,
+    typer.Option(help="train: batch normalization that is not frozen takes the statistics of the batch. Else fixed."),
+]
+Dropout = Annotated[str | None, typer.Option(help="train: dropout layers drop in a step. Else off.")]
+ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
+Out = Annotated[str | None, typer.Option(help="The file to write.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration, and no logs of libraries.")]
+Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=False, help="Show tracebacks.")]

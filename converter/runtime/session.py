@@ -6,35 +6,26 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import isfinite
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from converter.errors import NumericError, UsageError
+from converter.errors import UsageError
 from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
 from converter.runtime.engine import open_engine
-from converter.runtime.entry import Engine, Entry
 from converter.runtime.evaluation import every_output, figures, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
-from converter.runtime.memory import Memory, memory_of
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import parameters_of
+from converter.runtime.running import Running
 from converter.runtime.state_file import load_state, save_state
 from converter.runtime.targets import check_targets, weigh_by_class
 
 #: One number for every step, or its value from the number of the step.
 Rate = float | Callable[[int], float] | None
-
-
-class _Running(NamedTuple):
-    """What an open session holds."""
-
-    engine: Engine
-    memory: Memory
 
 
 class TrainingSession:
@@ -79,11 +70,8 @@ class TrainingSession:
         self._program = program = read_program(path)
         self.manifest: Manifest = program.manifest
         self._lock = threading.RLock()
-        engine = open_engine(program, threads, xnnpack, weight_cache)
-        self._running: _Running | None = _Running(engine, memory_of(program, engine))
+        self._running: Running | None = Running(program, open_engine(program, threads, xnnpack, weight_cache))
         self._order = np.random.default_rng(0)
-        self._lost = False
-        self._half_done = False
 
     def train(self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None) -> float:
         """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
@@ -143,9 +131,9 @@ class TrainingSession:
     def _judge(self, examples: Examples, metrics: Metrics) -> dict[str, float]:
         with self._lock:
             wanted = measures(metrics, self.manifest)
-            found = figures(self._ready("evaluate"), examples, self.manifest.micro_batch)
+            found = figures(self._open().ready("evaluate"), examples, self.manifest.micro_batch)
             if wanted:
-                found = measured(wanted, found, outputs(self._ready("infer"), examples), examples)
+                found = measured(wanted, found, outputs(self._open().ready("infer"), examples), examples)
             return found
 
     def infer(self, x: Any) -> Any:
@@ -171,7 +159,7 @@ class TrainingSession:
     def _rows_through(self, signature: str, x: Any) -> Any:
         with self._lock:
             examples = self._examples(signature, x)
-            return gathered(every_output(self._ready(signature), examples))
+            return gathered(every_output(self._open().ready(signature), examples))
 
     def fit(
         self,
@@ -282,9 +270,9 @@ class TrainingSession:
             UsageError: the file cannot be written, or is something else than a state of this program.
         """
         with self._lock:
-            memory = self._open().memory
-            self._check_not_lost()
-            return save_state(path, self.manifest.graph_hash, memory.read())
+            running = self._open()
+            running.check_not_lost()
+            return save_state(path, self.manifest.graph_hash, running.memory.read())
 
     def restore(self, path: str | os.PathLike) -> None:
         """Takes the state from a file; a StateWarning says when only the older of the two files is good.
@@ -293,19 +281,17 @@ class TrainingSession:
             UsageError: no file, both files damaged, or a state of another program. The session stays as it was.
         """
         with self._lock:
-            memory = self._open().memory
+            running = self._open()
             tensors = load_state(path, self.manifest.graph_hash).tensors
             wanted = {t.tensor: (t.shape, np.dtype(t.dtype)) for t in self.manifest.state_tensors}
             if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
                 raise UsageError(f"{os.fspath(path)}: its tensors are not those of this program")
-            memory.write(tensors)
-            self._lost = False
+            running.take(tensors)
 
     def reset(self) -> None:
         """Back to the state that was built."""
         with self._lock:
-            self._open().memory.reset()
-            self._lost = False
+            self._open().reset()
 
     def close(self) -> None:
         """Gives the interpreter's memory back. What was not saved is gone; closing twice is fine."""
@@ -324,24 +310,10 @@ class TrainingSession:
         state = "closed" if self._running is None else f"batch {self.manifest.batch}, {self.manifest.state}"
         return f"TrainingSession({self.manifest.name}, {state})"
 
-    def _open(self) -> _Running:
+    def _open(self) -> Running:
         if self._running is None:
             raise UsageError("the session is closed: open a new TrainingSession")
         return self._running
-
-    def _check_not_lost(self) -> None:
-        if self._lost:
-            raise NumericError(
-                "the weights are not to be trusted since a loss was not finite: restore() or reset() first"
-            )
-
-    def _ready(self, signature: str) -> Entry:
-        """A signature that sees the state."""
-        engine, memory = self._open()
-        self._check_not_lost()
-        entry = engine.entry(signature)
-        memory.lend(entry)
-        return entry
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()
@@ -353,47 +325,5 @@ class TrainingSession:
         return check_targets(check_examples(self.manifest.signatures[signature], x, y, weight), self.manifest)
 
     def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
-        """One step on checked rows."""
         with self._lock:
-            rate = checked_rate(learning_rate)
-            if self.manifest.accumulates:
-                loss = self._accumulate(examples, signature)
-                updated = self._call("apply", rate=rate) if isfinite(loss) else None
-            else:
-                updated = self._call(signature, examples, rate)
-                loss = float(updated.output("loss")[0])
-            if updated is None or not isfinite(loss):
-                self._lost = True
-                raise NumericError(
-                    f"the loss is {loss}: the training has diverged, often because the learning rate ({rate:g}) is too "
-                    "high. The weights in memory are not to be trusted: restore() a saved state or reset()."
-                )
-            self._open().memory.keep(updated)
-            self._half_done = False
-            return loss
-
-    def _accumulate(self, examples: Examples, signature: str) -> float:
-        """Adds up the gradients of the micro-batches; returns the loss of all rows, or the first that is not finite."""
-        memory = self._open().memory
-        if self._half_done:  # a step that ended before its update left gradients behind
-            memory.write(memory.read())
-        self._half_done = True
-        loss = 0.0
-        for part in examples.as_shares().parts(self.manifest.micro_batch):
-            entry = self._call(signature, part)
-            memory.keep(entry)
-            loss += float(entry.output("loss")[0])
-            if not isfinite(loss):
-                break
-        return loss
-
-    def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> Entry:
-        """Runs a signature on rows, a learning rate, or both."""
-        entry = self._ready(signature)
-        if examples is not None:
-            check_whole(signature, entry.signature, examples.rows)
-            examples.fill(entry)
-        if rate is not None:
-            entry.input("learning_rate")[...] = rate
-        entry.invoke()
-        return entry
+            return self._open().step(examples, checked_rate(learning_rate), signature)

@@ -1,0 +1,96 @@
+"""An open program: its signatures, its state in memory, and whether that state is to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+import numpy as np
+
+from converter.errors import NumericError
+from converter.program_file import ProgramFile
+from converter.runtime.entry import Engine, Entry
+from converter.runtime.examples import Examples, check_whole
+from converter.runtime.memory import Memory, memory_of
+
+
+class Running:
+    """What a session holds while it is open; it is called by one thread at a time.
+
+    Attributes:
+        memory: the state.
+    """
+
+    def __init__(self, program: ProgramFile, engine: Engine) -> None:
+        self._manifest = program.manifest
+        self._engine = engine
+        self.memory: Memory = memory_of(program, engine)
+        self._lost = False
+        self._half_done = False
+
+    def ready(self, signature: str) -> Entry:
+        """A signature that sees the state. Raises NumericError after a loss that was not finite."""
+        self.check_not_lost()
+        entry = self._engine.entry(signature)
+        self.memory.lend(entry)
+        return entry
+
+    def check_not_lost(self) -> None:
+        """Raises NumericError after a loss that was not finite."""
+        if self._lost:
+            raise NumericError(
+                "the weights are not to be trusted since a loss was not finite: restore() or reset() first"
+            )
+
+    def take(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Another state in the place of this one."""
+        self.memory.write(tensors)
+        self._lost = False
+
+    def reset(self) -> None:
+        """The state that was built in the place of this one."""
+        self.memory.reset()
+        self._lost = False
+
+    def step(self, examples: Examples, rate: float, signature: str) -> float:
+        """One step on checked rows; returns their loss before it. Raises NumericError when that is not finite."""
+        if self._manifest.accumulates:
+            loss = self._accumulate(examples, signature)
+            updated = self._call("apply", rate=rate) if isfinite(loss) else None
+        else:
+            updated = self._call(signature, examples, rate)
+            loss = float(updated.output("loss")[0])
+        if updated is None or not isfinite(loss):
+            self._lost = True
+            raise NumericError(
+                f"the loss is {loss}: the training has diverged, often because the learning rate ({rate:g}) is too "
+                "high. The weights in memory are not to be trusted: restore() a saved state or reset()."
+            )
+        self.memory.keep(updated)
+        self._half_done = False
+        return loss
+
+    def _accumulate(self, examples: Examples, signature: str) -> float:
+        """Adds up the gradients of the micro-batches; returns the loss of all rows, or the first that is not finite."""
+        if self._half_done:  # a step that ended before its update left gradients behind
+            self.memory.write(self.memory.read())
+        self._half_done = True
+        loss = 0.0
+        for part in examples.as_shares().parts(self._manifest.micro_batch):
+            entry = self._call(signature, part)
+            self.memory.keep(entry)
+            loss += float(entry.output("loss")[0])
+            if not isfinite(loss):
+                break
+        return loss
+
+    def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> Entry:
+        """Runs a signature on rows, a learning rate, or both."""
+        entry = self.ready(signature)
+        if examples is not None:
+            check_whole(signature, entry.signature, examples.rows)
+            examples.fill(entry)
+        if rate is not None:
+            entry.input("learning_rate")[...] = rate
+        entry.invoke()
+        return entry

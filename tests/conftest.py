@@ -10,6 +10,9 @@ from hypothesis import settings
 # Keras takes its backend when it is first imported; other backends are tested in processes of their own.
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+# The oracles in JAX run for a few steps and are compiled for each test: XLA's optimizations cost more than they save.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

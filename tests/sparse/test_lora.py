@@ -194,11 +194,16 @@ class ByHand:
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
     def train(self, name: str) -> list[float]:
-        slots, step, losses = self.case.optimizer.init(self.trained), jax.jit(jax.value_and_grad(self.loss)), []
+        slots, losses = self.case.optimizer.init(self.trained), []
+
+        @jax.jit
+        def step(trained: Any, slots: Any, x: Any, y: Any) -> Any:
+            value, gradients = jax.value_and_grad(self.loss)(trained, x, y)
+            updates, slots = self.case.optimizer.update(gradients, slots, trained)
+            return value, jax.tree.map(lambda p, u: p + self.case.rate * u, trained, updates), slots
+
         for i in range(STEPS):
-            value, gradients = step(self.trained, *data(name, i))
-            updates, slots = self.case.optimizer.update(gradients, slots, self.trained)
-            self.trained = jax.tree.map(lambda p, u: p + self.case.rate * u, self.trained, updates)
+            value, self.trained, slots = step(self.trained, slots, *data(name, i))
             losses.append(float(value))
         return losses
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from converter.errors import PocketuneError, UsageError
-from converter.program import Choice, Program
+from converter.program import Choice, Plan
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: What is suggested where the scheme that was asked for does not fit, in this order.
@@ -24,10 +24,8 @@ def parse_bytes(budget: str | int) -> int:
     return round(float(found[1]) * UNITS[found[2]])
 
 
-def fit(
-    budget: int, sizes: Sequence[int], build: Callable[[int], Program], smaller: Callable[[str], Program]
-) -> Program:
-    """The program with the largest micro-batch whose resident memory is within the budget.
+def fit(budget: int, sizes: Sequence[int], plan: Callable[[int], Plan], smaller: Callable[[str], Plan]) -> Plan:
+    """The plan with the largest micro-batch whose resident memory is within the budget.
 
     The whole batch needs no accumulators, so it is tried first; among true micro-batches memory grows with the rows, so
     they are searched by halves.
@@ -35,16 +33,16 @@ def fit(
     Args:
         budget: bytes.
         sizes: micro-batches to choose from, ascending.
-        build: the program for a micro-batch.
-        smaller: the program of a named scheme for micro-batches of one row, to say what would fit.
+        plan: that of a micro-batch.
+        smaller: that of a named scheme for micro-batches of one row, to say what would fit.
 
     Raises:
         UsageError: nothing fits; it says the least there is, for this scheme and for smaller ones.
     """
-    tried: dict[int, Program] = {}
+    tried: dict[int, Plan] = {}
 
     def fits(rows: int) -> bool:
-        tried[rows] = build(rows)
+        tried[rows] = plan(rows)
         return _resident(tried[rows]) <= budget
 
     *parts, whole = sizes
@@ -61,9 +59,8 @@ def fit(
     return replace(tried[best], tried=[Choice.of(tried[rows]) for rows in sorted(tried)])
 
 
-def _too_small(budget: int, tried: Sequence[Program], smaller: Callable[[str], Program]) -> str:
+def _too_small(budget: int, tried: Sequence[Plan], smaller: Callable[[str], Plan]) -> str:
     least = min(tried, key=_resident)
-    scheme = least.manifest.update.scheme
     others = {}
     for name in SMALLER:
         try:
@@ -71,25 +68,26 @@ def _too_small(budget: int, tried: Sequence[Program], smaller: Callable[[str], P
         except PocketuneError:  # not for this model
             continue
     lines = [
-        f"    update={name!r}: {_needs(program)}"
-        for name, program in sorted(others.items(), key=lambda item: _resident(item[1]))
-        if _resident(program) < _resident(least)
+        f"    update={name!r}: {_needs(plan)}"
+        for name, plan in sorted(others.items(), key=lambda item: _resident(item[1]))
+        if _resident(plan) < _resident(least)
     ]
-    said = f"memory_budget: {_mib(budget)} is less than the scheme {scheme!r} can do, which needs {_needs(least)}."
+    said = (
+        f"memory_budget: {_mib(budget)} is less than the scheme {least.scheme!r} can do, which needs {_needs(least)}."
+    )
     if not lines:
         return f"{said} No smaller scheme needs less; frozen layers in int8 (frozen='int8') do."
     return "\n".join([f"{said} Frozen layers in int8 (frozen='int8') take less, and so do other schemes:", *lines])
 
 
-def _resident(program: Program) -> int:
-    return program.costs["resident_bytes"]
+def _resident(plan: Plan) -> int:
+    return plan.costs["resident_bytes"]
 
 
-def _needs(program: Program) -> str:
-    costs = program.costs
+def _needs(plan: Plan) -> str:
+    costs = plan.costs
     parts = ", ".join(f"{part} {_mib(costs[f'{part}_bytes'])}" for part in ("arena", "state", "packed", "mapped"))
-    rows = program.manifest.micro_batch
-    return f"{_mib(costs['resident_bytes'])} at the least (micro_batch={rows}: {parts})"
+    return f"{_mib(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}: {parts})"
 
 
 def _mib(nbytes: float) -> str:

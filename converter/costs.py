@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from zlib import crc32
-
-import numpy as np
 
 from converter import schedule
-from converter.ir import Graph, Value, nested
+from converter.ir import Graph, Value, fingerprint, nested
 from converter.targets import Target
 from converter.tflite.export import is_uniform, with_state_as_arguments, with_variables
 
@@ -97,6 +94,6 @@ def _mapped(signatures: Mapping[str, Graph]) -> int:
     graphs = [inner for graph in signatures.values() for inner in nested(graph)]
     arrays = [array for graph in graphs for array in graph.constants.values()]
     arrays += [p.value for graph in signatures.values() for p in graph.parameters.values() if not is_uniform(p.value)]
-    stored = {(crc32(np.ascontiguousarray(array).data), array.nbytes) for array in arrays}
+    stored = {(fingerprint(array), array.nbytes) for array in arrays}
     operators = sum(len(graph.nodes) for graph in graphs)
     return sum(nbytes for _, nbytes in stored) + _TABLES * operators

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from converter.budget import fit, parse_bytes
@@ -14,8 +15,8 @@ from converter.errors import UsageError
 from converter.losses import link_notes
 from converter.models import import_model, without_idle_outputs
 from converter.notes import grouped
-from converter.program import Program
-from converter.requests import Request, check_dropout, check_sizes, part_of_batch, whole_batch
+from converter.program import Plan, Program
+from converter.requests import Request, check_dropout, check_sizes, check_weights, part_of_batch, whole_batch
 from converter.sparse import UpdateScheme, update_scheme
 from converter.stages import compile_signatures
 from converter.targets import Target
@@ -92,16 +93,18 @@ def build(
         UnsupportedError: the model holds what cannot be compiled; all places are listed.
         NumericError: a weight is not finite, gets no gradient, or does not move.
     """
-    batch = whole_batch(batch)
-    request = Request(
+    planned = plan(
+        model,
+        update,
+        batch,
+        micro_batch,
+        target,
+        memory_budget,
+        needs_weights=True,
         loss=loss,
         loss_weights=loss_weights,
         targets=targets,
         optimizer=optimizer,
-        scheme=update_scheme(update),
-        batch=batch,
-        micro_batch=part_of_batch(batch, micro_batch),
-        target=find_target(target),
         state=state,
         signatures=signatures,
         labels=labels,
@@ -111,15 +114,7 @@ def build(
         batch_norm=batch_norm,
         dropout=dropout,
     )
-    if memory_budget is None:
-        program = _build(model, request)
-    else:
-        program = fit(
-            parse_bytes(memory_budget),
-            [n for n in range(1, batch + 1) if not batch % n] if micro_batch is None else [micro_batch],
-            lambda rows: _build(model, replace(request, micro_batch=rows)),
-            lambda scheme: _build(model, replace(request, scheme=update_scheme(scheme), micro_batch=1)),
-        )
+    program = replace(planned.assemble(), tried=planned.tried)
     if program.quantization is not None:
         program.quantization.warn()
     if check:
@@ -127,8 +122,51 @@ def build(
     return program
 
 
-def _build(model: Any, request: Request) -> Program:
-    """One program, not run yet."""
+def plan(
+    model: Any,
+    update: str | Mapping[str, Any] | UpdateScheme = "full",
+    batch: int = 8,
+    micro_batch: int | None = None,
+    target: str | Target = "litert-2",
+    memory_budget: str | int | None = None,
+    needs_weights: bool = False,
+    **options: Any,
+) -> Plan:
+    """All that `build` does before a file is made: nothing is run, and shapes are enough of the weights.
+
+    Args:
+        model: as for `build`, or a `jax_frontend.Model` whose parameters are jax.ShapeDtypeStruct.
+        update: as for `build`.
+        batch: as for `build`.
+        micro_batch: as for `build`.
+        target: as for `build`.
+        memory_budget: as for `build`.
+        needs_weights: refuse a model of shapes alone.
+        **options: the other arguments of `build`, except `check`.
+
+    Raises:
+        UsageError, UnsupportedError, NumericError: as `build`.
+    """
+    batch = whole_batch(batch)
+    request = Request(
+        scheme=update_scheme(update),
+        batch=batch,
+        micro_batch=part_of_batch(batch, micro_batch),
+        target=find_target(target),
+        **options,
+    )
+    if memory_budget is None:
+        return _plan(model, request, needs_weights)
+    return fit(
+        parse_bytes(memory_budget),
+        [n for n in range(1, batch + 1) if not batch % n] if micro_batch is None else [micro_batch],
+        lambda rows: _plan(model, replace(request, micro_batch=rows), needs_weights),
+        lambda scheme: _plan(model, replace(request, scheme=update_scheme(scheme), micro_batch=1), needs_weights),
+    )
+
+
+def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
+    """What one request comes to."""
     try:
         from converter.optim.rate import check_descends
         from converter.optim.trace import resolve
@@ -139,21 +177,26 @@ def _build(model: Any, request: Request) -> Program:
         check_descends(resolve(request.optimizer))
     source = import_model(model, request.micro_batch)
     check_sizes(source, request.micro_batch)
+    if needs_weights or request.frozen == "int8":
+        check_weights(source)
     check_dropout(request, bool(dropouts(source.graph)))
     loss, rule, said = taken_over(source, request.loss, request.optimizer)
     source = without_idle_outputs(source, loss)
     report: list[FormChoice] = []
     done = compile_signatures(source, loss, rule.optimizer, request, report)
-    program = Program.assemble(
+    priced = costs(done.signatures, request.target, request.state, request.batch // request.micro_batch)
+    assemble = partial(
+        Program.assemble,
         signatures=done.signatures,
         state=request.state,
         source=source,
         rows=done.rows,
-        costs=costs(done.signatures, request.target, request.state, request.batch // request.micro_batch),
+        costs=priced,
         report=report,
         notes=grouped([*said, *link_notes(source.graph, done.loss), *done.notes, *source.notes]),
         mixing=done.mixing,
         without_adapters=done.without_adapters,
+        quantization=done.quantization,
         scheme=request.scheme.name,
         loss=done.loss.stated,
         optimizer=rule.name,
@@ -165,4 +208,4 @@ def _build(model: Any, request: Request) -> Program:
         preprocessing=None if request.preprocessing is None else dict(request.preprocessing),
         frozen=request.frozen,
     )
-    return program if done.quantization is None else replace(program, quantization=done.quantization)
+    return Plan(request.scheme.name, request.micro_batch, priced, assemble)

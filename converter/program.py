@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,11 +49,30 @@ class Choice:
     flops: int
 
     @staticmethod
-    def of(program: Program) -> Choice:
-        """The figures of a program."""
-        costs = program.costs
+    def of(plan: Plan) -> Choice:
+        """The figures of a plan."""
+        costs = plan.costs
         flops = costs["flops_forward"] + costs["flops_backward"] + costs["flops_update"]
-        return Choice(program.manifest.micro_batch, costs["resident_bytes"], flops)
+        return Choice(plan.micro_batch, costs["resident_bytes"], flops)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program whose costs are known, and which is not made yet.
+
+    Attributes:
+        scheme: the name of the update scheme.
+        micro_batch: rows computed at once.
+        costs: see `converter.costs`.
+        assemble: makes the program.
+        tried: what was weighed for a memory budget.
+    """
+
+    scheme: str
+    micro_batch: int
+    costs: Mapping[str, int]
+    assemble: Callable[[], Program] = field(repr=False)
+    tried: Sequence[Choice] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +112,7 @@ class Program:
         notes: Sequence[Note],
         without_adapters: Plain | None,
         mixing: Mapping[str, str],
+        quantization: QuantizationReport | None,
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -107,6 +127,7 @@ class Program:
             notes: what the person is to know.
             without_adapters: the lowered, scheduled model that is exported of one with adapters.
             mixing: where rows influence each other, by signature.
+            quantization: what became int8.
             **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
                 micro_batch, labels, preprocessing, frozen).
         """
@@ -172,7 +193,7 @@ class Program:
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
         data = seal.seal(emit(subgraphs, metadata, description, stored, in_order=state == "variables"))
         priced = {**costs, "file_bytes": len(data)}
-        return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes))
+        return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes), quantization)
 
     def write(self, path: str | os.PathLike) -> Path:
         """Writes the file whole or not at all. Raises UsageError when it cannot be written."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
+from converter.ir import is_described
 from converter.manifest import MAX_ELEMENTS
 from converter.models import Source
 from converter.sparse import UpdateScheme
@@ -43,7 +44,7 @@ def part_of_batch(batch: int, rows: Any) -> int:
     return rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What one program is asked for; the fields mean what the arguments of `converter.build` do.
 
@@ -55,22 +56,22 @@ class Request:
         UsageError: a field has no such value, or two do not go together.
     """
 
-    loss: Any
-    loss_weights: Any
-    targets: Any
-    optimizer: Any
     scheme: UpdateScheme
     batch: int
     micro_batch: int
     target: Target
-    state: str
-    signatures: Sequence[str]
-    labels: Sequence[str] | None
-    preprocessing: Mapping[str, Any] | None
-    frozen: str
-    calibration: Any
-    batch_norm: str
-    dropout: str
+    loss: Any = None
+    loss_weights: Any = None
+    targets: Any = None
+    optimizer: Any = None
+    state: str = "variables"
+    signatures: Sequence[str] = ("train", "evaluate", "infer")
+    labels: Sequence[str] | None = None
+    preprocessing: Mapping[str, Any] | None = None
+    frozen: str = "float32"
+    calibration: Any = None
+    batch_norm: str = "fixed"
+    dropout: str = "off"
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
@@ -143,6 +144,16 @@ def check_sizes(source: Source, rows: int) -> None:
                 f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
                 f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it"
             )
+
+
+def check_weights(source: Source) -> None:
+    """Raises UsageError where parameters are shapes alone: such a model can be planned, not built."""
+    without = [p.name for p in source.graph.parameters.values() if is_described(p.model_value)]
+    if without:
+        raise UsageError(
+            f"the parameter {without[0]} has no value: initialise the model, jax.eval_shape gives only shapes. "
+            "`python -m converter schemes` (converter.compare_schemes) shows what a model of shapes would cost"
+        )
 
 
 def _whole_number(name: str, value: Any) -> int:

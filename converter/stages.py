@@ -18,7 +18,7 @@ from converter.batch_norm import (
 )
 from converter.dropout import dropout_notes, dropouts, without_dropout
 from converter.errors import NumericError, UsageError
-from converter.ir import Graph
+from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.mixing import mixing_notes, whole_batches
 from converter.models import Source, import_loss
@@ -82,7 +82,8 @@ def compile_signatures(
     selected, normalized = statistics_of(selected, by_batches)
     step = StepForm(request.accumulates, trained=lambda graph: by_batch(graph, by_batches, normalized))
     step = with_dropout(step) if dropouts(selected) else step
-    broken = [p.name for p in selected.parameters.values() if not np.isfinite(p.value).all()]
+    known = [p for p in selected.parameters.values() if not is_described(p.model_value)]
+    broken = [p.name for p in known if not np.isfinite(p.value).all()]
     if broken:
         raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
     if "features" in signatures and not has_frozen_prefix(selected):

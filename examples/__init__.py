@@ -30,14 +30,16 @@ class Example:
     Attributes:
         name: what the command line calls it.
         description: one line.
-        sparse: rules of the recommended sparse update scheme, for the model of `build()`.
+        sparse: the recommended sparse update scheme: rules for the model of `build()`, or a name.
         loss: the loss that its output is meant for.
+        shapes_only: it has no weights and no batches: it can be planned, not built.
     """
 
     name: str
     description: str
-    sparse: Mapping[str, Grant]
+    sparse: Mapping[str, Grant] | str = "sparse"
     loss: str = "sparse_categorical_crossentropy"
+    shapes_only: bool = False
 
     def build(self, **options: Any) -> Any:
         """The model: a `keras.Model` or a `jax_frontend.Model`; the same options give the same weights.
@@ -110,6 +112,13 @@ _ALL = (
             "layers/[45]/ffn/in/w": 1,
             "classifier/*": 1,
         },
+    ),
+    Example("llama", "a decoder like LLaMA that predicts the next token, untrained (plain JAX)", loss="next_token"),
+    Example(
+        "llama2-7b",
+        "LLaMA 2 of 7 billion parameters as shapes, for `schemes` (plain JAX)",
+        loss="next_token",
+        shapes_only=True,
     ),
 )
 

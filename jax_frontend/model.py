@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from converter.errors import NumericError, UsageError, nearest
+from converter.ir import is_described
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,9 @@ class Model:
 
     Attributes:
         apply: the forward function; pure, no randomness.
-        params: any pytree of arrays. A floating point leaf is a parameter, named by its path joined with "/"
-            (`layers/0/w`); any other leaf is a constant. Half precision is computed in float32. Of Flax' variables
+        params: any pytree of arrays, or of jax.ShapeDtypeStruct (as `jax.eval_shape` gives) where the model is only
+            planned (`converter.compare_schemes`). A floating point leaf is a parameter, named by its path joined with
+            "/" (`layers/0/w`); any other leaf is a constant. Half precision is computed in float32. Of Flax' variables
             only the collection `params` trains (`batch_stats` and the like do not), of an nnx state only nnx.Param.
         inputs: shape and dtype of each input; the first axis is the batch, and is replaced by the batch asked for.
         layers: path prefixes that name the blocks of the model in order, for schemes such as "the last 3 blocks".
@@ -141,7 +143,8 @@ def is_parameter(leaf: Any) -> bool:
 
 def check_finite(parameters: dict[str, np.ndarray]) -> None:
     """Raises NumericError naming the parameters that hold NaN."""
-    broken = {name: int(np.isnan(array).sum()) for name, array in parameters.items() if np.isnan(array).any()}
+    known = {name: array for name, array in parameters.items() if not is_described(array)}
+    broken = {name: int(np.isnan(array).sum()) for name, array in known.items() if np.isnan(array).any()}
     if broken:
         listed = "\n".join(f"  {name}: {count} of {parameters[name].size} elements" for name, count in broken.items())
         raise NumericError(f"The model's weights hold NaN (not a number):\n{listed}")

@@ -12,7 +12,7 @@ import numpy as np
 
 import jax_frontend.rules  # noqa: F401  (fills the table of rules)
 from converter.errors import UsageError
-from converter.ir import Graph, Parameter, TensorType, Value, verify
+from converter.ir import Graph, Parameter, TensorType, Value, described, verify
 from jax_frontend.cleanup import with_layers, without_dead_code
 from jax_frontend.dtypes import ir_type, narrow
 from jax_frontend.folding import FoldingBuilder
@@ -32,13 +32,15 @@ def trace(model: Model, batch: int) -> Graph:
     Raises:
         UnsupportedError: the model uses what cannot be compiled; all sites are listed.
         NumericError: a weight holds NaN.
-        UsageError: two parameters have the same path, one has no value, or `apply` returns nothing.
+        UsageError: two parameters have the same path, a constant has no value, or `apply` returns nothing.
         Exception: what `apply` itself raises, with a note that says how it was called.
     """
     leaves = named_leaves(model.params)
     treedef = jax.tree_util.tree_structure(model.params)
     importer = _importer()
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
+    if unknown := [n for n, leaf in leaves.items() if n not in arrays and isinstance(leaf, jax.ShapeDtypeStruct)]:
+        raise UsageError(f"{unknown[0]} has no value: what is not of floating point is a constant, give its numbers")
     check_finite(arrays)
     fixed = untrained(model, list(arrays))
 
@@ -129,9 +131,9 @@ def _importer() -> Importer:
 
 def _narrowed(importer: Importer, name: str, leaf: Any) -> np.ndarray:
     """The initial value of a parameter; a type without a stand-in goes to the report."""
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        raise UsageError(f"the parameter {name} has no value: initialise the model, jax.eval_shape gives only shapes")
     try:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return described(ir_type(leaf).shape, name)
         return np.ascontiguousarray(narrow(leaf)).reshape(np.shape(leaf))
     except NotImportable as problem:
         importer.problems.add(problem, Site(layer=name))

@@ -44,7 +44,7 @@ from converter.cli.options import (
 from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.resolve import Job, output_path, resolve, resolve_update
 from converter.cli.tables import Results, size
-from converter.compare import DEFAULT_SCHEMES, compare_schemes
+from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
 from converter.errors import PocketuneError, UsageError
 from converter.inference import export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
@@ -302,10 +302,12 @@ def _compare(
     Raises:
         PocketuneError: a scheme that was asked for fails, or all do.
     """
+    with narrator.stage("import the model"):
+        source = import_once(model, **job.options())
 
     def compare(scheme: Any) -> list[dict[str, Any]]:
         with narrator.stage(f"compile {scheme if isinstance(scheme, str) else scheme.name}"):
-            return compare_schemes(model, [job.scheme(scheme)], **job.options())
+            return compare_schemes(source, [job.scheme(scheme)], **job.options())
 
     rows: list[dict[str, Any]] = []
     failures: list[PocketuneError] = []

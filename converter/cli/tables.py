@@ -161,11 +161,12 @@ class Results:
     def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Schemes beside each other; one that the model does not allow stands with its reason."""
         fit = [row for row in rows if "error" not in row]
+        figures = {name: label for name, (label, _) in COSTS.items() if any(name in row for row in fit)}
         self.table(
             "Costs of a training step by update scheme",
-            ("scheme", *(label for label, _ in COSTS.values())),
-            [(row["scheme"], *(amount(name, row[name]) for name in COSTS)) for row in fit],
-            right=range(1, len(COSTS) + 1),
+            ("scheme", *figures.values()),
+            [(row["scheme"], *(amount(name, row[name]) for name in figures)) for row in fit],
+            right=range(1, len(figures) + 1),
         )
         for row in rows:
             if "error" in row:

@@ -1,6 +1,7 @@
 """The IR: one graph class for both levels."""
 
 from converter.ir.builder import Builder
+from converter.ir.described import described, fingerprint, is_described, known_result
 from converter.ir.evaluate import evaluate, evaluate_values
 from converter.ir.graph import Graph, Node, Parameter, Value, dependents, in_order_of_use, nested, reachable
 from converter.ir.op import Cost, Op, ShapeError

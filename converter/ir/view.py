@@ -37,7 +37,8 @@ class View:
                 array = array[(slice(None),) * axis + (slice(start, stop),)]
             else:
                 raise ValueError(f"unknown view step {kind!r}")
-        return np.asarray(array, order="C")
+        # One number that is repeated stays one.
+        return np.asarray(array, order="C") if any(array.strides) else array
 
     def rest(self, array: np.ndarray) -> View:
         """For a view that ends by cutting the first channels off a tensor: the view of those behind."""

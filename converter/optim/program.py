@@ -64,7 +64,7 @@ class OptimizerProgram:
         for value in self.graph.inputs:
             name = value.name.removeprefix(GRADIENT).removeprefix(PARAMETER)
             if name in views and value.name not in self.slots:
-                shapes[value.name] = views[name].apply(np.empty(value.shape, np.float32)).shape
+                shapes[value.name] = views[name].apply(np.broadcast_to(np.float32(0), value.shape)).shape
         for slot, array in self.slots.items():
             owner = max((n for n in self.parameters if slot.endswith(f"/{n}")), key=len, default="")
             like = owner in views and array.shape == self.gradient(owner).shape

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from converter.errors import UnsupportedError, UsageError, nearest
-from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, verify
+from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
 from converter.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
 from jax_frontend import trace_function
 from jax_frontend.model import named_leaves
@@ -109,9 +109,10 @@ def trace_optimizer(
 
 def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerProgram:
     tx = resolve(optimizer)
-    arrays = tree_of({name: jnp.asarray(value, jnp.float32) for name, value in parameters.items()})
+    arrays = tree_of({name: _given(value) for name, value in parameters.items()})
     names = tuple(named_leaves(arrays))
-    state = _guarded(optimizer, lambda: tx.init(arrays))
+    planned = any(map(is_described, parameters.values()))
+    state = _guarded(optimizer, lambda: jax.eval_shape(tx.init, arrays) if planned else tx.init(arrays))
     leaves = named_leaves(state)
     for path, leaf in leaves.items():
         kind = np.dtype(leaf.dtype).kind if isinstance(getattr(leaf, "dtype", None), np.dtype) else ""
@@ -124,8 +125,24 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
         graph = _trace(optimizer, tx, arrays, state, as_float=True)
     except _KeepsType:
         graph = _trace(optimizer, tx, arrays, state, as_float=False)
-    slots = {f"optimizer/{path}": _stored(leaf) for path, leaf in leaves.items()}
+    values = _initial(tx, arrays) if planned else leaves.values()
+    slots = {f"optimizer/{path}": _stored(value) for path, value in zip(leaves, values, strict=True)}
     return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer))
+
+
+def _given(value: np.ndarray) -> Any:
+    return jax.ShapeDtypeStruct(value.shape, value.dtype) if is_described(value) else jnp.asarray(value, jnp.float32)
+
+
+def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
+    """The state that an optimizer begins with; described where it is made of the parameters."""
+    graph = trace_function(tx.init, [arrays], ["parameter"])
+    known = {value: described(value.shape, value.name) for value in graph.inputs} | graph.constants
+    for node in graph.nodes:
+        type = node.output.type
+        made = known_result(node.op, type, *(known[v] for v in node.inputs))
+        known[node.output] = described(type.shape, str(node)) if made is None else made
+    return [known[value] for value in graph.outputs.values()]
 
 
 def tree_of(leaves: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.ir import FLOAT32, Builder, Graph, Node, Op, Value, dependents, ops
+from converter.ir import FLOAT32, Builder, Graph, Node, Op, Value, dependents, is_described, ops
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,6 @@ class Chains:
             return False
         array = self.graph.constants.get(by)
         with np.errstate(divide="ignore", over="ignore"):
-            if array is not None and not np.isfinite(1 / array if divides else array).all():
+            if array is not None and not (is_described(array) or np.isfinite(1 / array if divides else array).all()):
                 return False
         return by.type.size == 1 or by.shape[-1] == by.type.size == x.shape[-1]

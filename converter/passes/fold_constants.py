@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.ir import Graph, Node, Value, ops
+from converter.ir import Graph, Node, Value, known_result, ops
 from converter.passes.rewrite import Rewriter, rewrite
 
 #: A constant that only repeats another one is not worth more bytes in the file than this.
@@ -16,11 +16,12 @@ def fold_constants(graph: Graph) -> Graph:
     """
 
     def fold(b: Rewriter, node: Node) -> Value | None:
-        arrays = [b.array(v) for v in node.inputs]
-        if len(node.outputs) != 1 or not arrays or any(a is None for a in arrays) or node.op.bodies():
+        arrays = [array for v in node.inputs if (array := b.array(v)) is not None]
+        if len(node.outputs) != 1 or not arrays or len(arrays) < len(node.inputs) or node.op.bodies():
             return None
         if isinstance(node.op, ops.BroadcastTo) and node.output.type.nbytes > LARGEST_REPEATED:
             return None
-        return b.constant(node.op.evaluate(*arrays), dtype=node.output.dtype, name=node.output.name)
+        result = known_result(node.op, node.output.type, *arrays)
+        return None if result is None else b.constant(result, dtype=node.output.dtype, name=node.output.name)
 
     return rewrite(graph, fold)

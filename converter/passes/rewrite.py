@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from converter.ir import Builder, Graph, Node, Op, Value
+from converter.ir import Builder, Graph, Node, Op, Value, is_described
 
 OpType = TypeVar("OpType", bound=Op)
 
@@ -54,7 +54,7 @@ class Rewriter(Builder):
     def scalar(self, value: Value) -> float | None:
         """The number that a constant holds in all its elements, else None."""
         array = self.graph.constants.get(value)
-        if array is None or array.size == 0 or (array != array.flat[0]).any():
+        if array is None or array.size == 0 or is_described(array) or (array != array.flat[0]).any():
             return None
         return float(array.flat[0])
 

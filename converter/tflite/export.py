@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value
+from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value, is_described
 from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
 from converter.tflite import builtins as tfl
 
@@ -171,8 +171,10 @@ def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parame
 
 
 def is_uniform(array: np.ndarray) -> bool:
-    """Whether one number stands for all elements of a tensor worth the trouble."""
-    return array.size > 64 and bool((array == array.flat[0]).all())
+    """Whether one number, which is known, stands for all elements of a tensor worth the trouble."""
+    if array.size <= 64 or is_described(array):
+        return False
+    return not any(array.strides) or bool((array == array.flat[0]).all())
 
 
 def with_done(after: Graph, value: Value) -> Graph:

@@ -24,10 +24,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "flax-cnn": {"size": 8, "width": 4},
     "minilm": {"pretrained": False, "length": 12, "width": 32, "heads": 4, "vocabulary": 50},
     "encoder": {"length": 12, "width": 32, "vocabulary": 50},
+    "llama": {"length": 12, "width": 32, "heads": 4, "key_heads": 2, "layers": 2, "vocabulary": 50},
 }
 
 
-@pytest.fixture(scope="module", params=EXAMPLES)
+@pytest.fixture(scope="module", params=[name for name, example in EXAMPLES.items() if not example.shapes_only])
 def built(request: pytest.FixtureRequest) -> tuple[str, Any]:
     return request.param, EXAMPLES[request.param].build(**OPTIONS.get(request.param, {}))
 

@@ -31,6 +31,9 @@ class Reshape(Movement):
 
     shape: Shape
 
+    def keeps_data(self) -> bool:
+        return True
+
     def infer(self, x: TensorType) -> TensorType:
         if prod(self.shape) != x.size:
             raise ShapeError(f"Reshape: {list(x.shape)} does not fill {list(self.shape)}")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
-from converter.ir import INT32, Value, ops
+from converter.ir import INT32, Value, known_result, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
@@ -92,5 +90,6 @@ def dense(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
 def swapped(c: Lowering, x: Value) -> Value:
     """The last two axes exchanged; at compile time for a constant."""
     perm = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
-    array = c.array(x)
-    return c.transpose(x, perm) if array is None else c.constant(np.transpose(array, perm), name=x.name)
+    array, turn = c.array(x), ops.Transpose(perm)
+    known = None if array is None else known_result(turn, turn.infer(x.type), array)
+    return c.transpose(x, perm) if known is None else c.constant(known, name=x.name)

@@ -1,0 +1,52 @@
+"""Weights of which only the type is known: what a model costs is planned without making its numbers.
+
+A described tensor is an ordinary array that takes no room: one number, repeated by strides of zero. The number is a NaN
+that no arithmetic makes. Its payload says which tensor it belongs to: views of it, which NumPy makes of the same one
+number, stay described, and two tensors are not taken for one.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+
+from converter.ir.op import Op
+from converter.ir.types import FLOAT32, Shape, TensorType
+
+_NAN = 0x7FC00000
+#: The bits of a NaN that arithmetic leaves alone; a NaN of a computation has none of them set.
+_PAYLOAD = 0x003FFFFF
+
+
+def described(shape: Shape, what: str) -> np.ndarray:
+    """A float32 tensor without numbers; `what` says which: of equal ones, all that is computed is equal too."""
+    number = np.array(_NAN | (crc32(what.encode()) % _PAYLOAD + 1), np.uint32).view(FLOAT32)
+    return np.broadcast_to(number, shape)
+
+
+def is_described(array: np.ndarray) -> bool:
+    """Whether the numbers of a tensor are not known."""
+    return array.dtype == FLOAT32 and array.size > 0 and _payload(array) != 0
+
+
+def known_result(op: Op, type: TensorType, *operands: np.ndarray) -> np.ndarray | None:
+    """What an op makes of constants; of a described one a described tensor, and None where that is not float32."""
+    if not any(map(is_described, operands)):
+        return op.evaluate(*operands)
+    if type.dtype != FLOAT32:
+        return None
+    if op.keeps_data():
+        return operands[0].reshape(type.shape)
+    return described(type.shape, " ".join([str(op), *(f"{a.shape} {fingerprint(a)}" for a in operands)]))
+
+
+def fingerprint(array: np.ndarray) -> int:
+    """A checksum of the content; what is described has one of its own."""
+    return _payload(array) if is_described(array) else crc32(np.ascontiguousarray(array).data)
+
+
+def _payload(array: np.ndarray) -> int:
+    """Which tensor it is; 0 for one with numbers."""
+    bits = int(array[(0,) * array.ndim].view(np.uint32))
+    return bits & _PAYLOAD if bits & _NAN == _NAN else 0

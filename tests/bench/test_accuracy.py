@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from document import document
-from judge import Judge
+from journal import Journal
+from judge import HELD_OUT, VALIDATION, Judge
 from tasks import SEEDS, TASKS, Data, Task
 
+from converter.runtime import TrainingSession
 from converter.sparse import update_scheme
 from examples import mlp
 
 
-def rows(count: int = 1200) -> Data:
+def rows(count: int = 1900) -> Data:
     """Two classes of points that a straight line parts."""
     x = np.random.default_rng(0).standard_normal((count, 6), np.float32)
     return Data(x, (x[:, 0] > x[:, 1]).astype(np.int32))
@@ -31,28 +34,31 @@ def task(**changes: Any) -> Task:
         "of_each": 40,
         "batch": 8,
         "epochs": 6,
-        "rates": {"full": (1e-5, 1e-2), "head": (1e-2,)},
+        "rates": {"full": 1e-4, "head": 1e-2},
     }
     return Task(**options | changes)
 
 
 def test_what_is_judged_is_not_learned_from() -> None:
-    held_out, validation, samples = task().split(600, 200)
-    assert (len(held_out.y), len(validation.y), len(samples)) == (600, 200, SEEDS)
+    held_out, validation, samples = task().split(HELD_OUT, VALIDATION)
+    assert (len(held_out.y), len(validation.y), len(samples)) == (HELD_OUT, VALIDATION, SEEDS)
     found = [{row.tobytes() for row in part.x} for part in (held_out, validation)]
     assert not found[0] & found[1]
     for sample in samples:
         assert np.bincount(sample.y).tolist() == [40, 40]
         assert not {row.tobytes() for row in sample.x} & (found[0] | found[1])
     assert (samples[0].x != samples[1].x).any()
-    np.testing.assert_array_equal(held_out.x, 2 * rows().x[:600])
+    np.testing.assert_array_equal(held_out.x, 2 * rows().x[:HELD_OUT])
 
 
-def test_figures_and_their_document() -> None:
-    judge = Judge(task())
+def test_figures_and_their_document(tmp_path: Path) -> None:
+    judge = Judge(task(), Journal(tmp_path / "journal.jsonl"))
     schemes = {scheme: judge.figures(scheme) for scheme in ("full", "head")}
     full, head = schemes["full"], schemes["head"]
-    assert full["rate"] == 1e-2  # with the other it learns nothing
+    assert full["rate"] > 1e-3  # with the one that the search begins with it learns nothing
+    tried = list(full["rates"])
+    assert tried[0] < full["rate"] < tried[-1]
+    assert max(full["rates"].values()) == full["rates"][full["rate"]]
     assert np.mean(full["after"]) > max(full["before"], 0.7)
     assert len(full["after"]) == len(head["after"]) == SEEDS
     assert 0 < head["trained_parameters"] < full["trained_parameters"]
@@ -60,7 +66,24 @@ def test_figures_and_their_document() -> None:
     points = 100 * (np.mean(head["after"]) - np.mean(full["after"]))
     assert "## points" in text
     assert f"| {points:+.1f} ± " in text
+    assert f"**{full['rate']:g}: " in text
     assert text.count("\n| ") == 3
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.jsonl"
+    figures = Judge(task(), Journal(path)).figures("head")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]) + lines[-1][:20])
+    trained = []
+    fit = TrainingSession.fit
+    monkeypatch.setattr(TrainingSession, "fit", lambda *a, **options: trained.append(1) or fit(*a, **options))
+    assert Judge(task(), Journal(path)).figures("head") == figures
+    assert len(trained) == 1
+    assert Judge(task(), Journal(path)).figures("head") == figures
+    assert len(trained) == 1
+    Judge(task(epochs=1), Journal(path)).figures("head")  # another setting is another question
+    assert len(trained) > 1 + SEEDS
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import optax
+from journal import Journal
 from tasks import Data, Task
 
 import converter
+from converter.errors import NumericError
 from converter.runtime import TrainingSession
 
 OPTIMIZER = "adam"
+#: Of the machine that this runs on: what is learned does not depend on it, how long that takes does.
+TARGET = "litert-2/x86-64"
 #: Schemes that leave the first layers as they are.
 FROZEN_BELOW = ("sparse", "head")
-HELD_OUT, VALIDATION = 600, 200
+HELD_OUT, VALIDATION = 1000, 500
+#: The share of the steps in which the learning rate rises to what is given; then it falls to 0 along a cosine.
+WARM_UP = 0.1
 #: Steps whose CPU time is measured, after one that is not.
 TIMED = 6
 
 
 class Judge:
-    """A task with its model and its rows."""
+    """A task with its model and its rows, and what is known of it already."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, journal: Journal) -> None:
+        self._task, self._journal = task, journal
         self._held_out, self._validation, self._samples = task.split(HELD_OUT, VALIDATION)
         self._model = task.build()
 
@@ -35,57 +43,121 @@ class Judge:
             "model": self._task.model,
             "data": self._task.data,
             "samples": len(self._samples[0].y),
-            "choices": len(self._samples),
             "validation": VALIDATION,
             "held_out": HELD_OUT,
             "batch": self._task.batch,
             "epochs": self._task.epochs,
             "optimizer": OPTIMIZER,
+            "warm_up": WARM_UP,
+            "target": TARGET,
         }
 
     def figures(self, scheme: str) -> dict[str, Any]:
         """What a scheme reaches, and what it costs."""
-        program = converter.build(
+        trainer = _Trainer(self._model, self._task, scheme)
+        asked = {"task": self._task.name, "scheme": scheme} | self.setting
+        costs = self._journal.once(asked, lambda: trainer.costs(self._samples[0], self._held_out))
+        rates = self._search(trainer, asked)
+        rate = _best(rates)
+        others = [self._learned(trainer, asked, choice, rate) for choice in range(1, len(self._samples))]
+        return costs | {
+            "after": [found["after"] for found in (rates[rate], *others)],
+            "rate": rate,
+            "rates": {rate: rates[rate]["accuracy"] for rate in sorted(rates)},
+        }
+
+    def _search(self, trainer: _Trainer, asked: dict[str, Any]) -> dict[float, dict[str, Any]]:
+        """What comes of learning rates, two a decade, up to one on either side of the best."""
+        place = round(2 * np.log10(self._task.rates[trainer.scheme]))
+        tried: dict[float, dict[str, Any]] = {}
+        while missing := [rate for rate in map(_rate, (place, place + 1, place - 1)) if rate not in tried]:
+            # The rows that are judged on are looked at for the best rate alone.
+            tried[missing[0]] = self._learned(trainer, asked, 0, missing[0], list(tried.values()))
+            place = round(2 * np.log10(_best(tried)))
+        return tried
+
+    def _learned(
+        self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float, others: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        """What comes of a choice of samples; `after` where it is not worse on the validation rows than others."""
+
+        def learn() -> dict[str, Any]:
+            try:
+                trainer.train(self._samples[choice], rate)
+                found = trainer.session.evaluate(*self._validation)
+            except NumericError:  # the rate is too high
+                if not others:
+                    raise
+                return {"accuracy": 0.0, "loss": np.inf}
+            if _validated(found) >= max(map(_validated, others), default=(0.0, -np.inf)):
+                found["after"] = trainer.session.evaluate(*self._held_out)["accuracy"]
+            return found
+
+        return self._journal.once(asked | {"choice": choice, "rate": rate}, learn)
+
+
+def _validated(found: dict[str, Any]) -> tuple[float, float]:
+    """Accuracy on the validation rows, and between the same, the loss."""
+    return found["accuracy"], -found["loss"]
+
+
+def _best(rates: dict[float, dict[str, Any]]) -> float:
+    return max(rates, key=lambda rate: _validated(rates[rate]))
+
+
+def _rate(place: int) -> float:
+    """..., 1e-4, 3e-4, 1e-3, 3e-3, ..."""
+    return float(f"{10 ** (place / 2):.0e}")
+
+
+class _Trainer:
+    """A model under an update scheme, built when there is something to train."""
+
+    def __init__(self, model: Any, task: Task, scheme: str) -> None:
+        self._model, self._task, self.scheme = model, task, scheme
+
+    @cached_property
+    def _program(self) -> converter.Program:
+        return converter.build(
             self._model,
             optimizer=OPTIMIZER,
-            update=scheme,
+            update=self.scheme,
             batch=self._task.batch,
+            target=TARGET,
             # First layers that are frozen run once a sample.
-            signatures=("train", "evaluate", *(["features"] if scheme in FROZEN_BELOW else [])),
+            signatures=("train", "evaluate", *(["features"] if self.scheme in FROZEN_BELOW else [])),
         )
-        with TrainingSession(program.data) as session:
-            before = session.evaluate(*self._held_out)["accuracy"]
-            # Accuracy, and between rates of the same accuracy, the loss.
-            validation: dict[float, tuple[float, float]] = {}
-            for tried in self._task.rates[scheme]:
-                self._train(session, self._samples[0], tried)
-                reached = session.evaluate(*self._validation)
-                validation[tried] = reached["accuracy"], -reached["loss"]
-                if validation[tried] == max(validation.values()):
-                    rate, after = tried, [session.evaluate(*self._held_out)["accuracy"]]
-            for sample in self._samples[1:]:
-                self._train(session, sample, rate)
-                after.append(session.evaluate(*self._held_out)["accuracy"])
-            seconds = self._step_seconds(session)
-        print(f"{self._task.name} {scheme}: {before:.1%} -> {after} at {rate:g} of {validation}", file=sys.stderr)
-        return {
-            "before": before,
-            "after": after,
-            "rate": rate,
-            "rates": list(self._task.rates[scheme]),
-            "step_seconds": seconds,
-        } | {key: program.costs[key] for key in ("trained_parameters", "arena_bytes", "state_bytes")}
 
-    def _train(self, session: TrainingSession, sample: Data, rate: float) -> None:
-        session.reset()
-        session.fit(*sample, epochs=self._task.epochs, learning_rate=rate, progress=False, seed=0)
+    @cached_property
+    def session(self) -> TrainingSession:
+        return TrainingSession(self._program.data)
 
-    def _step_seconds(self, session: TrainingSession) -> float:
+    def costs(self, sample: Data, held_out: Data) -> dict[str, Any]:
+        """What the scheme costs, and the accuracy before anything is learned."""
+        known = {key: self._program.costs[key] for key in ("trained_parameters", "arena_bytes", "state_bytes")}
+        before = self.session.evaluate(*held_out)["accuracy"]
+        return {"before": before, "step_seconds": self._step_seconds(sample)} | known
+
+    def train(self, sample: Data, rate: float) -> None:
+        """From the first weights on, with all epochs."""
+        steps = -(-len(sample.y) // self._task.batch) * self._task.epochs
+        rising = max(round(WARM_UP * steps), 1)
+        schedule = optax.warmup_cosine_decay_schedule(rate / rising, rate, rising, steps)
+        self.session.reset()
+        self.session.fit(
+            *sample,
+            epochs=self._task.epochs,
+            learning_rate=lambda step: float(schedule(step)),
+            progress=False,
+            seed=0,
+        )
+
+    def _step_seconds(self, sample: Data) -> float:
         """CPU time of a step on inputs, without cached features."""
-        x, y = (part[: self._task.batch] for part in self._samples[0])
+        x, y = (part[: self._task.batch] for part in sample)
         seconds = []
         for _ in range(1 + TIMED):
             started = time.process_time()
-            session.train(x, y, learning_rate=0.0)
+            self.session.train(x, y, learning_rate=0.0)
             seconds.append(time.process_time() - started)
         return float(np.median(seconds[1:]))

@@ -4,9 +4,9 @@
 
 Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
 (x, y, weight; `two`, which has two outputs, also size), the losses of 50 steps, the state after them, the initial
-output on the first rows, all as raw little-endian numbers, and a state file written by `TrainingSession.save`. A step
-of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each
-other.
+output on the first rows, all as raw little-endian numbers, a state file written by `TrainingSession.save` and the plain
+model with it. A step of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose
+rows influence each other, OUT/adapted.tflite of one with adapters.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ def write(out: Path, name: str, seed: int) -> None:
         losses = [session.train(x[r], {n: a[r] for n, a in targets.items()}, RATE, weight[r]) for r in steps]
         (out / f"{name}.state").unlink(missing_ok=True)
         session.save(out / f"{name}.state")
+        program.export_inference(out / f"{name}.plain", out / f"{name}.state")
         trained = np.concatenate([array.reshape(-1) for array in session.state().values()])
     for kind, array in (
         ("x", x),
@@ -134,4 +135,6 @@ if __name__ == "__main__":
             write(folder, each, number)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)
-        converter.build(whole, batch=BATCH, state="stateless", target="tflite-2.16").write(folder / "mixing.tflite")
+        options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}
+        converter.build(whole, **options).write(folder / "mixing.tflite")
+        converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")

@@ -11,11 +11,12 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.files import write_atomically
-from converter.merge import SUBGRAPH, inputs_of, merged_weights, read_merge
+from converter.merge import merged_weights, read_merge, stored_weights
 from converter.program_file import ProgramFile
+from converter.recipe import assemble
 from converter.runtime.parameters import parameters_of
 from converter.runtime.state_file import load_state
-from converter.tflite.inference import model_with_constants, plain_model
+from converter.tflite.fold import folded
 
 #: A state: the tensors of `session.state()`, a state file, or None for what was built.
 State = Mapping[str, np.ndarray] | str | os.PathLike | None
@@ -43,15 +44,10 @@ def export_inference(program: ProgramFile, path: str | os.PathLike, state: State
         UsageError: the program has no signature `infer`, the state is not one of this program, or the file cannot be
             written.
     """
-    manifest = program.manifest
-    if "infer" not in manifest.signatures:
-        raise UsageError("this program has no signature 'infer' to export: build it with signatures=('train', 'infer')")
-    tensors, description = _tensors(program, state), f"{manifest.name}, trained with Pocketune"
-    if (merge := read_merge(program)) is not None:
-        values = inputs_of(program, merge, tensors)
-        data = model_with_constants(program.data, "infer", SUBGRAPH, values, description)
-    else:
-        data = plain_model(program.data, "infer", tensors, exact, description)
+    tensors, merge = _tensors(program, state), read_merge(program)
+    data = assemble(program, tensors, {} if merge is None else stored_weights(program, merge, tensors))
+    if merge is not None or not exact:
+        data = folded(data)
     write_atomically(path, data)
     return len(data)
 

@@ -1,8 +1,7 @@
 """Adapters merged into the weights that they change, with the tensors of a state.
 
-A program with adapters holds, beside its signatures, a subgraph of the model without them. Its inputs are the model's,
-then the tensors of the state that it reads, then the weights to be merged; the metadata entry `pocketune.merge` says
-how these are made.
+The plain model that is exported of a program with adapters has none; the metadata entry `pocketune.merge` says how the
+weights that it has instead are made.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from converter.runtime.parameters import parameters_of
 
 #: The metadata entry.
 MERGE = "pocketune.merge"
-#: The subgraph. The runtime keeps subgraphs whose names begin so from its delegates: no weight is packed for it.
-SUBGRAPH = "VALIDATION:without_adapters"
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class MergedWeight:
 
     Attributes:
         name, shape: of W as the model has it.
-        stored: its shape as the subgraph and the file have it; its frozen value is an entry of the metadata.
+        stored: its shape as the plain model has it; its frozen value is an entry of the metadata.
         view: from the model's layout to the stored one.
         a, b: names of the factors, parameters of the program; A may be an entry of the metadata instead, frozen.
         a_shape: of A.
@@ -56,9 +53,8 @@ class MergedWeight:
 
 @dataclass(frozen=True)
 class Merge:
-    """The entry: names of the state tensors that the subgraph reads, and the weights behind them, in order."""
+    """The entry."""
 
-    state: tuple[str, ...]
     weights: tuple[MergedWeight, ...]
 
 
@@ -72,9 +68,6 @@ def read_merge(program: ProgramFile) -> Merge | None:
         raise UsageError(f"its metadata entry {MERGE!r} is not JSON ({error})") from None
     for weight in merge.weights:
         _check(weight, program.manifest)
-    known = {tensor.tensor for tensor in program.manifest.state_tensors}
-    if odd := [name for name in merge.state if name not in known]:
-        raise UsageError(f"merge: {odd[0]!r} is no tensor of the state")
     return merge
 
 
@@ -108,8 +101,7 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
     return merged
 
 
-def inputs_of(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """What the subgraph takes behind the model's inputs."""
+def stored_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same as the plain model has them."""
     merged = merged_weights(program, merge, state)
-    stored = [View(w.view).apply(merged[w.name]).reshape(w.stored) for w in merge.weights]
-    return [*(state[name] for name in merge.state), *stored]
+    return {w.name: View(w.view).apply(merged[w.name]).reshape(w.stored) for w in merge.weights}

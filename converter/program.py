@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ from converter import origins, seal
 from converter.files import write_atomically
 from converter.ir import Graph, Parameter, Value, nested
 from converter.ir.printer import to_text
-from converter.manifest import FROZEN, GRADIENT, INITIAL, MANIFEST, TARGET, Manifest
-from converter.merge import MERGE, SUBGRAPH, Merge, MergedWeight
+from converter.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
+from converter.merge import MERGE, Merge, MergedWeight
 from converter.models import Source
 from converter.notes import Note
 from converter.sparse import Plain, Row
@@ -25,6 +26,7 @@ from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
+from converter.tflite.plain import recipe_of
 
 if TYPE_CHECKING:
     from converter.inference import State
@@ -134,7 +136,7 @@ class Program:
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
         exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, state)
-        partial = {row.parameter for row in rows if 0 < row.fraction < 1}
+        cut = {row.parameter for row in rows if 0 < row.fraction < 1}
         manifest = Manifest.from_json(
             {
                 "format": "pocketune/1",
@@ -163,7 +165,7 @@ class Program:
                         "shape": list(p.model_value.shape),
                         "dtype": p.model_value.dtype.name,
                         "pieces": [{"tensor": tensors[p.name], "view": p.view.to_json()}],
-                        "frozen": _frozen_part(p) if p.name in partial else None,
+                        "frozen": _frozen_part(p) if p.name in cut else None,
                     }
                     for p in parameters.values()
                     if p.kind in ("weight", "statistic")
@@ -180,18 +182,22 @@ class Program:
         for value, parameter in parameters.items():
             if parameter.kind != "accumulator":
                 stored[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
-            if parameter.name in partial:
+            if parameter.name in cut:
                 rest = parameter.view.rest(parameter.model_value)
                 stored[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
+        plain = signatures.get("infer")
         if without_adapters is not None:
-            graph, merge, frozen = _merging(without_adapters, tensors, rows)
-            subgraphs.append(Subgraph(SUBGRAPH, graph, signature=False))
-            metadata[MERGE] = merge
+            plain = without_adapters.graph
+            metadata[MERGE], frozen = _merging(without_adapters, tensors)
             stored |= frozen
+        derived = {}
+        if plain is not None:
+            said = f"{source.name}, trained with Pocketune"
+            derived[INFERENCE] = partial(recipe_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
-        data = seal.seal(emit(subgraphs, metadata, description, stored, in_order=state == "variables"))
+        data = seal.seal(emit(subgraphs, metadata, description, stored, derived, in_order=state == "variables"))
         priced = {**costs, "file_bytes": len(data)}
         return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes), quantization)
 
@@ -215,15 +221,10 @@ class Program:
         check_program(self.data)
 
 
-def _merging(plain: Plain, tensors: Mapping[str, str], rows: Sequence[Row]) -> tuple[Graph, bytes, dict[str, bytes]]:
-    """The subgraph without adapters, what the metadata says of it, and the tensors that merging them takes."""
-    read = {v for node in plain.graph.nodes for v in node.inputs}
-    used = {v: p for v, p in plain.graph.parameters.items() if v in read}
-    ordered = sorted(used.items(), key=lambda item: item[1].kind == "merged")
-    graph = plain.graph.copy()
-    graph.parameters = dict(ordered)
+def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, bytes]]:
+    """What the metadata says of the weights to be merged, and the tensors that merging them takes."""
     weights, frozen = [], dict[str, bytes]()
-    for value, parameter in ordered:
+    for value, parameter in plain.graph.parameters.items():
         if parameter.kind != "merged":
             continue
         name, adapter = parameter.name, plain.adapters[parameter.name]
@@ -242,9 +243,7 @@ def _merging(plain: Plain, tensors: Mapping[str, str], rows: Sequence[Row]) -> t
             scale=adapter.scale,
         )
         weights.append(weight)
-    state = tuple(tensors[p.name] for _, p in ordered if p.kind != "merged")
-    entry = json.dumps(asdict(Merge(state, tuple(weights))), separators=(",", ":")).encode()
-    return export.with_own_results(export.with_state_as_arguments(graph)), entry, frozen
+    return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -293,6 +292,8 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
     def renamed(parameter: Parameter) -> Parameter:
         if parameter.kind == "accumulator":
             return replace(parameter, name=GRADIENT + tensors[parameter.name.removeprefix(GRADIENT)])
+        if parameter.kind == "merged":  # no tensor of the file
+            return parameter
         return replace(parameter, name=tensors[parameter.name])
 
     after = graph.copy()

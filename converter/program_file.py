@@ -13,7 +13,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.files import open_regular
-from converter.manifest import FROZEN, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
+from converter.manifest import FROZEN, INFERENCE, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
 from converter.seal import check_seal
 from converter.tflite.metadata import read_metadata
 
@@ -107,7 +107,7 @@ def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None)
     """A program, unless its seal, its manifest or a tensor that the manifest names is not right."""
     try:
         digest = check_seal(data)
-        metadata = read_metadata(data, (INITIAL, FROZEN))
+        metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE))
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest")
         file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)

@@ -3,6 +3,7 @@
 from converter.manifest.records import (
     FROZEN,
     GRADIENT,
+    INFERENCE,
     INITIAL,
     MANIFEST,
     MAX_ELEMENTS,
@@ -20,6 +21,7 @@ from converter.manifest.records import (
 __all__ = [
     "FROZEN",
     "GRADIENT",
+    "INFERENCE",
     "INITIAL",
     "MANIFEST",
     "MAX_ELEMENTS",

@@ -21,6 +21,7 @@ T = TypeVar("T")
 FORMAT = "pocketune/1"
 #: Names of the metadata entries of a program.
 MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
+INFERENCE = "pocketune.inference"
 #: No manifest is larger; a limit for readers of files that they do not trust.
 MAX_BYTES = 4 << 20
 #: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.

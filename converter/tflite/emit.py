@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import flatbuffers
@@ -27,11 +27,59 @@ class Subgraph:
     signature: bool = True
 
 
+class ModelWriter:
+    """The subgraphs of a file, and those that their operators run; their data is added to the buffers."""
+
+    def __init__(self, subgraphs: Sequence[Subgraph], buffers: Buffers) -> None:
+        self._subgraphs = [*subgraphs, *_bodies(subgraphs)]
+        self._buffers, self._codes = buffers, OperatorCodes()
+        self._indices: dict[str | Graph, int] = {subgraph.name: i for i, subgraph in enumerate(self._subgraphs)}
+        if len(self._indices) != len(self._subgraphs):
+            raise EmitError(f"two subgraphs share a name: {[s.name for s in self._subgraphs]}")
+        self._indices |= {subgraph.graph: i for i, subgraph in enumerate(self._subgraphs)}
+        self._writers = [
+            SubgraphWriter(subgraph.graph, buffers, is_body=subgraph not in subgraphs) for subgraph in self._subgraphs
+        ]
+
+    def operators(self) -> list[int]:
+        """How many each subgraph has."""
+        return [len(subgraph.graph.nodes) for subgraph in self._subgraphs]
+
+    def write(self, builder: flatbuffers.Builder, description: str, entries: Mapping[str, int]) -> None:
+        """Writes the file; `entries` are metadata: numbers of buffers by name."""
+        buffer_offsets = self._buffers.write(builder)
+        graph_offsets = [
+            writer.write(builder, subgraph.name, self._codes, self._indices)
+            for writer, subgraph in zip(self._writers, self._subgraphs, strict=True)
+        ]
+        signature_offsets = [
+            writer.write_signature(builder, subgraph.name, i)
+            for i, (writer, subgraph) in enumerate(zip(self._writers, self._subgraphs, strict=True))
+            if subgraph.signature
+        ]
+        metadata_offsets = [
+            schema.table(builder, "Metadata", Name=name, Buffer=buffer) for name, buffer in entries.items()
+        ]
+        model = schema.table(
+            builder,
+            "Model",
+            Version=schema.VERSION,
+            Description=description,
+            OperatorCodes=schema.offset_vector(builder, self._codes.write(builder)),
+            Subgraphs=schema.offset_vector(builder, graph_offsets),
+            Buffers=schema.offset_vector(builder, buffer_offsets),
+            Metadata=schema.offset_vector(builder, metadata_offsets),
+            SignatureDefs=schema.offset_vector(builder, signature_offsets),
+        )
+        builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
+
+
 def emit(
     subgraphs: Sequence[Subgraph],
     metadata: Mapping[str, bytes],
     description: str,
     tensors: Mapping[str, bytes] | None = None,
+    derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
     in_order: bool = False,
 ) -> bytes:
     """The bytes of a `.tflite` file; equal input gives equal bytes.
@@ -42,53 +90,29 @@ def emit(
         description: free text for people.
         tensors: data that graphs do not bring or share with these entries. The runtime copies all metadata to the
             heap, so an entry of them holds the number of a buffer, see `converter.tflite.metadata`.
+        derived: entries like these, made of the other buffers, which they may name by number.
         in_order: the operators run in the order in which they stand also where a delegate takes some of them.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
         UnsupportedError: the file would be larger than 2 GB.
     """
-    given, subgraphs = subgraphs, [*subgraphs, *_bodies(subgraphs)]
-    indices: dict[str | Graph, int] = {subgraph.name: i for i, subgraph in enumerate(subgraphs)}
-    if len(indices) != len(subgraphs):
-        raise EmitError(f"two subgraphs share a name: {[s.name for s in subgraphs]}")
-    indices |= {subgraph.graph: i for i, subgraph in enumerate(subgraphs)}
-    buffers, codes = Buffers(), OperatorCodes()
+    buffers = Buffers()
     entries = {name: buffers.add(data) for name, data in metadata.items()}
-    if in_order:
-        entries[order.ENTRY] = buffers.add(order.control_dependencies(len(s.graph.nodes) for s in subgraphs))
     for name, data in (tensors or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
-    writers = [SubgraphWriter(subgraph.graph, buffers, is_body=subgraph not in given) for subgraph in subgraphs]
+    model = ModelWriter(subgraphs, buffers)
+    if in_order:
+        entries[order.ENTRY] = buffers.add(order.control_dependencies(model.operators()))
+    for name, derive in (derived or {}).items():
+        entries[name] = buffers.add(REFERENCE.pack(buffers.add(derive(buffers))))
     if buffers.nbytes > LARGEST_FILE:
         raise UnsupportedError(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
             "Freeze nothing twice, use a smaller model, or drop signatures."
         )
     builder = flatbuffers.Builder(min(buffers.nbytes + 65536, LARGEST_FILE))
-    buffer_offsets = buffers.write(builder)
-    graph_offsets = [
-        writer.write(builder, subgraph.name, codes, indices)
-        for writer, subgraph in zip(writers, subgraphs, strict=True)
-    ]
-    signature_offsets = [
-        writer.write_signature(builder, subgraph.name, i)
-        for i, (writer, subgraph) in enumerate(zip(writers, subgraphs, strict=True))
-        if subgraph.signature
-    ]
-    metadata_offsets = [schema.table(builder, "Metadata", Name=name, Buffer=buffer) for name, buffer in entries.items()]
-    model = schema.table(
-        builder,
-        "Model",
-        Version=schema.VERSION,
-        Description=description,
-        OperatorCodes=schema.offset_vector(builder, codes.write(builder)),
-        Subgraphs=schema.offset_vector(builder, graph_offsets),
-        Buffers=schema.offset_vector(builder, buffer_offsets),
-        Metadata=schema.offset_vector(builder, metadata_offsets),
-        SignatureDefs=schema.offset_vector(builder, signature_offsets),
-    )
-    builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
+    model.write(builder, description, entries)
     return bytes(builder.Output())
 
 

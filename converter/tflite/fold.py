@@ -1,46 +1,36 @@
-"""Constant folding in a finished subgraph: what only constants decide is computed once, here."""
+"""Constant folding in a plain model: what only constants decide is computed once, here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from converter.tflite.plain_file import PlainFile
+
 _ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide}
 
 
-def fold(
-    graph: Any, kinds: Sequence[str], constants: dict[int, np.ndarray], stored: Callable[[int], np.ndarray | None]
-) -> None:
-    """Takes the operators out whose operands are constants, and adds their results to the constants.
+def folded(data: bytes) -> bytes:
+    """A plain model without the operators whose operands are constants: their results are constants too.
 
     Only arithmetic, changes of layout and matrix products are folded; any other operator stays where it is.
-
-    Args:
-        graph: a subgraph, changed in place.
-        kinds: the builtin of each operator code.
-        constants: arrays by the number of the tensor; results join them.
-        stored: the array of a tensor that the file holds, None for one that is computed.
     """
-
-    def array(index: int) -> np.ndarray | None:
-        found = constants.get(index)
-        return stored(index) if found is None else found
-
-    kept = []
-    for operator in graph.operators:
-        operands = [array(int(i)) for i in operator.inputs if i >= 0]
+    file, kept = PlainFile(data), []
+    for operator in file.graph.operators:
+        operands = [file.array(int(i)) for i in operator.inputs if i >= 0]
         known = [a for a in operands if a is not None]
         result = None
         if operands and len(known) == len(operands):
-            result = _evaluate(kinds[operator.opcodeIndex], operator.builtinOptions, known)
+            result = _evaluate(file.kind(operator), operator.builtinOptions, known)
         if result is None:
             kept.append(operator)
             continue
         output = int(operator.outputs[0])
-        constants[output] = result.astype(np.float32).reshape(graph.tensors[output].shape)
-    graph.operators = kept
+        file.constants[output] = result.astype(known[0].dtype).reshape(file.graph.tensors[output].shape)
+    file.graph.operators = kept
+    return file.write()
 
 
 def _evaluate(kind: str, options: Any, operands: Sequence[np.ndarray]) -> np.ndarray | None:

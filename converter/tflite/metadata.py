@@ -38,12 +38,20 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
         raise UsageError("the model is damaged or cut short: build or copy it again") from None
 
 
+def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
+    """The buffers of a TFLite file whose metadata was read, by number."""
+    return [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(_root(data), _MODEL_BUFFERS)]
+
+
+def _root(data: bytes | mmap.mmap) -> flatbuffers.table.Table:
+    return flatbuffers.table.Table(data, flatbuffers.encode.Get(flatbuffers.packer.uoffset, data, 0))
+
+
 def _entries(data: bytes | mmap.mmap, references: tuple[str, ...]) -> dict[str, memoryview]:
-    root = flatbuffers.table.Table(data, flatbuffers.encode.Get(flatbuffers.packer.uoffset, data, 0))
-    buffers = [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(root, _MODEL_BUFFERS)]
+    buffers = read_buffers(data)
     entries = {
         bytes(_bytes(entry, _METADATA_NAME)).decode(): buffers[_uint32(entry, _METADATA_BUFFER)]
-        for entry in _tables(root, _MODEL_METADATA)
+        for entry in _tables(_root(data), _MODEL_METADATA)
     }
     for name in entries:
         if name.startswith(references):

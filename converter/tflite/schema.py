@@ -78,9 +78,15 @@ def offset_vector(builder: flatbuffers.Builder, offsets: Iterable[int]) -> int:
 
 def aligned_bytes(builder: flatbuffers.Builder, data: memoryview) -> int:
     """Writes a vector of bytes whose first one lies at a multiple of ALIGNMENT in the finished file."""
-    builder.StartVector(1, len(data), ALIGNMENT)
-    builder.head -= len(data)
-    builder.Bytes[builder.head : builder.head + len(data)] = data
+    vector = aligned_space(builder, len(data))
+    builder.Bytes[builder.head + 4 : builder.head + 4 + len(data)] = data  # behind its length
+    return vector
+
+
+def aligned_space(builder: flatbuffers.Builder, nbytes: int) -> int:
+    """Such a vector of which nothing but the length is written."""
+    builder.StartVector(1, nbytes, ALIGNMENT)
+    builder.head -= nbytes
     return builder.EndVector()
 
 

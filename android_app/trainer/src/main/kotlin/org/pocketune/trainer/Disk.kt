@@ -16,8 +16,8 @@ internal interface Disk {
     /** The bytes of a file, of a larger one the first [most]; null when there is none. */
     fun read(file: File, most: Long): ByteBuffer?
 
-    /** A new file with these bytes, flushed to the disk. */
-    fun write(file: File, data: ByteBuffer)
+    /** A new file of these pieces, flushed to the disk. */
+    fun write(file: File, pieces: Sequence<ByteBuffer>)
 
     /** In one instant, over whatever is at [to]. */
     fun rename(from: File, to: File)
@@ -27,6 +27,25 @@ internal interface Disk {
 
     /** Makes what happened in a directory outlive a power failure. */
     fun flush(directory: File)
+}
+
+/** Whatever is at [file] becomes these pieces, or stays when that fails or what gives them throws. */
+internal fun Disk.replace(file: File, pieces: Sequence<ByteBuffer>) {
+    val partial = File(file.path + ".partial")
+    try {
+        file.absoluteFile.parentFile?.mkdirs()
+        delete(partial)
+        write(partial, pieces)
+        rename(partial, file)
+    } catch (error: Throwable) {
+        try {
+            delete(partial)
+        } catch (second: IOException) {
+            error.addSuppressed(second)
+        }
+        throw error
+    }
+    flush(file.absoluteFile.parentFile)
 }
 
 /** The disk of the device. */
@@ -43,10 +62,12 @@ internal object RealDisk : Disk {
         }
     }
 
-    override fun write(file: File, data: ByteBuffer) {
+    override fun write(file: File, pieces: Sequence<ByteBuffer>) {
         FileChannel.open(file.toPath(), WRITE, CREATE_NEW).use { channel ->
-            val rest = data.duplicate().apply { clear() }
-            while (rest.hasRemaining()) channel.write(rest)
+            for (piece in pieces) {
+                val rest = piece.duplicate().apply { clear() }
+                while (rest.hasRemaining()) channel.write(rest)
+            }
             channel.force(true)
         }
     }

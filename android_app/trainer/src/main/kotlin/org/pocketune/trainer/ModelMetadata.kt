@@ -25,10 +25,10 @@ internal class ModelMetadata(file: ByteBuffer) {
     /**
      * The entries by name, as views of the file.
      *
-     * @param reference entries whose names begin so hold the number of the buffer that is meant.
+     * @param references entries whose names begin so hold the number of the buffer that is meant.
      * @throws DamagedProgramException an offset leads out of the file, or it is no TFLite model.
      */
-    fun entries(reference: String): Map<String, ByteBuffer> {
+    fun entries(vararg references: String): Map<String, ByteBuffer> {
         if (data.limit() < 8 || data.between(4, 8).text(Charsets.ISO_8859_1) != "TFL3") {
             throw DamagedProgramException("it is no TFLite model")
         }
@@ -42,12 +42,15 @@ internal class ModelMetadata(file: ByteBuffer) {
             if (name.limit() > MAX_NAME) damaged()
             val own = buffer(buffers, field(entry, METADATA_BUFFER)?.let(::int) ?: 0L)
             val key = text(name)
-            key to if (key.startsWith(reference)) buffer(buffers, number(own)) else own
+            key to if (references.any(key::startsWith)) buffer(buffers, number(own)) else own
         }
     }
 
+    /** A buffer of the file, as a view. Throws [DamagedProgramException] when there is none of this number. */
+    fun buffer(number: Long): ByteBuffer = buffer(vector(int(0L), MODEL_BUFFERS), number)
+
     private fun buffer(buffers: Vector, number: Long): ByteBuffer {
-        if (number >= buffers.count) damaged()
+        if (number !in 0 until buffers.count) damaged()
         return bytes(indirect(buffers.start + 4 * number), BUFFER_DATA)
     }
 

@@ -9,6 +9,7 @@ import java.nio.channels.FileChannel
 
 private const val MANIFEST = "pocketune.manifest"
 private const val INITIAL = "pocketune.initial/"
+private const val INFERENCE = "pocketune.inference"
 
 /**
  * A checked training program.
@@ -17,6 +18,7 @@ private const val INITIAL = "pocketune.initial/"
  */
 class Program private constructor(
     private val bytes: ByteBuffer,
+    private val model: ModelMetadata,
     private val metadata: Map<String, ByteBuffer>,
     val manifest: Manifest,
 ) {
@@ -35,6 +37,12 @@ class Program private constructor(
     /** The state as built. */
     internal fun initialState(): List<StoredTensor> =
         manifest.stateTensors.map { StoredTensor(it.tensor, it.dtype, it.shape, initial(it)) }
+
+    /** The plain model with the weights of a state, in pieces that follow one another in its file. */
+    internal fun plainModel(state: List<StoredTensor>): List<ByteBuffer> {
+        val entry = metadata[INFERENCE] ?: throw DamagedProgramException("it has no recipe of a plain model: build it again")
+        return Recipe.read(entry).pieces(model::buffer, state.associate { it.name to it.bytes })
+    }
 
     companion object {
         /**
@@ -64,7 +72,8 @@ class Program private constructor(
 
         private fun checked(data: ByteBuffer): Program {
             checkSeal(data)
-            val metadata = ModelMetadata(data).entries(INITIAL)
+            val model = ModelMetadata(data)
+            val metadata = model.entries(INITIAL, INFERENCE)
             val manifest = readManifest(
                 metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
             )
@@ -73,7 +82,7 @@ class Program private constructor(
                     throw DamagedProgramException("its entry '$INITIAL${tensor.tensor}' is missing or of another size")
                 }
             }
-            return Program(data, metadata, manifest)
+            return Program(data, model, metadata, manifest)
         }
     }
 }

@@ -15,7 +15,9 @@ private const val MAX_HEADER = 4 shl 20
 private const val MAX_GENERATION = 1L shl 53
 
 /** One tensor of a state: little-endian numbers, from 0 to the limit of [bytes]. */
-internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<Int>, val bytes: ByteBuffer)
+internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<Int>, val bytes: ByteBuffer) {
+    fun isFinite() = dtype != Dtype.FLOAT32 || bytes.isFinite()
+}
 
 /** A state in a file; [program] is the graph hash of the program it belongs to. */
 internal class State(val program: String, val generation: Long, val tensors: List<StoredTensor>)
@@ -52,7 +54,7 @@ internal object StateFile {
     fun pack(state: State): ByteBuffer {
         var end = 0L
         val entries = state.tensors.map { tensor ->
-            if (tensor.dtype == Dtype.FLOAT32 && !tensor.bytes.isFinite()) {
+            if (!tensor.isFinite()) {
                 throw DivergedException("the state is not saved: ${tensor.name} holds NaN or infinity")
             }
             val start = end.aligned()

@@ -25,6 +25,15 @@ class Store internal constructor(val directory: File, val name: String, private 
     internal fun checkpoints(states: StateSpec, limits: Limits) =
         Checkpoints(File(directory, "$name.training"), states, disk, limits.diskBytes / 2)
 
+    /** Writes a file for others, whole or not at all. Throws [StorageException], and what [pieces] throw. */
+    internal fun write(file: File, pieces: Sequence<ByteBuffer>) {
+        try {
+            disk.replace(file, pieces)
+        } catch (error: IOException) {
+            throw StorageException("$file cannot be written: ${error.lastLine()}", error)
+        }
+    }
+
     /** A state file from elsewhere. */
     internal fun elsewhere(file: File, states: StateSpec, limits: Limits) =
         TwoGenerations(file, states, disk, limits.diskBytes)
@@ -57,9 +66,7 @@ internal class Checkpoints(file: File, spec: StateSpec, private val disk: Disk, 
         }
         val text = StrictJson.encode(Note.serializer(), Note(training, generation, steps))
         try {
-            disk.delete(partial)
-            disk.write(partial, ByteBuffer.wrap(text))
-            disk.rename(partial, note)
+            disk.replace(note, sequenceOf(ByteBuffer.wrap(text)))
         } catch (error: IOException) {
             throw StorageException("$note cannot be written: ${error.lastLine()}", error)
         }

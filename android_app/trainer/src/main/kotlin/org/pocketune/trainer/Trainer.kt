@@ -3,6 +3,7 @@ package org.pocketune.trainer
 import java.io.File
 import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
+import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.ensureActive
@@ -154,6 +155,22 @@ class Trainer private constructor(
     /** Writes the state in memory to a file for the host or another device. Returns its generation, 1 if it is new. */
     suspend fun export(file: File): Long = alone {
         store.elsewhere(file, spec, limits).save(engine.read())
+    }
+
+    /**
+     * Writes the model with the weights in memory as a plain `.tflite`, to the byte what the host's `export_inference`
+     * writes: nothing of the training, its only signature is `infer`. Cancelling leaves no file.
+     *
+     * Throws [DivergedException], [StorageException], and [InputException] for a program with adapters.
+     */
+    suspend fun exportInference(file: File) {
+        val state = alone { engine.read() }
+        state.firstOrNull { !it.isFinite() }?.let {
+            throw DivergedException("the model is not exported: ${it.name} holds NaN or infinity")
+        }
+        withContext(Dispatchers.IO) {
+            store.write(file, program.plainModel(state).asSequence().onEach { ensureActive() })
+        }
     }
 
     /** Waits for the step that runs and gives everything back. What was not saved is gone; closing twice is fine. */

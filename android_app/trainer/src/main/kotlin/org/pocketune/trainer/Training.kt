@@ -269,7 +269,7 @@ private class Watch(private val events: ProducerScope<TrainEvent>, private val l
 internal fun Manifest.isStateOf(tensors: List<StoredTensor>): Boolean =
     stateTensors.map { Triple(it.tensor, it.shape, it.dtype) } == tensors.map { Triple(it.name, it.shape, it.dtype) }
 
-private fun List<StoredTensor>.isFinite() = all { it.dtype != Dtype.FLOAT32 || it.bytes.isFinite() }
+private fun List<StoredTensor>.isFinite() = all { it.isFinite() }
 
 private fun Values.bytes(): ByteBuffer {
     val buffer = ByteBuffer.allocate(size * Float.SIZE_BYTES)

@@ -90,7 +90,7 @@ internal class TwoGenerations(
         try {
             file.parentFile?.mkdirs()
             disk.delete(partial)
-            disk.write(partial, data)
+            disk.write(partial, sequenceOf(data))
             // A damaged file must not take the place of a good older one.
             if (keepsNewest) disk.rename(file, older)
             try {

@@ -26,11 +26,11 @@ private class HaltingDisk(private val at: Int, private val cut: Double) : Disk {
 
     override fun read(file: File, most: Long) = RealDisk.read(file, most)
 
-    override fun write(file: File, data: ByteBuffer) {
+    override fun write(file: File, pieces: Sequence<ByteBuffer>) {
         reach()
         FileOutputStream(file).use { stream ->
             reach()
-            val bytes = data.copy()
+            val bytes = pieces.single().copy()
             val part = (bytes.size * cut).toInt()
             stream.write(bytes, 0, part)
             reach()

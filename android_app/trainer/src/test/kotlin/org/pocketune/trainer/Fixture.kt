@@ -130,8 +130,8 @@ internal class FailingDisk(var isFull: Boolean = false) : Disk by RealDisk {
         RealDisk.rename(from, to)
     }
 
-    override fun write(file: File, data: ByteBuffer) {
-        if (isFull) throw IOException("No space left on device")
-        RealDisk.write(file, data)
+    override fun write(file: File, pieces: Sequence<ByteBuffer>) {
+        // It is full in the middle of a file.
+        RealDisk.write(file, if (isFull) pieces.take(1) + sequence { throw IOException("No space left on device") } else pieces)
     }
 }

@@ -3,6 +3,9 @@ package org.pocketune.trainer
 import java.nio.ByteBuffer
 import java.util.Random
 import java.util.concurrent.TimeUnit
+import java.util.zip.Deflater
+import java.util.zip.DeflaterInputStream
+import java.util.zip.InflaterInputStream
 import kotlin.test.assertContentEquals
 import kotlin.test.assertTrue
 import org.junit.jupiter.api.Test
@@ -27,6 +30,20 @@ class FuzzTest {
             val entries = ModelMetadata(ByteBuffer.wrap(bytes)).entries("pocketune.initial/")
             val text = entries.getValue("pocketune.manifest").copy()
             fuzz(15_000) { readManifest(ByteBuffer.wrap(mutatedText(text))) }
+        }
+    }
+
+    @Test
+    fun `ten thousand recipes`() {
+        val entry = ModelMetadata(ByteBuffer.wrap(program)).entries("pocketune.inference").getValue("pocketune.inference")
+        val text = String(InflaterInputStream(entry.copy().inputStream()).readBytes(), Charsets.ISO_8859_1)
+        val state = Fixture.stateless.initialState().associate { it.name to it.bytes }
+        fuzz(5_000) { Recipe.read(ByteBuffer.wrap(mutated(entry.copy(), structural = 4))) }
+        fuzz(5_000) {
+            val (parts, own) = text.split("\n", limit = 2)
+            val changed = mutatedText(parts.toByteArray(Charsets.ISO_8859_1)) + "\n$own".toByteArray(Charsets.ISO_8859_1)
+            val packed = DeflaterInputStream(changed.inputStream(), Deflater(1)).readBytes()
+            Recipe.read(ByteBuffer.wrap(packed)).pieces({ if (it < 9) entry else ByteBuffer.allocate(0) }, state)
         }
     }
 

@@ -20,6 +20,7 @@ import org.junit.jupiter.params.provider.ValueSource
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Values
+import org.tensorflow.lite.Interpreter
 
 /** The official Android library, driven by the trainer, against the host's runtime on the same programs. */
 class SameAsPythonTest {
@@ -57,6 +58,45 @@ class SameAsPythonTest {
             assertContentEquals(Fixture.file("$model.state").readBytes(), File(folder, "out.state").readBytes())
         }
     }
+
+    @Tag("every-version")
+    @ParameterizedTest
+    @CsvSource(
+        "mlp,variables", "mlp,stateless", "cnn,variables", "cnn,stateless", "two,stateless", "cnn-by-4,variables",
+    )
+    fun `the exported model is the host's to the byte, and infers the same`(model: String, export: String): Unit =
+        runBlocking {
+            val plain = File(folder, "plain.tflite")
+            Fixture.trainer(Fixture.program("$model-$export"), Store(folder)).use { trainer ->
+                trainer.restore(Fixture.file("$model.state"))
+                trainer.exportInference(plain)
+                assertContentEquals(Fixture.file("$model.plain").readBytes(), plain.readBytes())
+                val rows = trainer.program.manifest.microBatch
+                val expected = trainer.infer(Fixture.samples(model).take(rows).map { it.inputs })
+                for ((name, found) in inferred(plain, Fixture.floats("$model.x").take(36 * rows))) {
+                    val sameName = expected.flatMap { (it.getValue(name) as Values.Floats).array.toList() }
+                    assertEquals(sameName, found)
+                }
+            }
+            assertEquals(listOf("plain.tflite"), folder.list()?.toList())
+        }
+
+    /** What the library alone makes of a plain model, by output. */
+    private fun inferred(plain: File, x: List<Float>): Map<String, List<Float>> =
+        Interpreter(plain, Interpreter.Options().setUseXNNPACK(true)).use { interpreter ->
+            assertEquals(listOf("infer"), interpreter.signatureKeys.toList())
+            val buffers = interpreter.getSignatureOutputs("infer").associateWith {
+                direct(interpreter.getOutputTensorFromSignature(it, "infer").numElements())
+            }
+            val input = direct(x.size).apply { asFloatBuffer().put(x.toFloatArray()) }
+            interpreter.runSignature(mapOf("x" to input), buffers.toMap(), "infer")
+            buffers.mapValues { (_, buffer) ->
+                buffer.clear()
+                buffer.asFloatBuffer().let { b -> List(b.limit()) { b.get(it) } }
+            }
+        }
+
+    private fun direct(numbers: Int) = ByteBuffer.allocateDirect(4 * numbers).order(ByteOrder.nativeOrder())
 
     @ParameterizedTest
     @ValueSource(strings = ["variables", "stateless"])

@@ -1,0 +1,100 @@
+"""The recipe of a plain inference model: its file is laid out as any other, with holes where others have the data."""
+
+from __future__ import annotations
+
+import flatbuffers
+import numpy as np
+
+from converter.ir import Graph, Node, TensorType, Value
+from converter.recipe import Part, pack
+from converter.tflite import builtins as tfl
+from converter.tflite import schema
+from converter.tflite.emit import ModelWriter, Subgraph
+from converter.tflite.emit_buffers import Buffers
+from converter.tflite.export import with_own_results
+
+#: Operators that the delegate runs only on constant filters and biases, with other kernels than the runtime's own.
+_CHOOSY = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+
+
+def recipe_of(name: str, graph: Graph, description: str, program: Buffers) -> bytes:
+    """The recipe of the model that a lowered graph is when its parameters are constants.
+
+    A filter or bias of the state goes through a RESHAPE, so that it is no constant for the delegate either, which would
+    choose another kernel than the session's, whose last bits differ. Of a graph with merged weights, which rounds
+    anyway, all are constants.
+
+    Args:
+        name: of its only signature.
+        graph: lowered and scheduled; its parameters are called as the tensors of the state, or as what is merged.
+        description: free text for people.
+        program: the buffers of the program; constants that it lacks are added.
+    """
+    merges = any(parameter.kind == "merged" for parameter in graph.parameters.values())
+    plain = graph.copy() if merges else _keeping_from_delegate(graph)
+    layout = _Layout(program)
+    for value, parameter in plain.parameters.items():
+        plain.constants[value] = hole = np.broadcast_to(value.dtype.type(0), value.shape)
+        layout.expect(hole, Part("merged" if parameter.kind == "merged" else "state", hole.nbytes, name=parameter.name))
+    plain.parameters, plain.updates = {}, {}
+    model = ModelWriter([Subgraph(name, with_own_results(plain))], layout)
+    builder = flatbuffers.Builder(layout.nbytes + 65536)  # of pages that nobody touches where holes are
+    model.write(builder, description, {})
+    return pack(*layout.cut(memoryview(builder.Bytes)[builder.Head() :]))
+
+
+def _keeping_from_delegate(graph: Graph) -> Graph:
+    """Filters and biases that are parameters become results of a RESHAPE."""
+    readers = [node for node in graph.nodes if isinstance(node.op, tfl.Builtin) and node.op.code in _CHOOSY]
+    kept = dict.fromkeys(v for node in readers for v in node.inputs if v in graph.parameters)
+    after = graph.copy()
+    flat = {v: Value(TensorType((v.type.size,), v.dtype), f"{v.name}/stored") for v in kept}
+    after.parameters = {flat.get(v, v): p for v, p in graph.parameters.items()}
+    after.nodes = [*(Node(tfl.Reshape(v.shape), (flat[v],), (v,)) for v in kept), *graph.nodes]
+    return after
+
+
+class _Layout(Buffers):
+    """The buffers of a plain model: for each the part that it is, and no data."""
+
+    def __init__(self, program: Buffers) -> None:
+        super().__init__()
+        self._program = program
+        self._parts: list[Part] = []
+        self._numbers: dict[int, int] = {}  # by the number in the program
+        self._holes: dict[int, Part] = {}  # by the identity of the array that stands for it
+        self._vectors: list[int] = []
+
+    def expect(self, hole: np.ndarray, part: Part) -> None:
+        """What the array stands for that `add` will be given: a buffer of its own, never shared with an equal one."""
+        self._holes[id(hole)] = part
+
+    def add(self, data: bytes | np.ndarray) -> int:
+        if (hole := self._holes.get(id(data))) is not None:
+            return self._append(hole)
+        number = self._program.add(data)
+        if number not in self._numbers:
+            nbytes = data.nbytes if isinstance(data, np.ndarray) else len(data)
+            self._numbers[number] = self._append(Part("buffer", nbytes, number=number))
+        return self._numbers[number]
+
+    def _append(self, part: Part) -> int:
+        self._parts.append(part)
+        self.nbytes += part.nbytes + 2 * schema.ALIGNMENT
+        return len(self._parts)
+
+    def write(self, builder: flatbuffers.Builder) -> list[int]:
+        self._vectors = [schema.aligned_space(builder, part.nbytes) for part in self._parts]
+        return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
+
+    def cut(self, file: memoryview) -> tuple[list[Part], bytes]:
+        """The file in parts, and the bytes of those that are no buffer."""
+        parts, own, end = list[Part](), list[memoryview](), 0
+        # A vector begins with its length; its place counts from the end of the file.
+        places = [(len(file) - vector + 4, part) for vector, part in zip(self._vectors, self._parts, strict=True)]
+        for start, part in sorted(places, key=lambda place: place[0]):
+            own.append(file[end:start])
+            parts += [Part("own", start - end), part]
+            end = start + part.nbytes
+        own.append(file[end:])
+        return [*parts, Part("own", len(file) - end)], b"".join(own)

@@ -1,0 +1,105 @@
+"""The recipe of a plain model: what it holds, and what makes no sense is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+import converter
+import jax_frontend
+from converter.errors import UsageError
+from converter.inference import export_inference
+from converter.manifest import INFERENCE
+from converter.program_file import ProgramFile, read_program
+
+WIDTH = 48
+
+
+@functools.cache
+def built() -> ProgramFile:
+    """Three layers, of which the last two train; their biases are equal as they are built."""
+    rng = np.random.default_rng(0)
+    params = [
+        {"w": rng.standard_normal((WIDTH, WIDTH)).astype("f") / WIDTH, "b": np.zeros(WIDTH, "f")} for _ in range(3)
+    ]
+
+    def apply(params: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
+        for layer in params:
+            x = jax.nn.relu(x @ layer["w"] + layer["b"])
+        return x
+
+    model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, WIDTH), np.float32)])
+    update = {"1/*": "all", "2/*": "all"}
+    program = converter.build(model, batch=2, update=update, signatures=("train", "infer"), check=False)
+    return read_program(program.data)
+
+
+def contents() -> tuple[dict, bytes]:
+    """The list of parts and the bytes of its own."""
+    text, own = zlib.decompress(bytes(built().metadata[INFERENCE])).split(b"\n", 1)
+    return json.loads(text), own
+
+
+def test_no_weight_is_stored_twice() -> None:
+    said, own = contents()
+    sizes = {source: [p["nbytes"] for p in said["parts"] if p["source"] == source] for source in ("buffer", "state")}
+    assert sorted(sizes["state"]) == sorted(2 * [4 * WIDTH, 4 * WIDTH**2])
+    assert 4 * WIDTH**2 in sizes["buffer"]  # the first layer is frozen
+    assert len(own) < 4096
+    assert len(built().metadata[INFERENCE]) < 2048
+
+
+def test_tensors_that_begin_equal_are_apart(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    state = {t.tensor: rng.random(t.shape).astype(t.dtype) for t in built().manifest.state_tensors}
+    export_inference(built(), tmp_path / "plain.tflite", state)
+    interpreter = Interpreter(str(tmp_path / "plain.tflite"))
+    x = rng.random((2, WIDTH)).astype(np.float32)
+    (found,) = interpreter.get_signature_runner("infer")(x=x).values()
+    first = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype("f") / WIDTH
+    expected = np.maximum(x @ first, 0)
+    for layer in ("1", "2"):
+        expected = np.maximum(expected @ state[f"{layer}/w"] + state[f"{layer}/b"], 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("source", "nowhere", "expected one of"),
+        ("nbytes", 4, "bytes are left over"),
+        ("nbytes", -1, "it names -1 bytes"),
+        ("number", 9999, "not 0"),
+        ("number", -1, "not 0"),
+        ("name", "nobody", "not 0"),
+    ],
+)
+def test_a_part_that_makes_no_sense_is_refused(field: str, value: str | int, message: str, tmp_path: Path) -> None:
+    said, own = contents()
+    kind = {"name": "state", "number": "buffer"}.get(field, "own")
+    next(part for part in said["parts"] if part["source"] == kind)[field] = value
+    refuse(zlib.compress(json.dumps(said).encode() + b"\n" + own), message, tmp_path)
+
+
+def test_a_damaged_recipe_is_refused(tmp_path: Path) -> None:
+    whole = bytes(built().metadata[INFERENCE])
+    refuse(whole[:-9], "cut short", tmp_path)
+    refuse(struct.pack("<I", 7) + whole[4:], "damaged", tmp_path)
+    refuse(zlib.compress(zlib.decompress(whole) + b"more"), "4 bytes are left over", tmp_path)
+    refuse(zlib.compress(b"[" * 100_000), "damaged", tmp_path)
+
+
+def refuse(entry: bytes, message: str, tmp_path: Path) -> None:
+    damaged = replace(built(), metadata={**built().metadata, INFERENCE: memoryview(entry)})
+    with pytest.raises(UsageError, match=message):
+        export_inference(damaged, tmp_path / "plain.tflite")
+    assert not list(tmp_path.iterdir())

@@ -206,12 +206,14 @@ class Program:
         write_atomically(path, self.data)
         return Path(path)
 
-    def export_inference(self, path: str | os.PathLike, state: State = None, exact: bool = True) -> Path:
+    def export_inference(
+        self, path: str | os.PathLike, state: State = None, quantize: str | None = None, exact: bool = True
+    ) -> Path:
         """Writes the model with the weights of a state as a plain `.tflite`; see `converter.inference`."""
         from converter.inference import export_inference
         from converter.program_file import read_program
 
-        export_inference(read_program(self.data), path, state, exact)
+        export_inference(read_program(self.data), path, state, quantize, exact)
         return Path(path)
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -46,10 +46,10 @@ from converter.cli.resolve import Job, output_path, resolve, resolve_update
 from converter.cli.tables import Results, size
 from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
 from converter.errors import PocketuneError, UsageError
-from converter.inference import export_inference, export_weights, trained_weights
+from converter.inference import Exported, export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
 from converter.pipeline import build as build_program
-from converter.program_file import read_program
+from converter.program_file import ProgramFile, read_program
 
 app = typer.Typer(
     help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
@@ -243,6 +243,10 @@ def export(
     fast: Annotated[
         bool, typer.Option("--fast", help="Trained convolutions on faster kernels, whose last bits differ.")
     ] = False,
+    quantize: Annotated[
+        str | None,
+        typer.Option(metavar="float16|dynamic", help="Weights of a .tflite in half or a quarter of the bytes."),
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option("--model", metavar="MODEL.keras", help="For a .keras: what the program was built from."),
@@ -250,8 +254,8 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Take the trained model away: without variables, for inference alone, or its weights."""
-    exports = {
-        ".tflite": lambda program: export_inference(program, out, state, exact=not fast),
+    exports: Mapping[str, Callable[[ProgramFile], int | Exported]] = {
+        ".tflite": lambda program: export_inference(program, out, state, quantize, exact=not fast),
         ".npz": lambda program: export_weights(program, out, state),
         ".safetensors": lambda program: export_weights(program, out, state),
         ".keras": lambda program: _keras_model(model, trained_weights(program, state), out),
@@ -262,10 +266,20 @@ def export(
         raise UsageError(
             "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras"
         )
+    if quantize is not None and out.suffix != ".tflite":
+        raise UsageError(f"--quantize is for a .tflite, and --out is {out}")
     program = read_program(file)
     too_late()
-    nbytes = exports[out.suffix](program)
-    Results().line(f"wrote {out} ({size(nbytes)})")
+    done = exports[out.suffix](program)
+    if not isinstance(done, Exported):
+        Results().line(f"wrote {out} ({size(done)})")
+        return
+    Results().line(f"wrote {out} ({size(done.nbytes)})")
+    if done.loss is not None:
+        Results().line(
+            f"{done.nbytes / done.whole:.0%} of the {size(done.whole)} with float32 weights; on random inputs the "
+            f"outputs, up to {done.loss.largest:.3g}, differ by at most {done.loss.difference:.2g}"
+        )
 
 
 def _keras_model(model: Path | None, weights: Mapping[str, Any], out: Path) -> int:

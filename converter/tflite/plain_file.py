@@ -13,6 +13,7 @@ from converter.tflite.emit_buffers import Buffers
 from converter.tflite.operators import kind_of, with_bodies
 from converter.tflite.schema import generated
 
+#: Element types whose numbers are looked at.
 _DTYPES = {generated.TensorType.FLOAT32: "<f4", generated.TensorType.INT32: "<i4"}
 
 
@@ -36,6 +37,23 @@ class PlainFile:
     def kind(self, operator: Any) -> str:
         """The builtin that an operator of the graph is."""
         return self._kinds[operator.opcodeIndex]
+
+    def code(self, kind: str, version: int) -> int:
+        """The number of an operator code, which is made if need be."""
+        for number, code in enumerate(self._codes):
+            if (self._kinds[number], code.version) == (kind, version):
+                return number
+        builtin = schema.builtin_code(kind)
+        self._codes.append(generated.OperatorCodeT(min(builtin, 127), None, version, builtin))
+        self._kinds.append(kind)
+        return len(self._codes) - 1
+
+    def add(self, tensor: Any, array: np.ndarray) -> int:
+        """Adds a constant to the graph; returns its number."""
+        self.graph.tensors.append(tensor)
+        number = len(self.graph.tensors) - 1
+        self.constants[number] = array
+        return number
 
     def array(self, index: int) -> np.ndarray | None:
         """The numbers of a constant of the graph; None for what is computed, and for those of 8 and 16 bits."""

@@ -166,3 +166,42 @@ def test_a_keras_model_with_the_trained_weights(tmp_path: Path, run: Run) -> Non
     assert (refused.code, "the program is of another model" in refused.err) == (2, True)
     refused = run("export", "m.tflite", "mine.state", "--out", "new.keras")
     assert (refused.code, "--model" in refused.err) == (2, True)
+
+
+def wide(tmp_path: Path) -> np.ndarray:
+    """A trained state of a net with a convolution and two dense layers, in files; what sessions infer with it."""
+    layers = [
+        keras.Input((8, 8, 8)),
+        keras.layers.Conv2D(32, 3, activation="relu"),
+        keras.layers.Flatten(),
+        keras.layers.Dense(32, activation="relu"),
+        keras.layers.Dense(40),
+    ]
+    keras.utils.set_random_seed(0)
+    converter.build(keras.Sequential(layers), batch=4, check=False).write(tmp_path / "m.tflite")
+    with TrainingSession(tmp_path / "m.tflite") as session:
+        session.train(np.ones((4, 8, 8, 8), np.float32), np.arange(4), 0.1)
+        session.save(tmp_path / "mine.state")
+        return session.infer(np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
+
+
+def test_weights_in_fewer_bytes(run: Run, tmp_path: Path) -> None:
+    exact = wide(tmp_path)
+    x = np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32)
+    assert run("export", "m.tflite", "mine.state", "--out", "whole.tflite").code == 0
+    whole = (tmp_path / "whole.tflite").stat().st_size
+    for quantize, share, error, kind in (("float16", 0.52, 1e-3, np.float16), ("dynamic", 0.3, 0.05, np.int8)):
+        done = run("export", "m.tflite", "mine.state", "--out", "small.tflite", "--quantize", quantize)
+        assert done.code == 0, done.err
+        assert (tmp_path / "small.tflite").stat().st_size < share * whole
+        for xnnpack in (True, False):
+            difference = np.abs(results(tmp_path / "small.tflite", x, xnnpack) - exact).max()
+            assert 0 < difference < error * np.abs(exact).max()
+        tensors = Interpreter(str(tmp_path / "small.tflite")).get_tensor_details()
+        large = [t for t in tensors if t["name"].endswith(("/float16", "/int8"))]
+        assert len(large) == 3
+        assert all(t["dtype"] is kind for t in large)
+        printed = float(done.out.split("at most ")[1])
+        assert 0 < printed < error * np.abs(exact).max() * 2
+    assert "'float16' or 'dynamic'" in run("export", "m.tflite", "--out", "a.tflite", "--quantize", "int4").err
+    assert "is for a .tflite" in run("export", "m.tflite", "--out", "a.npz", "--quantize", "dynamic").err

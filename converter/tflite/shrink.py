@@ -1,0 +1,93 @@
+"""Weights of a plain model in fewer bytes: float16, or int8 with float32 activations."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TypeGuard
+
+import numpy as np
+
+from converter.quantize.scales import of_weight
+from converter.tflite import schema
+from converter.tflite.plain_file import PlainFile
+from converter.tflite.schema import generated
+
+#: Elements of the smallest weight that is worth it.
+_LEAST = 1024
+#: Versions of operators with which their kernels began to take float32 operands and int8 weights, a scale a channel.
+_HYBRID = {"FULLY_CONNECTED": 12, "CONV_2D": 5}
+#: The version with which DEQUANTIZE began to take float16.
+_FROM_FLOAT16 = 3
+
+
+def with_float16(data: bytes) -> bytes:
+    """The plain model with weights in float16 behind a DEQUANTIZE, which the runtime or a delegate unpacks at load.
+
+    A weight that float16 cannot hold stays as it is.
+    """
+    file, unpacking = PlainFile(data), []
+    graph = file.graph
+    for index in sorted({int(i) for operator in graph.operators for i in operator.inputs if i >= 0}):
+        weight = file.array(index)
+        if not _is_worth_it(weight) or np.abs(weight).max() > np.finfo(np.float16).max:
+            continue
+        stored = copy(graph.tensors[index])
+        stored.name, stored.type = f"{stored.name.decode()}/float16", generated.TensorType.FLOAT16
+        number = file.add(stored, weight.astype(np.float16))
+        file.constants.pop(index, None)
+        graph.tensors[index].buffer = 0
+        operator = generated.OperatorT(
+            opcodeIndex=file.code("DEQUANTIZE", _FROM_FLOAT16),
+            inputs=np.array([number], np.int32),
+            outputs=np.array([index], np.int32),
+        )
+        unpacking.append(operator)
+    graph.operators = [*unpacking, *graph.operators]
+    return file.write()
+
+
+def with_int8_weights(data: bytes) -> bytes:
+    """The plain model with int8 weights in dense layers and convolutions, a scale for each output channel.
+
+    Their kernels find the range of each row of activations as they run (dynamic range). All else stays float32, as do
+    depthwise convolutions, whose weights are few.
+    """
+    file = PlainFile(data)
+    made: dict[tuple[int, bool], int] = {}  # by the weight, and whether it is transposed
+    for operator in file.graph.operators:
+        kind, options = file.kind(operator), operator.builtinOptions
+        if kind not in ("FULLY_CONNECTED", "CONV_2D", "BATCH_MATMUL"):
+            continue
+        index = int(operator.inputs[1])
+        weight = file.array(index)
+        if not _is_worth_it(weight):
+            continue
+        transposed = False
+        if kind == "BATCH_MATMUL":
+            if weight.ndim != 2 or options.adjX or file.array(int(operator.inputs[0])) is not None:
+                continue
+            kind, transposed = "FULLY_CONNECTED", not options.adjY
+            operator.builtinOptionsType = generated.BuiltinOptions.FullyConnectedOptions
+            operator.builtinOptions = generated.FullyConnectedOptionsT(keepNumDims=True)
+        if (index, transposed) not in made:
+            made[index, transposed] = _int8(file, index, np.ascontiguousarray(weight.T) if transposed else weight)
+        operator.inputs = np.array([operator.inputs[0], made[index, transposed], *operator.inputs[2:]], np.int32)
+        operator.opcodeIndex = file.code(kind, _HYBRID[kind])
+    return file.write()
+
+
+def _is_worth_it(weight: np.ndarray | None) -> TypeGuard[np.ndarray]:
+    return weight is not None and weight.dtype == np.float32 and weight.size >= _LEAST
+
+
+def _int8(file: PlainFile, index: int, weight: np.ndarray) -> int:
+    """Adds an int8 tensor [output channels, ...] for a weight; returns its number."""
+    quantization, stored = of_weight(weight, axis=0)
+    scales = np.array(quantization.scales, np.float32)
+    tensor = generated.TensorT(
+        name=f"{file.graph.tensors[index].name.decode()}/int8",
+        shape=np.array(weight.shape, np.int32),
+        type=schema.tensor_type(stored.dtype),
+        quantization=generated.QuantizationParametersT(scale=scales, zeroPoint=np.zeros(len(scales), np.int64)),
+    )
+    return file.add(tensor, stored)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from converter.ir import Graph, Node, Op, Parameter, Value, ops
+from converter.ir.graph import dependents
+from converter.sparse.blocks import named_block, numbered_blocks
 from converter.sparse.lora import Place, find_place
 
 CONTRACTIONS = (ops.MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad)
@@ -23,11 +24,13 @@ class Member:
         role: `kernel` (weight of a product or convolution), `embedding`, `bias` (added, one number a channel),
             `scale` (multiplied, one number a channel) or `other`.
         layer: name of the layer that owns it: the parameter's name without its last part.
-        block: the group of layers that it belongs to (see `block_of`).
+        block: the group of layers that it belongs to (see `converter.sparse.blocks`).
         channels: input channels that a fraction is taken of; 0 where the weight cannot be cut.
         uses: how the model reads it, in words.
         place: where a low-rank adapter of it would be, or why there is none.
         products: products of two activations (the scores and the mix of an attention) before the model first uses it.
+        depthwise: whether it is a weight of a depthwise convolution.
+        leads_to: names of the kernels behind it: of what they give some is computed with it.
     """
 
     value: Value
@@ -39,6 +42,8 @@ class Member:
     uses: str
     place: Place | str
     products: int
+    depthwise: bool
+    leads_to: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -54,22 +59,56 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
         for value in node.inputs:
             first_use.setdefault(value, index)
     ordered = sorted(graph.parameters, key=lambda v: first_use.get(v, len(graph.nodes)))
+    producers = graph.producers()
+    roles = {v: role_of(v, readers, producers) for v in ordered}
+    places = _blocks({graph.parameters[v].name: roles[v] == "kernel" for v in ordered}, blocks)
     products = _products(graph)
-    outer = _common_path([p.name for p in graph.parameters.values()])
+    leads_to = _leads_to(graph, [v for v in ordered if roles[v] == "kernel"], readers)
     return [
         Member(
             v,
             p,
-            role_of(v, readers),
+            roles[v],
             p.name.rpartition("/")[0] or p.name,
-            outer + block_of(p.name.removeprefix(outer)) if blocks is None else block_of(p.name, blocks),
+            places[p.name],
             _channels(v, readers.get(v, [])),
             _uses(readers.get(v, [])),
             find_place(v, readers),
             products[first_use.get(v, len(graph.nodes))],
+            any(isinstance(node.op, ops.DepthwiseConv2D) for _, node in _users(v, readers)),
+            leads_to.get(v, frozenset()),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]
+
+
+def _blocks(kernels: Mapping[str, bool], blocks: Sequence[str] | None) -> dict[str, str]:
+    """The block of each parameter, from the names in order of use and whether they are kernels."""
+    outer = _common_path(list(kernels))
+    inner = {name: name.removeprefix(outer) for name in kernels}
+    numbered = numbered_blocks(list(inner.values()), [inner[name] for name, is_kernel in kernels.items() if is_kernel])
+    found = {name: outer + numbered[short] for name, short in inner.items()}
+    if blocks is not None:
+        return {name: named_block(name, blocks) or block for name, block in found.items()}
+    # What has no kernel, as a norm, goes with what stands before it.
+    with_kernels = {found[name] for name, is_kernel in kernels.items() if is_kernel}
+    before: dict[str, str] = {}
+    last = None
+    for block in dict.fromkeys(found.values()):
+        last = block if block in with_kernels else last
+        before[block] = last or block
+    return {name: before[block] for name, block in found.items()}
+
+
+def _leads_to(graph: Graph, kernels: Sequence[Value], readers: dict[Value, list[Node]]) -> dict[Value, frozenset[str]]:
+    """For each kernel, the names of those that are multiplied with what was computed with it."""
+    results = {k: [node.output for _, node in _users(k, readers) if not node.op.bodies()] for k in kernels}
+    found = {}
+    for kernel in kernels:
+        reached = dependents(graph, [kernel])
+        after = [k for k in kernels if k is not kernel and any(v in reached for v in results[k])]
+        found[kernel] = frozenset(graph.parameters[k].name for k in after)
+    return found
 
 
 def _products(graph: Graph) -> list[int]:
@@ -103,19 +142,25 @@ def _uses(readers: list[Node]) -> str:
     return f"a weight of {kinds}" if len(readers) == 1 else f"a weight used {len(readers)} times ({kinds})"
 
 
-def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:
+def _users(value: Value, readers: dict[Value, list[Node]]) -> list[tuple[Value, Node]]:
+    """What reads a parameter, or another view of it, and which."""
+    found = []
+    for node in readers.get(value, []):
+        found += _users(node.output, readers) if isinstance(node.op, _THROUGH) else [(value, node)]
+    return found
+
+
+def role_of(value: Value, readers: dict[Value, list[Node]], producers: dict[Value, Node]) -> str:
     """How the graph uses a parameter."""
     roles: set[str] = set()
-    for node in readers.get(value, []):
-        if isinstance(node.op, _THROUGH):
-            roles.add(role_of(node.output, readers))
-        elif node.op.bodies():
-            roles |= _roles_in_bodies(node, value)
+    for view, node in _users(value, readers):
+        if node.op.bodies():
+            roles |= _roles_in_bodies(node, view)
         elif isinstance(node.op, CONTRACTIONS):
-            roles.add("kernel" if value is node.inputs[1] or isinstance(node.op, ops.MatMul) else "other")
+            roles.add("kernel" if view is node.inputs[1] or isinstance(node.op, ops.MatMul) else "other")
         elif isinstance(node.op, ops.Gather):
             roles.add("embedding")
-        elif max(value.shape, default=1) == value.type.size:
+        elif max(view.shape, default=1) == view.type.size or _is_added_to_product(view, node, producers):
             roles.add(_PER_CHANNEL.get(type(node.op), "other"))
         else:
             roles.add("other")
@@ -124,21 +169,16 @@ def role_of(value: Value, readers: dict[Value, list[Node]]) -> str:
     return roles.pop() if len(roles) == 1 else "other"
 
 
+def _is_added_to_product(value: Value, node: Node, producers: dict[Value, Node]) -> bool:
+    """Whether it is one number a channel of a product whose channels have several axes (heads)."""
+    other = producers.get(next((v for v in node.inputs if v is not value), value))
+    while other is not None and isinstance(other.op, ops.Reshape):
+        other = producers.get(other.inputs[0])
+    return other is not None and isinstance(other.op, CONTRACTIONS) and other.output.shape[-1] == value.type.size
+
+
 def _roles_in_bodies(node: Node, value: Value) -> set[str]:
     """How the steps of a loop use one of its operands."""
     places = [k for k, operand in enumerate(node.inputs) if operand is value]
-    inner = [(body.inputs[k], body.consumers()) for body in node.op.bodies() for k in places]
-    return {role_of(v, readers) for v, readers in inner if v in readers}
-
-
-def block_of(name: str, blocks: Sequence[str] | None = None) -> str:
-    """The block of a parameter: one of the given prefixes, else its name up to the first number, else its layer.
-
-    `block_13_expand/kernel` is in `block_13`, `encoder/layers/3/attention/query` in `encoder/layers/3`,
-    `predictions/kernel` in `predictions`.
-    """
-    for prefix in blocks or ():
-        if name == prefix or name.startswith(f"{prefix.rstrip('/')}/"):
-            return prefix
-    numbered = re.match(r"(.*?\d+)(?=[_/.]|$)", name)
-    return numbered.group(1) if numbered else name.rpartition("/")[0] or name
+    inner = [(body, body.inputs[k], body.consumers()) for body in node.op.bodies() for k in places]
+    return {role_of(v, readers, body.producers()) for body, v, readers in inner if v in readers}

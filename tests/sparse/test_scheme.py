@@ -9,7 +9,8 @@ import converter
 from converter.errors import NumericError, UsageError
 from converter.ir import Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.sparse import UpdateScheme, update_scheme
-from converter.sparse.structure import block_of, members
+from converter.sparse.blocks import named_block, numbered_blocks
+from converter.sparse.structure import members
 from tests.models.zoo import CASES
 
 
@@ -45,18 +46,36 @@ def test_roles_are_read_from_the_graph() -> None:
     assert roles["head/bias"] == roles["block_3/bias"] == "bias"
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    [
-        ("block_13_expand/kernel", "block_13"),
-        ("encoder/layers/3/attention/query", "encoder/layers/3"),
-        ("predictions/kernel", "predictions"),
-        ("conv2d_7/kernel", "conv2d_7"),
-    ],
-)
-def test_blocks_are_read_from_the_names(name: str, block: str) -> None:
-    assert block_of(name) == block
-    assert block_of(name, ["encoder", "block_13_expand"]) in (block, "encoder", "block_13_expand")
+#: Kernels as nets of Keras, Flax and plain JAX name them, each with its block.
+BLOCKS = {
+    "block_13_expand/kernel": "block_13",
+    "block_13_project/kernel": "block_13",
+    "conv2_block1_1_conv/kernel": "conv2_block1",
+    "conv2_block1_2_conv/kernel": "conv2_block1",
+    "block2a_expand_conv/kernel": "block2a",
+    "block2a_dwconv/kernel": "block2a",
+    "block4d_dwconv/kernel": "block4d",
+    "block6_sepconv1/pointwise_kernel": "block6",
+    "block6_sepconv2/pointwise_kernel": "block6",
+    "stage_1_block_0_pointwise_conv_1/kernel": "stage_1_block_0",
+    "stage_1_block_0_pointwise_conv_2/kernel": "stage_1_block_0",
+    "stage_1_block_1_pointwise_conv_1/kernel": "stage_1_block_1",
+    "stage_1_block_1_pointwise_conv_2/kernel": "stage_1_block_1",
+    "layers/3/attention/query": "layers/3",
+    "encoder_3/Mlp_0/Dense_0/kernel": "encoder_3",
+    "encoder_3/Mlp_0/Dense_1/kernel": "encoder_3",
+    "conv2d/kernel": "conv2d",
+    "conv2d_1/kernel": "conv2d_1",
+    "conv2d_2/kernel": "conv2d_2",
+    "predictions/kernel": "predictions",
+}
+
+
+def test_blocks_are_read_from_the_names() -> None:
+    batch_norm = {"conv2_block1_1_bn/gamma": "conv2_block1", "block2a_bn/gamma": "block2a"}
+    assert numbered_blocks([*BLOCKS, *batch_norm], list(BLOCKS)) == BLOCKS | batch_norm
+    assert named_block("encoder/3/w", ["encoder/33", "encoder/3"]) == "encoder/3"
+    assert named_block("encoder/33/w", ["encoder/3"]) is None
 
 
 def test_the_name_of_the_whole_model_makes_no_block() -> None:
@@ -113,6 +132,52 @@ def test_the_sparse_scheme_of_transformers() -> None:
     assert set(trained) == {*last, "head"}
     one = [row.parameter for row in update_scheme("sparse").resolve(decoder(1)) if row.fraction]
     assert set(one) == {*(f"layers/0/{name}" for name in ("q", "k", "v", "o", "gate")), "head"}
+
+
+def test_the_sparse_scheme_of_many_layers() -> None:
+    trained = {row.parameter for row in update_scheme("sparse").resolve(decoder(32)) if row.fraction}
+    assert {name.split("/")[1] for name in trained - {"head"}} == {"27", "28", "29", "30", "31"}
+
+
+def convolutional(blocks: int, inverted: bool) -> Graph:
+    """Of bottlenecks: 1x1, 3x3 and 1x1 convolutions; in the last ones the shortcut has a 1x1 convolution too."""
+    import jax
+    from jax import lax
+
+    import jax_frontend
+
+    def conv(x, w, groups=1):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=groups)
+
+    def apply(params, x):
+        x = conv(x, params["stem"]["w"])
+        for p in params["blocks"]:
+            shortcut = conv(x, p["shortcut"]) if "shortcut" in p else x
+            y = jax.nn.relu(conv(x, p["first"]) + p["bias"])
+            x = shortcut + conv(jax.nn.relu(conv(y, p["inner"], 8 if inverted else 1)), p["last"])
+        return conv(x, params["top"]["w"]).mean((1, 2)) @ params["head"]["w"]
+
+    shapes = {"first": (1, 1, 4, 8), "bias": (8,), "inner": (3, 3, 1 if inverted else 8, 8), "last": (1, 1, 8, 4)}
+    params = {
+        "stem": {"w": np.ones((1, 1, 3, 4), np.float32)},
+        "blocks": [{name: np.ones(shape, np.float32) for name, shape in shapes.items()} for _ in range(blocks)],
+        "top": {"w": np.ones((1, 1, 4, 6), np.float32)},
+        "head": {"w": np.ones((6, 2), np.float32)},
+    }
+    params["blocks"][-1]["shortcut"] = np.ones((1, 1, 4, 4), np.float32)
+    return jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 4, 4, 3), np.float32)]), 1)
+
+
+@pytest.mark.parametrize(("blocks", "inverted", "last"), [(16, False, 8), (17, True, 7), (14, True, 7), (3, True, 1)])
+def test_the_sparse_scheme_of_bottlenecks(blocks: int, inverted: bool, last: int) -> None:
+    trained = {
+        row.parameter for row in update_scheme("sparse").resolve(convolutional(blocks, inverted)) if row.fraction
+    }
+    assert trained == {
+        *(f"blocks/{i}/{name}" for i in range(blocks - last, blocks) for name in ("first", "bias")),
+        "head/w",
+    }
 
 
 def test_the_sparse_scheme_goes_by_the_name_of_its_paper_too() -> None:

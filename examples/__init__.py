@@ -113,6 +113,24 @@ _ALL = (
             "classifier/*": 1,
         },
     ),
+    Example(
+        "mcunet",
+        "MCUNet, which a search found for microcontrollers, untrained (Keras)",
+        # PockEngine's: the first 1x1 of four blocks in the middle, the biases from there on.
+        {
+            "block_[789]_*BN/beta": 1,
+            "block_1?_*BN/beta": 1,
+            "block_[78]_expand/kernel": 1,
+            "block_9_expand/kernel": 0.5,
+            "block_10_expand/kernel": 1,
+            "classifier/*": 1,
+        },
+    ),
+    Example("proxylessnas", "ProxylessNAS-Mobile at width 0.3, untrained (Keras)"),
+    Example("vit", "a vision transformer of the size of ViT-Ti/16, untrained (Flax)"),
+    Example("distilbert", "a text classifier of the size of DistilBERT, untrained (Keras)"),
+    Example("imu", "activities from accelerometer and gyroscope, pretrained in seconds (Keras)"),
+    Example("keyboard", "two GRU layers that predict the next character (Keras)", loss="next_token"),
     Example("llama", "a decoder like LLaMA that predicts the next token, untrained (plain JAX)", loss="next_token"),
     Example(
         "llama2-7b",

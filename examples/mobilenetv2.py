@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from examples.keras_weights import randomize
 from examples.synthetic import clusters
 
 
@@ -23,27 +24,8 @@ def build(alpha: float = 0.35, size: int = 96, classes: int = 10, seed: int = 0)
         (size, size, 3), alpha=alpha, weights=None, classes=classes, classifier_activation=None
     )
     model.name = "mobilenetv2"
-    rng = np.random.default_rng(seed)
-    for variable in model.variables:
-        variable.assign(_weight(variable.path, tuple(variable.shape), rng))
+    randomize(model, seed)
     return model
-
-
-def _weight(path: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """A weight as a trained net could have it: with Keras' own initial ones the signal dies within a few blocks."""
-    noise = rng.standard_normal(shape, np.float32)
-    match path.rpartition("/")[2]:
-        case "kernel" if len(shape) == 4:
-            fan_in = shape[0] * shape[1] * (1 if "depthwise" in path else shape[2])
-            # A relu6 cuts half of the signal. Projections are added up along the residuals: they start small.
-            gain = 0.5 if "project" in path else 2
-            return noise * np.float32(np.sqrt(gain / fan_in))
-        case "kernel":
-            return noise * np.float32(np.sqrt(1 / shape[0]))
-        case "gamma" | "moving_variance":
-            return np.exp(0.2 * noise)
-        case _:
-            return 0.1 * noise
 
 
 def sample_batch(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
-from examples.packages import resource
-
-_ARCHIVE = "vaderSentiment-2.5/additional_resources/hutto_ICWSM_2014.tar.gz"
-_TABLE = "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt"
+from examples.writings import rated
 
 
 class Texts(NamedTuple):
@@ -31,10 +27,6 @@ def load(clear: float = 1.0) -> Texts:
     Raises:
         UsageError: they are not here yet.
     """
-    with tarfile.open(resource("vaderSentiment==2.5", _ARCHIVE)) as archive:
-        member = archive.extractfile(_TABLE)
-        assert member is not None
-        rows = [line.split("\t") for line in member.read().decode().splitlines()]
-    chosen = [(text, float(rating) > 0) for _, rating, text in rows if abs(float(rating)) >= clear]
+    chosen = [(text, rating > 0) for rating, text in rated("movieReviewSnippets") if abs(rating) >= clear]
     order = np.random.default_rng(0).permutation(len(chosen))
     return Texts(tuple(chosen[i][0] for i in order), np.array([chosen[i][1] for i in order], np.int32))

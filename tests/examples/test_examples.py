@@ -24,6 +24,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "flax-cnn": {"size": 8, "width": 4},
     "minilm": {"pretrained": False, "length": 12, "width": 32, "heads": 4, "vocabulary": 50},
     "encoder": {"length": 12, "width": 32, "vocabulary": 50},
+    "mcunet": {"size": 32, "width": 0.25},
+    "proxylessnas": {"size": 32, "depth": 4},
+    "vit": {"size": 16, "patch": 8, "layers": 2, "width": 24},
+    "distilbert": {"length": 12, "width": 24, "heads": 2, "layers": 2, "vocabulary": 50},
+    "imu": {"pretrained": False, "width": 8},
+    "keyboard": {"pretrained": False, "length": 12, "width": 16},
     "llama": {"length": 12, "width": 32, "heads": 4, "key_heads": 2, "layers": 2, "vocabulary": 50},
 }
 

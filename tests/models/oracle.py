@@ -62,7 +62,7 @@ class Oracle:
     def _one_step(self, trained: Any, slots: Any, x: Any, y: Any, weight: Any, learning_rate: Any) -> Any:
         def loss(trained: Any) -> Any:
             rows = optax.softmax_cross_entropy_with_integer_labels(self.logits(trained, x), y)
-            return (rows * weight).sum() / weight.sum()
+            return (rows.reshape(len(rows), -1).mean(1) * weight).sum() / weight.sum()
 
         value, gradients = jax.value_and_grad(loss)(trained)
         updates, slots = self.optimizer.update(gradients, slots, trained)

@@ -19,8 +19,8 @@ TRAININGS = [
     pytest.param("full", "sgd", marks=pytest.mark.slow),
     pytest.param("sparse", "adamw", marks=pytest.mark.slow),
 ]
-#: Left to the slow run: another width of the same net is always there.
-LIKE_ANOTHER = ("mobilenetv2-0.35",)
+#: Left to the slow run: another net of the same blocks is always there.
+LIKE_ANOTHER = ("mobilenetv2-0.35", "mcunet", "proxylessnas")
 #: With the usual eps of 1e-8 AdamW moves an element whose gradient is a rounding error as far as any other.
 OPTIMIZERS = {"sgd": optax.sgd(1.0), "adamw": optax.adamw(1.0, eps=1e-5, weight_decay=0.01)}
 
@@ -28,7 +28,9 @@ OPTIMIZERS = {"sgd": optax.sgd(1.0), "adamw": optax.adamw(1.0, eps=1e-5, weight_
 @cache
 def program(name: str, update: str, optimizer: str) -> converter.Program:
     case = CASES[name]
-    return converter.build(case.model(), optimizer=OPTIMIZERS[optimizer], update=case.update(update), batch=BATCH)
+    return converter.build(
+        case.model(), loss=case.loss, optimizer=OPTIMIZERS[optimizer], update=case.update(update), batch=BATCH
+    )
 
 
 @cache

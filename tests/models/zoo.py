@@ -36,6 +36,10 @@ class Case:
     def update(self, kind: str) -> Any:
         return EXAMPLES[self.example].sparse if kind == "sparse" else kind
 
+    @property
+    def loss(self) -> str:
+        return EXAMPLES[self.example].loss
+
     def __hash__(self) -> int:
         return hash((self.example, *self.options.items()))
 
@@ -48,4 +52,9 @@ CASES = {
     "mobilenetv2-1.0": Case("mobilenetv2", {"alpha": 1.0, "size": 32}, GENTLE),
     "flax-cnn": Case("flax-cnn"),
     "encoder": Case("encoder", {"width": 32, "length": 16, "vocabulary": 50}),
+    "mcunet": Case("mcunet", {"size": 32, "width": 0.25}, {"sgd": 2e-3, "adamw": 3e-4}),
+    "proxylessnas": Case("proxylessnas", {"size": 32, "depth": 4}, GENTLE),
+    "vit": Case("vit", {"size": 16, "patch": 8, "layers": 2, "width": 24}),
+    "distilbert": Case("distilbert", {"length": 12, "width": 24, "heads": 2, "layers": 2, "vocabulary": 50}),
+    "llama": Case("llama", {"length": 12, "width": 32, "heads": 4, "layers": 2, "vocabulary": 50}),
 }

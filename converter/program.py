@@ -15,6 +15,7 @@ import numpy as np
 
 from converter import origins, seal
 from converter.files import write_atomically
+from converter.inference.layout import assembly_of
 from converter.ir import Graph, Parameter, Value, nested
 from converter.ir.printer import to_text
 from converter.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
@@ -26,7 +27,6 @@ from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
-from converter.tflite.plain import recipe_of
 
 if TYPE_CHECKING:
     from converter.inference import State
@@ -194,7 +194,7 @@ class Program:
         derived = {}
         if plain is not None:
             said = f"{source.name}, trained with Pocketune"
-            derived[INFERENCE] = partial(recipe_of, "infer", _renamed(plain, tensors), said)
+            derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
         data = seal.seal(emit(subgraphs, metadata, description, stored, derived, in_order=state == "variables"))

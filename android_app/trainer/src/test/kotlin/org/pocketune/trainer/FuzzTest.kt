@@ -34,16 +34,16 @@ class FuzzTest {
     }
 
     @Test
-    fun `ten thousand recipes`() {
+    fun `ten thousand assemblies`() {
         val entry = ModelMetadata(ByteBuffer.wrap(program)).entries("pocketune.inference").getValue("pocketune.inference")
         val text = String(InflaterInputStream(entry.copy().inputStream()).readBytes(), Charsets.ISO_8859_1)
         val state = Fixture.stateless.initialState().associate { it.name to it.bytes }
-        fuzz(5_000) { Recipe.read(ByteBuffer.wrap(mutated(entry.copy(), structural = 4))) }
+        fuzz(5_000) { Assembly.read(ByteBuffer.wrap(mutated(entry.copy(), structural = 4))) }
         fuzz(5_000) {
             val (parts, own) = text.split("\n", limit = 2)
             val changed = mutatedText(parts.toByteArray(Charsets.ISO_8859_1)) + "\n$own".toByteArray(Charsets.ISO_8859_1)
             val packed = DeflaterInputStream(changed.inputStream(), Deflater(1)).readBytes()
-            Recipe.read(ByteBuffer.wrap(packed)).pieces({ if (it < 9) entry else ByteBuffer.allocate(0) }, state)
+            Assembly.read(ByteBuffer.wrap(packed)).pieces({ if (it < 9) entry else ByteBuffer.allocate(0) }, state)
         }
     }
 

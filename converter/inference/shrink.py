@@ -7,9 +7,9 @@ from typing import TypeGuard
 
 import numpy as np
 
+from converter.inference.plain_file import PlainFile
 from converter.quantize.scales import of_weight
 from converter.tflite import schema
-from converter.tflite.plain_file import PlainFile
 from converter.tflite.schema import generated
 
 #: Elements of the smallest weight that is worth it.

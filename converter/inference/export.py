@@ -13,13 +13,13 @@ from ai_edge_litert.interpreter import Interpreter
 
 from converter.errors import UsageError
 from converter.files import write_atomically
+from converter.inference.assembly import assemble
+from converter.inference.fold import folded
+from converter.inference.shrink import with_float16, with_int8_weights
 from converter.merge import merged_weights, read_merge, stored_weights
 from converter.program_file import ProgramFile
-from converter.recipe import assemble
 from converter.runtime.parameters import parameters_of
 from converter.runtime.state_file import load_state
-from converter.tflite.fold import folded
-from converter.tflite.shrink import with_float16, with_int8_weights
 
 #: How weights are kept in fewer bytes.
 _SMALLER = {"float16": with_float16, "dynamic": with_int8_weights}

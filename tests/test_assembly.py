@@ -1,4 +1,4 @@
-"""The recipe of a plain model: what it holds, and what makes no sense is refused."""
+"""How a plain model is put together: what the entry holds, and what makes no sense is refused."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_part_that_makes_no_sense_is_refused(field: str, value: str | int, mes
     refuse(zlib.compress(json.dumps(said).encode() + b"\n" + own), message, tmp_path)
 
 
-def test_a_damaged_recipe_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_entry_is_refused(tmp_path: Path) -> None:
     whole = bytes(built().metadata[INFERENCE])
     refuse(whole[:-9], "cut short", tmp_path)
     refuse(struct.pack("<I", 7) + whole[4:], "damaged", tmp_path)

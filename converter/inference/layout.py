@@ -1,12 +1,12 @@
-"""The recipe of a plain inference model: its file is laid out as any other, with holes where others have the data."""
+"""How a plain inference model is put together: its file is laid out as any other, with holes where others have the data."""
 
 from __future__ import annotations
 
 import flatbuffers
 import numpy as np
 
+from converter.inference.assembly import Part, pack
 from converter.ir import Graph, Node, TensorType, Value
-from converter.recipe import Part, pack
 from converter.tflite import builtins as tfl
 from converter.tflite import schema
 from converter.tflite.emit import ModelWriter, Subgraph
@@ -17,8 +17,8 @@ from converter.tflite.export import with_own_results
 _CHOOSY = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 
 
-def recipe_of(name: str, graph: Graph, description: str, program: Buffers) -> bytes:
-    """The recipe of the model that a lowered graph is when its parameters are constants.
+def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> bytes:
+    """The metadata entry of the model that a lowered graph is when its parameters are constants.
 
     A filter or bias of the state goes through a RESHAPE, so that it is no constant for the delegate either, which would
     choose another kernel than the session's, whose last bits differ. Of a graph with merged weights, which rounds

@@ -17,7 +17,7 @@ internal enum class Source {
 }
 
 /**
- * A piece of the file of a plain model: the next [nbytes] of the recipe's own, the program's buffer [number], or the
+ * A piece of the file of a plain model: the next [nbytes] of the entry's own, the program's buffer [number], or the
  * tensor [name] of the state.
  */
 @Serializable
@@ -26,15 +26,15 @@ internal class Part(val source: Source, val nbytes: Long, val number: Long = 0, 
 @Serializable
 private class Contents(val parts: List<Part>)
 
-/** How a program and a state make a plain inference model; the host reads the same (converter/recipe.py). */
-internal class Recipe private constructor(private val parts: List<Part>, private val own: ByteBuffer) {
+/** How a program and a state make a plain inference model; the host reads the same (converter/inference/assembly.py). */
+internal class Assembly private constructor(private val parts: List<Part>, private val own: ByteBuffer) {
     /**
      * The pieces of the file in order, as views.
      *
      * @param buffer of the program, by its number.
      * @param state its tensors by name.
      * @throws InputException the program has adapters.
-     * @throws DamagedProgramException the recipe makes no sense.
+     * @throws DamagedProgramException the entry makes no sense.
      */
     fun pieces(buffer: (Long) -> ByteBuffer, state: Map<String, ByteBuffer>): List<ByteBuffer> {
         var at = 0L
@@ -64,12 +64,12 @@ internal class Recipe private constructor(private val parts: List<Part>, private
         private const val LINE = '\n'.code.toByte()
 
         /** Throws [DamagedProgramException]. */
-        fun read(entry: ByteBuffer): Recipe {
+        fun read(entry: ByteBuffer): Assembly {
             val data = inflated(entry)
             val end = (0 until data.limit()).firstOrNull { data.get(it) == LINE } ?: damaged("it has no list of parts")
             try {
                 val contents = StrictJson.decode(Contents.serializer(), data.between(0, end))
-                return Recipe(contents.parts, data.between(end + 1, data.limit()))
+                return Assembly(contents.parts, data.between(end + 1, data.limit()))
             } catch (error: SerializationException) {
                 damaged(error.lastLine())
             }
@@ -96,6 +96,6 @@ internal class Recipe private constructor(private val parts: List<Part>, private
         }
 
         private fun damaged(problem: String): Nothing =
-            throw DamagedProgramException("its recipe of a plain model is damaged ($problem): copy or install it again")
+            throw DamagedProgramException("how its plain model is put together is damaged ($problem): copy or install it again")
     }
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.tflite.plain_file import PlainFile
+from converter.inference.plain_file import PlainFile
 
 _ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide}
 

@@ -21,7 +21,7 @@ from converter.program_file import ProgramFile
 from converter.records import decode
 from converter.tflite.metadata import read_buffers
 
-#: Bytes of the largest recipe that is read: the tables of a model of a hundred thousand operators are smaller.
+#: Bytes of the largest entry that is read: the tables of a model of a hundred thousand operators are smaller.
 _MOST = 1 << 28
 
 
@@ -30,7 +30,7 @@ class Part:
     """A piece of the model's file.
 
     Attributes:
-        source: where its bytes come from: `own`, the next ones of the recipe; `buffer`, a buffer of the program;
+        source: where its bytes come from: `own`, the next ones of the entry; `buffer`, a buffer of the program;
             `state`, a tensor of the state; `merged`, a weight into which its adapter was merged.
         nbytes: how many.
         number: of the buffer.
@@ -63,7 +63,7 @@ def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapp
         merged: weights with their adapters by name, as the program stores them.
 
     Raises:
-        UsageError: the program has no recipe, or one that makes no sense.
+        UsageError: the program has no such entry, or one that makes no sense.
     """
     parts, own = _unpack(program)
     buffers = read_buffers(program.data)

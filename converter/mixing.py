@@ -16,7 +16,11 @@ from converter.sparse import cut_frozen_prefix
 
 
 def whole_batches(
-    graph: Graph, loss: Loss | JointLoss, signatures: Collection[str], micro_batches: bool
+    graph: Graph,
+    loss: Loss | JointLoss,
+    signatures: Collection[str],
+    micro_batches: bool,
+    augmentation: Graph | None = None,
 ) -> dict[str, str]:
     """The signatures that take a whole batch or nothing, and where rows influence each other in each.
 
@@ -25,12 +29,15 @@ def whole_batches(
         loss: what trains it.
         signatures: what the program is to offer.
         micro_batches: whether a step is made of several calls.
+        augmentation: what a step does to its inputs first.
 
     Raises:
         UsageError: micro-batches or kept features were asked for, which would give something else.
     """
     scored = attach_loss(graph, loss)
-    trained, inferred = mixing(scored, _of_rows(scored)), mixing(graph, graph.outputs.values())
+    evaluated, inferred = mixing(scored, _of_rows(scored)), mixing(graph, graph.outputs.values())
+    augmented = None if augmentation is None else mixing(augmentation, augmentation.outputs.values())
+    trained = augmented or evaluated
     if trained is not None and micro_batches:
         raise UsageError(
             f"rows of a batch influence each other ({trained}), so micro-batches would train something else: leave "
@@ -43,7 +50,7 @@ def whole_batches(
                 f"rows of a batch influence each other in the frozen layers ({mixed}), so what these give cannot be "
                 "kept for another batch: leave the signature `features` out"
             )
-    found = {"train": trained, "evaluate": trained, "infer": inferred, "train_features": trained}
+    found = {"train": trained, "evaluate": evaluated, "infer": inferred, "train_features": trained}
     asked = {*signatures, *(["train_features"] if "features" in signatures else [])}
     return {name: place for name, place in found.items() if place is not None and name in asked}
 

@@ -42,6 +42,7 @@ def build(
     memory_budget: str | int | None = None,
     batch_norm: str = "fixed",
     dropout: str = "off",
+    augment: Any = None,
     check: bool = True,
     loss_weights: Any = None,
 ) -> Program:
@@ -82,6 +83,9 @@ def build(
         batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use
             their moving statistics and keep them) or `train` (those of the batch, which the moving ones follow).
         dropout: `train`: dropout layers drop in a step, by random masks that the program makes; `off`: they do nothing.
+        augment: a JAX function `(x, key) -> x` that a step applies to its inputs first, of several a tuple or a dict by
+            name; `evaluate` and `infer` take them as they are. It draws with `jax.random` and the key: each step has
+            random numbers of its own, which the program makes.
         check: run one step in the stock interpreter and refuse a program that is not right.
         loss_weights: for losses by output: what each is multiplied by, in the same form.
 
@@ -113,6 +117,7 @@ def build(
         calibration=calibration,
         batch_norm=batch_norm,
         dropout=dropout,
+        augment=augment,
     )
     program = replace(planned.assemble(), tried=planned.tried)
     if program.quantization is not None:

@@ -72,6 +72,7 @@ class Request:
     calibration: Any = None
     batch_norm: str = "fixed"
     dropout: str = "off"
+    augment: Any = None
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
@@ -86,6 +87,19 @@ class Request:
             raise UsageError("the signature 'train' is missing: it is what the program is for")
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
+        if self.augment is not None:
+            self._check_augment()
+
+    def _check_augment(self) -> None:
+        if not callable(self.augment):
+            raise UsageError(f"augment is a JAX function (x, key) -> x, not {self.augment!r}")
+        if "features" in self.signatures:
+            raise UsageError(
+                "augment makes new samples in each step, and `features` keeps what the first layers give for a sample: "
+                "leave one out"
+            )
+        if self.state == "stateless" and self.accumulates:
+            raise UsageError("augment counts micro-batches in a variable: leave state='stateless' or micro_batch out")
 
     @property
     def accumulates(self) -> bool:

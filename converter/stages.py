@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from converter.augment import augmentation, augmentation_note
 from converter.batch_norm import (
     BatchNorm,
     batch_norm_notes,
@@ -34,6 +35,7 @@ from converter.passes import (
     simplify,
     simplify_loops,
 )
+from converter.randomness import call_counter
 from converter.requests import Request, check_batch_norm
 from converter.sparse import Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select
 from converter.step import StepForm, with_dropout
@@ -80,8 +82,13 @@ def compile_signatures(
         check_batch_norm(request, source.batch_norms, by_batches, bool(adapters))
     selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer)
     selected, normalized = statistics_of(selected, by_batches)
+    counter, count = call_counter()
     step = StepForm(request.accumulates, trained=lambda graph: by_batch(graph, by_batches, normalized))
-    step = with_dropout(step) if dropouts(selected) else step
+    step = with_dropout(step, counter, count) if dropouts(selected) else step
+    augmented: Graph | None = None  # what a step does to its inputs
+    if request.augment is not None:
+        augmented = canonicalize(augmentation(request.augment, selected.inputs, counter, count))
+        step = replace(step, carried={**step.carried, counter: count})
     known = [p for p in selected.parameters.values() if not is_described(p.model_value)]
     broken = [p.name for p in known if not np.isfinite(p.value).all()]
     if broken:
@@ -92,7 +99,7 @@ def compile_signatures(
             "leave the signature `features` out."
         )
     goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
-    mixing = whole_batches(selected, goal, signatures, request.accumulates)
+    mixing = whole_batches(selected, goal, signatures, request.accumulates, augmented)
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     without = plain(forward, resolved, adapters, rule.layout_invariant) if adapters and "infer" in signatures else None
@@ -115,6 +122,8 @@ def compile_signatures(
     lowered = {n: to_builtins(graph, target, report if n == first else None) for n, graph in graphs.items()}
     if front is not None:
         lowered = {name: join(front, graph) for name, graph in lowered.items()}
+    if augmented is not None:
+        lowered[first] = join(to_builtins(augmented, target), lowered[first])
     if "features" in signatures:
         features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
         lowered["features"] = to_builtins(features, target) if front is None else features
@@ -130,6 +139,7 @@ def compile_signatures(
         [
             *batch_norm_notes(source.batch_norms, by_batches, request.batch_norm == "fixed"),
             *dropout_notes(dropping, request.dropout == "train"),
+            *([augmentation_note(request.augment)] if augmented is not None else []),
             *mixing_notes(mixing),
         ],
         quantization,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from converter.autodiff import differentiate
-from converter.dropout import call_counter, with_masks
+from converter.dropout import with_masks
 from converter.errors import NumericError
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.losses import JointLoss, Loss, attach_loss
@@ -123,9 +123,8 @@ def _tidied(graph: Graph) -> Graph:
     return merge_common_subexpressions(simplify(simplify_loops(eliminate_dead_code(graph))))
 
 
-def with_dropout(step: StepForm) -> StepForm:
+def with_dropout(step: StepForm, counter: Value, parameter: Parameter) -> StepForm:
     """The same step with random masks; it counts its calls."""
-    counter, parameter = call_counter()
     return replace(
         step,
         trained=lambda graph: with_masks(step.trained(graph), counter, parameter),

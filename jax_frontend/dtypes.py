@@ -10,6 +10,8 @@ import numpy as np
 from converter.ir import BOOL, FLOAT32, INT32, TensorType
 from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
+#: What JAX calls the keys that a compiled program has.
+KEYS = "pocketune"
 #: Types whose stand-in computes the same or, for half precision, more precisely. float64 loses digits: TFLite has no
 #: other. Integers are counts and places: those that need more than 31 bits are refused where they are known.
 _NARROWED: dict[str, np.dtype] = {
@@ -24,6 +26,8 @@ def ir_dtype(dtype: Any) -> np.dtype:
     name = str(dtype)
     if name.startswith("complex"):
         raise NotImportable(COMPLEX)
+    if name == f"key<{KEYS}>":
+        return INT32  # a key is one number, see converter.randomness
     if name.startswith("key<"):
         raise NotImportable(RANDOM)
     if name not in _NARROWED:

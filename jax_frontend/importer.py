@@ -98,6 +98,7 @@ class Importer:
             lambda closed, arguments: self._inline(closed, arguments, where),
             lambda closed, arguments: self._inline_primal(closed, arguments, where),
             self._is_primal,
+            any(str(a.aval.dtype) == "uint32" for a in eqn.invars),
             where,
             self.problems,
         )

@@ -12,7 +12,7 @@ import numpy as np
 
 import jax_frontend.rules  # noqa: F401  (fills the table of rules)
 from converter.errors import UsageError
-from converter.ir import Graph, Parameter, TensorType, Value, described, verify
+from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
 from jax_frontend.cleanup import with_layers, without_dead_code
 from jax_frontend.dtypes import ir_type, narrow
 from jax_frontend.folding import FoldingBuilder
@@ -21,6 +21,7 @@ from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, 
 from jax_frontend.origins import Site
 from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import NotImportable
+from jax_frontend.rules.random import RAW_BITS
 
 
 def trace(model: Model, batch: int) -> Graph:
@@ -157,7 +158,9 @@ def _inputs(importer: Importer, specs: Sequence[Any], names: Sequence[str]) -> l
 def _finish(importer: Importer, closed: Any, arguments: Sequence[Value], names: Sequence[str]) -> Graph:
     """Imports the jaxpr and polishes the graph; `names` are those of its outputs."""
     outputs = importer.run(closed, arguments)
+    importer.b.graph.outputs = dict(zip(names, outputs, strict=True))
+    graph = without_dead_code(importer.b.graph)
+    for node in (node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, ops.RandomBits)):
+        importer.problems.add(RAW_BITS, Site(node.origin.layer, node.origin.source), "random_bits")
     importer.problems.check()
-    graph = importer.b.graph
-    graph.outputs = dict(zip(names, outputs, strict=True))
-    return verify(with_layers(raise_forms(without_dead_code(graph))), after="tracing")
+    return verify(with_layers(raise_forms(graph)), after="tracing")

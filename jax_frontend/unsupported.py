@@ -6,7 +6,10 @@ from converter.errors import UnsupportedError, UnsupportedSite
 from jax_frontend.origins import Site
 from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
-_NOISE = "make the step deterministic: turn dropout and noise off, or pass the random array in as an input"
+_NOISE = (
+    "make the step deterministic: turn dropout and noise off, or pass the random array in as an input; an augmentation "
+    "draws with the key that it is given (uniform, normal, bernoulli, randint and what is made of them)"
+)
 _HOST = "runs Python at each step, which a compiled program cannot: take it out of the model"
 _FREEZE = "compute it outside the model and pass the result as an input, or write it with elementwise operations"
 

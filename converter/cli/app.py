@@ -17,6 +17,7 @@ from converter.cli.failures import DEBUG, report
 from converter.cli.inspection import read_contents
 from converter.cli.narration import Narrator
 from converter.cli.options import (
+    Augment,
     Batch,
     BatchNorm,
     Calibration,
@@ -93,6 +94,7 @@ def build(
     memory_budget: MemoryBudget = None,
     batch_norm: BatchNorm = None,
     dropout: Dropout = None,
+    augment: Augment = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
@@ -107,7 +109,7 @@ def build(
         flags |= {"target": target, "frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
         offered = signatures.split(",") if signatures is not None else None
         flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
-        job = _job(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, **flags)
+        job = _job(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, augment=augment, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):
         subject = job.model()

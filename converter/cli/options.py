@@ -67,6 +67,9 @@ BatchNorm = Annotated[
     typer.Option(help="train: batch normalization that is not frozen takes the statistics of the batch. Else fixed."),
 ]
 Dropout = Annotated[str | None, typer.Option(help="train: dropout layers drop in a step. Else off.")]
+Augment = Annotated[
+    str | None, typer.Option(help="package.module:function (x, key) -> x that a step applies to its inputs.")
+]
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]

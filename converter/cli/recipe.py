@@ -39,6 +39,7 @@ class Recipe:
         memory_budget: resident memory that a session may take, `64MiB`; see `converter.build`.
         batch_norm: `fixed` or `train`; see `converter.build`.
         dropout: `off` or `train`; see `converter.build`.
+        augment: `package.module:function` (x, key) -> x; see `converter.build`.
         out: the file to write.
         loss_weights: for a table of losses by output: what each is multiplied by.
     """
@@ -58,12 +59,13 @@ class Recipe:
     memory_budget: str | None = None
     batch_norm: str | None = None
     dropout: str | None = None
+    augment: str | None = None
     out: str | None = None
     loss_weights: dict[str, float] | None = None
 
     def references(self) -> dict[str, str]:
         """The code that it names (`package.module:name`), by entry: to build would run it."""
-        entries = {"model": self.model, "loss": self.loss, "optimizer": self.optimizer}
+        entries = {"model": self.model, "loss": self.loss, "optimizer": self.optimizer, "augment": self.augment}
         if is_by_output(self.loss):
             entries |= {f"loss.{output}": entry for output, entry in self.loss.items()}
         names = {key: entry.get("name") if isinstance(entry, dict) else entry for key, entry in entries.items()}

@@ -66,6 +66,7 @@ class Job:
             "memory_budget": self.recipe.memory_budget,
             "batch_norm": self.recipe.batch_norm,
             "dropout": self.recipe.dropout,
+            "augment": _augment(self.recipe.augment),
             "calibration": None if self.recipe.calibration is None else read_samples(Path(self.recipe.calibration)),
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
@@ -175,6 +176,12 @@ def _optimizer(entry: Any) -> Any:
     from converter.optim.trace import optax_optimizer
 
     return optax_optimizer(name, options)
+
+
+def _augment(entry: str | None) -> Any:
+    if entry is not None and not is_reference(entry):
+        raise UsageError(f"augment: expected package.module:function, got {entry!r}")
+    return None if entry is None else find(entry)
 
 
 def _loss(entry: Any) -> Any:

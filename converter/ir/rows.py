@@ -34,7 +34,8 @@ class Rows:
     Attributes:
         of: for each element the row that it depends on, or NO_ROW; compact.
         bounds: least and largest number that each element of an integer or bool value can be, compact; None for
-            unknown. What is fed in is taken to be at least 0 and, added to a place, not to leave the row that is there.
+            unknown, and infinite where one of them is. What is fed in is taken to be at least 0 and, added to a place,
+            not to leave the row that is there.
     """
 
     of: np.ndarray
@@ -62,6 +63,10 @@ class Rows:
         """The same rows of an integer value with known bounds."""
         one = (1,) * self.of.ndim
         return Rows(self.of, (np.full(one, least), np.full(one, largest)))
+
+    def known(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The bounds, where both are known."""
+        return None if self.bounds is None or any(np.isinf(end).any() for end in self.bounds) else self.bounds
 
     def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> Rows:
         """Of the same elements in other places."""
@@ -107,20 +112,38 @@ def together(*operands: Rows) -> Rows:
 def corners(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y: Rows) -> Rows:
     """The rows of `function(x, y)`, and its bounds where they lie at the ends of both operands."""
     rows = together(x, y)
-    if x.bounds is None or y.bounds is None:
+    if (of_x := x.known()) is None or (of_y := y.known()) is None:
         return rows
-    results = (function(a, b).astype(np.float64) for a in x.bounds for b in y.bounds)
+    results = (function(a, b).astype(np.float64) for a in of_x for b in of_y)
     ends = np.broadcast_arrays(*(np.clip(result, -UNBOUNDED, UNBOUNDED) for result in results))
     return Rows(rows.of, (compact(np.min(ends, axis=0)), compact(np.max(ends, axis=0))))
+
+
+def clamped(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y: Rows) -> Rows:
+    """The rows of the larger or smaller of two; what is known of one bounds the other."""
+    rows = together(x, y)
+    if x.bounds is None and y.bounds is None:
+        return rows
+    unknown = np.full((1,) * rows.of.ndim, -np.inf), np.full((1,) * rows.of.ndim, np.inf)
+    least, largest = (function(a, b) for a, b in zip(x.bounds or unknown, y.bounds or unknown, strict=True))
+    return Rows(rows.of, (compact(least), compact(largest)))
+
+
+def remainders(x: Rows, y: Rows) -> Rows:
+    """The rows of the remainders of x by y, which lie below y where that is positive."""
+    rows = together(x, y)
+    if (ends := y.known()) is None or ends[0].min() <= 0:
+        return rows
+    return rows.within(0, ends[1].max() - 1)
 
 
 def chosen(condition: Rows, x: Rows, y: Rows) -> Rows:
     """Of x where the condition holds, else of y; its bounds are those of what can be chosen. Raises RowsMixed."""
     rows = together(condition, x, y)
-    if x.bounds is None or y.bounds is None:
+    if (of_x := x.known()) is None or (of_y := y.known()) is None:
         return rows
     surely, perhaps = (np.zeros(()), np.ones(())) if condition.bounds is None else condition.bounds
-    (a, b), (c, d) = x.bounds, y.bounds
+    (a, b), (c, d) = of_x, of_y
     least = np.where(perhaps == 0, c, np.where(surely == 1, a, np.minimum(a, c)))
     return Rows(rows.of, (least, np.where(perhaps == 0, d, np.where(surely == 1, b, np.maximum(b, d)))))
 
@@ -132,9 +155,9 @@ def taken(table: Rows, indices: Rows, axis: int, size: int) -> Rows:
     if table.of.shape[axis] == 1:
         shape = (*table.of.shape[:axis], *(1,) * many, *table.of.shape[axis + 1 :])
         return together(Rows(table.of.reshape(shape)), where)
-    if indices.bounds is None:
+    if (bounds := indices.known()) is None:
         raise RowsMixed
-    least, largest = (end.astype(np.int64) for end in np.broadcast_arrays(*indices.bounds))
+    least, largest = (end.astype(np.int64) for end in np.broadcast_arrays(*bounds))
     if least.min(initial=0) < 0 or least.max(initial=0) >= size:
         raise RowsMixed
     ahead = np.moveaxis(table.of, axis, 0)

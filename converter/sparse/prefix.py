@@ -58,18 +58,21 @@ def _changing(graph: Graph) -> set[Value]:
 def join(prefix: Graph, rest: Graph) -> Graph:
     """One graph again: the inputs of `rest` that are called like an output of `prefix` are these.
 
-    A graph that has no such inputs stays as it is.
+    Parameters of one name are one, with the update of `rest`. A graph that has no such inputs stays as it is.
     """
     bound = {value: prefix.outputs[value.name] for value in rest.inputs if value.name in prefix.outputs}
     if not bound:
         return rest
+    names = rest.parameter_names()
+    shared = {value: names[p.name] for value, p in prefix.parameters.items() if p.name in names}
+    prefix_nodes = [replace(node, inputs=tuple(shared.get(v, v) for v in node.inputs)) for node in prefix.nodes]
     joined = Graph(
         [*prefix.inputs, *(v for v in rest.inputs if v not in bound)],
         prefix.constants | rest.constants,
-        dict(rest.parameters),
-        list(prefix.nodes),
+        rest.parameters | {value: p for value, p in prefix.parameters.items() if value not in shared},
+        [*prefix_nodes, *(replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs)) for node in rest.nodes)],
     )
-    joined.nodes += [replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs)) for node in rest.nodes]
     joined.outputs = {name: bound.get(value, value) for name, value in rest.outputs.items()}
-    joined.updates = {parameter: bound.get(value, value) for parameter, value in rest.updates.items()}
-    return joined
+    joined.updates = {shared.get(parameter, parameter): value for parameter, value in prefix.updates.items()}
+    joined.updates |= {parameter: bound.get(value, value) for parameter, value in rest.updates.items()}
+    return eliminate_dead_code(joined)

@@ -9,6 +9,7 @@ from jax_frontend.rules import (
     indexing,
     linear,
     ordering,
+    random,
     reduction,
     scatter,
     shape,

@@ -12,6 +12,7 @@ from jax import lax
 from converter.ir import BOOL, Value, ops
 from jax_frontend.importer import full
 from jax_frontend.registry import Call, Result, rule
+from jax_frontend.rules.random import mantissa, with_exponent
 from jax_frontend.rules.spelled import written_out
 
 #: 2^n as int32, the sign bit last.
@@ -39,6 +40,8 @@ def _logical(name: str, op: Any, formula: Any) -> None:
         """Of bools as logic; of integers bit by bit, in the arithmetic of int32."""
         if call.output.dtype == BOOL:
             return call.b(op, *values)
+        if name == "or" and (number := with_exponent(call, *values)) is not None:
+            return number
         values = tuple(full(call.b, v, t) for v, t in zip(values, call.inputs, strict=True))
         return written_out(call, formula, values) if callable(formula) else call.b(formula, *values)
 
@@ -62,6 +65,15 @@ def shift_right_arithmetic(call: Call, x: Value, n: Value) -> Result:
 def shift_left(x: Any, n: Any, **_: Any) -> Any:
     """A product with a power of two."""
     return jnp.where((n >= 0) & (n < 32), x * _power(n), 0)
+
+
+@rule("shift_right_logical", broadcasts=True)
+def shift_right_logical_(call: Call, x: Value, n: Value) -> Result:
+    """The arithmetic shift, with zeros in place of the sign's copies."""
+    if (high := mantissa(call, x, n)) is not None:
+        return high
+    values = [full(call.b, v, t) for v, t in zip((x, n), call.inputs, strict=True)]
+    return written_out(call, shift_right_logical, values)
 
 
 def shift_right_logical(x: Any, n: Any, **_: Any) -> Any:
@@ -96,5 +108,5 @@ def _written_out(name: str, formula: Any) -> None:
         return written_out(call, formula, values)
 
 
-for _formula in (shift_left, shift_right_logical, population_count, clz):
+for _formula in (shift_left, population_count, clz):
     _written_out(_formula.__name__, _formula)

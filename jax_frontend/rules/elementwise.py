@@ -9,8 +9,11 @@ from math import log
 import numpy as np
 
 from converter.ir import BOOL, Builder, Graph, Op, Value, ops
+from converter.randomness import LARGEST_DIVISOR, unsigned_remainder
+from jax_frontend.importer import full
 from jax_frontend.registry import Call, NotImportable, Result, rule
 from jax_frontend.rules.functions import trigamma
+from jax_frontend.rules.random import drawn
 from jax_frontend.rules.spelled import with_derivative, written_out
 
 _UNARY: dict[str, Op] = {
@@ -128,10 +131,15 @@ def round_(call: Call, x: Value) -> Result:
     return b(ops.Round(), x)
 
 
-@rule("rem")
+@rule("rem", broadcasts=True)
 def rem(call: Call, x: Value, y: Value) -> Result:
     """Remainder with the sign of the dividend."""
-    b = call.b
+    b, divisor = call.b, call.constant(y)
+    if call.unsigned and (bits := drawn(b, x)) is not None:
+        x, divisor = bits, call.known(y, "jax.random.randint between numbers that are computed")
+    if call.unsigned and divisor is not None and 0 < divisor.min() <= divisor.max() <= LARGEST_DIVISOR:
+        return unsigned_remainder(b, x, divisor)
+    x, y = (full(b, v, t) for v, t in zip((x, y), call.inputs, strict=True))
     made = b(ops.Mul(), b(ops.Sign(), x), b(ops.FloorMod(), b(ops.Abs(), x), b(ops.Abs(), y)))
     return with_derivative(call, (x, y), (made,))
 

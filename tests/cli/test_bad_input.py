@@ -194,6 +194,7 @@ def test_a_wrong_recipe(run: Run, tmp_path: Path, text: str, message: str) -> No
         "loss = 'builtins:print'",
         "loss = {a = 'mine:make', b = 'mse'}",
         "model = 'mine:make'",
+        "augment = 'mine:make'",
     ],
 )
 def test_a_recipe_runs_no_code_that_it_names(run: Run, tmp_path: Path, text: str) -> None:

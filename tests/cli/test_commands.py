@@ -119,6 +119,15 @@ def test_a_scheme_that_does_not_fit_is_a_row_with_a_reason(run: Run) -> None:
     assert run("schemes", f"{FACTORIES}:nan").code == 4
 
 
+def test_an_augmentation_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(f"model = '{GOOD}'\nloss = 'mse'\naugment = '{FACTORIES}:brighter'")
+    built = run("build", "--recipe", "recipe.toml", "--trust", "--json").json
+    assert "brighter" in next(note["why"] for note in built["notes"] if note["subject"] == "augment")
+    assert run("build", GOOD, "--augment", f"{FACTORIES}:brighter", "--loss", "mse", "--no-check").code == 0
+    ran = run("build", GOOD, "--augment", "brighter")
+    assert "expected package.module:function" in ran.err
+
+
 def test_a_recipe_and_flags_that_override_it(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "recipes"
     folder.mkdir()

@@ -114,7 +114,7 @@ def test_masks_keep_the_mean_and_are_new_in_each_step_and_layer() -> None:
 
 def test_a_saved_training_goes_on_with_other_masks_and_a_repeated_one_with_the_same(tmp_path: Path) -> None:
     program = converter.build(net(), optimizer="sgd", batch=BATCH, dropout="train", state="stateless")
-    assert "dropout/step" in {tensor.tensor for tensor in program.manifest.state_tensors}
+    assert "random/step" in {tensor.tensor for tensor in program.manifest.state_tensors}
 
     def losses(session: TrainingSession) -> list[float]:
         return [session.train(X, Y, 0.0) for _ in range(3)]
@@ -139,7 +139,7 @@ def test_micro_batches_have_masks_of_their_own() -> None:
         for weight in (np.array([1, 1, 0, 0], np.float32), np.array([0, 0, 1, 1], np.float32), None):
             seen.append(session.train(*same, 0.0, weight))
             calls += 2 if weight is None else 1
-            assert session.state()["dropout/step"] == calls
+            assert session.state()["random/step"] == calls
     assert len(set(seen)) == 3
     with pytest.raises(UsageError, match="dropout='train' counts micro-batches"):
         converter.build(net(), batch=BATCH, micro_batch=2, dropout="train", state="stateless")
@@ -153,7 +153,7 @@ def test_features_end_where_masks_begin() -> None:
         features = session.features(X)
         assert features.shape == (BATCH, 4, 4, 4)  # behind the convolution, before the first dropout
         assert len(session.fit(X, Y, epochs=2, learning_rate=0.0, progress=False)["loss"]) == 2
-        assert session.state()["dropout/step"] == 2
+        assert session.state()["random/step"] == 2
 
 
 def test_what_becomes_of_each_is_said() -> None:

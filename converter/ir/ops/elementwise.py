@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
-from converter.ir.rows import Rows, chosen, corners, together
+from converter.ir.rows import Rows, chosen, clamped, corners, together
 from converter.ir.types import BOOL, TensorType
 
 if TYPE_CHECKING:
@@ -48,8 +48,12 @@ class Binary(Op):
     function: ClassVar[Callable]
     #: Whether the least and the largest results of ranges of operands lie where both are at an end.
     ends_at_corners: ClassVar[bool] = False
+    #: Whether the range of one operand alone bounds the results.
+    clamps: ClassVar[bool] = False
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        if self.clamps:
+            return clamped(type(self).function, *operands)
         return corners(type(self).function, *operands) if self.ends_at_corners else together(*operands)
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
@@ -259,7 +263,7 @@ class Maximum(Binary):
     """Elementwise maximum; where both are equal each gets half the cotangent, as in JAX."""
 
     function = np.maximum
-    ends_at_corners = True
+    clamps = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Greater())
@@ -269,7 +273,7 @@ class Minimum(Binary):
     """Elementwise minimum; where both are equal each gets half the cotangent, as in JAX."""
 
     function = np.minimum
-    ends_at_corners = True
+    clamps = True
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Less())
@@ -294,15 +298,6 @@ class SquaredDifference(Binary):
             return b(Mul(), dy, b(Mul(), b(Sub(), x, z), 2.0))
 
         return (lambda: b.sum_to_shape(half(), x.shape)), (lambda: b(Neg(), b.sum_to_shape(half(), z.shape)))
-
-
-class FloorMod(Binary):
-    """Remainder with the sign of the divisor; no derivative flows."""
-
-    function = np.mod
-
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return None, None
 
 
 class Comparison(Binary):

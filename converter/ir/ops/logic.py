@@ -1,13 +1,16 @@
-"""Elementwise ops on bools and on the bits of integers; nothing flows back through them."""
+"""Elementwise ops on bools, on the bits of integers and on remainders; nothing flows back through them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cotangent
+from converter.ir.op import Cotangent, Op
 from converter.ir.ops.elementwise import Binary, Unary
+from converter.ir.rows import Rows, remainders
+from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
     from converter.ir.builder import Builder
@@ -41,6 +44,18 @@ class ShiftRight(Binary):
         return None, None
 
 
+class FloorMod(Binary):
+    """Remainder with the sign of the divisor; no derivative flows."""
+
+    function = np.mod
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return remainders(*operands)
+
+    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
+
+
 class LogicalAnd(Binary):
     """x and y, on bools."""
 
@@ -57,3 +72,19 @@ class LogicalOr(Binary):
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
+
+
+@dataclass(frozen=True)
+class RandomBits(Op):
+    """Random bits of some keys while a function is traced: [*keys, *shape], until it is known what they are used for.
+
+    Attributes:
+        shape: the bits of one key.
+        use: nothing yet, `mantissa` of a number, or a `float` from 1 to 2.
+    """
+
+    shape: tuple[int, ...]
+    use: str = ""
+
+    def infer(self, keys: TensorType) -> TensorType:
+        return keys.with_shape((*keys.shape, *self.shape))

@@ -1,4 +1,4 @@
-"""Dropout while a model trains: random masks (`converter.randomness`), which are new in each call."""
+"""Dropout and noise while a model trains: random numbers (`converter.randomness`), which are new in each call."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from converter.passes.loops import map_bodies
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.randomness import call_key, random_bits
 
+_RANDOM = (ops.Dropout, ops.InTraining)
+
 
 def dropouts(graph: Graph) -> list[Node]:
-    """Where a graph drops elements in training."""
-    return [node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, ops.Dropout)]
+    """Where a graph drops elements in training, or adds noise."""
+    return [node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, _RANDOM)]
 
 
 def without_dropout(graph: Graph) -> Graph:
     """The graph in which nothing is dropped in training either."""
     graph = map_bodies(graph, without_dropout)
-    return rewrite(graph, lambda b, node: node.inputs[0] if isinstance(node.op, ops.Dropout) else None)
+    return rewrite(graph, lambda b, node: node.inputs[0] if isinstance(node.op, _RANDOM) else None)
 
 
 def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
@@ -40,6 +42,10 @@ def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
     counted.parameters[counter] = parameter
 
     def drop(b: Rewriter, node: Node) -> Value | None:
+        if isinstance(node.op, ops.InTraining):
+            return node.inputs[1]
+        if isinstance(node.op, ops.CallKey):
+            return b.reshape(call_key(b, counter, node.op.key), ())
         if not isinstance(node.op, ops.Dropout):
             return None
         x = node.inputs[0]
@@ -52,8 +58,11 @@ def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
 
 def dropout_notes(nodes: Sequence[Node], trains: bool) -> list[Note]:
     """What to say of each."""
-    status, why = ("trains", "masks of its own in each step") if trains else ("left out", "dropout='train' drops")
-    return [Note(n.origin.layer or "model", status, f"{n.op.label}(rate={n.op.rate:g}): {why}") for n in nodes]
+    status, why = (
+        ("trains", "random numbers of its own in each step") if trains else ("left out", "dropout='train' drops")
+    )
+    said = [Note(n.origin.layer or "model", status, f"{n.op.said}: {why}") for n in nodes]
+    return list(dict.fromkeys(said))  # of a recurrent cell each gate has masks
 
 
 def _mask(b: Builder, op: ops.Dropout, shape: tuple[int, ...], counter: Value) -> Value:

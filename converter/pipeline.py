@@ -82,7 +82,7 @@ def build(
             chosen that fits, of the given one it is checked; `program.tried` says what each costs.
         batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use
             their moving statistics and keep them) or `train` (those of the batch, which the moving ones follow).
-        dropout: `train`: dropout layers drop in a step, by random masks that the program makes; `off`: they do nothing.
+        dropout: `train`: dropout and noise layers act in a step, by random numbers that the program makes; `off`: not.
         augment: a JAX function `(x, key) -> x` that a step applies to its inputs first, of several a tuple or a dict by
             name; `evaluate` and `infer` take them as they are. It draws with `jax.random` and the key: each step has
             random numbers of its own, which the program makes.

@@ -113,8 +113,8 @@ def check_dropout(request: Request, drops: bool) -> None:
         return
     if not drops:
         raise UsageError(
-            "dropout='train': this model drops nothing that could be kept (Dropout and SpatialDropout layers of Keras, "
-            "jax_frontend.dropout in JAX). Leave it out"
+            "dropout='train': this model drops nothing that could be kept (dropout, noise and recurrent layers of "
+            "Keras, jax_frontend.dropout in JAX). Leave it out"
         )
     if request.state == "stateless" and request.accumulates:
         raise UsageError(

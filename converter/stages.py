@@ -102,7 +102,11 @@ def compile_signatures(
     mixing = whole_batches(selected, goal, signatures, request.accumulates, augmented)
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
-    without = plain(forward, resolved, adapters, rule.layout_invariant) if adapters and "infer" in signatures else None
+    without = (
+        plain(without_dropout(forward), resolved, adapters, rule.layout_invariant)
+        if adapters and "infer" in signatures
+        else None
+    )
     exported = None if without is None else to_builtins(without.graph, target)
     if frozen == "int8":
         from converter.quantize import quantize, quantize_plain
@@ -111,13 +115,14 @@ def compile_signatures(
         done = quantize(selected, *how_to)
         front, behind, quantization = done.prefix, done.rest, done.report
         exported = None if without is None else quantize_plain(without.graph, *how_to)
-    scored = attach_loss(behind, goal)
-    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in behind.outputs}
+    quiet = canonicalize(without_dropout(behind)) if dropouts(behind) else behind
+    scored = attach_loss(quiet, goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in quiet.outputs}
     graphs = step.graphs(behind, goal, rule)
     if "evaluate" in signatures:
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
-        graphs["infer"] = behind
+        graphs["infer"] = quiet
     first = next(iter(graphs))
     lowered = {n: to_builtins(graph, target, report if n == first else None) for n, graph in graphs.items()}
     if front is not None:

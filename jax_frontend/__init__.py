@@ -1,8 +1,18 @@
 """JAX models and functions, traced to the IR."""
 
 from jax_frontend.augmentation import trace_augmentation
-from jax_frontend.dropout import dropout
+from jax_frontend.dropout import dropout, in_training, random_key
 from jax_frontend.model import Model
 from jax_frontend.tracing import array_leaves, array_types, trace, trace_function
 
-__all__ = ["Model", "array_leaves", "array_types", "dropout", "trace", "trace_augmentation", "trace_function"]
+__all__ = [
+    "Model",
+    "array_leaves",
+    "array_types",
+    "dropout",
+    "in_training",
+    "random_key",
+    "trace",
+    "trace_augmentation",
+    "trace_function",
+]

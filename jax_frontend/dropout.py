@@ -1,17 +1,25 @@
-"""Dropout in a JAX model: the identity in JAX, which the training step of the compiled program replaces by masks."""
+"""What is random in a JAX model in training alone: marked in the trace, which is that of inference.
+
+The training step of the compiled program replaces the marks by random numbers of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from converter.errors import UsageError
 from converter.ir import Value, ops
 from jax_frontend.registry import Call, Result, rule
+from jax_frontend.rules.control import MARKED
+from jax_frontend.rules.random import generator
 
 _MARK = "pocketune.dropout"
+_IN_TRAINING, _KEY = "pocketune.in_training", "pocketune.key"
 
 
 def dropout(x: Any, rate: float, shared: Sequence[int] = (), label: str = "Dropout") -> Any:
@@ -33,13 +41,47 @@ def dropout(x: Any, rate: float, shared: Sequence[int] = (), label: str = "Dropo
     return checkpoint_name(x, f"{_MARK} {float(rate)!r} {label} {axes}") if rate else x
 
 
+def in_training(x: Any, trained: Any, said: str) -> Any:
+    """Marks what stands for x, which is returned, while a model trains; `said` is what reports call it."""
+
+    def mark(x: Any, trained: Any) -> Any:
+        return jax.lax.optimization_barrier((x, trained))[0]
+
+    mark.__name__ = f"{_IN_TRAINING} {said}"
+    return jax.jit(mark)(x, trained)
+
+
+def random_key() -> Any:
+    """A key for `jax.random`, for what is given to `in_training`: new in each step of the program."""
+
+    def key() -> Any:
+        return jax.random.wrap_key_data(jnp.zeros(1, jnp.uint32), impl=generator())
+
+    key.__name__ = _KEY
+    return jax.jit(key)()
+
+
 @rule("name")
 def name(call: Call, x: Value) -> Result:
     """A name of the person's own is nothing; ours is a dropout."""
     if not call.params["name"].startswith(_MARK):
         return x
     _, rate, label, axes = call.params["name"].split(" ")
-    key = sum(isinstance(node.op, ops.Dropout) for node in call.b.graph.nodes)
-    return call.b(
-        ops.Dropout(float(rate), tuple(int(axis) + len(x.shape) for axis in axes.split(",") if axis), label, key), x
-    )
+    shared = tuple(int(axis) + len(x.shape) for axis in axes.split(",") if axis)
+    return call.b(ops.Dropout(float(rate), shared, label, _who(call)), x)
+
+
+def _in_training(call: Call, x: Value, trained: Value) -> Value:
+    return call.b(ops.InTraining(call.params["name"].partition(" ")[2]), x, trained)
+
+
+def _random_key(call: Call) -> Value:
+    return call.b(ops.CallKey(_who(call)))
+
+
+MARKED.update({_IN_TRAINING: _in_training, _KEY: _random_key})
+
+
+def _who(call: Call) -> int:
+    """A number for one who draws."""
+    return sum(isinstance(node.op, ops.Dropout | ops.CallKey) for node in call.b.graph.nodes)

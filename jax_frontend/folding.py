@@ -45,7 +45,7 @@ class FoldingBuilder(Builder):
                 type = op.infer(*(v.type for v in values))
                 assert isinstance(type, TensorType)
                 return self.constant(np.asarray(op.evaluate(*known), dtype=type.dtype))
-        if all(v.type.size == 0 for v in values) and not isinstance(op, ops.CustomGradient):
+        if values and all(v.type.size == 0 for v in values) and not isinstance(op, ops.CustomGradient):
             made = op.infer(*(v.type for v in values))
             if isinstance(made, TensorType) and (not made.size or isinstance(op, ops.Sum)):
                 return self.broadcast_to(self.constant(np.zeros((), made.dtype)), made.shape)  # nothing, or its sum
@@ -53,7 +53,7 @@ class FoldingBuilder(Builder):
         return super().__call__(op, *values) if shorter is None else shorter
 
     def _folds(self, op: Op, values: list[Value]) -> bool:
-        if isinstance(op, ops.CustomGradient):
+        if isinstance(op, ops.CustomGradient | ops.Dropout | ops.CallKey):
             return False
         if isinstance(op, (ops.BroadcastTo, ops.OneHot)):
             return op.infer(values[0].type).size <= LARGEST_REPEATED_CONSTANT

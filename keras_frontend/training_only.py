@@ -10,7 +10,7 @@ from typing import Any
 from converter.batch_norm import BatchNorm
 from converter.losses import Penalty
 from converter.notes import Note
-from keras_frontend.dropout import dropout_layers
+from keras_frontend.dropout import drops
 
 #: Entries of a layer's configuration that say how strong its noise is.
 _RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
@@ -138,9 +138,7 @@ def _of_layer(name: str, layer: Any) -> Iterator[Note]:
     import keras
 
     kind = type(layer).__name__
-    if isinstance(layer, dropout_layers()):
-        return  # marked in the graph
-    if (noise := _noise(layer)) is not None:
+    if not drops(layer) and (noise := _noise(layer)) is not None:
         yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}")
     elif isinstance(layer, keras.layers.SpectralNormalization):
         yield Note(name, "left out", f"{kind}: a step of Keras divides the weight by its norm, the program does not")

@@ -51,7 +51,8 @@ def _crossing(graph: Graph) -> list[Value]:
 
 def _changing(graph: Graph) -> set[Value]:
     """What a parameter takes part in, or a dropout, whose masks change."""
-    dropped = [node.output for node in graph.nodes if isinstance(node.op, ops.Dropout)]
+    random = (ops.Dropout, ops.InTraining, ops.CallKey)
+    dropped = [node.output for node in graph.nodes if isinstance(node.op, random)]
     return dependents(graph, [*graph.parameters, *dropped])
 
 

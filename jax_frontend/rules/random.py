@@ -27,16 +27,20 @@ RAW_BITS = NotImportable("random bits as they are", _ADVICE)
 
 
 @cache
-def key_type() -> jax.ShapeDtypeStruct:
-    """The type of a key, for tracing: its numbers are only known to the program."""
+def generator() -> Any:
+    """What JAX knows of the generator: its numbers are only known to the program."""
 
     def unknown(*_: Any) -> Any:
         raise NotImplementedError("keys of a compiled program have no value while it is built")
 
-    numbers = jax.extend.random.define_prng_impl(
+    return jax.extend.random.define_prng_impl(
         key_shape=(1,), seed=unknown, split=unknown, random_bits=unknown, fold_in=unknown, name=KEYS, tag=KEYS
     )
-    return jax.eval_shape(lambda: jax.random.wrap_key_data(np.zeros(1, np.uint32), impl=numbers))
+
+
+def key_type() -> jax.ShapeDtypeStruct:
+    """The type of a key, for tracing."""
+    return jax.eval_shape(lambda: jax.random.wrap_key_data(np.zeros(1, np.uint32), impl=generator()))
 
 
 @rule("random_bits")

@@ -17,6 +17,7 @@ import jax_frontend
 from converter.dropout import dropouts
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
+from tests.randomness import key_of
 
 BATCH, STEPS, RATE = 4, 10, 0.1
 RNG = np.random.default_rng(0)
@@ -61,13 +62,44 @@ def net() -> Any:
     )
 
 
-def steps_of_keras(model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, list[np.ndarray]]]:
-    """Losses of SGD on Keras' own forward pass, whose dropout takes our masks, and the weights after each step."""
+def noisy() -> Any:
+    keras.utils.set_random_seed(0)
+    middle = [layers.GaussianNoise(0.3), layers.ReLU(), layers.GaussianDropout(0.2), layers.AlphaDropout(0.3)]
+    first = layers.Conv2D(4, 3, name="conv")
+    return keras.Sequential([keras.Input((6, 6, 3)), first, *middle, layers.Flatten(), layers.Dense(3)], name="net")
+
+
+def recurrent() -> Any:
+    """A long loop, gates with masks of their own, and one mask for all."""
+    keras.utils.set_random_seed(0)
+    sequence = [keras.Input((6, 6, 3)), layers.Reshape((12, 9))]
+    cells = [
+        layers.LSTM(5, dropout=0.2, recurrent_dropout=0.3, return_sequences=True, name="lstm"),
+        layers.GRU(4, dropout=0.1, name="gru"),
+    ]
+    return keras.Sequential([*sequence, *cells, layers.Dense(3, name="head")], name="net")
+
+
+#: Rates and shapes of the masks, in the order in which the layers are called.
+NET = [(0.25, (BATCH, 1, 1, 4)), (0.3, (BATCH, 64)), (0.5, (BATCH, 1))]
+RECURRENT = [*[(0.2, (BATCH, 9))] * 4, *[(0.3, (BATCH, 5))] * 4, (0.1, (BATCH, 5))]
+
+
+def steps_of_keras(
+    model: Any, monkeypatch: pytest.MonkeyPatch, sizes: list[tuple[float, tuple[int, ...]]], draws: int = 0
+) -> Iterator[tuple[float, list[np.ndarray]]]:
+    """Losses of SGD on Keras' own forward pass, and the weights after each step.
+
+    Its dropout takes our masks, and what draws otherwise our keys.
+    """
     given: list[jax.Array] = []
     fixed = [v.value for v in model.non_trainable_variables]
 
     def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
         return jnp.where(given.pop(0), inputs / (1 - rate), 0.0)
+
+    def next_key(*_: Any, **__: Any) -> Any:
+        return given.pop(0)
 
     @jax.jit
     def step(weights: list[jax.Array], masks: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
@@ -80,20 +112,24 @@ def steps_of_keras(model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tupl
         return value, [w - RATE * slope for w, slope in zip(weights, slopes, strict=True)]
 
     monkeypatch.setattr(keras.src.backend.random, "dropout", dropout)
+    monkeypatch.setattr(keras.random.SeedGenerator, "next", next_key)
     weights = [v.value for v in model.trainable_variables]
-    sizes = [(0.25, (BATCH, 1, 1, 4)), (0.3, (BATCH, 64)), (0.5, (BATCH, 1))]
     for call in range(STEPS):
-        value, weights = step(weights, [mask(key, call, rate, shape) for key, (rate, shape) in enumerate(sizes)])
+        masks = [mask(key, call, rate, shape) for key, (rate, shape) in enumerate(sizes)]
+        value, weights = step(weights, [*masks, *(key_of(call, who) for who in range(draws))])
         yield float(value), [np.asarray(w) for w in weights]
 
 
-def test_ten_steps_are_those_of_keras_with_the_same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = net()
-    program = converter.build(model, optimizer="sgd", batch=BATCH, dropout="train")
+@pytest.mark.parametrize(("make", "masks", "draws"), [(net, NET, 0), (noisy, [], 3), (recurrent, RECURRENT, 0)])
+def test_ten_steps_are_those_of_keras_with_the_same_random_numbers(
+    make: Any, masks: Any, draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make()
+    program = converter.build(model, optimizer="sgd", batch=BATCH, dropout="train", check=False)
     with TrainingSession(program.data) as session:
         plain = np.asarray(model(X, training=False))
         np.testing.assert_allclose(session.infer(X), plain, rtol=1e-4, atol=1e-5)
-        steps = list(steps_of_keras(model, monkeypatch))
+        steps = list(steps_of_keras(model, monkeypatch, masks, draws))
         np.testing.assert_allclose([session.train(X, Y, RATE) for _ in steps], [loss for loss, _ in steps], rtol=1e-4)
         for variable, weight in zip(model.trainable_variables, steps[-1][1], strict=True):
             np.testing.assert_allclose(session.parameters()[variable.path], weight, rtol=1e-3, atol=1e-5)

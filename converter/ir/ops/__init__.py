@@ -9,5 +9,6 @@ from converter.ir.ops.logic import *
 from converter.ir.ops.loop import *
 from converter.ir.ops.nn import *
 from converter.ir.ops.pool import *
+from converter.ir.ops.random import *
 from converter.ir.ops.reduce import *
 from converter.ir.ops.shape import *

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cotangent, Op
+from converter.ir.op import Cotangent
 from converter.ir.ops.elementwise import Binary, Unary
 from converter.ir.rows import Rows, remainders
 from converter.ir.types import TensorType
@@ -72,19 +71,3 @@ class LogicalOr(Binary):
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
-
-
-@dataclass(frozen=True)
-class RandomBits(Op):
-    """Random bits of some keys while a function is traced: [*keys, *shape], until it is known what they are used for.
-
-    Attributes:
-        shape: the bits of one key.
-        use: nothing yet, `mantissa` of a number, or a `float` from 1 to 2.
-    """
-
-    shape: tuple[int, ...]
-    use: str = ""
-
-    def infer(self, keys: TensorType) -> TensorType:
-        return keys.with_shape((*keys.shape, *self.shape))

@@ -193,38 +193,6 @@ class LeakyRelu(Unary):
 
 
 @dataclass(frozen=True)
-class Dropout(Op):
-    """Where elements are dropped while a model trains (`converter.dropout`); elsewhere nothing is done.
-
-    Attributes:
-        rate: how likely.
-        shared: axes along which all elements share one fate.
-        label: what reports call it.
-        key: number of this one in its model: no two have the same masks.
-    """
-
-    rate: float
-    shared: tuple[int, ...] = ()
-    label: str = "Dropout"
-    key: int = 0
-
-    def infer(self, x: TensorType) -> TensorType:
-        return x
-
-    def evaluate(self, x: np.ndarray) -> np.ndarray:
-        return x
-
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: dy,)
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return operands[0]
-
-    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
-        return Cost()
-
-
-@dataclass(frozen=True)
 class Masked(Op):
     """x, of whose places a loss counts those that the mask says (`converter.losses`); elsewhere nothing is done."""
 

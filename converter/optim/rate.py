@@ -29,8 +29,8 @@ def own_rate(optimizer: Any) -> float | None:
     except PocketuneError:
         return None  # it looks at the tree of the parameters
     state = resolve(optimizer).init({_NAME: jnp.asarray(_PROBE[_NAME])})
-    if any(map(_by_group, jax.tree.leaves(state, is_leaf=_by_group))):
-        return None  # each group may have its own
+    if any(map(_has_rates, jax.tree.leaves(state, is_leaf=_has_rates))):
+        return None
     made = {value: node for node in program.graph.nodes for value in node.outputs}
     constants, factor = program.graph.constants, 1.0
     value: Value | None = program.graph.outputs[UPDATE + _NAME]
@@ -49,9 +49,9 @@ def own_rate(optimizer: Any) -> float | None:
     return -factor if factor < 0 else None
 
 
-def _by_group(state: Any) -> bool:
-    """Whether it is the state of several optimizers, each for a group of parameters."""
-    return isinstance(state, optax.transforms.PartitionState)
+def _has_rates(state: Any) -> bool:
+    """Whether rates are in a state: of several optimizers, each for a group of parameters, or of each weight."""
+    return isinstance(state, optax.transforms.PartitionState | optax.ScaleByRpropState)
 
 
 def _scales_itself(node: Node, graph: Graph) -> bool:
@@ -62,7 +62,7 @@ def _scales_itself(node: Node, graph: Graph) -> bool:
 
 def check_descends(optimizer: Any) -> None:
     """Raises UsageError for an update that goes up the gradient, as `optax.scale_by_adam()` alone does."""
-    tx, parameters = resolve(optimizer), {_NAME: jnp.asarray(_PROBE[_NAME])}
+    tx, parameters = resolve(optimizer), {_NAME: jnp.abs(jnp.asarray(_PROBE[_NAME]))}  # some keep weights positive
     gradients = {_NAME: jnp.asarray(_PROBE[_NAME][::-1] * 0.1)}
     try:
         updates, _ = tx.update(gradients, tx.init(parameters), parameters)

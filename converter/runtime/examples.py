@@ -113,8 +113,8 @@ def constant_rate(given: float | None, manifest: Manifest) -> float:
         return rate
     if own == 1:
         warnings.warn(
-            f"learning_rate={rate:g} multiplies the rate that the optimizer was built with, which runs in the program "
-            "(a schedule, or one that cannot be told): leave it out for that rate",
+            f"learning_rate={rate:g} multiplies the rate that the optimizer was built with: 1, or one that runs in the "
+            "program (a schedule, or one that cannot be told). Leave it out for that rate",
             stacklevel=3,
         )
         return rate

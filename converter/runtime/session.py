@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from converter.program_file import read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.evaluation import every_output, figures, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
+from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import parameters_of
@@ -176,6 +178,7 @@ class TrainingSession:
         listener: Listener | None = None,
         metrics: Metrics = None,
         initial_epoch: int = 0,
+        **others: Any,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
 
@@ -199,6 +202,7 @@ class TrainingSession:
             metrics: as for `evaluate`, of the validation rows: `validation_<name>`.
             initial_epoch: so many of the epochs are done: a training that was stopped, its state restored, goes on with
                 the rows and rates that it would have had.
+            **others: there are none; those of Keras are refused with the word for them here.
 
         Returns:
             One number for each completed epoch: `loss` (mean over the epoch, while it trains), `seconds`, and with
@@ -208,6 +212,7 @@ class TrainingSession:
             UsageError: as `train`; rows in memory are checked before the first step, those of batches when they come.
             NumericError: the loss is not finite.
         """
+        check_keywords(others, inspect.signature(self.fit).parameters, self.manifest.batch)
         check_arguments(epochs, initial_epoch, patience, seed, listener)
         judged = None if validation is None else self._rows(*arguments_of(validation))
         if judged is not None:

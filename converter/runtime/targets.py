@@ -72,9 +72,20 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
     name = manifest.targets[0].name
     y = examples.arrays[name]
     labels = y.reshape(len(y), -1)
+    one_hot = y.ndim == 2 and y.shape[1] > 1 and ((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all()
+    if one_hot:
+        labels = y.argmax(1)[:, None]
     if labels.shape[1] != 1 or (labels != np.round(labels)).any():
-        raise UsageError(f"class_weight is for labels, one whole number a row; {name} is {y.dtype} {list(y.shape)}")
-    known = range(2) if manifest.losses.get(name, "").startswith("binary_") else manifest.labels_of.get(name)
+        raise UsageError(
+            f"class_weight is for labels, one whole number or one-hot row each; {name} is {y.dtype} {list(y.shape)}"
+        )
+    known = (
+        range(y.shape[1])
+        if one_hot
+        else range(2)
+        if manifest.losses.get(name, "").startswith("binary_")
+        else manifest.labels_of.get(name)
+    )
     factors = np.ones(len(y), np.float32)
     for label, weight in weights.items():
         if not isinstance(label, int | float | np.number) or label != np.round(label):

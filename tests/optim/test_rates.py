@@ -40,10 +40,11 @@ def test_the_rate_is_found(make: Any, rate: float) -> None:
         optax.adafactor(1e-2),
         optax.lamb(1.0),  # its last product is with a number of its own
         optax.rmsprop(1e-2, momentum=0.9),
+        optax.rprop(1e-2),  # in its state
         optax.multi_transform({"a": optax.sgd(0.1), "b": optax.sgd(0.2)}, {"c": "a", "d": "b"}),
         optax.multi_transform({"a": optax.sgd(0.1)}, lambda weights: jax.tree.map(lambda _: "a", weights)),
     ],
-    ids=["schedule", "clipped", "adafactor", "lamb", "rmsprop with momentum", "by parameter", "by a function"],
+    ids=["schedule", "clipped", "adafactor", "lamb", "rmsprop with momentum", "rprop", "by parameter", "by a function"],
 )
 def test_no_constant_rate_of_its_own(optimizer: Any) -> None:
     assert own_rate(optimizer) is None
@@ -86,7 +87,7 @@ def test_the_input_is_the_learning_rate_whoever_built_the_optimizer(make: Any) -
             np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=1e-6, err_msg=f"{given}: {name}")
 
 
-@pytest.mark.parametrize("make", [optax.adafactor, lambda rate: optax.rmsprop(rate, momentum=0.9)])
+@pytest.mark.parametrize("make", [optax.adafactor, optax.rprop, lambda rate: optax.rmsprop(rate, momentum=0.9)])
 def test_a_rate_that_cannot_be_told_is_as_it_was_built(make: Any) -> None:
     program = converter.build(EXAMPLE.model(), optimizer=make(1e-2), check=False)
     theirs = by_optax(EXAMPLE.model(), make(1e-2))
@@ -134,6 +135,12 @@ def test_a_rate_of_one_is_none(optimizer: Any) -> None:
 def test_what_goes_uphill_is_refused(optimizer: Any) -> None:
     with pytest.raises(UsageError, match=r"goes up the gradient: .* optax.scale_by_learning_rate"):
         converter.build(EXAMPLE.model(), optimizer=optimizer)
+
+
+def test_weights_that_are_kept_positive_are_not_taken_for_going_uphill() -> None:
+    converter.build(
+        EXAMPLE.model(), optimizer=optax.chain(optax.sgd(0.1), optax.keep_params_nonnegative()), check=False
+    )
 
 
 def test_what_does_not_move_at_first_is_taken() -> None:

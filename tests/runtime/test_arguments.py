@@ -107,6 +107,17 @@ def test_class_weights_of_bits(y: np.ndarray) -> None:
             np.testing.assert_array_equal(session.state()[name], array)
 
 
+def test_class_weights_of_one_hot_rows() -> None:
+    rows = np.eye(4, dtype=np.float32)[Y]
+    with opened("categorical_crossentropy", 4) as session, opened("categorical_crossentropy", 4) as other:
+        session.fit(X, rows, epochs=1, class_weight={0: 2, 3: 5.0})
+        other.fit(X, rows, epochs=1, weight=np.select([Y == 0, Y == 3], [2.0, 5.0], 1.0))
+        for name, array in other.state().items():
+            np.testing.assert_array_equal(session.state()[name], array)
+        with pytest.raises(UsageError, match="which has 0 to 3"):
+            session.fit(X, rows, class_weight={4: 2.0})
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
@@ -124,13 +135,24 @@ def test_what_are_no_class_weights(weights: Any, message: str) -> None:
 
 
 def test_class_weights_are_for_labels() -> None:
-    with opened("mse", 1) as session, pytest.raises(UsageError, match="one whole number a row; y is float32"):
+    with (
+        opened("mse", 1) as session,
+        pytest.raises(UsageError, match="one whole number or one-hot row each; y is float32"),
+    ):
         session.fit(X, X[:, 0], class_weight={0: 2.0})
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"batch_size": 4}, "fit has no batch_size: a step has the rows that the program was built for, [0-9]+"),
+        (
+            {"validation_data": (X, Y), "verbose": 0},
+            r"no validation_data: .*validation=\(x, y\).*no verbose: .*progress",
+        ),
+        ({"callbacks": []}, "no callbacks: pass listener=function"),
+        ({"sample_weight": X}, "no sample_weight: pass weight="),
+        ({"epoch": 3}, "fit has no epoch. Did you mean 'epochs"),
         ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
         ({"seed": "a"}, "seed must be a whole number"),
         ({"listener": 3}, "listener must be a function of an event, got 3"),

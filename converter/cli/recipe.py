@@ -23,7 +23,7 @@ class Recipe:
     """What to build; None stands for the default. See docs/cli.md.
 
     Attributes:
-        model: a `.keras` file, `package.module:factory`, or the name of a built-in example.
+        model: a `.keras` file, `package.module:factory`, `keras:MobileNetV2`, or the name of a built-in example.
         loss: a name, `package.module:function`, or a table {name, ...options}; or a table of these by output.
         optimizer: a name, `package.module:factory`, or a table {name, ...options}.
         update: a scheme's name, a file of glob rules, or a table of them.

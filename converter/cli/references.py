@@ -16,11 +16,13 @@ from typing import Any
 from converter.errors import UsageError, nearest
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+#: Before the name of a net of keras.applications, which is no code of the person's.
+APPLICATION = "keras:"
 
 
 def is_reference(text: str) -> bool:
     """Whether a text names an object of the person's (`package.module:name`). Raises UsageError for a malformed one."""
-    if ":" not in text:
+    if ":" not in text or text.startswith(APPLICATION):
         return False
     if not _REFERENCE.fullmatch(text):
         raise UsageError(f"{text!r} is not of the form package.module:name")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.cli.recipe import Recipe, is_by_output, is_path, read_table
-from converter.cli.references import call, find, is_reference
+from converter.cli.references import APPLICATION, call, find, is_reference
 from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, TensorType
@@ -49,6 +50,8 @@ class Job:
         if self.example is not None:
             return self.example.build()
         text = str(self.recipe.model)
+        if text.startswith(APPLICATION):
+            return _application(text.removeprefix(APPLICATION))
         return call(text) if is_reference(text) else Path(text)
 
     def options(self) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def _one_loss(entry: Any) -> Any:
 
 def _model(model: str | None) -> tuple[str, Example | None]:
     """Name of the model, and the built-in example where it is one."""
-    if model is not None and is_reference(model):
+    if model is not None and (model.startswith(APPLICATION) or is_reference(model)):
         return model.rpartition(":")[2], None
     if model is not None and (is_path(model) or Path(model).exists()):
         return Path(model).stem, None
@@ -213,9 +216,21 @@ def _model(model: str | None) -> tuple[str, Example | None]:
         beside = [p.name for p in Path.cwd().glob("*.keras")]
         raise UsageError(
             f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras file, "
-            f"package.module:factory, or a built-in example: {', '.join(examples)}."
+            f"package.module:factory, keras:MobileNetV3Small (any net of keras.applications), or a built-in example: "
+            f"{', '.join(examples)}."
         )
     return name, examples[name]
+
+
+def _application(name: str) -> Any:
+    from keras_frontend.applications import application
+
+    warnings.warn(
+        f"{APPLICATION}{name} has random weights, for nothing is downloaded: for weights of your own, save the model with "
+        "them as a .keras file and build that",
+        stacklevel=2,
+    )
+    return application(name)
 
 
 def _examples() -> tuple[Mapping[str, Example], str]:

@@ -1,0 +1,46 @@
+"""The nets of keras.applications by name, with random weights: nothing is downloaded."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import Any
+
+from converter.errors import UsageError, nearest
+
+
+def names() -> list[str]:
+    """What there is: `MobileNetV3Small`, ..."""
+    # Keras reads it when it is first imported.
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    try:
+        from keras import applications
+    except ModuleNotFoundError:
+        raise UsageError("Keras is not installed: pip install 'pocketune[keras]'") from None
+    return sorted(name for name, value in vars(applications).items() if inspect.isfunction(value))
+
+
+def application(
+    name: str, size: int = 224, classes: int = 10, weights: str | None = None, seed: int = 0, **options: Any
+) -> Any:
+    """A `keras.Model`: float32 [B, size, size, 3] -> logits [B, classes].
+
+    Args:
+        name: of the function in keras.applications.
+        size: height and width of the image.
+        classes: number of classes.
+        weights: a file of the person's own that `model.save_weights` wrote; without one, Keras' random initial weights.
+        seed: of the random weights.
+        **options: further ones of the function, as `alpha` of the MobileNets.
+
+    Raises:
+        UsageError: there is no such net.
+    """
+    if name not in names():
+        raise UsageError(f"keras.applications has no {name!r}.{nearest(name, names())} It has {', '.join(names())}.")
+    import keras
+
+    keras.utils.set_random_seed(seed)
+    return getattr(keras.applications, name)(
+        input_shape=(size, size, 3), classes=classes, weights=weights, classifier_activation=None, **options
+    )

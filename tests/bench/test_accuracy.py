@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from document import document
 from journal import Journal
-from judge import HELD_OUT, VALIDATION, Judge
-from tasks import SEEDS, TASKS, Data, Task
+from judge import Judge
+from personal import PERSONAL
+from tasks import PRETRAINED, SEEDS, Data, Task
 
 from converter.runtime import TrainingSession
 from converter.sparse import update_scheme
@@ -40,15 +41,24 @@ def task(**changes: Any) -> Task:
 
 
 def test_what_is_judged_is_not_learned_from() -> None:
-    held_out, validation, samples = task().split(HELD_OUT, VALIDATION)
-    assert (len(held_out.y), len(validation.y), len(samples)) == (HELD_OUT, VALIDATION, SEEDS)
+    held_out, validation, samples = task().split()
+    assert (len(held_out.y), len(validation.y), len(samples)) == (1000, 500, SEEDS)
     found = [{row.tobytes() for row in part.x} for part in (held_out, validation)]
     assert not found[0] & found[1]
     for sample in samples:
         assert np.bincount(sample.y).tolist() == [40, 40]
         assert not {row.tobytes() for row in sample.x} & (found[0] | found[1])
     assert (samples[0].x != samples[1].x).any()
-    np.testing.assert_array_equal(held_out.x, 2 * rows().x[:HELD_OUT])
+    np.testing.assert_array_equal(held_out.x, 2 * rows().x[:1000])
+
+
+def test_rows_with_several_labels() -> None:
+    def texts() -> Data:
+        x, y = rows(40)
+        return Data(x, np.stack([y, y], 1))
+
+    held_out, validation, samples = task(load=texts, of_each=12, held_out=20, validation=5).split()
+    assert [len(part.y) for part in (held_out, validation, *samples)] == [20, 5, *[12] * SEEDS]
 
 
 def test_figures_and_their_document(tmp_path: Path) -> None:
@@ -86,7 +96,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert len(trained) > 1 + SEEDS
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", (*PRETRAINED, *PERSONAL), ids=lambda task: task.name)
 def test_the_schemes_of_the_tasks_exist(task: Task) -> None:
     assert {"full", "sparse", "lora", "head"} <= set(task.rates)
     for scheme in task.rates:

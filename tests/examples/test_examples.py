@@ -27,14 +27,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mcunet": {"size": 32, "width": 0.25},
     "proxylessnas": {"size": 32, "depth": 4},
     "vit": {"size": 16, "patch": 8, "layers": 2, "width": 24},
-    "distilbert": {"length": 12, "width": 24, "heads": 2, "layers": 2, "vocabulary": 50},
+    "distilbert": {"length": 12, "width": 24, "heads": 2, "layers": 1, "vocabulary": 50},
     "imu": {"pretrained": False, "width": 8},
     "keyboard": {"pretrained": False, "length": 12, "width": 16},
     "llama": {"length": 12, "width": 32, "heads": 4, "key_heads": 2, "layers": 2, "vocabulary": 50},
 }
 
 
-@pytest.fixture(scope="module", params=[name for name, example in EXAMPLES.items() if not example.shapes_only])
+#: Left to the slow run: its scheme is for all of its blocks, which take their time.
+SLOW = ("mcunet",)
+NAMES = [name for name, example in EXAMPLES.items() if not example.shapes_only]
+
+
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES])
 def built(request: pytest.FixtureRequest) -> tuple[str, Any]:
     return request.param, EXAMPLES[request.param].build(**OPTIONS.get(request.param, {}))
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from document import document
 from journal import Journal
 from judge import Judge
-from tasks import TASKS
+from personal import PERSONAL
+from tasks import PRETRAINED
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,7 +34,7 @@ def main() -> None:
     arguments = parser.parse_args()
     journal = Journal(arguments.journal)
     results = {}
-    for task in TASKS:
+    for task in (*PRETRAINED, *PERSONAL):
         judge = Judge(task, journal)
         schemes = {}
         for scheme in task.rates:

@@ -15,7 +15,7 @@ the same course of the learning rate: it rises for a tenth of the steps, then fa
 rises is the one thing that each scheme has of its own: of two values a decade, the one that does best on validation
 rows (accuracy, then loss), after a search that ends when its neighbours on both sides did worse. Accuracy is on
 held-out rows that nothing was chosen with: the mean over the choices of samples, and their standard deviation;
-`before`, the classifier is random. `points` is the difference from full, pair by pair, with its standard error.
+`before`, a new classifier is random. `points` is the difference from full, pair by pair, with its standard error.
 `validation` has the accuracy with each learning rate that was tried, the chosen one in bold. `arena` and `state` are
 predicted: activations of a step, and trained weights with the optimizer's slots. `step` is the CPU time of a step over
 that of full, nothing cached. `sparse` is the scheme of that name, chosen from the structure of the net.

@@ -21,7 +21,6 @@ OPTIMIZER = "adam"
 TARGET = "litert-2/x86-64"
 #: Schemes that leave the first layers as they are.
 FROZEN_BELOW = ("sparse", "head")
-HELD_OUT, VALIDATION = 1000, 500
 #: The share of the steps in which the learning rate rises to what is given; then it falls to 0 along a cosine.
 WARM_UP = 0.1
 #: Steps whose CPU time is measured, after one that is not.
@@ -33,7 +32,7 @@ class Judge:
 
     def __init__(self, task: Task, journal: Journal) -> None:
         self._task, self._journal = task, journal
-        self._held_out, self._validation, self._samples = task.split(HELD_OUT, VALIDATION)
+        self._held_out, self._validation, self._samples = task.split()
         self._model = task.build()
 
     @property
@@ -43,8 +42,8 @@ class Judge:
             "model": self._task.model,
             "data": self._task.data,
             "samples": len(self._samples[0].y),
-            "validation": VALIDATION,
-            "held_out": HELD_OUT,
+            "validation": self._task.validation,
+            "held_out": self._task.held_out,
             "batch": self._task.batch,
             "epochs": self._task.epochs,
             "optimizer": OPTIMIZER,
@@ -120,6 +119,7 @@ class _Trainer:
     def _program(self) -> converter.Program:
         return converter.build(
             self._model,
+            loss=self._task.loss,
             optimizer=OPTIMIZER,
             update=self.scheme,
             batch=self._task.batch,

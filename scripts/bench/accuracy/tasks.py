@@ -28,11 +28,13 @@ class Task:
     Attributes:
         name: for the command line.
         model, data: what they are, for the document.
-        build: the model, a `jax_frontend.Model`.
-        load: all data in random order.
+        build: the model.
+        load: all data in random order, as inputs and labels.
         prepare: what the model sees of inputs of the data.
-        of_each: training samples of each class.
+        of_each: training samples of each class; of all where a row has several labels.
         batch, epochs: of the training.
+        loss: what is learned.
+        held_out, validation: rows to judge on and to choose learning rates with, the first ones of the data.
         rates: learning rates to begin the search for the best one with, by scheme.
     """
 
@@ -46,16 +48,22 @@ class Task:
     batch: int
     epochs: int
     rates: Mapping[str, float]
+    loss: str = "sparse_categorical_crossentropy"
+    held_out: int = 1000
+    validation: int = 500
 
-    def split(self, held_out: int, validation: int) -> tuple[Data, Data, list[Data]]:
+    def split(self) -> tuple[Data, Data, list[Data]]:
         """Rows to judge on, rows to choose learning rates with, and of the others the training samples of each seed."""
         x, y = self.load()
-        order = np.arange(held_out + validation, len(y))
+        classes = y if y.ndim == 1 else np.zeros(len(y))
+        order = np.arange(self.held_out + self.validation, len(y))
         trained = []
         for seed in range(SEEDS):
             order = np.random.default_rng(seed).permutation(order)
-            trained.append(np.concatenate([order[y[order] == label][: self.of_each] for label in np.unique(y)]))
-        parts = (np.arange(held_out), np.arange(held_out, held_out + validation), *trained)
+            trained.append(
+                np.concatenate([order[classes[order] == label][: self.of_each] for label in np.unique(classes)])
+            )
+        parts = (np.arange(self.held_out), self.held_out + np.arange(self.validation), *trained)
         judged, chosen, *samples = (Data(self.prepare(x[rows]), y[rows]) for rows in parts)
         return judged, chosen, samples
 
@@ -73,7 +81,7 @@ def _sentences() -> Data:
     return Data(minilm.tokenizer().encode(texts.texts, LENGTH), texts.y)
 
 
-TASKS = (
+PRETRAINED = (
     Task(
         name="efficientnet-lite",
         model=f"EfficientNet-Lite0 at {SIZE}x{SIZE} with its weights of ImageNet and a new classifier",

@@ -17,7 +17,7 @@ Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A .keras file, package.module:factory, keras:MobileNetV2, or the name of a built-in example. None: a built-in example.",
+        help="A .keras file, package.module:factory, keras:MobileNetV2, or the name of a built-in example (None: one).",
     ),
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the code that the recipe names as package.module:name.")]

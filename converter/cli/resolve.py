@@ -226,8 +226,8 @@ def _application(name: str) -> Any:
     from keras_frontend.applications import application
 
     warnings.warn(
-        f"{APPLICATION}{name} has random weights, for nothing is downloaded: for weights of your own, save the model with "
-        "them as a .keras file and build that",
+        f"{APPLICATION}{name} has random weights, for nothing is downloaded: for weights of your own, save the model "
+        "with them as a .keras file and build that",
         stacklevel=2,
     )
     return application(name)

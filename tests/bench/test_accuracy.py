@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert len(trained) > 1 + SEEDS
 
 
-@pytest.mark.parametrize("task", (*PRETRAINED, *PERSONAL), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [*PRETRAINED, *PERSONAL], ids=lambda task: task.name)
 def test_the_schemes_of_the_tasks_exist(task: Task) -> None:
     assert {"full", "sparse", "lora", "head"} <= set(task.rates)
     for scheme in task.rates:

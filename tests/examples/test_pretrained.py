@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from converter.errors import UsageError
-from examples import EXAMPLES, efficientnet_lite, minilm, mnist, packages, safetensors_file, sentiment, torch_file
+from examples import (
+    EXAMPLES,
+    efficientnet_lite,
+    minilm,
+    mnist,
+    motions,
+    packages,
+    safetensors_file,
+    sentiment,
+    torch_file,
+    writings,
+)
 from examples.wordpiece import WordPiece
 
 # -- PyTorch's file ----------------------------------------------------------------------------------------------------
@@ -247,6 +258,50 @@ def test_the_sentences() -> None:
     texts = sentiment.load()
     assert len(texts.texts) == len(texts.y) == 9173
     assert 0.45 < texts.y.mean() < 0.55
+
+
+@needs_files
+def test_the_motions() -> None:
+    first, second = motions.load()
+    for part in (first, second):
+        assert part.x.shape == (40, motions.STEPS, motions.CHANNELS)
+        assert np.bincount(part.y[:20]).tolist() == [5] * 4
+        moved = [np.abs(part.x[part.y == activity]).mean() for activity in range(4)]
+        assert moved[1] == max(moved)  # who runs moves most
+        assert moved[0] == min(moved)
+    assert not {x.tobytes() for x in first.x} & {x.tobytes() for x in second.x}
+
+
+@needs_files
+def test_the_writings() -> None:
+    assert [len(writings.load(kind)) for kind in writings.KINDS] == [4200, 10605, 5190, 3708]
+    shares = [sum(text.count("!") for text in writings.load(kind)) / 1000 for kind in writings.KINDS]
+    assert shares[0] > 10 * shares[2]  # tweets and editorials
+
+
+# -- what is made of the data ------------------------------------------------------------------------------------------
+
+
+def test_windows_of_recordings_stand_together() -> None:
+    x = np.arange(2 * 10 * 6, dtype=np.float32).reshape(2, 10, 6)
+    found = motions.windows(motions.Motions(x, np.array([3, 1], np.int32)), 4, 3)
+    assert found.y.tolist() == [3, 3, 3, 1, 1, 1]
+    np.testing.assert_array_equal(found.x[4], x[1, 3:7])
+
+
+def test_a_watch_that_is_worn_another_way() -> None:
+    quarter = np.array([[0, -1, 0], [1, 0, 0], [0, 0, 1]])
+    found = motions.worn(np.array([[[1, 2, 3, 4, 5, 6]]], np.float32), quarter)
+    assert found.tolist() == [[[-2, 1, 3, -5, 4, 6]]]
+
+
+def test_characters_and_those_that_follow() -> None:
+    x, y = writings.encode(("Hi, Ü", "abcdefgh"), 6)
+    text = "".join(writings.ALPHABET[i] for i in y[0, :5])
+    assert text == "hi, \1"
+    assert y[0, 5] == -1
+    np.testing.assert_array_equal(x[:, 1:5], y[:, :4])
+    assert x[:, 0].tolist() == [0, 0]
 
 
 @needs_files

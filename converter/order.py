@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from converter.ir import Graph, Node
+from converter.errors import UnsupportedError, UnsupportedSite
+from converter.ir import Graph, Node, nested
 from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
 from converter.schedule import how, recompute, schedule, transient
 from converter.targets import Target
@@ -33,8 +34,24 @@ def in_order(lowered: Graph, target: Target) -> Graph:
 
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
-    """Lowered and fused, in program order."""
-    return _tidied(lower(split_loops(graph), target, report))
+    """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
+    lowered = _tidied(lower(split_loops(graph), target, report))
+    check_limits(lowered, target)
+    return lowered
+
+
+def check_limits(lowered: Graph, target: Target) -> None:
+    """Raises UnsupportedError naming each layer whose operators the target's runtime lacks."""
+    sites: dict[UnsupportedSite, None] = {}
+    for node in (node for graph in nested(lowered) for node in graph.nodes):
+        operands = [v.type for v in node.inputs]
+        if not target.takes(node.op.code, operands):
+            said = f"{target.name} has no {node.op.code} of {', '.join(map(str, operands))}"
+            advice = "Compute it with fewer axes, or build for a newer runtime."
+            sites[UnsupportedSite(node.op.code, node.origin.layer, node.origin.source, said, advice)] = None
+    if sites:
+        listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in sites)
+        raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{advice}", sites)
 
 
 def _tidied(lowered: Graph) -> Graph:

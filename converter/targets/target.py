@@ -8,8 +8,8 @@ measured costs; `scripts/bench/forms.py` measures them again.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from converter.errors import UsageError, nearest
 from converter.files import check_regular
+from converter.ir import TensorType
 
 #: The target whose table has every figure.
 COMPLETE = "litert-2"
@@ -37,6 +38,8 @@ class Target:
         rows: rows that it computes at once.
         cache_bytes: what one core has to itself (its second level).
         forced: names of forms that are taken wherever they are possible, whatever they cost.
+        limits: the largest rank of an operator's operands in a runtime that takes less than the newest, by `CODE`,
+            `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`.
     """
 
     name: str
@@ -49,6 +52,17 @@ class Target:
     rows: int
     cache_bytes: int
     forced: frozenset[str] = frozenset()
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def takes(self, code: str, operands: Sequence[TensorType]) -> bool:
+        """Whether the runtime has a kernel of a builtin for such operands."""
+        if not operands:
+            return True
+        dtype, rank = operands[0].dtype.name, max(t.rank for t in operands)
+        keys = [code, f"{code}.{dtype}"]
+        if len({t.shape for t in operands}) > 1:
+            keys += [f"{key}.broadcast" for key in keys]
+        return all(rank <= self.limits.get(key, rank) for key in keys)
 
     def macs(self, form: str, count: int) -> float:
         """Cost of an operator of `count` multiply-accumulates in a form."""

@@ -6,7 +6,8 @@ Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest 
 (x, y, weight; `two`, which has two outputs, also size), the losses of 50 steps, the state after them, the initial
 output on the first rows, all as raw little-endian numbers, a state file written by `TrainingSession.save` and the plain
 model with it. A step of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose
-rows influence each other, OUT/adapted.tflite of one with adapters.
+rows influence each other, OUT/adapted.tflite of one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain
+models with smaller weights, of a model that gives wide.output for wide.x.
 """
 
 from __future__ import annotations
@@ -73,6 +74,22 @@ def mixing(params: dict, x: jax.Array) -> jax.Array:
     return outputs - outputs.mean(0)
 
 
+def write_wide(out: Path) -> None:
+    """Plain models with smaller weights, rows, and what the model gives for them."""
+    rng = np.random.default_rng(0)
+    params = {"conv": rng.standard_normal((3, 3, 16, 32)), "w": rng.standard_normal((288, 40)), "b": np.zeros(40)}
+    params = {
+        name: jnp.asarray(array / np.sqrt(array.size // array.shape[-1]), "float32") for name, array in params.items()
+    }
+    source = Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 16), "float32")])
+    program = converter.build(source, batch=BATCH, target="tflite-2.16")
+    x = rng.standard_normal((BATCH, 6, 6, 16)).astype(np.float32)
+    x.tofile(out / "wide.x")
+    np.asarray(cnn(params, x)).tofile(out / "wide.output")
+    for quantize in ("float16", "dynamic"):
+        program.export_inference(out / f"wide.{quantize}", quantize=quantize)
+
+
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Noisy pictures of four kinds, their labels, and how much each counts."""
     y = rng.integers(0, CLASSES, ROWS).astype(np.int32)
@@ -133,6 +150,7 @@ if __name__ == "__main__":
         folder.mkdir(parents=True, exist_ok=True)
         for number, each in enumerate(MODELS):
             write(folder, each, number)
+        write_wide(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)
         options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}

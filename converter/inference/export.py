@@ -68,8 +68,7 @@ def export_inference(
         state: whose weights; see `State`.
         quantize: weights in fewer bytes: `float16` (half of them; unpacked when the file is loaded, so that any runtime
             and delegate computes in its own precision) or `dynamic` (a quarter: int8 weights in dense layers and
-            convolutions, a scale for each output channel, which kernels multiply with activations that they round to
-            int8, row by row). None: float32.
+            convolutions, whose kernels round activations to int8 as well, row by row). None: float32.
         exact: to the last bit, where weights are float32. False makes trained convolutions run on the delegate's
             kernels, which want constants and are faster; they round differently. Adapters are merged in any case.
 

@@ -14,8 +14,11 @@ from converter.tflite.schema import generated
 
 #: Elements of the smallest weight that is worth it.
 _LEAST = 1024
-#: Versions of operators with which their kernels began to take float32 operands and int8 weights, a scale a channel.
-_HYBRID = {"FULLY_CONNECTED": 12, "CONV_2D": 5}
+#: The version with which CONV_2D began to take float32 operands and int8 weights, a scale for each output channel.
+_HYBRID_CONV = 5
+#: The same for FULLY_CONNECTED with one scale, several dimensions kept. One for each channel is version 12, which only
+#: LiteRT has: the exported model is to run anywhere.
+_HYBRID_DENSE = 5
 #: The version with which DEQUANTIZE began to take float16.
 _FROM_FLOAT16 = 3
 
@@ -47,7 +50,7 @@ def with_float16(data: bytes) -> bytes:
 
 
 def with_int8_weights(data: bytes) -> bytes:
-    """The plain model with int8 weights in dense layers and convolutions, a scale for each output channel.
+    """The plain model with int8 weights in dense layers (of one scale) and convolutions (one for each output channel).
 
     Their kernels find the range of each row of activations as they run (dynamic range). All else stays float32, as do
     depthwise convolutions, whose weights are few.
@@ -70,9 +73,10 @@ def with_int8_weights(data: bytes) -> bytes:
             operator.builtinOptionsType = generated.BuiltinOptions.FullyConnectedOptions
             operator.builtinOptions = generated.FullyConnectedOptionsT(keepNumDims=True)
         if (index, transposed) not in made:
-            made[index, transposed] = _int8(file, index, np.ascontiguousarray(weight.T) if transposed else weight)
+            turned = np.ascontiguousarray(weight.T) if transposed else weight
+            made[index, transposed] = _int8(file, index, turned, per_channel=kind == "CONV_2D")
         operator.inputs = np.array([operator.inputs[0], made[index, transposed], *operator.inputs[2:]], np.int32)
-        operator.opcodeIndex = file.code(kind, _HYBRID[kind])
+        operator.opcodeIndex = file.code(kind, _HYBRID_CONV if kind == "CONV_2D" else _HYBRID_DENSE)
     return file.write()
 
 
@@ -80,9 +84,10 @@ def _is_worth_it(weight: np.ndarray | None) -> TypeGuard[np.ndarray]:
     return weight is not None and weight.dtype == np.float32 and weight.size >= _LEAST
 
 
-def _int8(file: PlainFile, index: int, weight: np.ndarray) -> int:
+def _int8(file: PlainFile, index: int, weight: np.ndarray, per_channel: bool) -> int:
     """Adds an int8 tensor [output channels, ...] for a weight; returns its number."""
-    quantization, stored = of_weight(weight, axis=0)
+    quantization, stored = of_weight(weight if per_channel else weight[np.newaxis], axis=0)
+    stored = stored.reshape(weight.shape)
     scales = np.array(quantization.scales, np.float32)
     tensor = generated.TensorT(
         name=f"{file.graph.tensors[index].name.decode()}/int8",

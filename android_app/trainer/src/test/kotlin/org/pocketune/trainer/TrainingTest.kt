@@ -5,11 +5,14 @@ import java.io.File
 import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
 import kotlin.test.assertIs
+import kotlin.test.assertNotNull
 import kotlin.test.assertNull
 import kotlin.test.assertTrue
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.runBlocking
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 
@@ -290,6 +293,34 @@ class TrainingTest {
         assertFailsWith<InputException> { check("kind" to Values.Ints(intArrayOf(4)), "size" to size) }
         assertFailsWith<InputException> { check("kind" to size, "size" to size) }
         assertFailsWith<InputException> { Inputs(manifest, Limits()).check(listOf(Fixture.sample())) }
+    }
+
+    @Test
+    fun `a target holds the numbers that its loss takes`() {
+        val manifest = Fixture.program("two-stateless").manifest
+        fun problem(loss: String, vararg size: Float): String? {
+            val losses = mapOf("kind" to JsonPrimitive("sparse_categorical_crossentropy"), "size" to JsonPrimitive(loss))
+            val targets = mapOf("kind" to Values.Ints(intArrayOf(3)), "size" to Values.Floats(size))
+            val inputs = Inputs(manifest.copy(loss = JsonObject(losses)), Limits())
+            return try {
+                inputs.check(listOf(Sample(Fixture.sample().inputs, targets)))
+                null
+            } catch (error: InputException) {
+                error.message
+            }
+        }
+        assertNull(problem("mse", -3f, 7f))
+        for (loss in listOf("binary_crossentropy", "binary_focal_crossentropy")) {
+            assertNull(problem(loss, 0f, 1.0000005f))
+            assertEquals("samples[0].y/size: $loss takes numbers from 0 to 1, and this holds 2.0", problem(loss, 0.5f, 2f))
+            assertNotNull(problem(loss, -0.1f, 0f))
+        }
+        for (loss in listOf("categorical_crossentropy", "categorical_focal_crossentropy")) {
+            assertNull(problem(loss, 0f, 5f))
+            assertTrue("numbers from 0 on, one a class, and this holds -1.0" in problem(loss, -1f, 0f).orEmpty())
+        }
+        assertNull(problem("hinge", -1f, 1f))
+        assertTrue("hinge takes -1 or 1" in problem("hinge", 0f, 1f).orEmpty())
     }
 
     @Test

@@ -81,6 +81,17 @@ class SameAsPythonTest {
             assertEquals(listOf("plain.tflite"), folder.list()?.toList())
         }
 
+    @Tag("every-version")
+    @ParameterizedTest
+    @CsvSource("float16,0.003", "dynamic,0.05")
+    fun `the library runs models with smaller weights`(quantize: String, error: Float) {
+        Fixture.natives
+        val expected = Fixture.floats("wide.output")
+        val found = inferred(Fixture.file("wide.$quantize"), Fixture.floats("wide.x")).values.single()
+        val worst = expected.indices.maxOf { abs(expected[it] - found[it]) }
+        assertTrue(worst < error * expected.maxOf { abs(it) }, "off by $worst")
+    }
+
     /** What the library alone makes of a plain model, by output. */
     private fun inferred(plain: File, x: List<Float>): Map<String, List<Float>> =
         Interpreter(plain, Interpreter.Options().setUseXNNPACK(true)).use { interpreter ->

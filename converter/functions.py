@@ -17,7 +17,7 @@ from converter.autodiff import pull_back
 from converter.errors import DeviceError, UnsupportedError, UnsupportedSite, UsageError
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.order import in_order, to_builtins
-from converter.passes import eliminate_dead_code
+from converter.passes import eliminate_dead_code, fold_constants
 from converter.stages import canonicalize, specialize
 from converter.targets import Target
 from converter.targets import target as find_target
@@ -123,15 +123,16 @@ def function(
     import jax_frontend
 
     chosen = find_target(target)
-    graph = jax_frontend.trace_function(fn, jax_frontend.array_types(example_args))
+    graph = jax_frontend.trace_function(fn, jax_frontend.array_types(example_args), known_keys=True)
     returns = [value.type for value in graph.outputs.values()]
     graph = canonicalize(graph)
     if gradient:
         graph = _with_gradients(graph)
     filled = graph.copy()  # the interpreter has no tensors without elements
     filled.inputs = [value for value in graph.inputs if value.type.size]
+    filled.constants |= {v: np.zeros(v.shape, v.dtype) for v in graph.inputs if not v.type.size}
     filled.outputs = {name: value for name, value in graph.outputs.items() if value.type.size}
-    lowered = in_order(to_builtins(specialize(eliminate_dead_code(filled)), chosen), chosen)
+    lowered = in_order(to_builtins(specialize(eliminate_dead_code(fold_constants(filled))), chosen), chosen)
     call = Subgraph(SIGNATURE, with_own_results(lowered))
     compiled = Function(emit([call], {}, f"Pocketune function {getattr(fn, '__name__', '')}"), graph, returns)
     compiled.check()

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, INT32, TensorType
+from jax_frontend.keys import KEY, WORDS, is_key
 from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
 #: What JAX calls the keys that a compiled program has.
@@ -24,6 +25,8 @@ _NARROWED: dict[str, np.dtype] = {
 def ir_dtype(dtype: Any) -> np.dtype:
     """The IR's element type for a JAX one. Raises NotImportable for types without a faithful stand-in."""
     name = str(dtype)
+    if name == KEY:
+        return INT32
     if name.startswith("complex"):
         raise NotImportable(COMPLEX)
     if name == f"key<{KEYS}>":
@@ -45,14 +48,17 @@ def is_bits(atom: Any) -> bool:
 
 def ir_type(aval: Any) -> TensorType:
     """The IR's type for an abstract value of JAX. Raises NotImportable."""
-    return TensorType(tuple(aval.shape), ir_dtype(aval.dtype))
+    return TensorType((*aval.shape, WORDS) if is_key(aval) else tuple(aval.shape), ir_dtype(aval.dtype))
 
 
 def narrow(array: Any) -> np.ndarray:
     """A concrete array (JAX, NumPy or a Python number) in the IR's element type. Raises NotImportable."""
+    if is_key(array):
+        array = jax.random.key_data(array)
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
         return np.asarray(array, ir_dtype(array.dtype))  # raises with the name of the type
     array = np.asarray(array)
+    array = array.view(np.int32) if array.dtype == np.uint32 else array
     dtype = ir_dtype(array.dtype)
     if dtype == INT32 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
         raise NotImportable("integers beyond 32 bits", "use integers between -2147483648 and 2147483647")

@@ -83,9 +83,9 @@ class FoldingBuilder(Builder):
             twice = self.source(values[0], type(op))
             return twice.inputs[0] if twice else None
         if isinstance(op, ops.Select):
-            # NaN ? x : f(x), which logaddexp writes: f passes a NaN on.
+            # NaN ? x : max(x, 0) + ..., which logaddexp writes: a sum passes a NaN on.
             check = self.source(values[0], ops.NotEqual)
-            if check and check.inputs == (values[1], values[1]):
+            if check and check.inputs == (values[1], values[1]) and self.source(values[2], ops.Add):
                 return values[2]
             # c ? 1 : 0 is c as a number.
             whole = values[0].shape == op.infer(*(v.type for v in values)).shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
@@ -12,8 +13,10 @@ from converter.ir import Builder, Origin, TensorType, Value, dependents
 from converter.ir.op import ShapeError
 from jax_frontend.dtypes import ir_type, is_bits, narrow
 from jax_frontend.folding import squeezed
+from jax_frontend.integers import BITWISE, as_typed, by_order, is_narrow
+from jax_frontend.keys import draws, on_words
 from jax_frontend.origins import NOWHERE, Site, site
-from jax_frontend.registry import RULES, Call, NotImportable
+from jax_frontend.registry import RANDOM, RULES, Call, NotImportable
 from jax_frontend.unsupported import GROUPS, Problems
 
 
@@ -87,8 +90,11 @@ class Importer:
 
     def _apply(self, eqn: Any, values: list[Value], where: Site) -> Sequence[Value]:
         name = eqn.primitive.name
+        if draws(eqn):
+            return self._by_words(eqn, values, where)
         if name not in RULES:
-            raise NotImportable(GROUPS.get(name, name))
+            return self._computed(eqn, values)
+        avals = [a.aval for a in eqn.invars]
         call = Call(
             self.b,
             dict(eqn.params),
@@ -102,18 +108,42 @@ class Importer:
             where,
             self.problems,
         )
-        if not RULES[name].broadcasts:
+        rule = RULES.get(f"unsigned {name}", RULES[name]) if call.unsigned else RULES[name]
+        if not rule.broadcasts:
             values = [full(self.b, v, t) for v, t in zip(values, call.inputs, strict=True)]
+        if name in BITWISE and any(map(is_narrow, avals)):
+            raise NotImportable(f"{name} of integers of less than 32 bits", "cast them to int32 before")
+        values = by_order(self.b, name, avals, values)
         try:
-            result = RULES[name].function(call, *values)
+            result = rule.function(call, *values)
         except ShapeError as error:
             raise NotImportable(f"this form of {name} ({error})") from error
         results = [result] if isinstance(result, Value) else list(result)
+        results = as_typed(self.b, name, avals, [v.aval for v in eqn.outvars], results)
         for value, type in zip(results, call.outputs, strict=True):
             made = f"rule of {name}: made {value.type} for {type}"
             assert value.dtype == type.dtype, made
             assert np.broadcast_shapes(value.shape, type.shape) == type.shape, made
         return results
+
+    def _computed(self, eqn: Any, values: list[Value]) -> list[Value]:
+        """What has no rule but is known while the program is built, as JAX computes it."""
+        name, arrays = eqn.primitive.name, [self.b.graph.constants.get(v) for v in values]
+        if name in GROUPS or eqn.effects or not all(a is not None for a in arrays):
+            raise NotImportable(GROUPS.get(name, name))
+        types = [v.aval for v in eqn.invars]
+        given = [np.broadcast_to(a, t.shape).astype(t.dtype) for a, t in zip(arrays, types, strict=True)]  # type: ignore[arg-type]
+        return [self.b.constant(narrow(array)) for array in _applied(eqn, given)]
+
+    def _by_words(self, eqn: Any, values: list[Value], where: Site) -> list[Value]:
+        """What is done with keys, as JAX does it with the words that they are."""
+        constants = self.b.graph.constants
+        if eqn.primitive.name == "random_bits" and values[0] in constants and self.problems.refuses_known_keys:
+            raise NotImportable(RANDOM)
+        function, types = on_words(eqn)
+        values = [full(self.b, v, ir_type(t)) for v, t in zip(values, types, strict=True)]
+        made = self._inline_primal(jax.make_jaxpr(function)(*types), values, where)
+        return [full(self.b, v, ir_type(o.aval)) for v, o in zip(made, eqn.outvars, strict=True)]
 
     def _stand_in(self, aval: Any) -> Value:
         try:

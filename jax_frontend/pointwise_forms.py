@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class PointwiseForms:
                 if x.dtype.kind != "f":
                     continue
                 known = {**numbers, **{v: table[x] for v, table in zip(variables, tables, strict=True)}}
-                functions[x] = np.asarray(node.op.evaluate(*(np.asarray(known[v]) for v in node.inputs)))
+                functions[x] = np.asarray(node.op.evaluate(*(_typed(known[v], v) for v in node.inputs)))
         return functions
 
     def _candidates(self, values: np.ndarray) -> Iterator[Op]:
@@ -105,6 +106,11 @@ class PointwiseForms:
         if written is None or known is None:
             return False
         return bool(np.all((np.isnan(written) | (np.abs(written - known) <= 1e-4))[_OFF_KINKS]))
+
+
+def _typed(numbers: Any, of: Value) -> np.ndarray:
+    """Whole numbers and bools as such; floats in double precision."""
+    return np.asarray(numbers, None if of.dtype.kind == "f" else of.dtype)
 
 
 def _close(values: np.ndarray, target: np.ndarray) -> bool:

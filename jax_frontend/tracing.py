@@ -22,6 +22,7 @@ from jax_frontend.origins import Site
 from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import NotImportable
 from jax_frontend.rules.random import RAW_BITS
+from jax_frontend.unsupported import Problems
 
 
 def trace(model: Model, batch: int) -> Graph:
@@ -38,7 +39,7 @@ def trace(model: Model, batch: int) -> Graph:
     """
     leaves = named_leaves(model.params)
     treedef = jax.tree_util.tree_structure(model.params)
-    importer = _importer()
+    importer = Importer(FoldingBuilder())
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
     if unknown := [n for n, leaf in leaves.items() if n not in arrays and isinstance(leaf, jax.ShapeDtypeStruct)]:
         raise UsageError(f"{unknown[0]} has no value: what is not of floating point is a constant, give its numbers")
@@ -68,13 +69,16 @@ def trace(model: Model, batch: int) -> Graph:
     return _finish(importer, closed, [*(weights[name] for name in sorted(weights)), *inputs], output_names(result))
 
 
-def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] | None = None) -> Graph:
+def trace_function(
+    fn: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] | None = None, known_keys: bool = False
+) -> Graph:
     """The graph of any JAX function, without parameters.
 
     Args:
         fn: the function, called as `fn(*arguments)`.
         arguments: pytrees of TensorType or jax.ShapeDtypeStruct.
         names: one name an argument; a leaf of a tree is called `<name>/<path>`. `x` or `x_0`, `x_1`, ... by default.
+        known_keys: whether it may draw random numbers by a constant key, which are the same in each call.
 
     Returns:
         A graph whose inputs are the leaves of the arguments in order, and whose outputs are the leaves of the result,
@@ -85,7 +89,7 @@ def trace_function(fn: Callable[..., Any], arguments: Sequence[Any], names: Sequ
     """
     if names is None:
         names = ["x"] if len(arguments) == 1 else [f"x_{i}" for i in range(len(arguments))]
-    importer = _importer()
+    importer = Importer(FoldingBuilder(), Problems(refuses_known_keys=not known_keys))
     specs, labels = [], []
     for name, argument in zip(names, arguments, strict=True):
         tree = jax.tree_util.tree_map(_struct, argument)
@@ -124,10 +128,6 @@ def _struct(type: Any) -> jax.ShapeDtypeStruct:
     if not hasattr(type, "shape") or not hasattr(type, "dtype"):
         raise UsageError(f"arguments are described by TensorType or jax.ShapeDtypeStruct, not {type!r}")
     return jax.ShapeDtypeStruct(type.shape, type.dtype)
-
-
-def _importer() -> Importer:
-    return Importer(FoldingBuilder())
 
 
 def _narrowed(importer: Importer, name: str, leaf: Any) -> np.ndarray:

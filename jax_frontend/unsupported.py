@@ -31,11 +31,20 @@ HINTS: dict[str, str] = {
 
 
 class Problems:
-    """Sites that could not be imported, grouped by what they use."""
+    """Sites that could not be imported, grouped by what they use.
 
-    def __init__(self) -> None:
+    Attributes:
+        refuses_known_keys: whether what is drawn by a constant key is one: in a model it is the same in every step.
+    """
+
+    def __init__(self, refuses_known_keys: bool = True) -> None:
         self._sites: dict[str, dict[Site, str]] = {}
         self._advice: dict[str, str] = {}
+        self.refuses_known_keys = refuses_known_keys
+
+    def empty(self) -> Problems:
+        """Another report, on a part of the same model."""
+        return Problems(self.refuses_known_keys)
 
     def __bool__(self) -> bool:
         """Whether there is anything to report."""

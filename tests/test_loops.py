@@ -197,12 +197,43 @@ def test_a_loop_of_unknown_length_equals_jax(name: str) -> None:
     like(jax.jit(fn)(*arguments), list(outputs.values()), 1e-5)
 
 
+BOUNDED: dict[str, Callable[[Any], Any]] = {
+    "a counter and a condition": lambda x: lax.while_loop(
+        lambda s: (s[0] < 40) & (s[1].sum() < 9), lambda s: (s[0] + 1, jnp.sin(s[1]) * 2 + 0.1), (0, x)
+    )[1],
+    "at most, by twos": lambda x: lax.while_loop(
+        lambda s: jnp.logical_and(jnp.any(s[1] < 2), s[0] <= 7), lambda s: (s[0] + 2, s[1] * 1.2), (jnp.int32(1), x)
+    )[1],
+    "each row its own end": jax.vmap(
+        lambda v: lax.while_loop(lambda s: (s[0] < 9) & (s[1] < 2), lambda s: (s[0] + 1, s[1] * 1.5), (0, v))[1]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_loop_that_bounds_a_counter_has_a_derivative(name: str) -> None:
+    fn, x = BOUNDED[name], np.array([0.5, 1.1, 0.3, 1.9], np.float32)
+    y, slopes = converter.function(fn, x, gradient=True).run(x, np.ones(4, np.float32))
+    like(fn(x), [y], 1e-6)
+    step = 1e-2
+    for k in range(4):
+        moved = [x + sign * step * np.eye(4, dtype=np.float32)[k] for sign in (1, -1)]
+        slope = (np.sum(fn(moved[0])) - np.sum(fn(moved[1]))) / (2 * step)
+        assert abs(slopes[k] - slope) <= 1e-2 * max(1, abs(slope))
+
+
+def test_rows_of_a_loop_end_each_by_themselves() -> None:
+    fn = jax.vmap(lambda v: lax.while_loop(lambda c: c < 10, lambda c: c * 1.5, v))
+    x = np.array([0.5, 1, 20, 3], np.float32)
+    like(fn(x), converter.function(fn, x).run(x), 1e-6)
+
+
 def test_a_derivative_through_a_loop_of_unknown_length_is_refused() -> None:
     def fn(x: jax.Array) -> jax.Array:
         with jax.named_scope("search"):
             return lax.while_loop(lambda v: v.sum() < 99, lambda v: v * 2, x)
 
-    with pytest.raises(converter.UnsupportedError, match="fixed number of steps") as caught:
+    with pytest.raises(converter.UnsupportedError, match="counter in its condition") as caught:
         converter.function(fn, abs(f(3)), gradient=True)
     (site,) = caught.value.sites
     assert (site.primitive, site.layer) == ("While", "search")

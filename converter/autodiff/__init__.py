@@ -1,6 +1,6 @@
 """Reverse-mode differentiation of graphs."""
 
-import converter.autodiff.scan  # registers the derivative of loops
+import converter.autodiff.bounded  # registers the derivative of loops
 from converter.autodiff.reverse import differentiate, pull_back
 
 __all__ = ["differentiate", "pull_back"]

@@ -13,5 +13,6 @@ from jax_frontend.rules import (
     reduction,
     scatter,
     shape,
+    threefry,
     window,
 )

@@ -108,5 +108,25 @@ def _written_out(name: str, formula: Any) -> None:
         return written_out(call, formula, values)
 
 
+def unsigned_div(x: Any, y: Any, **_: Any) -> Any:
+    """Of halves, which have no sign, doubled; then there is at most one more. By 0 all bits."""
+    safe = jnp.where(y > 0, y, 1)
+    quotient = lax.div(shift_right_logical(x, jnp.int32(1)), safe) * 2
+    quotient = quotient + _not_below(x - quotient * safe, safe)
+    return jnp.where(y > 0, quotient, jnp.where(y == 0, -1, _not_below(x, y)))
+
+
+def unsigned_rem(x: Any, y: Any, **_: Any) -> Any:
+    """What the quotient leaves; all of x where y is 0."""
+    return jnp.where(y == 0, x, x - unsigned_div(x, y) * y)
+
+
+def _not_below(x: Any, y: Any) -> Any:
+    """1 where x >= y as numbers without a sign."""
+    top = np.int32(-(2**31))
+    return (x + top >= y + top).astype(jnp.int32)
+
+
+_written_out("unsigned div", unsigned_div)
 for _formula in (shift_left, population_count, clz):
     _written_out(_formula.__name__, _formula)

@@ -10,13 +10,15 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from converter.ir import Builder, Graph, TensorType, Value, ops
+from converter.ir import Builder, Graph, TensorType, Value, guarded, ops
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer, full
 from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import Call, Result, rule
+from jax_frontend.rules.bounds import most_steps
+from jax_frontend.rules.reduction import folded
 from jax_frontend.rules.shape import cut_axis
 from jax_frontend.rules.spelled import with_derivative
 from jax_frontend.unsupported import Problems
@@ -118,6 +120,16 @@ def _backward(call: Call, types: list[jax.ShapeDtypeStruct], wanted: list[bool])
     return builder.graph
 
 
+@rule("custom_linear_solve")
+def custom_linear_solve(call: Call, *values: Value) -> Result:
+    """By the solver that was given; the derivative is JAX's, which solves again."""
+    counts, solve = call.params["const_lengths"], call.params["jaxprs"].solve
+    first = counts.matvec + counts.vecmat
+    right = values[sum(counts) :]
+    made = call.inline_primal(solve, [*values[first : first + counts.solve], *right])
+    return with_derivative(call, values, made)
+
+
 @rule("platform_index")
 def platform_index(call: Call) -> Result:
     """Which of the forms that JAX keeps for different processors is taken: that of the CPU, or the default."""
@@ -152,7 +164,7 @@ def scan(call: Call, *values: Value) -> Result:
         return _unrolled_scan(call, values)
     rows = len(values) - first - carried
     types = [*call.inputs[: first + carried], *(t.with_shape(t.shape[1:]) for t in call.inputs[first + carried :])]
-    problems = Problems()
+    problems = call.problems.empty()
     body = _graph_of(call, p["jaxpr"], types, values[:first], problems)
     if length * (_count(body) + rows + len(call.outputs) - carried) <= MOST_UNROLLED:
         return _unrolled_scan(call, values)
@@ -220,10 +232,14 @@ def _unrolled_scan(call: Call, values: Sequence[Value]) -> list[Value]:
 
 @rule("while")
 def while_(call: Call, *values: Value) -> Result:
-    """A loop that ends by its data; no derivative flows through it. Unrolled where the steps are known and few."""
+    """A loop that ends by its data. Unrolled where the steps are known and few.
+
+    A derivative flows through it where its condition bounds a counter.
+    """
     p = call.params
     tested, first = int(p["cond_nconsts"]), int(p["cond_nconsts"]) + int(p["body_nconsts"])
-    unrolled = _unrolled_while(call, values[:tested], values[tested:first], values[first:])
+    by_rows = bool(p["cond_jaxpr"].out_avals[0].shape)
+    unrolled = None if by_rows else _unrolled_while(call, values[:tested], values[tested:first], values[first:])
     if unrolled is not None:
         return unrolled
     everything = range(len(values))
@@ -231,7 +247,18 @@ def while_(call: Call, *values: Value) -> Result:
     condition, body = (
         _graph_of(call, closed, call.inputs, values[:first], call.problems, read) for closed, read in parts
     )
-    return call.b.node(ops.While(condition, body), *values).outputs
+    most = most_steps(condition, body, [call.constant(value) for value in values])
+    if by_rows:
+        condition, body = _while_any(condition), guarded(condition, body)
+    return call.b.node(ops.While(condition, body, most), *values).outputs
+
+
+def _while_any(condition: Graph) -> Graph:
+    """Of a condition for each row, which jax.vmap makes: whether one of them holds."""
+    b = FoldingBuilder(condition.copy())
+    ((name, rows),) = condition.outputs.items()
+    b.graph.outputs[name] = folded(b, rows, tuple(range(len(rows.shape))), ops.LogicalOr())
+    return b.graph
 
 
 def _unrolled_while(

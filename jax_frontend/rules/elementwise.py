@@ -8,10 +8,12 @@ from math import log
 
 import numpy as np
 
-from converter.ir import BOOL, Builder, Graph, Op, Value, ops
+from converter.ir import BOOL, FLOAT32, Builder, Graph, Op, Value, ops
 from converter.randomness import LARGEST_DIVISOR, unsigned_remainder
 from jax_frontend.importer import full
+from jax_frontend.integers import clamped
 from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.rules.bits import unsigned_rem
 from jax_frontend.rules.functions import trigamma
 from jax_frontend.rules.random import drawn
 from jax_frontend.rules.spelled import with_derivative, written_out
@@ -39,7 +41,6 @@ _BINARY: dict[str, Op] = {
     "add_any": ops.Add(),
     "sub": ops.Sub(),
     "mul": ops.Mul(),
-    "div": ops.Div(),
     "eq": ops.Equal(),
     "ne": ops.NotEqual(),
     "atan2": ops.Atan2(),
@@ -83,7 +84,7 @@ for _name, (_op, _negated, _of_bools) in _ORDERED.items():
     _ordered(_name, _op, _negated, _of_bools)
 
 
-@rule("copy", "copy_p", "optimization_barrier", "pvary", broadcasts=True)
+@rule("copy", "copy_p", "device_put", "optimization_barrier", "pvary", broadcasts=True)
 def identity(call: Call, *values: Value) -> Result:
     """Values pass through."""
     return values
@@ -131,15 +132,37 @@ def round_(call: Call, x: Value) -> Result:
     return b(ops.Round(), x)
 
 
+@rule("div", broadcasts=True)
+def div(call: Call, x: Value, y: Value) -> Result:
+    """The quotient; of integers truncated, by 0 it is -1."""
+    return call.b(ops.Div(), x, y) if x.dtype == FLOAT32 else _whole_quotient(call, x, y)
+
+
+def _whole_quotient(call: Call, x: Value, y: Value) -> Value:
+    """Where the divisor may be 0 or -1 the kernel, which stops there, gets 1."""
+    b, known = call.b, call.constant(y)
+    if known is not None and not np.isin(known, (0, -1)).any():
+        return b(ops.Div(), x, y)
+    none, opposite = b(ops.Equal(), y, 0), b(ops.Equal(), y, -1)
+    one = b.constant(np.int32(1))
+    quotient = b(ops.Div(), x, b(ops.Select(), b(ops.LogicalOr(), none, opposite), one, y))
+    quotient = b(ops.Select(), opposite, b(ops.Sub(), b.constant(np.int32(0)), x), quotient)
+    return b(ops.Select(), none, b.constant(np.int32(-1)), quotient)
+
+
 @rule("rem", broadcasts=True)
 def rem(call: Call, x: Value, y: Value) -> Result:
-    """Remainder with the sign of the dividend."""
+    """Remainder with the sign of the dividend; of integers by 0 the dividend."""
     b, divisor = call.b, call.constant(y)
     if call.unsigned and (bits := drawn(b, x)) is not None:
         x, divisor = bits, call.known(y, "jax.random.randint between numbers that are computed")
     if call.unsigned and divisor is not None and 0 < divisor.min() <= divisor.max() <= LARGEST_DIVISOR:
         return unsigned_remainder(b, x, divisor)
     x, y = (full(b, v, t) for v, t in zip((x, y), call.inputs, strict=True))
+    if call.unsigned:
+        return written_out(call, unsigned_rem, (x, y))
+    if x.dtype != FLOAT32:
+        return b(ops.Sub(), x, b(ops.Mul(), _whole_quotient(call, x, y), y))
     made = b(ops.Mul(), b(ops.Sign(), x), b(ops.FloorMod(), b(ops.Abs(), x), b(ops.Abs(), y)))
     return with_derivative(call, (x, y), (made,))
 
@@ -155,7 +178,7 @@ def power(b: Builder, x: Value, exponent: int) -> Value:
     if exponent < 0:
         return b(ops.Div(), 1.0, power(b, x, -exponent))
     if exponent == 0:
-        return b(ops.Add(), b(ops.Mul(), x, 0.0), 1.0)
+        return b.broadcast_to(b.constant(np.ones((), x.dtype)), x.shape)
     factors, base = [], x
     while exponent:
         if exponent & 1:
@@ -168,7 +191,9 @@ def power(b: Builder, x: Value, exponent: int) -> Value:
 @rule("integer_pow", broadcasts=True)
 def integer_pow(call: Call, x: Value) -> Result:
     """x^n for a fixed whole number n."""
-    return power(call.b, x, int(call.params["y"]))
+    exponent = int(call.params["y"])
+    made = power(call.b, x, exponent)
+    return with_derivative(call, (x,), (made,)) if exponent < 0 else made  # at 0 the product rule would give NaN
 
 
 @rule("pow", broadcasts=True)
@@ -215,6 +240,9 @@ def convert_element_type(call: Call, x: Value) -> Result:
         return x
     if dtype == BOOL:
         return call.b(ops.NotEqual(), x, np.zeros((), x.dtype))
+    exact = np.dtype(call.params["new_dtype"])
+    if x.dtype == FLOAT32 and exact.kind in "iu" and exact.itemsize < 4:
+        x = clamped(call.b, x, exact)
     return call.b(ops.Cast(dtype), x)
 
 

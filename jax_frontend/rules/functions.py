@@ -70,10 +70,11 @@ def asinh(x: Any, **_: Any) -> Any:
 
 @spelled("acosh")
 def acosh(x: Any, **_: Any) -> Any:
-    """By log1p near 1, by a logarithm far away, where the square would overflow."""
+    """By log1p near 1, by a logarithm far away, where the square would overflow; below 1 there is none."""
     t = lax.min(x, jnp.float32(1e9)) - 1
     near = lax.log1p(t + lax.sqrt(t * (t + 2)))
-    return jnp.where(x < 1e9, near, lax.log(lax.max(x, jnp.float32(1))) + log(2))
+    far = lax.log(lax.max(x, jnp.float32(1))) + log(2)
+    return jnp.where(x < 1, jnp.nan, jnp.where(x < 1e9, near, far))
 
 
 @spelled("atanh")

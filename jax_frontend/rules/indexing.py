@@ -24,7 +24,7 @@ def gather(call: Call, x: Value, indices: Value) -> Result:
     the person said what to read instead.
     """
     numbers = call.params["dimension_numbers"]
-    call = _without_nan(call)
+    call = unpromised(call, jax.lax.GatherScatterMode.CLIP) if call.is_primal else _without_nan(call)
     sizes = tuple(int(n) for n in call.params["slice_sizes"])
     if not numbers.operand_batching_dims:
         along = _single_axis(numbers, sizes, x.shape)
@@ -70,6 +70,12 @@ def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Valu
     places = [*offsets[:axis], *others, *offsets[axis:]]
     taken = b.transpose(taken, tuple(int(i) for i in np.argsort(places)))
     return taken if inside is None else _filled(call, taken, inside, numbers)
+
+
+def unpromised(call: Call, mode: Any) -> Call:
+    """With a mode where JAX promises to stay within: it breaks that in derivatives, where XLA then does `mode`."""
+    promised = call.params["mode"] == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    return replace(call, params={**call.params, "mode": mode}) if promised else call
 
 
 def _without_nan(call: Call) -> Call:

@@ -71,11 +71,15 @@ def clone(call: Call, keys: Value) -> Result:
 
 @rule("bitcast_convert_type")
 def bitcast_convert_type(call: Call, x: Value) -> Result:
-    """Of random bits below the exponent of 1.0: a uniform number from 1 to 2."""
+    """The same bits of 32 as another type; of random bits below the exponent of 1.0 a uniform number from 1 to 2."""
     assert isinstance(call.b, FoldingBuilder)
     node = call.b.source(x, ops.RandomBits)
-    if node is None or node.op.use != "float":
-        raise NotImportable("bits of one type taken for another", "compute with numbers")
+    if node is None:
+        if np.dtype(call.params["new_dtype"]).itemsize != 4 or call.inputs[0].shape != call.output.shape:
+            raise NotImportable("bits of another size taken for numbers", "use types of 32 bits")
+        return x if x.dtype == call.output.dtype else call.b(ops.Bitcast(call.output.dtype), x)
+    if node.op.use != "float":
+        raise RAW_BITS
     return call.b(ops.Add(), uniform(call.b, random_bits(call.b, node.inputs[0], node.op.shape)), 1.0)
 
 

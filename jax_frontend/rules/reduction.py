@@ -19,6 +19,7 @@ from jax_frontend.rules.bits import bitwise_and, bitwise_or
 from jax_frontend.rules.ordering import opposite
 from jax_frontend.rules.shape import cut_axis, with_rank
 from jax_frontend.rules.spelled import Formula, structs, written_out
+from jax_frontend.unsupported import HINTS
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -76,6 +77,8 @@ def _some(name: str, reduction: type[ops.Reduction], of_integers: Formula) -> No
         """Of bools by a reduction of numbers, which is one kernel; of integers bit by bit."""
         if x.dtype != BOOL:
             return _bitwise(call, x, of_integers)
+        if not x.type.size:
+            return call.b.constant(np.full(call.output.shape, reduction is ops.Min))
         numbers = call.b(reduction(_axes(call)), call.b(ops.Cast(FLOAT32), x))
         return call.b(ops.NotEqual(), numbers, 0.0)
 
@@ -92,6 +95,15 @@ _some("reduce_and", ops.Min, bitwise_and)
 def reduce_xor(call: Call, x: Value) -> Result:
     """Whether an odd number holds; of integers bit by bit."""
     return folded(call.b, x, _axes(call), ops.NotEqual() if x.dtype == BOOL else ops.BitwiseXor())
+
+
+@rule("psum")
+def psum(call: Call, *values: Value) -> Result:
+    """Over axes of the operands, which jax.vmap leaves of named ones; there are no others on one device."""
+    axes = call.params["axes"]
+    if any(isinstance(axis, str) for axis in axes) or call.params["axis_index_groups"] is not None:
+        raise NotImportable("psum", HINTS["psum"])
+    return [call.b(ops.Sum(tuple(sorted(axes))), x) for x in values]
 
 
 @rule("argmax")

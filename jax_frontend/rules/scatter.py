@@ -9,8 +9,9 @@ import numpy as np
 
 from converter.ir import Builder, Op, Shape, Value, ops
 from jax_frontend.registry import Call, NotImportable, Result, rule
-from jax_frontend.rules.indexing import Boxes, bounded_starts, known_places
+from jax_frontend.rules.indexing import Boxes, bounded_starts, known_places, unpromised
 from jax_frontend.rules.shape import overwritten
+from jax_frontend.rules.spelled import with_derivative
 
 #: What makes one row of all that go to the same place.
 _SEGMENTS: dict[type[Op], type[ops.Segment]] = {
@@ -27,6 +28,7 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
         given = call.params.get("update_jaxpr")
         if combine is None and given is not None and given.outvars[0] is not given.invars[1]:
             raise NotImportable("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
+        call = unpromised(call, jax.lax.GatherScatterMode.FILL_OR_DROP) if call.is_primal else call
         b, numbers, positions = call.b, call.params["dimension_numbers"], call.constant(indices)
         updates = updates if sign > 0 else b(ops.Neg(), updates)
         sizes = _window(numbers, x.shape, updates.shape)
@@ -35,8 +37,11 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
             if made is not None:
                 return made
         if positions is None:
-            rows, places, updates, boxes = _at_run_time(call, x, indices, updates, numbers, sizes)
-            return boxes.unrow(_combined(b, rows, places, updates, combine, bool(call.params["unique_indices"])))
+            rows, places, moved, boxes = _at_run_time(call, x, indices, updates, numbers, sizes)
+            made = boxes.unrow(_combined(b, rows, places, moved, combine, bool(call.params["unique_indices"])))
+            # Which of several updates is the largest, the place knows: JAX's derivative reads it again.
+            extreme = isinstance(combine, ops.Maximum | ops.Minimum)
+            return with_derivative(call, (x, indices, updates), (made,)) if extreme else made
         elements = b.reshape(updates, (updates.type.size,))
         known = known_places(x.shape, positions, _reads(numbers), sizes, outside="fill").reshape(-1)
         if (known < 0).any():  # what lies outside is dropped

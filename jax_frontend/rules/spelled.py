@@ -13,7 +13,6 @@ from jax_frontend.dtypes import ir_type
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer, full
 from jax_frontend.registry import Call, Result, rule
-from jax_frontend.unsupported import Problems
 
 #: A JAX function of arrays, with the equation's parameters as keywords.
 Formula = Callable[..., Any]
@@ -78,7 +77,7 @@ def _backward(call: Call, floats: Sequence[int]) -> Graph | None:
 
     types = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (*call.inputs, *call.outputs)]
     closed = jax.make_jaxpr(run)(*types)
-    builder, problems = FoldingBuilder(), Problems()
+    builder, problems = FoldingBuilder(), call.problems.empty()
     importer = Importer(builder, problems, is_primal=True)
     inputs = [builder.input(f"input_{i}", ir_type(t)) for i, t in enumerate(types)]
     outputs = importer.run(closed, inputs, call.site)

@@ -237,6 +237,8 @@ def places_and_bits() -> Iterator[tuple[Any, ...]]:
     for s in SHAPES:
         yield tfl.Atan2(), floats(*s), floats(*s)
         yield tfl.BitwiseXor(), ints(*s), ints(*s)
+        yield tfl.Bitcast(np.int32), floats(*s)
+        yield tfl.Bitcast(np.float32), floats(*s).view(np.int32)
         yield tfl.RightShift(), ints(*s, low=-999, high=999), ints(*s, low=0, high=32)
         corner = tuple(min(1, d - 1) for d in s)
         box = tuple(d - c for d, c in zip(s, corner, strict=True))

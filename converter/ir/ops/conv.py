@@ -211,6 +211,9 @@ class Int8Conv2DInputGrad(Conv2DInputGrad):
     def evaluate(self, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
         return super().evaluate(dy, w.astype(dy.dtype))
 
+    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return lambda: b(Int8Conv2D(self.strides, self.padding, self.dilation), dy, w), None
+
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Windowed):

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.rows import Rows, chosen, clamped, corners, together
-from converter.ir.types import BOOL, TensorType
+from converter.ir.types import BOOL, INT32, TensorType
 
 if TYPE_CHECKING:
     from converter.ir.builder import Builder
@@ -375,7 +375,7 @@ class Select(Op):
 
 @dataclass(frozen=True)
 class Cast(Unary):
-    """Another element type; float to int truncates."""
+    """Another element type; float to int truncates, and ends at the ends of the type."""
 
     dtype: np.dtype
 
@@ -386,7 +386,11 @@ class Cast(Unary):
         return TensorType(x.shape, self.dtype)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
-        return x.astype(self.dtype) if self.dtype.kind != "f" or x.dtype.kind != "f" else x
+        if self.dtype.kind == "f" and x.dtype.kind == "f":
+            return x
+        if self.dtype == INT32 and x.dtype.kind == "f":
+            return np.nan_to_num(x.astype(np.float64)).clip(-(2**31), 2**31 - 1).astype(INT32)
+        return x.astype(self.dtype)
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         both_float = x.dtype.kind == "f" and self.dtype.kind == "f"

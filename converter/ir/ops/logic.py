@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cotangent
+from converter.ir.op import Cotangent, ShapeError
 from converter.ir.ops.elementwise import Binary, Unary
 from converter.ir.rows import Rows, remainders
 from converter.ir.types import TensorType
@@ -32,6 +33,28 @@ class BitwiseXor(Binary):
 
     def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
+
+
+@dataclass(frozen=True)
+class Bitcast(Unary):
+    """The same 32 bits as another element type."""
+
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.dtype.itemsize != self.dtype.itemsize:
+            raise ShapeError(f"Bitcast: {x.dtype} and {self.dtype} are not of one size")
+        return TensorType(x.shape, self.dtype)
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        stored = x.astype(np.float32) if x.dtype.kind == "f" else x  # whatever the precision that is evaluated in
+        return np.ascontiguousarray(stored).reshape(x.shape).view(self.dtype)
+
+    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
 
 
 class ShiftRight(Binary):

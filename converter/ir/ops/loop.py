@@ -151,17 +151,20 @@ class Scan(Op):
 
 @dataclass(frozen=True)
 class While(Op):
-    """Runs `body` as long as `condition` holds. How often is known at run time only, so there is no derivative.
+    """Runs `body` as long as `condition` holds. How often is known at run time only.
 
+    It has a derivative where it is known how often at most: that of so many steps (`converter.autodiff.bounded`).
     Operands: what every step reads, then what each step hands to the next. Results: what the last one hands on.
 
     Attributes:
         condition: a graph of the operands; its output is one bool.
         body: one step: a graph of the operands; its outputs are what it hands on.
+        most: the number of steps after which it has ended, where that is known.
     """
 
     condition: Graph = field(repr=False)
     body: Graph = field(repr=False)
+    most: int | None = None
 
     @property
     def fixed(self) -> int:
@@ -208,8 +211,8 @@ class While(Op):
             carried = after
 
     def vjp(self, b: Builder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
-        known = "of a fixed number of steps, by lax.scan or lax.fori_loop, has one"
-        raise NotImplementedError(f"a loop whose end is only known at run time has no derivative (one {known})")
+        bounded = "with a counter in its condition, `(step < 100) & ...`, has one, and so has lax.scan"
+        raise NotImplementedError(f"a loop whose end is only known at run time has no derivative (one {bounded})")
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         """Of one step: nobody knows how many there are."""

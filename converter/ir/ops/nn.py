@@ -260,6 +260,7 @@ class LogSumExp(OverLastAxis):
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         top = x.max(-1, keepdims=True)
+        top = np.where(np.isinf(top), 0, top)
         return top + np.log(np.exp(x - top).sum(-1, keepdims=True))
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:

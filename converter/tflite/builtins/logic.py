@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from converter.ir import ops
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.ir import Op, TensorType, ops
 from converter.tflite.builtins.base import Builtin
 
 
@@ -74,6 +78,21 @@ class BitwiseXor(Builtin):
 
     code, table, means = "BITWISE_XOR", "BitwiseXorOptions", ops.BitwiseXor
     kinds = "i"
+
+
+@dataclass(frozen=True)
+class Bitcast(Builtin):
+    """The same bits as another element type."""
+
+    code, table = "BITCAST", "BitcastOptions"
+    kinds = "fi"
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    def meaning(self, *types: TensorType) -> Op:
+        return ops.Bitcast(self.dtype)
 
 
 class RightShift(Builtin):

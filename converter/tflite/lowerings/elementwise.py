@@ -69,6 +69,11 @@ def cast(c: Lowering, op: ops.Cast, x: Value) -> Value:
     return c(tfl.Cast(op.dtype), x)
 
 
+@lowers(ops.Bitcast)
+def bitcast(c: Lowering, op: ops.Bitcast, x: Value) -> Value:
+    return c(tfl.Bitcast(op.dtype), x)
+
+
 @lowers(ops.Gelu)
 def gelu(c: Lowering, op: ops.Gelu, x: Value) -> Value:
     return c(tfl.Gelu(op.approximate), x)

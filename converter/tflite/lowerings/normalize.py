@@ -10,11 +10,31 @@ from converter.tflite.lower import Lowering, lowers
 REDUCTIONS = {ops.Sum: tfl.Sum, ops.Mean: tfl.Mean, ops.Max: tfl.ReduceMax, ops.Min: tfl.ReduceMin}
 
 
+#: Kernels take no more, and XNNPACK fails to prepare what it has taken.
+MOST_AXES = 6
+
+
+def _merged(c: Lowering, op: ops.Reduction, x: Value, axes: tuple[int, ...]) -> Value:
+    """The reduction with neighbouring axes as one where both are reduced, or both are not."""
+    sizes: list[int] = []
+    reduced: list[bool] = []
+    for axis, size in enumerate(x.shape):
+        if reduced and reduced[-1] == (axis in axes):
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+            reduced.append(axis in axes)
+    kept = tuple(axis for axis, away in enumerate(reduced) if away)
+    return c(REDUCTIONS[type(op)](kept, keepdims=True), c.reshape(x, tuple(sizes)))
+
+
 @lowers(*REDUCTIONS)
 def reduction(c: Lowering, op: ops.Reduction, x: Value) -> Value:
     if not op.axes:
         return x
     axes = normal_axes(op.axes, len(x.shape), op.name)
+    if len(x.shape) > MOST_AXES:
+        return c.reshape(_merged(c, op, x, axes), op.infer(x.type).shape or (1,))
     if not op.keepdims and len(axes) == len(x.shape):  # to one number, which has shape [1] here
         return c.reshape(c(REDUCTIONS[type(op)](axes, keepdims=True), x), (1,))
     return c(REDUCTIONS[type(op)](axes, keepdims=op.keepdims), x)

@@ -12,7 +12,7 @@ from examples.writings import ALPHABET, encode, load
 
 #: What the net has read; how people write tweets it has to learn.
 _READ = ("movieReviewSnippets", "nytEditorialSnippets", "amazonReviewSnippets")
-_EPOCHS, _BATCH, _LEARNING_RATE = 4, 64, 3e-3
+_EPOCHS, _BATCH, _LEARNING_RATE = 2, 64, 3e-3
 
 
 def build(length: int = 48, width: int = 96, pretrained: bool = True, seed: int = 0) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,27 +14,18 @@ import jax_frontend
 from converter.errors import UnsupportedError
 from converter.ir import evaluate
 from converter.targets import target
+from scripts.fidelity.runtimes import PYTHONS, Call, run
 from tests.runtime.programs import BATCH, EXAMPLES
 from tests.tflite.cases import all_cases
 from tests.tflite.stock import file, one_op
 
 OLD = target("tflite-2.14")
-PYTHON = Path(__file__).resolve().parents[2] / ".venv-tflite-2.14/bin/python"
-with_runtime = pytest.mark.skipif(not PYTHON.exists(), reason="scripts/old_runtime was not run")
-
-Call = tuple[str, dict[str, np.ndarray]]
-
-
-def in_old_runtime(jobs: list[tuple[bytes, list[Call]]], folder: Path) -> list[Any]:
-    """For each file the outputs of its calls with XNNPACK and without, or an error."""
-    (folder / "in").write_bytes(pickle.dumps(jobs, protocol=4))
-    worker = Path(__file__).with_name("old_worker.py")
-    subprocess.run([PYTHON, worker, folder / "in", folder / "out"], check=True, capture_output=True)
-    return pickle.loads((folder / "out").read_bytes())
+NAME = "TFLite 2.14"
+with_runtime = pytest.mark.skipif(not PYTHONS[NAME].exists(), reason="scripts/old_runtime was not run")
 
 
 @with_runtime
-def test_every_builtin_within_the_limits_runs_there(tmp_path: Path) -> None:
+def test_every_builtin_within_the_limits_runs_there() -> None:
     kinds, jobs, wanted = set(), [], []
     for case in all_cases():
         graph, feed = one_op(case.op, *case.arrays, constants=case.constants)
@@ -50,7 +38,7 @@ def test_every_builtin_within_the_limits_runs_there(tmp_path: Path) -> None:
         jobs.append((file(graph), [("main", feed)]))
         wanted.append((str(case), evaluate(graph, feed)[0]))
     assert len({code for code, *_ in kinds}) > 80
-    for (name, outputs), found in zip(wanted, in_old_runtime(jobs, tmp_path), strict=True):
+    for (name, outputs), found in zip(wanted, run(NAME, jobs), strict=True):
         for result in found:
             assert not isinstance(result, str), f"{name}: {result}"
             for key, want in outputs.items():
@@ -60,7 +48,7 @@ def test_every_builtin_within_the_limits_runs_there(tmp_path: Path) -> None:
 
 @with_runtime
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_program_trains_there_as_in_litert(name: str, tmp_path: Path) -> None:
+def test_a_program_trains_there_as_in_litert(name: str) -> None:
     example = EXAMPLES[name]
     program = converter.build(example.model(), optimizer="adam", batch=BATCH, target=OLD, check=False)
     (x, y), rate = example.data(BATCH), np.float32([0.05])
@@ -68,8 +56,8 @@ def test_a_program_trains_there_as_in_litert(name: str, tmp_path: Path) -> None:
     evaluation: Call = ("evaluate", {key: value for key, value in step[1].items() if key != "learning_rate"})
     tick = {"tick": np.zeros(1, np.float32)}
     trained, loss = [step] * 5, slice(0, 5)
-    ((with_xnnpack, without),) = in_old_runtime(
-        [(program.data, [*trained, evaluation, ("infer", {"x": x}), ("save", tick)])], tmp_path
+    ((with_xnnpack, without),) = run(
+        NAME, [(program.data, [*trained, evaluation, ("infer", {"x": x}), ("save", tick)])]
     )
     with converter.runtime.TrainingSession(program.data) as session:
         losses = [session.train(x, y, 0.05) for _ in trained]
@@ -82,7 +70,7 @@ def test_a_program_trains_there_as_in_litert(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(results[6]["output"], output, rtol=1e-4, atol=1e-5)
     state = with_xnnpack[7]
     initialized: list[Call] = [("initialize", tick), step, ("initialize", tick), ("restore", state), evaluation]
-    (((_, first, *_, restored), _),) = in_old_runtime([(program.data, initialized)], tmp_path)
+    (((_, first, *_, restored), _),) = run(NAME, [(program.data, initialized)])
     assert first["loss"].item() == pytest.approx(losses[0], rel=1e-6)
     assert restored["loss"].item() == with_xnnpack[5]["loss"].item()
 

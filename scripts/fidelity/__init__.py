@@ -1,0 +1,1 @@
+"""How far programs are from JAX's own training, in each runtime."""

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from converter.functions import Function, function
     from converter.pipeline import build
     from converter.program import Program
-    from converter.sparse import LoRA, UpdateScheme
+    from converter.sparse import Channels, LoRA, UpdateScheme
 
 __all__ = [
+    "Channels",
     "Function",
     "LoRA",
     "Program",
@@ -33,6 +34,7 @@ __all__ = [
 
 #: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
 _HOMES = {
+    "Channels": "converter.sparse",
     "Function": "converter.functions",
     "LoRA": "converter.sparse",
     "Program": "converter.program",

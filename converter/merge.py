@@ -28,13 +28,14 @@ MERGE = "pocketune.merge"
 
 @dataclass(frozen=True)
 class MergedWeight:
-    """A weight W of the model, frozen in training, that becomes W + scale * A B.
+    """A weight W of the model, frozen in training, that becomes W + scale * A B, or W with B added to chosen channels.
 
     Attributes:
         name, shape: of W as the model has it.
         stored: its shape as the plain model has it; its frozen value is an entry of the metadata.
         view: from the model's layout to the stored one.
-        a, b: names of the factors, parameters of the program; A may be an entry of the metadata instead, frozen.
+        a, b: names of the factors, parameters of the program; A may be an entry of the metadata instead, frozen. None
+            for a weight whose channels are chosen: the manifest says which tensor of the state holds them.
         a_shape: of A.
         product: the view from the model's layout to that of A B.
         scale: what A B is multiplied by.
@@ -44,9 +45,9 @@ class MergedWeight:
     shape: tuple[int, ...]
     stored: tuple[int, ...]
     view: tuple[Any, ...]
-    a: str
+    a: str | None
     b: str
-    a_shape: tuple[int, ...]
+    a_shape: tuple[int, ...] | None
     product: tuple[Any, ...]
     scale: float
 
@@ -73,12 +74,16 @@ def read_merge(program: ProgramFile) -> Merge | None:
 
 def _check(weight: MergedWeight, manifest: Manifest) -> None:
     """Raises UsageError unless the shapes fit each other."""
-    where, shapes = f"merge: {weight.name}", {p.name: p.shape for p in manifest.parameters}
-    for shape in (weight.shape, weight.stored, weight.a_shape):
+    where = f"merge: {weight.name}"
+    shapes: dict[str, tuple[int, ...]] = {p.name: p.shape for p in manifest.parameters}
+    for shape in (weight.shape, weight.stored, *(() if weight.a_shape is None else (weight.a_shape,))):
         check_shape(where, shape)
-    a, b = shapes.get(weight.a, weight.a_shape), shapes.get(weight.b, ())
+    b = shapes.get(weight.b, ())
     stored = viewed_shape(f"{where}: view", weight.view, weight.shape)
     product = viewed_shape(f"{where}: product", weight.product, weight.shape)
+    a = shapes.get(weight.a or "", weight.a_shape or ())
+    if (choice := manifest.choice_of(weight.name)) is not None:  # as if A picked the channels
+        a = *b[:-2], choice.channels, manifest.trained_channels(choice)
     fits = len(b) >= 2 and len(a) >= 2 and a[-1] == b[-2] and product == (*a[:-1], b[-1])
     if not fits or prod(stored) != prod(weight.stored):
         raise UsageError(f"{where}: {list(a)} by {list(b)} is not what is added to {list(weight.shape)}")
@@ -91,12 +96,16 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
     for weight in merge.weights:
         whole = np.empty(weight.shape, np.float32)
         View(weight.view).scatter(whole, program.entry(FROZEN + weight.name, weight.stored))
-        a = parameters.get(weight.a)
-        if a is None:
-            a = program.entry(FROZEN + weight.a, weight.a_shape)
-        change = weight.scale * np.matmul(a, parameters[weight.b], dtype=np.float64)
         product = View(weight.product)
-        product.scatter(whole, product.apply(whole) + change)
+        changed, b = product.apply(whole).copy(), parameters[weight.b]
+        if (choice := program.manifest.choice_of(weight.name)) is not None:
+            changed.swapaxes(0, -2)[state[choice.indices]] += b.swapaxes(0, -2)
+        elif weight.a is not None and weight.a_shape is not None:
+            a = parameters.get(weight.a)
+            if a is None:
+                a = program.entry(FROZEN + weight.a, weight.a_shape)
+            changed = changed + weight.scale * np.matmul(a, b, dtype=np.float64)
+        product.scatter(whole, changed)
         merged[weight.name] = whole
     return merged
 

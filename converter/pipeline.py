@@ -59,7 +59,7 @@ def build(
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
             the constant learning rate that it was built with is the default of `session.train`'s. None: what a Keras
             model was compiled with, else `sgd`.
-        update: a scheme's name, glob rules {"pattern": fraction, "bias" or a LoRA}, or an UpdateScheme.
+        update: a scheme's name, glob rules {"pattern": fraction, "bias", a LoRA or Channels}, or an UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
             added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
@@ -69,8 +69,9 @@ def build(
         targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
             dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
-            frozen first layers) and `train_features` (a step on what they gave). The runtime packs the frozen weights
-            again for each signature that uses them: leave out what is not called.
+            frozen first layers) and `train_features` (a step on what they gave), and `fisher`, which
+            `session.choose_channels` needs. The runtime packs the frozen weights again for each signature that uses
+            them: leave out what is not called.
         labels: names of the classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
@@ -202,6 +203,7 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
         mixing=done.mixing,
         without_adapters=done.without_adapters,
         quantization=done.quantization,
+        adapters=done.adapters,
         scheme=request.scheme.name,
         loss=done.loss.stated,
         optimizer=rule.name,

@@ -22,7 +22,7 @@ from converter.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, T
 from converter.merge import MERGE, Merge, MergedWeight
 from converter.models import Source
 from converter.notes import Note
-from converter.sparse import Plain, Row
+from converter.sparse import Adapter, Plain, Row
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Inputs of the signatures that are not the model's own.
 ROLES = {TARGET: "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
+#: What signatures give beside `loss`, `correct` and `done`, where that is not the model's output.
+GIVES = {"evaluate": "figure", "fisher": "fisher"}
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Program:
         report: Sequence[FormChoice],
         notes: Sequence[Note],
         without_adapters: Plain | None,
+        adapters: Sequence[Adapter],
         mixing: Mapping[str, str],
         quantization: QuantizationReport | None,
         **facts: Any,
@@ -128,6 +131,7 @@ class Program:
             report: the forms chosen.
             notes: what the person is to know.
             without_adapters: the lowered, scheduled model that is exported of one with adapters.
+            adapters: all of them.
             mixing: where rows influence each other, by signature.
             quantization: what became int8.
             **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
@@ -150,7 +154,7 @@ class Program:
                 "optimizer": facts["optimizer"],
                 "update": {"scheme": facts["scheme"], "table": [_row(row) for row in rows]},
                 "signatures": {
-                    name: _signature(graph, set(tensors.values()), name == "evaluate", mixing.get(name))
+                    name: _signature(graph, set(tensors.values()), GIVES.get(name, "output"), mixing.get(name))
                     for name, graph in exported.items()
                     if name != export.INITIAL
                 },
@@ -175,6 +179,7 @@ class Program:
                 "preprocessing": facts["preprocessing"],
                 "frozen": facts["frozen"],
                 "learning_rate": facts["learning_rate"],
+                "choices": [_choice(a, tensors) for a in adapters if a.a.kind == "choice"],
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
@@ -231,6 +236,7 @@ def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str,
             continue
         name, adapter = parameter.name, plain.adapters[parameter.name]
         frozen[FROZEN + name] = _raw(parameter.value)
+        chosen = adapter.a.kind == "choice"
         if adapter.a.name not in tensors:
             frozen[FROZEN + adapter.a.name] = _raw(adapter.a.model_value)
         weight = MergedWeight(
@@ -238,14 +244,23 @@ def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str,
             shape=parameter.model_value.shape,
             stored=value.shape,
             view=parameter.view.steps,
-            a=adapter.a.name,
+            a=None if chosen else adapter.a.name,
             b=adapter.b.name,
-            a_shape=adapter.a.model_value.shape,
+            a_shape=None if chosen else adapter.a.model_value.shape,
             product=adapter.view.steps,
             scale=adapter.scale,
         )
         weights.append(weight)
     return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
+
+
+def _choice(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "weight": adapter.weight,
+        "channels": adapter.inputs,
+        "indices": tensors[adapter.a.name],
+        "change": adapter.b.name,
+    }
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -303,7 +318,7 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
     return after
 
 
-def _signature(graph: Graph, state: set[str], judges: bool, mixing: str | None) -> dict[str, Any]:
+def _signature(graph: Graph, state: set[str], gives: str, mixing: str | None) -> dict[str, Any]:
     accumulators = {GRADIENT + name for name in state} - state
 
     def role(name: str, others: Mapping[str, str], default: str) -> str:
@@ -314,10 +329,9 @@ def _signature(graph: Graph, state: set[str], judges: bool, mixing: str | None) 
 
     roles = ROLES | {v.name: "target" for v in graph.inputs if v.name.startswith(f"{TARGET}/")}
     results = {name: name for name in ("loss", "correct", "done")}
-    others = "figure" if judges else "output"
     return {
         "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],
-        "outputs": [spec(name, v, role(name, results, others)) for name, v in graph.outputs.items()],
+        "outputs": [spec(name, v, role(name, results, gives)) for name, v in graph.outputs.items()],
         "mixing": mixing,
     }
 

@@ -18,7 +18,7 @@ from converter.targets import Target
 #: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
 #: What a program may offer.
-SIGNATURES = ("train", "evaluate", "infer", "features")
+SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
 _CHOICES = {
     "state": ("variables", "stateless"),
     "frozen": ("float32", "int8"),
@@ -124,6 +124,28 @@ def check_dropout(request: Request, drops: bool) -> None:
         raise UsageError("dropout='train' does not go together with frozen='int8': leave one out")
 
 
+def check_fisher(request: Request, chooses: bool, mixing: str | None) -> None:
+    """Raises UsageError where channels are to be weighed and cannot be.
+
+    Args:
+        request: all that was asked for.
+        chooses: whether there is a weight whose channels are chosen.
+        mixing: where rows of a batch influence each other in a step, if they do.
+    """
+    if "fisher" not in request.signatures:
+        return
+    if not chooses:
+        raise UsageError(
+            "the signature 'fisher' weighs the channels of weights with an update rule of Channels, and there are "
+            "none: leave it out, or add a rule, for example {'*/kernel': converter.Channels(0.25)}"
+        )
+    if mixing is not None:
+        raise UsageError(
+            f"rows of a batch influence each other ({mixing}), so channels cannot be weighed sample by sample: leave "
+            "the signature 'fisher' out"
+        )
+
+
 def check_batch_norm(
     request: Request, layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], adapters: bool
 ) -> None:
@@ -133,7 +155,7 @@ def check_batch_norm(
         request: asks for them.
         layers: those of the model.
         chosen: of these, what takes the statistics of the batch.
-        adapters: whether weights have low-rank adapters.
+        adapters: whether weights have adapters.
     """
     if not layers:
         raise UsageError(
@@ -144,7 +166,7 @@ def check_batch_norm(
         "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,
         "the signature `features`, which is kept for other batches": "features" in request.signatures,
         "frozen='int8'": request.frozen == "int8",
-        "LoRA": adapters,
+        "LoRA or Channels": adapters,
     }
     for what in (what for what, is_asked in asked.items() if is_asked and chosen):
         raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}")

@@ -19,6 +19,7 @@ from converter.batch_norm import (
 )
 from converter.dropout import dropout_notes, dropouts, without_dropout
 from converter.errors import NumericError, UsageError
+from converter.fisher import fisher, without_probes
 from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.mixing import mixing_notes, whole_batches
@@ -36,8 +37,8 @@ from converter.passes import (
     simplify_loops,
 )
 from converter.randomness import call_counter
-from converter.requests import Request, check_batch_norm
-from converter.sparse import Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select
+from converter.requests import Request, check_batch_norm, check_fisher
+from converter.sparse import Adapter, Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select
 from converter.step import StepForm, with_dropout
 from converter.tflite.forms import FormChoice
 
@@ -55,6 +56,7 @@ class Compiled(NamedTuple):
     notes: list[Note]
     quantization: QuantizationReport | None
     without_adapters: Plain | None
+    adapters: list[Adapter]
 
 
 def compile_signatures(
@@ -81,7 +83,8 @@ def compile_signatures(
         )
         check_batch_norm(request, source.batch_norms, by_batches, bool(adapters))
     selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer)
-    selected, normalized = statistics_of(selected, by_batches)
+    probed, normalized = statistics_of(selected, by_batches)
+    selected = without_probes(probed)
     counter, count = call_counter()
     step = StepForm(request.accumulates, trained=lambda graph: by_batch(graph, by_batches, normalized))
     step = with_dropout(step, counter, count) if dropouts(selected) else step
@@ -100,6 +103,7 @@ def compile_signatures(
         )
     goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
     mixing = whole_batches(selected, goal, signatures, request.accumulates, augmented)
+    check_fisher(request, any(p.kind == "choice" for p in selected.parameters.values()), mixing.get("train"))
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     without = (
@@ -112,8 +116,9 @@ def compile_signatures(
         from converter.quantize import quantize, quantize_plain
 
         how_to = goal, request.calibration, selected.inputs[0].shape[0], target, partial(to_builtins, target=target)
-        done = quantize(selected, *how_to)
-        front, behind, quantization = done.prefix, done.rest, done.report
+        done = quantize(probed if "fisher" in signatures else selected, *how_to)
+        front, probed, quantization = done.prefix, done.rest, done.report
+        behind = without_probes(probed)
         exported = None if without is None else quantize_plain(without.graph, *how_to)
     quiet = canonicalize(without_dropout(behind)) if dropouts(behind) else behind
     scored = attach_loss(quiet, goal)
@@ -123,6 +128,8 @@ def compile_signatures(
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
         graphs["infer"] = quiet
+    if "fisher" in signatures:
+        graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)
     first = next(iter(graphs))
     lowered = {n: to_builtins(graph, target, report if n == first else None) for n, graph in graphs.items()}
     if front is not None:
@@ -149,6 +156,7 @@ def compile_signatures(
         ],
         quantization,
         without,
+        adapters,
     )
 
 

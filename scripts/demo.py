@@ -86,9 +86,15 @@ def main() -> None:
         say(f"{scheme}: compiling, then training with {len(PEOPLE)} people in the stock runtime")
         update = converter.UpdateScheme("sparse", example.sparse) if scheme == "sparse" else scheme
         path = folder / f"digits-{scheme}.tflite"
-        program = converter.build(model, loss=example.loss, optimizer=OPTIMIZER, update=update, batch=BATCH)
+        chooses = scheme.partition("-")[0] == "channels"
+        signatures = ("train", "evaluate", "infer", *(["fisher"] if chooses else []))
+        program = converter.build(
+            model, loss=example.loss, optimizer=OPTIMIZER, update=update, batch=BATCH, signatures=signatures
+        )
         program.write(path)
         outcomes[scheme] = personalise(path, program.costs, PEOPLE)
+        if chooses:
+            outcomes[f"{scheme}, chosen"] = personalise(path, program.costs, PEOPLE, chooses=True)
     report(outcomes, folder, time.perf_counter() - started)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
@@ -96,15 +102,17 @@ def main() -> None:
         say(f"figures written to {arguments.json}")
 
 
-def personalise(path: Path, costs: Any, people: tuple[Person, ...]) -> Outcome:
-    """Trains one program from its initial state for each person in turn."""
-    state = path.with_suffix(".state")
+def personalise(path: Path, costs: Any, people: tuple[Person, ...], chooses: bool = False) -> Outcome:
+    """Trains one program from its initial state for each person in turn, for whom it may choose its channels first."""
+    state = path.with_suffix(".chosen.state" if chooses else ".state")
     before, after, steps = [], [], []
     with converter.runtime.TrainingSession(path) as session:
         for person in people:
             session.reset()
             theirs, held_out = person.samples(SAMPLES_OF_EACH_DIGIT)
             before.append(session.evaluate(*held_out)["accuracy"])
+            if chooses:
+                session.choose_channels(*theirs)
             trained = session.fit(*theirs, epochs=EPOCHS, learning_rate=LEARNING_RATE, progress=False, seed=person.seed)
             after.append(session.evaluate(*held_out)["accuracy"])
             steps += [seconds / -(-len(theirs.y) // BATCH) for seconds in trained["seconds"]]

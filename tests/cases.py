@@ -131,6 +131,7 @@ def movement_case(rng: np.random.Generator) -> Case:
         (ops.CumSum(1), [x], lambda x: jnp.cumsum(x, 1)),
         (ops.Select(), [x > 0, x, x[0]], jnp.where),
         (ops.Gather(1), [x, np.array([[4, 0], [1, 1]], np.int32)], lambda x, i: jnp.take(x, i, 1)),
+        (ops.Gather(1, distinct=True), [x, np.array([4, 0, 1], np.int32)], lambda x, i: jnp.take(x, i, 1)),
         (ops.ScatterAdd(6), [np.array([3, 0, 3, 5], np.int32), x], lambda i, u: jnp.zeros((6, 5, 3)).at[i].add(u)),
         (ops.UpdateSlice(), [x, floats(rng, 2, 5, 1), np.array([1, 0, 2], np.int32)],
          lambda x, u, i: lax.dynamic_update_slice(x, u, i)),

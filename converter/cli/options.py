@@ -26,7 +26,7 @@ Loss = Annotated[str | None, typer.Option(help="A name, or package.module:functi
 Optimizer = Annotated[str | None, typer.Option(help="A name, or package.module:factory of an optax transformation.")]
 Update = Annotated[
     str | None,
-    typer.Option(help="full, head, last-3, bias-only, sparse, lora, lora-16, or a TOML or JSON file of rules."),
+    typer.Option(help="full, head, last-3, bias-only, sparse, lora-16, channels-10, or a TOML or JSON file of rules."),
 ]
 Updates = Annotated[
     list[str] | None, typer.Option("--update", help="A scheme to compare, or a file of glob rules; repeat it for more.")

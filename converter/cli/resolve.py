@@ -16,7 +16,7 @@ from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.losses import loss_from_table
-from converter.sparse import LoRA, UpdateScheme, update_scheme
+from converter.sparse import Channels, LoRA, UpdateScheme, update_scheme
 
 if TYPE_CHECKING:
     from examples import Example
@@ -147,19 +147,27 @@ def _rules(table: Any, where: str) -> dict[str, Any]:
         number = isinstance(grant, int | float) and not isinstance(grant, bool) and 0 <= grant <= 1
         if not number and grant not in ("bias", "all"):
             raise UsageError(
-                f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias", "all" or {{lora = 8}}, got {grant!r}'
+                f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias", "all", {{lora = 8}} or '
+                f"{{channels = 0.25}}, got {grant!r}"
             )
         rules[pattern] = 1.0 if grant == "all" else grant
     return rules
 
 
-def _adapter(table: Mapping[str, Any], where: str) -> LoRA:
-    """A LoRA from a table: its rank, called `lora`, and its other options."""
+def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
+    """Channels or a LoRA from a table: the ratio, called `channels`; the rank, called `lora`, and its other options."""
+    try:
+        if table.keys() == {"channels"}:
+            return Channels(table["channels"])
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     options = [field.name for field in fields(LoRA) if field.name != "rank"]
     if odd := [key for key in table if key not in ("lora", *options)]:
         raise UsageError(f"{where}: unknown option {odd[0]!r}.{nearest(odd[0], options)}")
     if "lora" not in table:
-        raise UsageError(f"{where}: the rank is missing: {{lora = 8, alpha = 16}}")
+        raise UsageError(
+            f"{where}: the rank is missing: {{lora = 8, alpha = 16}}; the other adapter is {{channels = 0.25}}"
+        )
     try:
         return LoRA(**{"rank" if key == "lora" else key: value for key, value in table.items()})
     except UsageError as error:

@@ -18,7 +18,7 @@ from converter.inference.fold import folded
 from converter.inference.shrink import with_float16, with_int8_weights
 from converter.merge import merged_weights, read_merge, stored_weights
 from converter.program_file import ProgramFile
-from converter.runtime.parameters import parameters_of
+from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.state_file import load_state
 
 #: How weights are kept in fewer bytes.
@@ -149,14 +149,12 @@ def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.n
 
 def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
     """The state's tensors by name, checked."""
-    wanted = program.manifest.state_tensors
     if state is None:
-        return {t.tensor: program.initial(t) for t in wanted}
+        return {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
     if not isinstance(state, Mapping):
         state = load_state(state, program.manifest.graph_hash).tensors
     tensors = {name: np.asarray(array) for name, array in state.items()}
-    if {name: (a.shape, a.dtype.name) for name, a in tensors.items()} != {t.tensor: (t.shape, t.dtype) for t in wanted}:
-        raise UsageError("state: its tensors are not those of this program")
+    check_tensors(program.manifest, tensors, "state")
     if lost := next((name for name, a in tensors.items() if a.dtype.kind == "f" and not np.isfinite(a).all()), None):
         raise UsageError(f"state: {lost} holds NaN or infinity; nothing was written")
     return tensors

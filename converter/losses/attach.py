@@ -77,7 +77,7 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Grap
     if not mean and any(part.mask is not None for part in parts):
         raise UsageError(
             "the model masks its output (Masking, mask_zero), and a step's mean over the places that count cannot be "
-            "taken in micro-batches: leave micro_batch and memory_budget out, or choose a smaller batch"
+            "taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out"
         )
     b = Builder(scored)
     with b.at(Origin("loss")):

@@ -1,6 +1,7 @@
 """The manifest: what a training program says about itself."""
 
 from converter.manifest.records import (
+    FISHER,
     FROZEN,
     GRADIENT,
     INFERENCE,
@@ -8,6 +9,7 @@ from converter.manifest.records import (
     MANIFEST,
     MAX_ELEMENTS,
     TARGET,
+    ChosenChannels,
     Dtype,
     Manifest,
     ParameterSpec,
@@ -19,6 +21,7 @@ from converter.manifest.records import (
 )
 
 __all__ = [
+    "FISHER",
     "FROZEN",
     "GRADIENT",
     "INFERENCE",
@@ -26,6 +29,7 @@ __all__ = [
     "MANIFEST",
     "MAX_ELEMENTS",
     "TARGET",
+    "ChosenChannels",
     "Dtype",
     "Manifest",
     "ParameterSpec",

@@ -9,6 +9,7 @@ from typing import Any
 
 from converter.errors import UsageError
 from converter.manifest.records import (
+    FISHER,
     FROZEN,
     GRADIENT,
     INPUT_ROLES,
@@ -57,7 +58,7 @@ class _Checker:
         wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
         if "features" in m.signatures:
             wanted.append(m.step_on_features)
-        known = {*wanted, "evaluate", "infer", "features"}
+        known = {*wanted, "evaluate", "infer", "features", "fisher"}
         for name in wanted:
             if name not in m.signatures:
                 _fail(f"signatures: {name!r} is missing")
@@ -75,6 +76,7 @@ class _Checker:
             ("evaluate", rows, ("input",)),
             ("infer", (), ("input", "output")),
             ("features", (), ("input", "output")),
+            ("fisher", ("weight",), ("input",)),
         ):
             if name not in m.signatures:
                 continue
@@ -85,7 +87,7 @@ class _Checker:
             for role in several:
                 if role not in roles:
                     _fail(f"signatures.{name}: nothing of role {role!r}")
-        for name in (m.step, m.step_on_features, "evaluate"):
+        for name in (m.step, m.step_on_features, "evaluate", "fisher"):
             for spec in m.signatures[name].inputs if name in m.signatures else ():
                 if spec.role in ("input", "target", "weight") and spec.shape[0] != m.micro_batch:
                     _fail(
@@ -97,6 +99,7 @@ class _Checker:
         self.targets()
         # What a model takes is the same for all, but for the number of rows.
         same: list[tuple[str, Role]] = [("evaluate", "input"), ("evaluate", "target"), ("infer", "input")]
+        same += [("fisher", "input"), ("fisher", "target")]
         for name, role in (*same, ("features", "input")):
             if name in m.signatures and self.rows(name, role) != self.rows(m.step, role):
                 _fail(f"signatures.{name}: what it takes of role {role!r} is not what {m.step} takes")
@@ -114,6 +117,7 @@ class _Checker:
             if {spec.name for spec in specs} != names:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
         self.accumulators()
+        self.choices()
 
     def targets(self) -> None:
         """One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets."""
@@ -127,7 +131,8 @@ class _Checker:
 
     def accumulators(self) -> None:
         """Outside of a stateless program they are nobody's business; there they go in and out of each call."""
-        m, trained = self.manifest, {GRADIENT + name for name, t in self.state.items() if not t.slot}
+        m, chosen = self.manifest, {choice.indices for choice in self.manifest.choices}
+        trained = {GRADIENT + name for name, t in self.state.items() if not t.slot and name not in chosen}
         passed = {m.step, m.step_on_features, "apply"} if m.accumulates and m.state == "stateless" else set()
         for name, signature in m.signatures.items():
             sides = {"inputs": signature.taking("gradient"), "outputs": signature.giving("gradient")}
@@ -135,6 +140,25 @@ class _Checker:
                 wanted = trained if name in passed and (side, name) != ("outputs", "apply") else set()
                 if {spec.name for spec in specs} != wanted:
                     _fail(f"signatures.{name}: the accumulators among its {side} are not those of what trains")
+
+    def choices(self) -> None:
+        """Each has a list of channels and a change of its own, and `fisher` weighs all of them."""
+        m = self.manifest
+        _unique("choices", (c.weight for c in m.choices))
+        _unique("choices", (c.indices for c in m.choices))
+        for choice in m.choices:
+            where, stored = f"choices.{choice.weight}", self.state.get(choice.indices)
+            shape = stored.shape if stored is not None and stored.dtype == "int32" else ()
+            if len(shape) != 1:
+                _fail(f"{where}: {choice.indices!r} is no list of channels in state_tensors")
+            if not shape[0] <= choice.channels <= MAX_ELEMENTS:
+                _fail(f"{where}: {shape[0]} of {choice.channels} channels")
+            if choice.change not in {p.name for p in m.parameters}:
+                _fail(f"{where}: {choice.change!r} is not in parameters")
+        if "fisher" in m.signatures:
+            found = {(s.name, s.shape, s.dtype) for s in m.signatures["fisher"].giving("fisher")}
+            if found != {(FISHER + c.weight, (c.channels,), "float32") for c in m.choices} or not found:
+                _fail("signatures.fisher: what it gives is not one number for each channel of the choices")
 
     def rows(self, signature: str, role: Role) -> set[Any]:
         return {(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].taking(role)}

@@ -40,13 +40,16 @@ Role = Literal[
     "correct",
     "figure",
     "output",
+    "fisher",
     "done",
 ]
 #: Roles by the side on which they stand.
 INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
-OUTPUT_ROLES = ("loss", "correct", "figure", "output", "state", "gradient", "done")
+OUTPUT_ROLES = ("loss", "correct", "figure", "output", "fisher", "state", "gradient", "done")
 #: What an accumulator is called: this, and the state tensor whose gradient it holds.
 GRADIENT = "gradient/"
+#: What the Fisher information of a weight's channels is called: this, and the weight's name.
+FISHER = "fisher/"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
 #: Losses that compare labels: what the target's name ends in, and the least of them (those below 0 are masked).
@@ -150,6 +153,28 @@ class ParameterSpec:
 
 
 @dataclass(frozen=True)
+class ChosenChannels:
+    """A frozen weight of which some input channels are changed.
+
+    Attributes:
+        weight: its name.
+        channels: how many it has.
+        indices: the state tensor that says which of them, int32, each once.
+        change: the parameter that is added to these; zero at first.
+    """
+
+    weight: str
+    channels: int
+    indices: str
+    change: str
+
+    def is_good(self, indices: np.ndarray) -> bool:
+        """Whether these are different channels that there are: kernels do not look."""
+        found = np.unique(indices)
+        return found.size == indices.size and found[0] >= 0 and found[-1] < self.channels
+
+
+@dataclass(frozen=True)
 class UpdateRow:
     """One line of the resolved update scheme."""
 
@@ -182,6 +207,7 @@ class Manifest:
         preprocessing: how the app makes an input, in terms of its own.
         frozen: element type of the frozen layers where the target gains by it.
         learning_rate: of a step that is given none; None where the optimizer was built without.
+        choices: the weights of which chosen channels train.
     """
 
     format: Literal["pocketune/1"]
@@ -202,6 +228,7 @@ class Manifest:
     preprocessing: dict[str, Any] | None = None
     frozen: Literal["float32", "int8"] = "float32"
     learning_rate: float | None = None
+    choices: tuple[ChosenChannels, ...] = ()
 
     @staticmethod
     def from_json(data: Any) -> Manifest:
@@ -238,6 +265,14 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The metadata entry."""
         return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    def choice_of(self, weight: str) -> ChosenChannels | None:
+        """Which channels of a weight train, where they are chosen."""
+        return next((choice for choice in self.choices if choice.weight == weight), None)
+
+    def trained_channels(self, choice: ChosenChannels) -> int:
+        """How many channels of its weight train."""
+        return next(t.shape[0] for t in self.state_tensors if t.tensor == choice.indices)
 
     @property
     def accumulates(self) -> bool:

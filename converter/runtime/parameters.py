@@ -6,8 +6,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from converter.errors import UsageError
 from converter.ir.view import View
+from converter.manifest import Manifest
 from converter.program_file import ProgramFile
+
+
+def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: str) -> None:
+    """Raises UsageError unless these are the tensors of a state of this program, `where` says of whom."""
+    wanted = {t.tensor: (t.shape, t.dtype) for t in manifest.state_tensors}
+    if {name: (array.shape, array.dtype.name) for name, array in tensors.items()} != wanted:
+        raise UsageError(f"{where}: its tensors are not those of this program")
+    for choice in manifest.choices:
+        if not choice.is_good(tensors[choice.indices]):
+            raise UsageError(
+                f"{where}: {choice.indices} are not different channels of the {choice.channels} of {choice.weight}"
+            )
 
 
 def parameters_of(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -15,13 +15,14 @@ import numpy as np
 from converter.errors import UsageError
 from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
+from converter.runtime.channels import has_trained, information, largest
 from converter.runtime.engine import open_engine
 from converter.runtime.evaluation import every_output, figures, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
 from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
-from converter.runtime.parameters import parameters_of
+from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.running import Running
 from converter.runtime.state_file import load_state, save_state
 from converter.runtime.targets import check_targets, weigh_by_class
@@ -255,6 +256,55 @@ class TrainingSession:
             progress=progress,
         ).run()
 
+    def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
+        """The Fisher information of the input channels of each weight that has chosen ones, on any number of rows.
+
+        Of a channel it is 1 / 2N sum_n (sum_d a_nd g_nd)^2: a is what the weight is multiplied with, g the gradient of
+        a row's loss (times its weight) by it, d its places, N the number of rows of weight above 0.
+
+        Raises:
+            UsageError: as `train`; the program was built without the signature `fisher`.
+            NumericError: it is not finite.
+        """
+        with self._lock:
+            examples = self._examples("fisher", x, y, weight)
+            return information(self._open().ready("fisher"), examples, self.manifest.micro_batch)
+
+    def choose_channels(self, x: Any, y: Any = None, weight: Any = None, reset: bool = False) -> dict[str, np.ndarray]:
+        """Lets those channels train that have the most Fisher information on a person's first samples.
+
+        Args:
+            x: as for `evaluate`, and y and weight likewise.
+            y: targets.
+            weight: how much each row counts.
+            reset: go back to what was built first; else a state that has trained is refused, whose changes belong to
+                the channels that it was trained with.
+
+        Returns:
+            The channels by weight, in order; `save` keeps them with the state.
+
+        Raises:
+            UsageError: as `fisher`, or the state has trained.
+            NumericError: the information is not finite.
+        """
+        with self._lock:
+            running, examples = self._open(), self._examples("fisher", x, y, weight)
+            if reset:
+                running.reset()
+            elif has_trained(self._program, running.memory.read()):
+                raise UsageError(
+                    "the training has begun with other channels: choose_channels(..., reset=True) goes back to what "
+                    "was built, or call it before the first step"
+                )
+            found = information(running.ready("fisher"), examples, self.manifest.micro_batch)
+            running.take(running.memory.read() | largest(found, self.manifest))
+            return self.channels()
+
+    def channels(self) -> dict[str, np.ndarray]:
+        """The channels that train, by weight; the first ones until they are chosen."""
+        state = self.state()
+        return {choice.weight: state[choice.indices] for choice in self.manifest.choices}
+
     def parameters(self) -> dict[str, np.ndarray]:
         """The trained weights as they are now, by the model's own names, in its own layout and full shape."""
         return parameters_of(self._program, self.state())
@@ -288,9 +338,7 @@ class TrainingSession:
         with self._lock:
             running = self._open()
             tensors = load_state(path, self.manifest.graph_hash).tensors
-            wanted = {t.tensor: (t.shape, np.dtype(t.dtype)) for t in self.manifest.state_tensors}
-            if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
-                raise UsageError(f"{os.fspath(path)}: its tensors are not those of this program")
+            check_tensors(self.manifest, tensors, os.fspath(path))
             running.take(tensors)
 
     def reset(self) -> None:

@@ -1,6 +1,7 @@
 """Sparse backpropagation: which parameters train, and the graph in which only they do."""
 
 from converter.sparse.adapt import Adapter, adapt
+from converter.sparse.channels import Channels
 from converter.sparse.lora import LoRA
 from converter.sparse.plain import Plain, plain
 from converter.sparse.prefix import cut_frozen_prefix, has_frozen_prefix, join
@@ -9,6 +10,7 @@ from converter.sparse.select import select
 
 __all__ = [
     "Adapter",
+    "Channels",
     "LoRA",
     "Plain",
     "Row",

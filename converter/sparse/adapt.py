@@ -1,4 +1,7 @@
-"""Low-rank adapters: a frozen weight W computes as W + alpha / rank * A B, and only A and B train."""
+"""Adapters: a frozen weight W computes as W + alpha / rank * A B, or as W with D added to some of its channels.
+
+What trains is small, A and B, or D, and W keeps the fast kernel of a constant.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ import numpy as np
 from converter.errors import UnsupportedError
 from converter.ir import Graph, Node, Parameter, TensorType, Value, View, ops
 from converter.passes.rewrite import Rewriter, rewrite
+from converter.sparse.channels import Channels, problem
 from converter.sparse.lora import LoRA, Place, find_place
 from converter.sparse.scheme import Row
 
 #: What the two factors of a weight are called, behind its name.
 A, B = "/lora_a", "/lora_b"
+#: The same of which input channels train, and of what is added to them.
+CHOICE, CHANGE = "/channels", "/change"
 
 
 @dataclass(frozen=True)
@@ -23,16 +29,18 @@ class Adapter:
 
     Attributes:
         weight: its name.
-        a, b: its factors.
-        view: from the weight as the model has it to the layout of the product A B.
+        a, b: its factors; or the choice of channels, and what is added to them.
+        inputs: how many input channels the weight has.
+        view: from the weight as the model has it to the layout of the product A B, [..., inputs, outputs].
         scale: what that product is multiplied by.
     """
 
     weight: str
     a: Parameter
     b: Parameter
+    inputs: int
     view: View
-    scale: float
+    scale: float = 1.0
 
 
 def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter]]:
@@ -40,9 +48,11 @@ def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter
 
     Before: MatMul(x, W).   After: MatMul(x, W) + MatMul(MatMul(x, A) * scale, B).
     Before: Conv2D(x, W).   After: Conv2D(x, W) + Conv2D 1x1 (Conv2D(x, A) * scale, B).
+    With chosen channels:   After: MatMul(x, W) + MatMul(Gather(x, channels), D), and likewise for Conv2D.
 
     W + A B is never made: the narrow products cost rank * (inputs + outputs) for each row instead of inputs * outputs
-    for each step, and the gradient of W is not computed at all. A weight with several uses has one pair of factors.
+    for each step, and the gradient of W is not computed at all; of chosen channels only x[channels] is kept for the
+    backward pass. A weight with several uses has one adapter.
 
     Returns:
         The graph, the scheme with a row for each factor, and the adapters.
@@ -52,60 +62,88 @@ def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter
     """
     names, readers = graph.parameter_names(), graph.consumers()
     after, table, adapters, refused = graph.copy(), list[Row](), list[Adapter](), list[str]()
-    made: dict[Value, tuple[LoRA, Place, Value, Value]] = {}  # by the result of a contraction
+    made: dict[Value, tuple[Adapter, Place, Value, Value]] = {}  # by the result of a contraction
     for row in rows:
         table.append(Row(row.parameter, row.fraction, row.why))
-        if (lora := row.adapter) is None:
+        if (wanted := row.adapter) is None:
             continue
         place = find_place(names[row.parameter], readers)
-        if isinstance(place, str) or any(result in made for result in place.uses):
-            refused.append(f"{row.parameter} ({place if isinstance(place, str) else 'multiplied with another one'})")
+        why_not = _problem(wanted, place, made)
+        if why_not is not None or isinstance(place, str):
+            refused.append(f"{row.parameter} ({why_not})")
             continue
-        a, b = _factors(row.parameter, lora, place)
-        made |= dict.fromkeys(place.uses, (lora, place, _add(after, a), _add(after, b)))
-        adapters.append(Adapter(row.parameter, a, b, place.view, lora.scale))
-        why = f"{lora}, of {row.parameter}"
-        if lora.rank > place.largest_rank:
-            why += f"; more numbers than the weight has, above rank {place.largest_rank}"
-        table.append(Row(a.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"))
-        table.append(Row(b.name, 1.0, why))
+        named = row.parameter, place
+        adapter, factors = _lora(*named, wanted) if isinstance(wanted, LoRA) else _channels(*named, wanted)
+        made |= dict.fromkeys(place.uses, (adapter, place, _add(after, adapter.a), _add(after, adapter.b)))
+        adapters.append(adapter)
+        table += factors
     if refused:
         example = refused[0].partition(" (")[0]
         raise UnsupportedError(
-            f"no LoRA for {'; '.join(refused)}. Leave these weights out: name the others, or add a rule behind, "
+            f"no adapter for {'; '.join(refused)}. Leave these weights out: name the others, or add a rule behind, "
             f"{example!r}: 0 (frozen) or 1 (trained whole)."
         )
 
     def with_adapter(b: Rewriter, node: Node) -> Value | None:
         if not node.outputs or node.outputs[0] not in made:
             return None
-        lora, place, first, second = made[node.outputs[0]]
-        return b(ops.Add(), b(node.op, *node.inputs), _change(b, node, lora, place, first, second))
+        adapter, place, first, second = made[node.outputs[0]]
+        if adapter.a.kind == "choice":
+            return _with_chosen(b, node, adapter, place, first, second)
+        return b(ops.Add(), b(node.op, *node.inputs), _low_rank(b, node, adapter, place, first, second))
 
     return rewrite(after, with_adapter) if made else graph, table, adapters
 
 
-def _factors(name: str, lora: LoRA, place: Place) -> tuple[Parameter, Parameter]:
+def _problem(wanted: LoRA | Channels, place: Place | str, made: dict) -> str | None:
+    """Why a weight has no such adapter, if so."""
+    if isinstance(place, str):
+        return place
+    if any(result in made for result in place.uses):
+        return "multiplied with another one"
+    return problem(place) if isinstance(wanted, Channels) else None
+
+
+def _lora(name: str, place: Place, lora: LoRA) -> tuple[Adapter, list[Row]]:
     """A, drawn at random, and B, zero: the model begins as it was."""
     a, b = (*place.a[:-1], lora.rank), (*place.b[:-2], lora.rank, place.b[-1])
     bound = 1 / np.sqrt(place.fan_in)
     drawn = np.random.default_rng((lora.seed, crc32(name.encode()))).uniform(-bound, bound, a)
-    return Parameter(name + A, drawn.astype(np.float32)), Parameter(name + B, np.zeros(b, np.float32))
+    first, second = Parameter(name + A, drawn.astype(np.float32)), Parameter(name + B, np.zeros(b, np.float32))
+    why = f"{lora}, of {name}"
+    if lora.rank > place.largest_rank:
+        why += f"; more numbers than the weight has, above rank {place.largest_rank}"
+    rows = [
+        Row(first.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"),
+        Row(second.name, 1.0, why),
+    ]
+    return Adapter(name, first, second, place.a[-2], place.view, lora.scale), rows
+
+
+def _channels(name: str, place: Place, channels: Channels) -> tuple[Adapter, list[Row]]:
+    """The first channels, and zeros that are added to them."""
+    *lead, inputs, _ = place.a
+    many = channels.of(inputs)
+    choice = Parameter(name + CHOICE, np.arange(many, dtype=np.int32), kind="choice")
+    change = Parameter(name + CHANGE, np.zeros((*lead, many, place.b[-1]), np.float32))
+    why = f"added to {many} of the {inputs} input channels of {name}, the first ones until they are chosen"
+    return Adapter(name, choice, change, inputs, place.view), [Row(change.name, 1.0, why)]
 
 
 def _add(graph: Graph, parameter: Parameter) -> Value:
-    value = Value(TensorType(parameter.model_value.shape), parameter.name)
+    array = parameter.model_value
+    value = Value(TensorType(array.shape, array.dtype), parameter.name)
     graph.parameters[value] = parameter
     return value
 
 
-def _change(b: Rewriter, node: Node, lora: LoRA, place: Place, first: Value, second: Value) -> Value:
-    """What the adapter adds to the result of a contraction."""
+def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Place, first: Value, second: Value) -> Value:
+    """What A B adds to the result of a contraction."""
     operand, transposed = place.uses[node.outputs[0]]
     x = node.inputs[1 - operand]
 
     def scaled(value: Value) -> Value:
-        return value if lora.scale == 1 else b(ops.Mul(), value, lora.scale)
+        return value if adapter.scale == 1 else b(ops.Mul(), value, adapter.scale)
 
     match node.op:
         case ops.MatMul(adj_x=adj_x) if operand == 1 and not transposed:
@@ -119,3 +157,23 @@ def _change(b: Rewriter, node: Node, lora: LoRA, place: Place, first: Value, sec
     inner = b(node.op, x, b.transpose(first, (3, 0, 1, 2)))
     outputs, rank = second.shape[1], second.shape[0]
     return b(ops.Conv2D(), scaled(inner), b.reshape(b.transpose(second, (1, 0)), (outputs, 1, 1, rank)))
+
+
+def _with_chosen(b: Rewriter, node: Node, adapter: Adapter, place: Place, choice: Value, change: Value) -> Value:
+    """A contraction with D added to the chosen channels of its weight."""
+    operand, _ = place.uses[node.outputs[0]]
+    read, weight = node.inputs[1 - operand], node.inputs[operand]
+    rank = len(read.shape)
+    if isinstance(node.op, ops.MatMul):
+        adjoint = node.op.adj_x if operand == 1 else not node.op.adj_y
+        axis = rank - 2 if adjoint else rank - 1
+    else:
+        axis = rank - 1
+    x = b(ops.Probe(adapter.weight, axis), read)
+    picked = b(ops.Gather(axis, distinct=True), x, choice)
+    match node.op:
+        case ops.MatMul(adj_x=adj_x) if operand == 1:
+            return b(ops.Add(), b(node.op, x, weight), b(ops.MatMul(adj_x), picked, change))
+        case ops.MatMul(adj_y=adj_y):
+            return b(ops.Add(), b(node.op, weight, x), b(ops.MatMul(True, adj_y), change, picked))
+    return b(ops.Add(), b(node.op, x, weight), b(node.op, picked, b.transpose(change, (3, 0, 1, 2))))

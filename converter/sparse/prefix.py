@@ -50,10 +50,10 @@ def _crossing(graph: Graph) -> list[Value]:
 
 
 def _changing(graph: Graph) -> set[Value]:
-    """What a parameter takes part in, or a dropout, whose masks change."""
-    random = (ops.Dropout, ops.InTraining, ops.CallKey)
-    dropped = [node.output for node in graph.nodes if isinstance(node.op, random)]
-    return dependents(graph, [*graph.parameters, *dropped])
+    """What a parameter takes part in, a dropout, whose masks change, or a probe, before which no gradient is needed."""
+    marks = (ops.Dropout, ops.InTraining, ops.CallKey, ops.Probe)
+    marked = [node.output for node in graph.nodes if isinstance(node.op, marks)]
+    return dependents(graph, [*graph.parameters, *marked])
 
 
 def join(prefix: Graph, rest: Graph) -> Graph:

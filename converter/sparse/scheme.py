@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 from converter.errors import UsageError, nearest
 from converter.ir import Graph
+from converter.sparse.channels import Channels, problem
 from converter.sparse.lora import LoRA, Place
 from converter.sparse.structure import Member, members
 
 #: What a rule grants: the fraction of the input channels that trains ("all": 1), only the biases of what it matches, or
 #: adapters of its kernels.
-Grant = float | Literal["bias", "all"] | LoRA
+Grant = float | Literal["bias", "all"] | LoRA | Channels
 #: What is granted to each parameter, and why.
-Granted = Mapping[str, tuple[float | LoRA, str]]
+Granted = Mapping[str, tuple[float | LoRA | Channels, str]]
 
 
 #: Parameters that a message names.
@@ -34,7 +35,7 @@ class Row:
     parameter: str
     fraction: float
     why: str
-    adapter: LoRA | None = None
+    adapter: LoRA | Channels | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class UpdateScheme:
 
     Attributes:
         name: for reports.
-        rules: glob over parameter names -> fraction of the input channels in 0..1, "bias", or a LoRA. Of several
-            matching rules the last one holds; a parameter that none matches is frozen. Empty when `choose` is given.
+        rules: glob over parameter names -> fraction of the input channels in 0..1, "bias", a LoRA or Channels. Of
+            several matching rules the last one holds; a parameter that none matches is frozen. Empty when `choose` is
+            given.
         choose: picks the grants from the model's structure instead.
     """
 
@@ -71,7 +73,9 @@ class UpdateScheme:
             fraction, why = granted.get(member.name, (0.0, "not chosen"))
             if member.parameter.idle:
                 fraction, why = 0.0, "no output with a loss depends on it"
-            if isinstance(fraction, LoRA):
+            if isinstance(fraction, Channels) and not member.parameter.trainable:
+                fraction, why = 0.0, "not trainable in the model"
+            if isinstance(fraction, LoRA | Channels):
                 rows.append(_adapted(member, fraction, why))
                 continue
             if not member.parameter.trainable:
@@ -91,17 +95,18 @@ class UpdateScheme:
 
     def _by_rules(self, everything: list[Member]) -> Granted:
         names = [m.name for m in everything]
-        granted: dict[str, tuple[float | LoRA, str]] = {}
+        granted: dict[str, tuple[float | LoRA | Channels, str]] = {}
         for pattern, grant in self.rules.items():
             matched = [m for m in everything if fnmatchcase(m.name, pattern)]
             if not matched:
                 raise UsageError(f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}")
-            if isinstance(grant, LoRA):
+            if isinstance(grant, LoRA | Channels):
                 granted |= {m.name: (grant, f"rule {pattern} = {grant}") for m in matched}
                 if not any(m.role == "kernel" for m in matched):
                     others = ", ".join(f"{m.name} ({_said(m)})" for m in matched[:_MOST_NAMES])
+                    kind = type(grant).__name__
                     raise UsageError(
-                        f"update rule {pattern!r}: LoRA adapts kernels, and it matches none, only {others}"
+                        f"update rule {pattern!r}: {kind} adapts kernels, and it matches none, only {others}"
                     )
                 continue
             granted_fraction = _fraction(pattern, grant)
@@ -118,11 +123,12 @@ def _said(member: Member) -> str:
     return f"a {member.role}" if member.role in ("bias", "scale") else str(member.place)
 
 
-def _adapted(member: Member, adapter: LoRA, why: str) -> Row:
+def _adapted(member: Member, adapter: LoRA | Channels, why: str) -> Row:
     """The row of a parameter that was granted an adapter."""
     if member.role != "kernel":
         return Row(member.name, 0.0, f"{why}: adapts kernels; stays frozen, {_said(member)}")
-    return Row(member.name, 0.0, f"{why}: frozen, its adapter trains", adapter)
+    trains = "its adapter trains" if isinstance(adapter, LoRA) else "a change of some of its channels trains"
+    return Row(member.name, 0.0, f"{why}: frozen, {trains}", adapter)
 
 
 def _fraction(pattern: str, grant: Any) -> float | None:
@@ -133,7 +139,8 @@ def _fraction(pattern: str, grant: Any) -> float | None:
         return 1.0
     if isinstance(grant, bool) or not isinstance(grant, Real) or not 0 <= float(grant) <= 1:
         raise UsageError(
-            f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all" nor a LoRA'
+            f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all" nor a LoRA nor '
+            "Channels"
         )
     return float(grant)
 
@@ -245,6 +252,21 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     return choose
 
 
+def _channels(percent: int) -> Callable[[list[Member]], Granted]:
+    def choose(everything: list[Member]) -> Granted:
+        part, head = Channels(percent / 100), _head(everything)
+        granted: Granted = {
+            m.name: (part, f"{part}")
+            for m in everything
+            if m.role == "kernel" and isinstance(m.place, Place) and problem(m.place) is None and m.name not in head
+        }
+        if not granted:
+            raise UsageError("no weight outside of the head has input channels that can be chosen: use other rules")
+        return {**granted, **head}
+
+    return choose
+
+
 _SPARSE = UpdateScheme("sparse", choose=_sparse)
 NAMED = {
     "full": UpdateScheme("full", choose=_full),
@@ -253,11 +275,12 @@ NAMED = {
     "sparse": _SPARSE,
     "pockengine": _SPARSE,
     "lora": UpdateScheme("lora", choose=_lora(8)),
+    "channels": UpdateScheme("channels", choose=_channels(25)),
 }
 
 
 def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateScheme:
-    """A scheme from its name (`full`, `head`, `bias-only`, `sparse`, `last-3`, `lora-16`), from rules, or as it is.
+    """A scheme from its name (as `full`, `last-3`, `lora-16` or `channels-10`), from rules, or as it is.
 
     Raises:
         UsageError: unknown name; the nearest ones are suggested.
@@ -275,10 +298,12 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
         return UpdateScheme(update, choose=_last(int(count)))
     if kind == "lora" and count.isdecimal() and int(count) > 0:
         return UpdateScheme(update, choose=_lora(int(count)))
+    if kind == "channels" and count.isdecimal() and 0 < int(count) <= 100:
+        return UpdateScheme(update, choose=_channels(int(count)))
     if update not in NAMED:
-        known = [*NAMED, "last-1", "last-3", "lora-16"]
+        known = [*NAMED, "last-1", "last-3", "lora-16", "channels-10"]
         raise UsageError(
             f"unknown update scheme {update!r}.{nearest(update, known)} "
-            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, or glob rules."
+            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, channels-PERCENT, or glob rules."
         )
     return NAMED[update]

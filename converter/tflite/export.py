@@ -136,7 +136,7 @@ def restore(graph: Graph) -> Graph:
     given = {v: Value(v.type, p.name) for v, p in kept.items()}
     writing = Graph(list(given.values()), {}, kept, [], {}, dict(given))
     after = _assigning(accumulators, _Export(writing).finish())
-    smallest = min(given.values(), key=lambda v: v.type.size)
+    smallest = min((v for v in given.values() if v.dtype == FLOAT32), key=lambda v: v.type.size)
     return with_done(after, smallest)
 
 

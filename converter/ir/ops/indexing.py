@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add
-from converter.ir.ops.shape import Movement, Slice
+from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.rows import Rows, taken, together
 from converter.ir.types import INT32, TensorType
 
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gather(Movement):
-    """Rows of `table` along `axis` by int32 indices of any shape (as numpy.take); an embedding look-up for axis 0."""
+    """Rows of `table` along `axis` by int32 indices of any shape (as numpy.take); an embedding look-up for axis 0.
+
+    With `distinct`, the indices are a list in which none stands twice, so that the derivative is a look-up too.
+    """
 
     axis: int = 0
+    distinct: bool = False
 
     def infer(self, table: TensorType, indices: TensorType) -> TensorType:
         if indices.dtype.kind != "i":
@@ -51,7 +55,15 @@ class Gather(Movement):
             back = (*range(1, self.axis + 1), 0, *range(self.axis + 1, rank))
             return b.transpose(summed, back)
 
-        return add_rows, None
+        def put_rows() -> Value:
+            """For each row of the table the cotangent of the row it became, or zeros, which stand in front of them."""
+            (many,) = indices.shape
+            numbers = b.constant(np.arange(1, many + 1, dtype=np.int32))
+            became = b(ScatterAdd(table.shape[self.axis]), indices, numbers)
+            ahead = tuple((int(i == self.axis), 0) for i in range(len(dy.shape)))
+            return b(Gather(self.axis), b(Pad(ahead), dy), became)
+
+        return put_rows if self.distinct else add_rows, None
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,12 @@ def dropout(c: Lowering, op: ops.Dropout, x: Value) -> Value:
     return x
 
 
+@lowers(ops.Probe)
+def probe(c: Lowering, op: ops.Probe, x: Value) -> Value:
+    """Where no channels are weighed."""
+    return x
+
+
 @lowers(ops.Masked)
 def masked(c: Lowering, op: ops.Masked, x: Value, mask: Value) -> Value:
     """In inference; a loss reads the mask."""

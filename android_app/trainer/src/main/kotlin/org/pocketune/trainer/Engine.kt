@@ -25,6 +25,9 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
         }
     }
 
+    /** All its numbers, float32. */
+    fun numbers(): FloatArray = FloatArray(spec.size) { floats.get(it) }
+
     /** Reads a row. */
     fun take(row: Int): Values {
         val start = row * spec.rowSize
@@ -139,6 +142,28 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         }
         if (!loss.isFinite()) throw DivergedException("the loss is $loss: restore a saved state or reset")
         return Evaluation(loss / total, correct?.let { right / total })
+    }
+
+    /**
+     * The Fisher information of each channel, by weight.
+     *
+     * @throws DivergedException it is not finite.
+     */
+    fun fisher(batches: List<Batch>): Map<String, DoubleArray> {
+        val entry = entry("fisher")
+        val sums = entry.outputs.mapValues { (_, port) -> DoubleArray(port.spec.size) }
+        val rows = batches.sumOf { it.rows.size }
+        for (batch in batches) {
+            entry.fill(batch)
+            run(entry)
+            for ((name, sum) in sums) {
+                entry.outputs.getValue(name).numbers().forEachIndexed { i, value -> sum[i] += value / (2.0 * rows) }
+            }
+        }
+        sums.entries.firstOrNull { (_, sum) -> !sum.all { it.isFinite() } }?.let { (name, _) ->
+            throw DivergedException("the Fisher information of ${name.removePrefix(FISHER)} is not finite on these samples")
+        }
+        return sums.mapKeys { (name, _) -> name.removePrefix(FISHER) }
     }
 
     /** The outputs of all rows; [between] as for [evaluate]. */

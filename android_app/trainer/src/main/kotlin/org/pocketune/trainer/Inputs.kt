@@ -23,6 +23,14 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         whole(what, manifest.evaluate, samples.count { it.weight > 0 })
     }
 
+    /** Samples to choose channels by, for which not every program is made. */
+    fun checkChoosing(samples: List<Sample>) {
+        if (manifest.fisher == null) {
+            refuse("samples: this program has no signature 'fisher': build it with --signatures train,infer,fisher")
+        }
+        check(samples)
+    }
+
     /** What an epoch of a training is made of: [rows] of them. */
     fun checkEpoch(rows: Int): Unit = whole("samples", manifest.step, rows)
 

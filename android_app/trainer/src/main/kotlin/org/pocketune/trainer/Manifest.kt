@@ -28,6 +28,7 @@ enum class Role {
     @SerialName("correct") CORRECT,
     @SerialName("figure") FIGURE,
     @SerialName("output") OUTPUT,
+    @SerialName("fisher") FISHER,
     @SerialName("done") DONE,
 }
 
@@ -100,6 +101,20 @@ data class ParameterSpec(
     val frozen: FrozenPart?,
 )
 
+/**
+ * A frozen weight of which some input channels are changed.
+ *
+ * @property channels how many it has.
+ * @property indices the state tensor that says which of them, int32, each once.
+ * @property change the parameter that is added to these; zero at first.
+ */
+@Serializable
+data class ChosenChannels(val weight: String, val channels: Int, val indices: String, val change: String) {
+    /** Whether these are different channels that there are: the runtime does not look. */
+    internal fun isGood(indices: IntArray): Boolean =
+        indices.toSet().size == indices.size && indices.all { it in 0 until channels }
+}
+
 /** One line of the update scheme: how much of a weight trains. */
 @Serializable
 data class UpdateRow(val parameter: String, val fraction: Double, val why: String)
@@ -119,6 +134,7 @@ data class Update(val scheme: String, val table: List<UpdateRow>)
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
  * @property learningRate of a training that is given none; null where the optimizer was built without.
+ * @property choices the weights of which chosen channels train.
  */
 @Serializable
 data class Manifest(
@@ -140,6 +156,7 @@ data class Manifest(
     val preprocessing: JsonObject? = null,
     val frozen: Frozen = Frozen.FLOAT32,
     @SerialName("learning_rate") val learningRate: Double? = null,
+    val choices: List<ChosenChannels> = emptyList(),
 ) {
     /** Bytes of all state tensors. */
     val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }
@@ -175,6 +192,7 @@ data class Manifest(
     internal val updatingName: String get() = if (accumulates) "apply" else "train"
 
     val evaluate: Signature? get() = signatures["evaluate"]
+    val fisher: Signature? get() = signatures["fisher"]
     val infer: Signature get() = signatures.getValue("infer")
 }
 

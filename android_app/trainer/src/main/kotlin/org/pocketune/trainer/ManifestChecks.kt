@@ -12,12 +12,16 @@ private const val FROZEN = "pocketune.frozen/"
 /** What an accumulator is called: this, and the state tensor whose gradient it holds. */
 private const val GRADIENT = "gradient/"
 
+/** What the Fisher information of a weight's channels is called: this, and the weight's name. */
+internal const val FISHER = "fisher/"
+
 /** No manifest is larger. */
 private const val MAX_BYTES = 4 shl 20
 
 private val INPUT_ROLES =
     setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.GRADIENT, Role.TICK)
-private val OUTPUT_ROLES = setOf(Role.LOSS, Role.CORRECT, Role.FIGURE, Role.OUTPUT, Role.STATE, Role.GRADIENT, Role.DONE)
+private val OUTPUT_ROLES =
+    setOf(Role.LOSS, Role.CORRECT, Role.FIGURE, Role.OUTPUT, Role.FISHER, Role.STATE, Role.GRADIENT, Role.DONE)
 private val ROW_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT)
 
 /** Roles that every program gives the same name, float32 and one number; `weight` has one a row. */
@@ -82,10 +86,11 @@ private class ManifestChecks(private val manifest: Manifest) {
         for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = setOf(Role.INPUT))
         roles("apply", one = setOf(Role.LEARNING_RATE), several = emptySet())
         roles("evaluate", one = rows, several = setOf(Role.INPUT))
+        roles("fisher", one = setOf(Role.WEIGHT), several = setOf(Role.INPUT, Role.FISHER))
         for (name in listOf("infer", "features")) {
             roles(name, one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
         }
-        for (name in listOf(manifest.stepName, stepOnFeatures, "evaluate")) {
+        for (name in listOf(manifest.stepName, stepOnFeatures, "evaluate", "fisher")) {
             for (spec in manifest.signatures[name]?.inputs.orEmpty()) {
                 if (spec.role in ROW_ROLES && spec.shape[0] != manifest.microBatch) {
                     fail("signatures.$name.${spec.name}: first axis ${spec.shape[0]}, a call takes ${manifest.microBatch}")
@@ -98,8 +103,8 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
         targets()
         // What a model takes is the same for all, but for the number of rows.
-        val same = listOf("evaluate" to Role.INPUT, "evaluate" to Role.TARGET, "infer" to Role.INPUT)
-        for ((name, role) in same + ("features" to Role.INPUT)) {
+        val same = listOf("evaluate", "fisher").flatMap { listOf(it to Role.INPUT, it to Role.TARGET) }
+        for ((name, role) in same + ("infer" to Role.INPUT) + ("features" to Role.INPUT)) {
             val signature = manifest.signatures[name] ?: continue
             if (rows(signature, role) != rows(manifest.step, role)) {
                 fail("signatures.$name: what it takes of role ${role.label} is not what ${manifest.stepName} takes")
@@ -107,6 +112,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
         features()
         accumulators()
+        choices()
         when (manifest.state) {
             StateKind.VARIABLES -> {
                 allState("save", manifest.signatures.getValue("save").giving(Role.STATE))
@@ -137,7 +143,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         for (name in wanted) {
             if (name !in manifest.signatures) fail("signatures: '$name' is missing: build with --signatures train,infer,...")
         }
-        val others = manifest.signatures.keys - wanted - setOf("evaluate", "features")
+        val others = manifest.signatures.keys - wanted - setOf("evaluate", "features", "fisher")
         others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
     }
 
@@ -150,9 +156,29 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
     }
 
+    /** Each has a list of channels and a change of its own, and `fisher` weighs all of them. */
+    private fun choices() {
+        val choices = manifest.choices
+        unique("choices", choices.map { it.weight })
+        unique("choices", choices.map { it.indices })
+        for (choice in choices) {
+            val where = "choices.${choice.weight}"
+            val shape = state[choice.indices]?.takeIf { it.dtype == Dtype.INT32 }?.shape
+            if (shape?.size != 1) fail("$where: '${choice.indices}' is no list of channels in state_tensors")
+            if (shape[0] > choice.channels) fail("$where: ${shape[0]} of ${choice.channels} channels")
+            if (manifest.parameters.none { it.name == choice.change }) fail("$where: '${choice.change}' is not in parameters")
+        }
+        val given = manifest.fisher?.giving(Role.FISHER) ?: return
+        val weighed = given.map { Triple(it.name, it.shape, it.dtype) }.toSet()
+        if (weighed != choices.map { Triple(FISHER + it.weight, listOf(it.channels), Dtype.FLOAT32) }.toSet()) {
+            fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+        }
+    }
+
     /** In a stateless program they go in and out of the calls of a step; elsewhere nobody sees them. */
     private fun accumulators() {
-        val trained = manifest.stateTensors.filter { !it.slot }.map { GRADIENT + it.tensor }.toSet()
+        val chosen = manifest.choices.map { it.indices }
+        val trained = manifest.stateTensors.filter { !it.slot && it.tensor !in chosen }.map { GRADIENT + it.tensor }.toSet()
         val isPassed = manifest.accumulates && manifest.state == StateKind.STATELESS
         for ((name, signature) in manifest.signatures) {
             val isPart = isPassed && name in listOf(manifest.stepName, stepOnFeatures, manifest.updatingName)

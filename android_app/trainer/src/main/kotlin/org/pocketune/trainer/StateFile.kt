@@ -17,6 +17,12 @@ private const val MAX_GENERATION = 1L shl 53
 /** One tensor of a state: little-endian numbers, from 0 to the limit of [bytes]. */
 internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<Int>, val bytes: ByteBuffer) {
     fun isFinite() = dtype != Dtype.FLOAT32 || bytes.isFinite()
+
+    /** The numbers of an int32. */
+    fun ints(): IntArray {
+        val numbers = bytes.between(0, bytes.limit()).asIntBuffer()
+        return IntArray(numbers.limit()) { numbers.get(it) }
+    }
 }
 
 /** A state in a file; [program] is the graph hash of the program it belongs to. */

@@ -102,6 +102,27 @@ class Trainer private constructor(
         engine.evaluate(samples.inBatches(manifest.microBatch), ::checkGoesOn)
     }
 
+    /**
+     * Lets those input channels train that have the most Fisher information on a person's first samples: before the
+     * first training, of a state as it was built, or with [reset] after going back to it. The state in memory has them
+     * from then on; [save] keeps it, as the next training does.
+     *
+     * Returns the channels by weight, in order. Throws [InputException], also when the state has trained, whose changes
+     * belong to the channels that it was trained with, and [DivergedException].
+     */
+    suspend fun chooseChannels(samples: List<Sample>, reset: Boolean = false): Map<String, IntArray> = alone {
+        inputs.checkChoosing(samples)
+        val choice = ChannelChoice(program)
+        if (reset) {
+            engine.write(program.initialState())
+        } else if (choice.hasTrained(engine.read())) {
+            throw InputException("the training has begun with other channels: choose them before it, or with reset")
+        }
+        val chosen = choice.largest(engine.fisher(samples.inBatches(manifest.microBatch)))
+        engine.write(choice.put(chosen))
+        chosen
+    }
+
     /** Writes the state in memory as the next generation and returns its number. */
     suspend fun save(): Long = alone { personal.save(engine.read()) }
 

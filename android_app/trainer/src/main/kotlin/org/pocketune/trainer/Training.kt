@@ -265,9 +265,10 @@ private class Watch(private val events: ProducerScope<TrainEvent>, private val l
     }
 }
 
-/** Whether tensors are those of this program, in its order. */
+/** Whether tensors are those of this program, in its order, and name channels that its weights have. */
 internal fun Manifest.isStateOf(tensors: List<StoredTensor>): Boolean =
-    stateTensors.map { Triple(it.tensor, it.shape, it.dtype) } == tensors.map { Triple(it.name, it.shape, it.dtype) }
+    stateTensors.map { Triple(it.tensor, it.shape, it.dtype) } == tensors.map { Triple(it.name, it.shape, it.dtype) } &&
+        choices.all { choice -> choice.isGood(tensors.first { it.name == choice.indices }.ints()) }
 
 private fun List<StoredTensor>.isFinite() = all { it.isFinite() }
 

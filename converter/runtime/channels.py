@@ -1,0 +1,56 @@
+"""Which input channels of a weight train: chosen for a person by Fisher information on their first samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from converter.errors import NumericError, UsageError
+from converter.manifest import FISHER, Manifest
+from converter.program_file import ProgramFile
+from converter.runtime.entry import Entry
+from converter.runtime.examples import Examples
+
+
+def information(entry: Entry, examples: Examples, size: int) -> dict[str, np.ndarray]:
+    """The Fisher information of each channel, 1 / 2N sum_n (sum_d a_nd g_nd)^2, by weight.
+
+    Args:
+        entry: `fisher`, which sees the state.
+        examples: checked rows.
+        size: rows of one call.
+
+    Raises:
+        UsageError: nothing has a weight.
+        NumericError: a number is not finite.
+    """
+    count = np.count_nonzero(examples.arrays["weight"])
+    if not count:
+        raise UsageError("weight: all rows have the weight 0, there is nothing to weigh channels by")
+    given = entry.signature.giving("fisher")
+    sums = {spec.name: np.zeros(spec.shape) for spec in given}
+    for part in examples.parts(size):
+        part.fill(entry)
+        entry.invoke()
+        for name, total in sums.items():
+            total += entry.output(name)
+    if lost := next((name for name, total in sums.items() if not np.isfinite(total).all()), None):
+        raise NumericError(f"the Fisher information of {lost.removeprefix(FISHER)} is not finite on these samples")
+    return {name.removeprefix(FISHER): total / (2 * count) for name, total in sums.items()}
+
+
+def largest(information: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, np.ndarray]:
+    """By state tensor, as many channels as train that have the most information, in order; of equal ones the first."""
+    chosen = {}
+    for choice in manifest.choices:
+        ranked = np.argsort(-information[choice.weight], kind="stable")
+        chosen[choice.indices] = np.sort(ranked[: manifest.trained_channels(choice)]).astype(np.int32)
+    return chosen
+
+
+def has_trained(program: ProgramFile, state: Mapping[str, np.ndarray]) -> bool:
+    """Whether anything in a state but the choice of channels is not as it was built."""
+    chosen = {choice.indices for choice in program.manifest.choices}
+    tensors = [tensor for tensor in program.manifest.state_tensors if tensor.tensor not in chosen]
+    return any(not np.array_equal(state[tensor.tensor], program.initial(tensor)) for tensor in tensors)

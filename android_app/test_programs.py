@@ -8,6 +8,10 @@ output on the first rows, all as raw little-endian numbers, a state file written
 model with it. A step of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose
 rows influence each other, OUT/adapted.tflite of one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain
 models with smaller weights, of a model that gives wide.output for wide.x.
+rows influence each other, OUT/adapted.tflite of one with adapters.
+OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
+by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
+program and names a channel that there is not.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import optax
 
 import converter
 from converter.runtime import TrainingSession
+from converter.runtime.state_file import save_state
 from jax_frontend import Model
 
 BATCH, STEPS, CLASSES = 8, 50, 4
@@ -134,6 +139,27 @@ def write(out: Path, name: str, seed: int) -> None:
         array.tofile(out / f"{name}.{kind}")
 
 
+def write_chosen(out: Path) -> None:
+    """A program with chosen channels, and what the host chooses and trains on the data of `mlp`."""
+    rng = np.random.default_rng(0)
+    x, y, weight = data(rng)
+    update = {"a/w": converter.Channels(0.3), "a/b": 1, "b/*": 1}
+    options = {"update": update, "batch": BATCH, "target": "tflite-2.16", "signatures": ("train", "infer", "fisher")}
+    source = model("mlp", rng)
+    for state in ("variables", "stateless"):
+        converter.build(source, optimizer="adam", state=state, **options).write(out / f"chosen-{state}.tflite")
+    with TrainingSession(out / "chosen-variables.tflite") as session:
+        session.choose_channels(x, y, weight)["a/w"].tofile(out / "chosen.channels")
+        steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
+        losses = [session.train(x[r], y[r], RATE, weight[r]) for r in steps]
+        (out / "chosen.state").unlink(missing_ok=True)
+        session.save(out / "chosen.state")
+        beyond = session.state() | {"a/w/channels": np.arange(26, 37, dtype=np.int32)}
+        (out / "beyond.state").unlink(missing_ok=True)
+        save_state(out / "beyond.state", session.manifest.graph_hash, beyond)
+    np.asarray(losses, np.float32).tofile(out / "chosen.losses")
+
+
 def check(program: Path, state: Path, trained: Path) -> None:
     """Whether the host reads a state that Kotlin wrote: prints how far it is from the expected one."""
     with TrainingSession(program) as session:
@@ -151,6 +177,7 @@ if __name__ == "__main__":
         for number, each in enumerate(MODELS):
             write(folder, each, number)
         write_wide(folder)
+        write_chosen(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)
         options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}

@@ -27,6 +27,8 @@ object Fixture {
 
     fun program(name: String): Program = Program.open(file("$name.tflite"))
 
+    fun ints(name: String): List<Int> = buffer(name).asIntBuffer().let { b -> List(b.limit()) { b.get(it) } }
+
     fun floats(name: String): List<Float> = buffer(name).asFloatBuffer().let { b -> List(b.limit()) { b.get(it) } }
 
     private fun buffer(name: String) = ByteBuffer.wrap(file(name).readBytes()).order(ByteOrder.LITTLE_ENDIAN)

@@ -7,6 +7,7 @@ import java.util.concurrent.TimeUnit
 import kotlin.math.abs
 import kotlin.test.assertContentEquals
 import kotlin.test.assertEquals
+import kotlin.test.assertFailsWith
 import kotlin.test.assertTrue
 import kotlinx.coroutines.flow.filterIsInstance
 import kotlinx.coroutines.flow.toList
@@ -17,6 +18,8 @@ import org.junit.jupiter.api.io.TempDir
 import org.junit.jupiter.params.ParameterizedTest
 import org.junit.jupiter.params.provider.CsvSource
 import org.junit.jupiter.params.provider.ValueSource
+import org.pocketune.trainer.DamagedStateException
+import org.pocketune.trainer.InputException
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Values
@@ -108,6 +111,27 @@ class SameAsPythonTest {
         }
 
     private fun direct(numbers: Int) = ByteBuffer.allocateDirect(4 * numbers).order(ByteOrder.nativeOrder())
+
+    @Tag("every-version")
+    @ParameterizedTest
+    @CsvSource("variables,true", "variables,false", "stateless,true", "stateless,false")
+    fun `it chooses the channels of the host, and trains them as the host does`(export: String, xnnpack: Boolean): Unit =
+        runBlocking {
+            val samples = Fixture.samples("mlp")
+            val factory = TfliteRuntimeFactory(xnnpack = xnnpack)
+            Fixture.trainer(Fixture.program("chosen-$export"), Store(folder), factory).use { trainer ->
+                val chosen = trainer.chooseChannels(samples)
+                assertEquals(mapOf("a/w" to Fixture.ints("chosen.channels")), chosen.mapValues { it.value.toList() })
+                val steps = trainer.fit(samples, Fixture.asOnTheHost).filterIsInstance<TrainEvent.Step>().toList()
+                assertClose(Fixture.floats("chosen.losses"), steps.map { it.loss })
+                val refused = assertFailsWith<InputException> { trainer.chooseChannels(samples) }
+                assertTrue("has begun" in refused.message.orEmpty())
+                val again = trainer.chooseChannels(samples, reset = true)
+                assertEquals(chosen.mapValues { it.value.toList() }, again.mapValues { it.value.toList() })
+                assertEquals(1, trainer.restore(Fixture.file("chosen.state")).generation)
+                assertFailsWith<DamagedStateException> { trainer.restore(Fixture.file("beyond.state")) }
+            }
+        }
 
     @ParameterizedTest
     @ValueSource(strings = ["variables", "stateless"])

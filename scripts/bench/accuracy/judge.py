@@ -58,7 +58,7 @@ class Judge:
         costs = self._journal.once(asked, lambda: trainer.costs(self._samples[0], self._held_out))
         rates = self._search(trainer, asked)
         rate = _best(rates)
-        others = [self._learned(trainer, asked, choice, rate) for choice in range(1, len(self._samples))]
+        others = [self._judged(trainer, asked, choice, rate) for choice in range(1, len(self._samples))]
         return costs | {
             "after": [found["after"] for found in (rates[rate], *others)],
             "rate": rate,
@@ -70,38 +70,44 @@ class Judge:
         place = round(2 * np.log10(self._task.rates[trainer.scheme]))
         tried: dict[float, dict[str, Any]] = {}
         while missing := [rate for rate in map(_rate, (place, place + 1, place - 1)) if rate not in tried]:
-            # The rows that are judged on are looked at for the best rate alone.
-            tried[missing[0]] = self._learned(trainer, asked, 0, missing[0], list(tried.values()))
+            tried[missing[0]] = self._validated(trainer, asked, missing[0], list(tried.values()))
             place = round(2 * np.log10(_best(tried)))
         return tried
 
-    def _learned(
-        self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float, others: Sequence[dict[str, Any]] = ()
+    def _validated(
+        self, trainer: _Trainer, asked: dict[str, Any], rate: float, others: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
-        """What comes of a choice of samples; `after` where it is not worse on the validation rows than others."""
+        """What the validation rows say of a rate, and if no other did better, the rows that are judged on: `after`."""
 
         def learn() -> dict[str, Any]:
             try:
-                trainer.train(self._samples[choice], rate)
+                trainer.train(self._samples[0], rate)
                 found = trainer.session.evaluate(*self._validation)
             except NumericError:  # the rate is too high
-                if not others:
-                    raise
                 return {"accuracy": 0.0, "loss": np.inf}
-            if _validated(found) >= max(map(_validated, others), default=(0.0, -np.inf)):
-                found["after"] = trainer.session.evaluate(*self._held_out)["accuracy"]
+            if _rank(found) >= max(map(_rank, others), default=(0.0, -np.inf)):
+                found["after"] = trainer.accuracy(self._held_out)
             return found
+
+        return self._journal.once(asked | {"choice": 0, "rate": rate}, learn)
+
+    def _judged(self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float) -> dict[str, Any]:
+        """What comes of a choice of samples with the chosen rate."""
+
+        def learn() -> dict[str, Any]:
+            trainer.train(self._samples[choice], rate)
+            return {"after": trainer.accuracy(self._held_out)}
 
         return self._journal.once(asked | {"choice": choice, "rate": rate}, learn)
 
 
-def _validated(found: dict[str, Any]) -> tuple[float, float]:
+def _rank(found: dict[str, Any]) -> tuple[float, float]:
     """Accuracy on the validation rows, and between the same, the loss."""
     return found["accuracy"], -found["loss"]
 
 
 def _best(rates: dict[float, dict[str, Any]]) -> float:
-    return max(rates, key=lambda rate: _validated(rates[rate]))
+    return max(rates, key=lambda rate: _rank(rates[rate]))
 
 
 def _rate(place: int) -> float:
@@ -135,8 +141,11 @@ class _Trainer:
     def costs(self, sample: Data, held_out: Data) -> dict[str, Any]:
         """What the scheme costs, and the accuracy before anything is learned."""
         known = {key: self._program.costs[key] for key in ("trained_parameters", "arena_bytes", "state_bytes")}
-        before = self.session.evaluate(*held_out)["accuracy"]
-        return {"before": before, "step_seconds": self._step_seconds(sample)} | known
+        return {"before": self.accuracy(held_out), "step_seconds": self._step_seconds(sample)} | known
+
+    def accuracy(self, held_out: Data) -> float:
+        """On the rows that are judged on, as the weights are now."""
+        return self.session.evaluate(*held_out)["accuracy"]
 
     def train(self, sample: Data, rate: float) -> None:
         """From the first weights on, with all epochs."""

@@ -8,7 +8,6 @@ output on the first rows, all as raw little-endian numbers, a state file written
 model with it. A step of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose
 rows influence each other, OUT/adapted.tflite of one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain
 models with smaller weights, of a model that gives wide.output for wide.x.
-rows influence each other, OUT/adapted.tflite of one with adapters.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.

@@ -120,6 +120,7 @@ class _Trainer:
 
     def __init__(self, model: Any, task: Task, scheme: str) -> None:
         self._model, self._task, self.scheme = model, task, scheme
+        self._cached = task.cached and scheme in FROZEN_BELOW
 
     @cached_property
     def _program(self) -> converter.Program:
@@ -131,7 +132,7 @@ class _Trainer:
             batch=self._task.batch,
             target=TARGET,
             # First layers that are frozen run once a sample.
-            signatures=("train", "evaluate", *(["features"] if self.scheme in FROZEN_BELOW else [])),
+            signatures=("train", "evaluate", *(["features"] if self._cached else [])),
         )
 
     @cached_property

@@ -34,6 +34,7 @@ class Task:
         of_each: training samples of each class; of all where a row has several labels.
         batch, epochs: of the training.
         loss: what is learned.
+        cached: whether what frozen first layers give can be kept for each row.
         held_out, validation: rows to judge on and to choose learning rates with, the first ones of the data.
         rates: learning rates to begin the search for the best one with, by scheme.
     """
@@ -49,6 +50,7 @@ class Task:
     epochs: int
     rates: Mapping[str, float]
     loss: str = "sparse_categorical_crossentropy"
+    cached: bool = True
     held_out: int = 1000
     validation: int = 500
 

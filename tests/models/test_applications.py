@@ -1,0 +1,116 @@
+"""Keras applications: gradients are as exact as those of JAX are when the last bit of each weight is flipped.
+
+.venv/bin/python -m pytest -m slow tests/models/test_applications.py -k MobileNet     # all of them take hours
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import converter
+from keras_frontend.applications import application, names
+from tests.models.oracle import flat, jax_model
+
+pytestmark = pytest.mark.slow
+
+BATCH, CLASSES = 2, 5
+#: The smallest image that a net takes; 32 for the others.
+SIZES = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71}
+#: With it a step of SGD leaves no more of a weight than its gradient; a power of two, so that dividing by it is exact.
+LEARNING_RATE = 2.0**100
+#: Draws of the last bits; the tensor's own gradient may be off by so much more than the largest change that they make.
+DRAWS, FACTOR = 3, 4
+
+
+class Expected(NamedTuple):
+    """What JAX says: the loss, the gradients by name, and by how much the last bits of the weights change each."""
+
+    loss: float
+    gradients: dict[str, np.ndarray]
+    noise: dict[str, float]
+
+
+@cache
+def model(name: str) -> Any:
+    made = application(name, SIZES.get(name, 32), CLASSES)
+    rng = np.random.default_rng(0)
+    for variable in made.variables:
+        noise = rng.standard_normal(variable.shape, np.float32)
+        match variable.path.rpartition("/")[2]:
+            case "gamma" | "moving_variance":  # not all alike, as when they are new
+                variable.assign(np.exp(0.2 * noise) * np.asarray(variable))
+            case "beta" | "bias" | "moving_mean":
+                variable.assign(np.asarray(variable) + 0.1 * noise)
+    return made
+
+
+def batch(name: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    size = SIZES.get(name, 32)
+    return 255 * rng.random((BATCH, size, size, 3), np.float32), rng.integers(0, CLASSES, BATCH).astype(np.int32)
+
+
+@cache
+def expected(name: str) -> Expected:
+    found = jax_model(model(name))
+    everything, unflatten = flat(found.params)
+    weights = {name: array for name, array in everything.items() if np.issubdtype(array.dtype, np.floating)}
+    x, y = batch(name)
+
+    @jax.jit
+    def value_and_gradients(weights: Mapping[str, Any]) -> Any:
+        def loss(weights: Mapping[str, Any]) -> Any:
+            logits = found.apply(unflatten({**everything, **weights}), x)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(y)).mean()
+
+        return jax.value_and_grad(loss)(weights)
+
+    value, gradients = value_and_gradients(weights)
+    gradients = {name: np.asarray(gradient) for name, gradient in gradients.items()}
+    noise = dict.fromkeys(gradients, 0.0)
+    for seed in range(DRAWS):
+        _, others = value_and_gradients(flipped(weights, np.random.default_rng(seed)))
+        noise = {name: max(noise[name], deviation(others[name], gradients[name])) for name in noise}
+    return Expected(float(value), gradients, noise)
+
+
+def flipped(weights: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Each weight becomes one of its two neighbours among the float32 numbers."""
+    return {
+        name: np.nextafter(w, np.where(rng.random(w.shape) < 0.5, -np.inf, np.inf).astype(np.float32))
+        for name, w in weights.items()
+    }
+
+
+def deviation(a: Any, b: Any) -> float:
+    return float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max())
+
+
+def gradients(name: str, update: str) -> tuple[float, dict[str, np.ndarray]]:
+    """Loss and gradients of one step in the stock interpreter."""
+    program = converter.build(model(name), optimizer=optax.sgd(1.0), update=update, batch=BATCH, signatures=["train"])
+    with converter.runtime.TrainingSession(program.data) as session:
+        before = {name: np.array(array, np.float64) for name, array in session.parameters().items()}
+        loss = session.train(*batch(name), LEARNING_RATE)
+        after = session.parameters()
+    return loss, {name: (before[name] - after[name]) / LEARNING_RATE for name in before}
+
+
+@pytest.mark.parametrize("update", ["full", "last-3"])
+@pytest.mark.parametrize("name", names())
+def test_gradients_are_as_exact_as_those_of_jax(name: str, update: str) -> None:
+    wanted = expected(name)
+    loss, found = gradients(name, update)
+    assert loss == pytest.approx(wanted.loss, rel=1e-5)
+    if update == "full":
+        assert len(found) == len(model(name).trainable_variables)
+    errors = {tensor: deviation(array, wanted.gradients[tensor]) for tensor, array in found.items()}
+    wrong = {tensor: (error, wanted.noise[tensor]) for tensor, error in errors.items()}
+    wrong = {tensor: pair for tensor, pair in wrong.items() if pair[0] > FACTOR * pair[1]}
+    assert not wrong, wrong

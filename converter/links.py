@@ -21,7 +21,7 @@ _LOSSES: dict[Link, str] = {
     "sigmoid": "binary_crossentropy",
 }
 #: Only move elements: a link before them is the same link behind them, if each row stays whole where that matters.
-_MOVES = (ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo)
+_MOVES = (ops.Activity, ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo)
 #: How far below the output probabilities are looked for.
 _DEPTH = 24
 

@@ -1,12 +1,13 @@
 """JAX models and functions, traced to the IR."""
 
 from jax_frontend.augmentation import trace_augmentation
-from jax_frontend.dropout import dropout, in_training, random_key
+from jax_frontend.dropout import activity, dropout, in_training, random_key
 from jax_frontend.model import Model
 from jax_frontend.tracing import array_leaves, array_types, trace, trace_function
 
 __all__ = [
     "Model",
+    "activity",
     "array_leaves",
     "array_types",
     "dropout",

@@ -18,7 +18,7 @@ from jax_frontend.registry import Call, Result, rule
 from jax_frontend.rules.control import MARKED
 from jax_frontend.rules.random import generator
 
-_MARK = "pocketune.dropout"
+_MARK, _ACTIVITY = "pocketune.dropout", "pocketune.activity"
 _IN_TRAINING, _KEY = "pocketune.in_training", "pocketune.key"
 
 
@@ -61,9 +61,18 @@ def random_key() -> Any:
     return jax.jit(key)()
 
 
+def activity(x: Any, l1: float = 0.0, l2: float = 0.0, layer: str = "") -> Any:
+    """Marks what adds l1 * sum(|x|) + l2 * sum(x^2) of each row to its loss; x is returned."""
+    return checkpoint_name(x, f"{_ACTIVITY} {l1!r} {l2!r} {x.ndim} {layer}")
+
+
 @rule("name")
 def name(call: Call, x: Value) -> Result:
-    """A name of the person's own is nothing; ours is a dropout."""
+    """A name of the person's own is nothing; ours is a dropout, or joins the loss."""
+    if call.params["name"].startswith(_ACTIVITY):
+        _, l1, l2, rank, layer = call.params["name"].split(" ", 4)
+        has_rows = len(x.shape) == int(rank)  # jax.vmap adds axes in front
+        return call.b(ops.Activity(float(l1), float(l2), layer), x) if has_rows else x
     if not call.params["name"].startswith(_MARK):
         return x
     _, rate, label, axes = call.params["name"].split(" ")

@@ -20,6 +20,7 @@ from converter.ir import Graph, ops
 from converter.losses import Penalty
 from converter.notes import Note
 from jax_frontend.mask import masked
+from keras_frontend.activity import marked_activities
 from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import archived_config, compile_config
 from keras_frontend.dropout import marked
@@ -141,7 +142,8 @@ def import_live(
             value.name = name
     if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
-    notes = [*_mask_notes(graph), *notes_on(model, variables, len(own_losses))]
+    activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
+    notes = [*_mask_notes(graph), *notes_on(model, variables, len(own_losses), activities)]
     return Imported(graph, notes, penalties(variables), compile_config(model), batch_norms(model, variables))
 
 
@@ -181,7 +183,8 @@ def jax_model(
 
     def apply(params: dict[str, Any], *arrays: Any) -> Any:
         mapping = [(v, params[name]) for name, v in variables.items()]
-        with marked(), keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None) as scope:
+        scope = keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None)
+        with marked(), marked_activities(), scope:
             outputs = jax.tree.map(_masked, call(arrays))
         if own_losses is not None:
             own_losses[:] = scope.losses

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from converter.batch_norm import BatchNorm
 from converter.losses import Penalty
 from converter.notes import Note
+from keras_frontend.activity import penalty_of
 from keras_frontend.dropout import drops
 
 #: Entries of a layer's configuration that say how strong its noise is.
@@ -28,21 +29,23 @@ _HALVES = ("float16", "bfloat16")
 _NO_NOISE = "the program computes the model as in inference, without random numbers"
 
 
-def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int) -> list[Note]:
+def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activities: Sequence[str] = ()) -> list[Note]:
     """What to say of a model.
 
     Args:
         model: a live model.
         variables: its variables by name.
         own_losses: how many losses its layers added as they were called.
+        activities: names of the layers of which an output is regularized in the graph, one for each.
     """
     found = [Note(str(model.name), "left out", f"{type(model).__name__}.{m}: {why}") for m, why in _own_steps(model)]
-    found += [note for name, layer in _layers(model) for note in _of_layer(name, layer)]
-    if own_losses and not any("activity regularizer" in note.why for note in found):
-        found.append(Note(str(model.name), "left out", f"{own_losses} losses of its own (add_loss)"))
+    found += [note for name, layer in _layers(model) for note in _of_layer(name, layer, activities)]
+    others = own_losses - len(activities)
+    if others > 0 and not any(n.status == "left out" and "activity regularizer" in n.why for n in found):
+        found.append(Note(str(model.name), "left out", f"{others} losses of its own (add_loss)"))
     for name, variable in variables.items():
         if (regularizer := getattr(variable, "regularizer", None)) is not None and variable.trainable:
-            penalty = _penalty(regularizer)
+            penalty = penalty_of(regularizer)
             kind = type(regularizer).__name__
             if penalty is None:
                 found.append(Note(name, "left out", f"the regularizer {kind}: only L1, L2 and L1L2 join the loss"))
@@ -58,20 +61,11 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int) -> list[
 def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:
     """The regularizers that join the loss, by the name of the variable."""
     known = {
-        name: _penalty(variable.regularizer)
+        name: penalty_of(variable.regularizer)
         for name, variable in variables.items()
         if getattr(variable, "regularizer", None) is not None and variable.trainable
     }
     return {name: penalty for name, penalty in known.items() if penalty is not None}
-
-
-def _penalty(regularizer: Any) -> Penalty | None:
-    import keras
-
-    if type(regularizer) not in (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2):
-        return None
-    penalty = Penalty(float(getattr(regularizer, "l1", 0.0)), float(getattr(regularizer, "l2", 0.0)))
-    return penalty if penalty.l1 or penalty.l2 else None
 
 
 def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
@@ -134,7 +128,7 @@ def _asks_for_training(layer: Any) -> bool:
     )
 
 
-def _of_layer(name: str, layer: Any) -> Iterator[Note]:
+def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note]:
     import keras
 
     kind = type(layer).__name__
@@ -145,8 +139,11 @@ def _of_layer(name: str, layer: Any) -> Iterator[Note]:
     elif _asks_for_training(layer):
         yield Note(name, "left out", f"what {kind}.call does for training=True: {_NO_NOISE}")
     if (regularizer := getattr(layer, "activity_regularizer", None)) is not None:
-        why = f"the activity regularizer {type(regularizer).__name__}: it does not join the loss"
-        yield Note(name, "left out", why)
+        what = f"the activity regularizer {type(regularizer).__name__}"
+        if layer.name in activities:
+            yield Note(name, "in the loss", f"{what}, where something before it trains")
+        else:
+            yield Note(name, "left out", f"{what}: it does not join the loss")
     if getattr(layer, "compute_dtype", None) in _HALVES and not isinstance(layer, keras.layers.InputLayer):
         yield Note(name, "in float32", f"its policy {layer.dtype_policy.name}: the program computes in float32")
     if getattr(layer, "lora_enabled", False):

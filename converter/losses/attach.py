@@ -6,9 +6,9 @@ from functools import partial, reduce
 from typing import NamedTuple
 
 from converter.errors import UnsupportedError, UsageError
-from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, ops
+from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, dependents, ops
 from converter.links import FoldedLink, Link, folded_link
-from converter.losses.loss import JointLoss, Loss, Term
+from converter.losses.loss import JointLoss, Loss, Penalty, Term
 from converter.manifest import TARGET
 from converter.notes import Note
 from converter.row_losses import masked_mean, mean_rows
@@ -94,6 +94,7 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Grap
         plain = [_weighed(b, part.rows, part.term) for part in parts if part.mask is None]
         sums = [total(reduce(partial(b, ops.Add()), plain))] if plain else []
         sums += [_weighed(b, total(part.rows, part.mask), part.term) for part in parts if part.mask is not None]
+        sums += [total(rows) for rows in _activities(b, graph)]
         result = reduce(partial(b, ops.Add()), sums)
         for value, parameter in graph.parameters.items():
             if (penalty := loss.penalties.get(parameter.name)) is not None:
@@ -105,6 +106,16 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Grap
             if part.term.loss.link is not None and part.term.loss.counts:
                 b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part), part.mask)
     return b.graph
+
+
+def _activities(b: Builder, graph: Graph) -> list[Value]:
+    """What the activity regularizers add to the loss of each row, where something that trains lies before them."""
+    trained, found = dependents(graph, graph.weights()), []
+    for node in graph.nodes:
+        if isinstance(node.op, ops.Activity) and node.output in trained:
+            x = node.inputs[0]
+            found.append(Penalty(node.op.l1, node.op.l2).over(b, x, tuple(range(1, len(x.shape)))))
+    return found
 
 
 def _weighed(b: Builder, value: Value, term: Term) -> Value:

@@ -25,7 +25,10 @@ class Penalty:
 
     def emit(self, b: Builder, weight: Value) -> Value:
         """The penalty of a weight, []."""
-        axes = tuple(range(len(weight.shape)))
+        return self.over(b, weight, tuple(range(len(weight.shape))))
+
+    def over(self, b: Builder, weight: Value, axes: tuple[int, ...]) -> Value:
+        """The same of each element of the other axes."""
         terms = []
         if self.l1:
             terms.append(b(ops.Mul(), b(ops.Sum(axes), b(ops.Abs(), weight)), self.l1))

@@ -56,8 +56,8 @@ def notes(model: Any) -> list[Note]:
         (layers.RandomFlip(name="it"), "left out", "RandomFlip"),
         (layers.RandomRotation(0.1, name="it"), "left out", "RandomRotation"),
         (layers.BatchNormalization(name="it"), "fixed", "moving statistics"),
-        (layers.ActivityRegularization(l2=0.1, name="it"), "left out", "activity regularizer"),
-        (layers.Dense(3, activity_regularizer="l2", name="it"), "left out", "activity regularizer L2"),
+        (layers.ActivityRegularization(l2=0.1, name="it"), "in the loss", "activity regularizer L1L2"),
+        (layers.Dense(3, activity_regularizer="l2", name="it"), "in the loss", "activity regularizer L2"),
         (layers.Dense(3, kernel_regularizer="l2", name="it"), "in the loss", "L2 (l2 0.01)"),
         (layers.Dense(3, bias_regularizer=regularizers.L1L2(0.1, 0.2), name="it"), "in the loss", "(l1 0.1, l2 0.2)"),
         (layers.Dense(3, kernel_regularizer="orthogonal_regularizer", name="it"), "left out", "OrthogonalRegularizer"),
@@ -122,13 +122,14 @@ def test_layers_of_which_the_same_is_said_stand_together() -> None:
 
 
 @pytest.mark.parametrize("micro_batch", [None, 2])
-def test_weight_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
+def test_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [
             keras.Input((6, 6, 3)),
-            layers.Conv2D(4, 3, kernel_regularizer=regularizers.L2(0.03), name="conv"),
+            layers.Conv2D(4, 3, kernel_regularizer=regularizers.L2(0.03), activity_regularizer="l1", name="conv"),
             layers.BatchNormalization(gamma_regularizer=regularizers.L2(0.02), trainable=False),
+            layers.ActivityRegularization(0.002, 0.003),
             layers.ReLU(),
             layers.Flatten(),
             layers.Dense(
@@ -138,7 +139,7 @@ def test_weight_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
                 name="hidden",
                 bias_initializer="ones",
             ),
-            layers.Dense(3, activation="softmax", kernel_regularizer="l1"),
+            layers.Dense(3, activation="softmax", kernel_regularizer="l1", activity_regularizer=regularizers.L2(0.3)),
         ]
     )
     x = RNG.standard_normal((BATCH, 6, 6, 3)).astype(np.float32)
@@ -146,9 +147,11 @@ def test_weight_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
     model.compile(keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
     program = converter.build(model, batch=BATCH, micro_batch=micro_batch)
     expected_first = float(model.evaluate(x, y, batch_size=BATCH, verbose=0))
+    expected_short = float(model.evaluate(x[:3], y[:3], batch_size=3, verbose=0))
     expected = [float(model.train_on_batch(x, y)) for _ in range(STEPS)]
     with converter.runtime.TrainingSession(program.data) as session:
         assert session.evaluate(x, y)["loss"] == pytest.approx(expected_first, rel=1e-5)
+        assert session.evaluate(x[:3], y[:3])["loss"] == pytest.approx(expected_short, rel=1e-5)
         found = [session.train(x, y, learning_rate=RATE) for _ in range(STEPS)]
         np.testing.assert_allclose(found, expected, rtol=5e-5)
         for weight in model.trainable_weights:

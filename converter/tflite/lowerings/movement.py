@@ -128,6 +128,12 @@ def probe(c: Lowering, op: ops.Probe, x: Value) -> Value:
     return x
 
 
+@lowers(ops.Activity)
+def activity(c: Lowering, op: ops.Activity, x: Value) -> Value:
+    """A loss reads it."""
+    return x
+
+
 @lowers(ops.Masked)
 def masked(c: Lowering, op: ops.Masked, x: Value, mask: Value) -> Value:
     """In inference; a loss reads the mask."""

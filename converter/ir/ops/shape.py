@@ -174,7 +174,7 @@ class Dilate(Movement):
         return x.with_shape(tuple((d - 1) * s + 1 if d else 0 for d, s in zip(x.shape, self.strides, strict=True)))
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
-        out = np.zeros([(d - 1) * s + 1 for d, s in zip(x.shape, self.strides, strict=True)], x.dtype)
+        out = np.zeros([(d - 1) * s + 1 if d else 0 for d, s in zip(x.shape, self.strides, strict=True)], x.dtype)
         out[tuple(slice(None, None, s) for s in self.strides)] = x
         return out
 

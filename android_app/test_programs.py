@@ -5,9 +5,10 @@
 Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
 (x, y, weight; `two`, which has two outputs, also size), the losses of 50 steps, the state after them, the initial
 output on the first rows, all as raw little-endian numbers, a state file written by `TrainingSession.save` and the plain
-model with it. A step of <model>-by-<n> is made of micro-batches of n rows. OUT/mixing.tflite alone is of a model whose
-rows influence each other, OUT/adapted.tflite of one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain
-models with smaller weights, of a model that gives wide.output for wide.x.
+model with it. cnn-<export> infers 1 and 5 rows by signatures of their own. A step of <model>-by-<n> is made of
+micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each other, OUT/adapted.tflite of
+one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain models with smaller weights, of a model that gives
+wide.output for wide.x.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
@@ -113,8 +114,10 @@ def write(out: Path, name: str, seed: int) -> None:
         targets = {"kind": y, "size": rng.standard_normal((ROWS, 2)).astype(np.float32)}
         targets["size"].tofile(out / "two.size")
         options |= {"loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"}, "loss_weights": {"size": 0.5}}
+    few = ("infer_1", "infer_5") if name == "cnn" else ()
     for state in ("variables", "stateless"):
-        program = converter.build(source, optimizer="adam", state=state, **options)
+        offered = ("train", "evaluate", "infer", *few)
+        program = converter.build(source, optimizer="adam", state=state, signatures=offered, **options)
         program.write(out / f"{name}-{state}.tflite")
     # What an app needs at least, and a learning rate of its own.
     lean = converter.build(source, optimizer=optax.sgd(0.02), signatures=("train", "infer"), **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converter.manifest import rows_to_infer
 from converter.models import import_model
 from converter.pipeline import plan
 from converter.sparse import UpdateScheme
@@ -32,7 +33,7 @@ def compare_schemes(
 
 
 def import_once(model: Any, **options: Any) -> Any:
-    """The model for several plans with the same options; for a budget each comes to a micro-batch of its own."""
-    if options.get("memory_budget"):
+    """The model for several plans with the same options, unless each needs it for other numbers of rows."""
+    if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
         return model
     return import_model(model, options.get("micro_batch") or options.get("batch", 8))

@@ -70,8 +70,9 @@ def build(
             dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
             frozen first layers) and `train_features` (a step on what they gave), and `fisher`, which
-            `session.choose_channels` needs. The runtime packs the frozen weights again for each signature that uses
-            them: leave out what is not called.
+            `session.choose_channels` needs. `infer_1`, of any number of rows, is `infer` for so many: a session takes
+            the one that fits best, so that one row does not cost what a batch does. The runtime packs the frozen
+            weights again for each signature that uses them: leave out what is not called.
         labels: names of the classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
@@ -189,7 +190,8 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
     loss, rule, said = taken_over(source, request.loss, request.optimizer)
     source = without_idle_outputs(source, loss)
     report: list[FormChoice] = []
-    done = compile_signatures(source, loss, rule.optimizer, request, report)
+    others = {rows: import_model(model, rows).graph for rows in request.rows_to_infer}
+    done = compile_signatures(source, loss, rule.optimizer, request, report, others)
     priced = costs(done.signatures, request.target, request.state, request.batch // request.micro_batch)
     assemble = partial(
         Program.assemble,

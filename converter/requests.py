@@ -10,14 +10,14 @@ from typing import Any
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.ir import is_described
-from converter.manifest import MAX_ELEMENTS
+from converter.manifest import MAX_ELEMENTS, rows_to_infer
 from converter.models import Source
 from converter.sparse import UpdateScheme
 from converter.targets import Target
 
 #: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
-#: What a program may offer.
+#: What a program may offer, and `infer_<rows>`.
 SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
 _CHOICES = {
     "state": ("variables", "stateless"),
@@ -79,16 +79,34 @@ class Request:
             if (value := getattr(self, name)) not in known:
                 raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
         for name in self.signatures:
-            if name not in SIGNATURES:
+            if name not in SIGNATURES and not rows_to_infer(name):
                 raise UsageError(
-                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}."
+                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
+                    "infer_1 or any other number of rows."
                 )
+        if self.rows_to_infer:
+            self._check_rows_to_infer()
         if "train" not in self.signatures:
             raise UsageError("the signature 'train' is missing: it is what the program is for")
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
         if self.augment is not None:
             self._check_augment()
+
+    @property
+    def rows_to_infer(self) -> list[int]:
+        """For how many rows `infer` is asked for besides; as many as it takes anyway are left out."""
+        asked = {rows_to_infer(name) for name in self.signatures} - {None, self.micro_batch}
+        return sorted(rows for rows in asked if rows)
+
+    def _check_rows_to_infer(self) -> None:
+        rows = self.rows_to_infer[-1]
+        if "infer" not in self.signatures:
+            raise UsageError(f"the signature 'infer_{rows}' is there beside 'infer': ask for that too")
+        if rows > LARGEST_BATCH:
+            raise UsageError(f"infer_{rows}: a call has at most {LARGEST_BATCH:,} rows")
+        if self.frozen == "int8":
+            raise UsageError(f"infer_{rows} does not go together with frozen='int8': leave one out")
 
     def _check_augment(self) -> None:
         if not callable(self.augment):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ from converter.errors import NumericError, UsageError
 from converter.fisher import fisher, without_probes
 from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
+from converter.manifest import INFER, rows_to_infer
 from converter.mixing import mixing_notes, whole_batches
 from converter.models import Source, import_loss
 from converter.notes import Note
@@ -60,7 +62,12 @@ class Compiled(NamedTuple):
 
 
 def compile_signatures(
-    source: Source, loss: Any, optimizer: Any, request: Request, report: list[FormChoice]
+    source: Source,
+    loss: Any,
+    optimizer: Any,
+    request: Request,
+    report: list[FormChoice],
+    others: Mapping[int, Graph],
 ) -> Compiled:
     """The stages between import and emission.
 
@@ -70,6 +77,7 @@ def compile_signatures(
         optimizer: an optax.GradientTransformation.
         request: all else that was asked for.
         report: takes the forms of the first signature, which is the training step.
+        others: the model's graph for other numbers of rows, for which `infer` is asked for too.
     """
     target, signatures, frozen = request.target, request.signatures, request.frozen
     dropping = dropouts(source.graph)
@@ -128,6 +136,9 @@ def compile_signatures(
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
         graphs["infer"] = quiet
+    for many, graph in others.items():
+        other, _, _ = adapt(canonicalize(without_dropout(graph)), resolved)
+        graphs[f"{INFER}{many}"] = like(selected, with_statistics(other, by_batches), rows, rule.layout_invariant)
     if "fisher" in signatures:
         graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)
     first = next(iter(graphs))
@@ -143,6 +154,7 @@ def compile_signatures(
         lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
     if without is not None and exported is not None:
         without = replace(without, graph=in_order(exported, target))
+    mixing |= {name: mixing["infer"] for name in graphs if rows_to_infer(name) and "infer" in mixing}
     return Compiled(
         {name: in_order(graph, target) for name, graph in lowered.items()},
         rows,
@@ -176,6 +188,25 @@ def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Gra
         if rule.layout_invariant:
             break
     return selected, rule
+
+
+def like(selected: Graph, forward: Graph, rows: list[Row], layout_invariant: bool) -> Graph:
+    """The model for another number of rows, with the state of what was selected from it.
+
+    Raises:
+        UsageError: it keeps its weights in another form.
+    """
+    other = specialize(select((absorb_layout if layout_invariant else Graph.copy)(forward), rows))
+    other = without_probes(other)
+    other.outputs = {name: value for name, value in other.outputs.items() if name in selected.outputs}
+    stored = {p.name: (v.type, p.view) for v, p in selected.parameters.items()}
+    for value, parameter in other.parameters.items():
+        if stored.get(parameter.name) != (value.type, parameter.view):
+            rows_of_it = forward.inputs[0].shape[0]
+            raise UsageError(
+                f"infer_{rows_of_it}: for so many rows {parameter.name} is kept in another form: leave it out"
+            )
+    return eliminate_dead_code(other)
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -4,6 +4,7 @@ from converter.manifest.records import (
     FISHER,
     FROZEN,
     GRADIENT,
+    INFER,
     INFERENCE,
     INITIAL,
     MANIFEST,
@@ -18,12 +19,14 @@ from converter.manifest.records import (
     TensorSpec,
     UpdateRow,
     gathered,
+    rows_to_infer,
 )
 
 __all__ = [
     "FISHER",
     "FROZEN",
     "GRADIENT",
+    "INFER",
     "INFERENCE",
     "INITIAL",
     "MANIFEST",
@@ -38,4 +41,5 @@ __all__ = [
     "TensorSpec",
     "UpdateRow",
     "gathered",
+    "rows_to_infer",
 ]

@@ -21,6 +21,7 @@ from converter.manifest.records import (
     ParameterSpec,
     Role,
     Signature,
+    rows_to_infer,
 )
 
 
@@ -58,7 +59,8 @@ class _Checker:
         wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
         if "features" in m.signatures:
             wanted.append(m.step_on_features)
-        known = {*wanted, "evaluate", "infer", "features", "fisher"}
+        others = [name for name in m.signatures if rows_to_infer(name)]
+        known = {*wanted, "evaluate", "infer", "features", "fisher", *(others if "infer" in m.signatures else ())}
         for name in wanted:
             if name not in m.signatures:
                 _fail(f"signatures: {name!r} is missing")
@@ -74,7 +76,7 @@ class _Checker:
             (m.step_on_features, step, ("input",)),
             ("apply", ("learning_rate",), ()),
             ("evaluate", rows, ("input",)),
-            ("infer", (), ("input", "output")),
+            *((name, (), ("input", "output")) for name in ("infer", *others)),
             ("features", (), ("input", "output")),
             ("fisher", ("weight",), ("input",)),
         ):
@@ -93,13 +95,18 @@ class _Checker:
                     _fail(
                         f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and a call takes {m.micro_batch}"
                     )
-        for name in {"infer", "features"} & m.signatures.keys():
+        for name in {"infer", "features", *others} & m.signatures.keys():
             if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
                 _fail(f"signatures.{name}: the first axes of its inputs differ")
+        for name in others:
+            if m.signatures[name].taking("input")[0].shape[0] != rows_to_infer(name):
+                _fail(f"signatures.{name}: it takes another number of rows")
+            if self.results(name) != self.results("infer"):
+                _fail(f"signatures.{name}: what it gives is not what infer gives")
         self.targets()
         # What a model takes is the same for all, but for the number of rows.
         same: list[tuple[str, Role]] = [("evaluate", "input"), ("evaluate", "target"), ("infer", "input")]
-        same += [("fisher", "input"), ("fisher", "target")]
+        same += [("fisher", "input"), ("fisher", "target"), *((name, "input") for name in others)]
         for name, role in (*same, ("features", "input")):
             if name in m.signatures and self.rows(name, role) != self.rows(m.step, role):
                 _fail(f"signatures.{name}: what it takes of role {role!r} is not what {m.step} takes")
@@ -162,6 +169,9 @@ class _Checker:
 
     def rows(self, signature: str, role: Role) -> set[Any]:
         return {(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].taking(role)}
+
+    def results(self, signature: str) -> list[Any]:
+        return [(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].giving("output")]
 
     def signature(self, where: str, signature: Signature) -> None:
         for side, specs, roles in (

@@ -6,6 +6,7 @@ The compiler writes it; the runtimes on the host and the phone read it and belie
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
@@ -50,6 +51,8 @@ OUTPUT_ROLES = ("loss", "correct", "figure", "output", "fisher", "state", "gradi
 GRADIENT = "gradient/"
 #: What the Fisher information of a weight's channels is called: this, and the weight's name.
 FISHER = "fisher/"
+#: What `infer` for another number of rows is called: this, and the number.
+INFER = "infer_"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
 #: Losses that compare labels: what the target's name ends in, and the least of them (those below 0 are masked).
@@ -61,6 +64,12 @@ LABELS = {
 }
 #: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
 NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
+
+
+def rows_to_infer(name: str) -> int | None:
+    """The rows of `infer_<rows>`; None for any other name of a signature."""
+    digits = name.removeprefix(INFER)
+    return int(digits) if digits != name and re.fullmatch("[1-9][0-9]{0,8}", digits) else None
 
 
 def gathered(results: Mapping[str, T]) -> T | tuple[T, ...] | dict[str, T]:
@@ -293,6 +302,12 @@ class Manifest:
     def step_on_features(self) -> str:
         """The same for what the frozen first layers made of them, where the program offers that."""
         return "accumulate_features" if self.accumulates else "train_features"
+
+    @property
+    def infers(self) -> dict[int, str]:
+        """The signatures that give the model's outputs, by the rows that each takes, the fewest first."""
+        names = [name for name in self.signatures if name == "infer" or rows_to_infer(name)]
+        return dict(sorted((self.signatures[name].taking("input")[0].shape[0], name) for name in names))
 
     @property
     def targets(self) -> tuple[TensorSpec, ...]:

@@ -21,6 +21,8 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
     match node.op:
         case ops.Add() | ops.Sub() | ops.Mul() | ops.Div():
             return _arithmetic(b, node)
+        case ops.LogicalAnd() | ops.LogicalOr():
+            return _logic(b, node)
         case ops.Neg():
             inner = b.producer(node.inputs[0], ops.Neg)
             return inner.inputs[0] if inner else None
@@ -75,6 +77,15 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
     if stripped[0] is not x:
         return b(node.op, stripped[0], y)
     return b(node.op, x, stripped[1]) if stripped[1] is not y else None
+
+
+def _logic(b: Rewriter, node: Node) -> Value | None:
+    """x and true, x or false: x."""
+    neutral = float(isinstance(node.op, ops.LogicalAnd))
+    for x, y in (node.inputs, node.inputs[::-1]):
+        if b.scalar(y) == neutral and x.type == node.output.type:
+            return x
+    return None
 
 
 def _one_scalar(b: Rewriter, x: Value, y: Value) -> Value | None:

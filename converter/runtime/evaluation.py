@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 
 import numpy as np
 
 from converter.errors import NumericError, UsageError
+from converter.manifest import Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples, check_whole
 
@@ -65,6 +66,20 @@ def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str,
         yield place, {s.name: entry.output(s.name)[: batch.rows if s.shape[0] == size else None] for s in given}
 
 
+def calls(manifest: Manifest, rows: int) -> list[tuple[str, slice]]:
+    """The signatures that infer some rows, and which: the largest for whole calls, then what just holds the rest."""
+    known = manifest.infers
+    infer = manifest.signatures["infer"]
+    alone = infer.mixing is None and all(s.shape[0] == infer.inputs[0].shape[0] for s in infer.giving("output"))
+    if rows in known or not alone:  # rows that influence each other are computed as many as they are, or refused
+        return [(known.get(rows, "infer"), slice(0, rows))]
+    most = max(known)
+    whole = rows - rows % most
+    rest = next((name for size, name in known.items() if size >= rows - whole), "")
+    parts = [(known[most], slice(0, whole)), (rest, slice(whole, rows))]
+    return [(name, part) for name, part in parts if part.stop > part.start]
+
+
 def every_output(entry: Entry, examples: Examples) -> dict[str, np.ndarray]:
     """What the model gives for all rows, by output; as `outputs`."""
     specs = entry.signature.giving("output")
@@ -75,3 +90,10 @@ def every_output(entry: Entry, examples: Examples) -> dict[str, np.ndarray]:
         for name, result in results.items():
             result[rows.start : rows.start + len(given[name])] = given[name]
     return results
+
+
+def joined(results: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What several calls gave, one behind the other, by output."""
+    if len(results) == 1:
+        return results[0]
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}

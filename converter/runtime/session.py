@@ -17,7 +17,7 @@ from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
 from converter.runtime.channels import has_trained, information, largest
 from converter.runtime.engine import open_engine
-from converter.runtime.evaluation import every_output, figures, outputs
+from converter.runtime.evaluation import calls, every_output, figures, joined, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
 from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
@@ -146,7 +146,11 @@ class TrainingSession:
             float32 [rows, ...]; for several outputs a dict by their names (the keys of a JAX model's dict, the layers
             of a Keras model), or a tuple in their order where they have none.
         """
-        return self._rows_through("infer", x)
+        with self._lock:
+            examples = self._examples("infer", x)
+            parts = calls(self.manifest, examples.rows)
+            found = [every_output(self._open().ready(name), examples.take(rows)) for name, rows in parts]
+            return gathered(joined(found))
 
     def features(self, x: Any) -> Any:
         """What the frozen first layers make of any number of rows: they give the same in every epoch.
@@ -157,12 +161,8 @@ class TrainingSession:
         Raises:
             UsageError: as `train`; the program was built without the signature `features`.
         """
-        return self._rows_through("features", x)
-
-    def _rows_through(self, signature: str, x: Any) -> Any:
         with self._lock:
-            examples = self._examples(signature, x)
-            return gathered(every_output(self._open().ready(signature), examples))
+            return gathered(every_output(self._open().ready("features"), self._examples("features", x)))
 
     def fit(
         self,

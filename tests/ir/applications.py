@@ -228,6 +228,17 @@ def _dropout(n: Numbers, kind: type[Op]) -> Application:
     return Application(ops.Dropout(0.5), [n.floats(*n.shape())])
 
 
+@applies(ops.Activity)
+def _activity(n: Numbers, kind: type[Op]) -> Application:
+    return Application(ops.Activity(0.1, 0.2), [n.floats(*n.shape())])
+
+
+@applies(ops.Probe)
+def _probe(n: Numbers, kind: type[Op]) -> Application:
+    shape = n.shape()
+    return Application(ops.Probe("w", n.whole(0, len(shape) - 1)), [n.floats(*shape)])
+
+
 @applies(ops.Masked)
 def _masked(n: Numbers, kind: type[Op]) -> Application:
     shape = n.shape(1)

@@ -22,3 +22,15 @@ def test_a_factor_goes_before_a_scatter() -> None:
     feed = {"i": np.array([7, 99, 7], np.int32), "u": rng.standard_normal((3, 4)), "rate": np.array([0.1])}
     (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
     np.testing.assert_allclose(results["y"], expected["y"], rtol=1e-6)
+
+
+def test_what_is_always_true_asks_for_nothing() -> None:
+    b = Builder()
+    mask = b.input("mask", TensorType((1, 4, 1, 1, 5), np.dtype(np.bool_)))
+    both = b(ops.LogicalAnd(), b.constant(np.ones(1, np.bool_)), mask)
+    b.graph.outputs = {"y": b(ops.LogicalOr(), both, b.constant(np.zeros((4, 1, 1, 5), np.bool_)))}
+    assert not simplify(b.graph).nodes
+    b.graph.outputs = {"y": b(ops.LogicalAnd(), mask, b.constant(np.ones((2, 1, 1, 1, 1), np.bool_)))}
+    assert len(simplify(b.graph).nodes) == 1, "it repeats the mask"
+    b.graph.outputs = {"y": b(ops.LogicalOr(), mask, b.constant(np.ones(1, np.bool_)))}
+    assert len(simplify(b.graph).nodes) == 1

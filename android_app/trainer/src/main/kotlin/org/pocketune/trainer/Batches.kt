@@ -20,6 +20,14 @@ internal class Batch(val rows: List<Sample>, val weights: List<Float>) {
 internal fun List<Sample>.inBatches(size: Int, weight: (Sample) -> Float = Sample::weight): List<Batch> =
     filter { it.weight > 0 }.chunked(size) { rows -> Batch(rows.toList(), rows.map(weight)) }
 
+/** Rows in their order by the signatures that infer them: the largest for whole calls, then what just holds the rest. */
+internal fun List<Sample>.byInference(manifest: Manifest): List<Pair<String, Batch>> {
+    // Rows that influence each other are computed as many as they are, or as `infer` takes them.
+    val anyNumber = manifest.infer.mixing == null || size in manifest.infers
+    val known = if (anyNumber) manifest.infers else manifest.infers.filterValues { it == "infer" }
+    return inBatches(known.keys.max()).map { batch -> known.entries.first { it.key >= batch.rows.size }.value to batch }
+}
+
 /**
  * What each epoch of a training sees: the samples and a new draw of the replayed ones, in an order decided by the seed.
  *

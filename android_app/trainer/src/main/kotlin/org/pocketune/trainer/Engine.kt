@@ -166,11 +166,11 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         return sums.mapKeys { (name, _) -> name.removePrefix(FISHER) }
     }
 
-    /** The outputs of all rows; [between] as for [evaluate]. */
-    suspend fun infer(batches: List<Batch>, between: suspend () -> Unit): List<Map<String, Values>> {
-        val entry = entry("infer")
-        return batches.flatMap { batch ->
+    /** The outputs of all rows, by the signatures to call; [between] as for [evaluate]. */
+    suspend fun infer(calls: List<Pair<String, Batch>>, between: suspend () -> Unit): List<Map<String, Values>> {
+        return calls.flatMap { (name, batch) ->
             between()
+            val entry = entry(name)
             entry.fill(batch)
             run(entry)
             batch.rows.indices.map { row -> entry.outputs.mapValues { (_, port) -> port.take(row) } }

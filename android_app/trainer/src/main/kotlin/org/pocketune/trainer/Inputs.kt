@@ -39,7 +39,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         if (rows.size > limits.samples) tooMany("rows", rows.size)
         rows.forEachIndexed { i, row -> inputs("rows[$i]", row) }
         if (rows.isEmpty()) refuse("rows: there are none")
-        whole("rows", manifest.infer, rows.size)
+        if (rows.size !in manifest.infers) whole("rows", manifest.infer, rows.size)
         val size = manifest.infer.taking(Role.INPUT)[0].shape[0]
         manifest.infer.giving(Role.OUTPUT).firstOrNull { it.shape[0] != size }?.let {
             refuse("the output ${it.name} of this model is not one row for each row of its input")

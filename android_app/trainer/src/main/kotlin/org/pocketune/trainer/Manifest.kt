@@ -194,7 +194,17 @@ data class Manifest(
     val evaluate: Signature? get() = signatures["evaluate"]
     val fisher: Signature? get() = signatures["fisher"]
     val infer: Signature get() = signatures.getValue("infer")
+
+    /** The signatures that give the model's outputs, by the rows that each takes, the fewest first. */
+    internal val infers: Map<Int, String> by lazy {
+        val names = signatures.keys.filter { it == "infer" || rowsToInfer(it) != null }
+        names.associateBy { signatures.getValue(it).taking(Role.INPUT)[0].shape[0] }.toSortedMap()
+    }
 }
+
+/** The rows of `infer_<rows>`; null for any other name of a signature. */
+internal fun rowsToInfer(name: String): Int? =
+    Regex("infer_([1-9][0-9]{0,8})").matchEntire(name)?.let { it.groupValues[1].toInt() }
 
 /** What the only target is called; several are called this, a slash and a name of their own. */
 internal const val TARGET = "y"

@@ -63,6 +63,7 @@ private fun newer(format: String) =
 private class ManifestChecks(private val manifest: Manifest) {
     private val state = manifest.stateTensors.associateBy { it.tensor }
     private val stepOnFeatures = "${manifest.stepName}_features"
+    private val otherInfers = manifest.signatures.keys.filter { rowsToInfer(it) != null }
 
     fun check() {
         if (!Regex("[0-9a-f]{64}").matches(manifest.graphHash)) fail("graph_hash: expected 64 hexadecimal digits")
@@ -87,7 +88,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         roles("apply", one = setOf(Role.LEARNING_RATE), several = emptySet())
         roles("evaluate", one = rows, several = setOf(Role.INPUT))
         roles("fisher", one = setOf(Role.WEIGHT), several = setOf(Role.INPUT, Role.FISHER))
-        for (name in listOf("infer", "features")) {
+        for (name in listOf("infer", "features") + otherInfers) {
             roles(name, one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
         }
         for (name in listOf(manifest.stepName, stepOnFeatures, "evaluate", "fisher")) {
@@ -97,14 +98,21 @@ private class ManifestChecks(private val manifest: Manifest) {
                 }
             }
         }
-        for (name in listOf("infer", "features")) {
+        for (name in listOf("infer", "features") + otherInfers) {
             val firstAxes = manifest.signatures[name]?.taking(Role.INPUT)?.map { it.shape[0] } ?: continue
             if (firstAxes.toSet().size != 1) fail("signatures.$name: the first axes of its inputs differ")
+        }
+        for (name in otherInfers) {
+            val signature = manifest.signatures.getValue(name)
+            if (signature.taking(Role.INPUT)[0].shape[0] != rowsToInfer(name)) fail("signatures.$name: it takes other rows")
+            if (results(signature) != results(manifest.infer)) {
+                fail("signatures.$name: what it gives is not what infer gives")
+            }
         }
         targets()
         // What a model takes is the same for all, but for the number of rows.
         val same = listOf("evaluate", "fisher").flatMap { listOf(it to Role.INPUT, it to Role.TARGET) }
-        for ((name, role) in same + ("infer" to Role.INPUT) + ("features" to Role.INPUT)) {
+        for ((name, role) in same + (listOf("infer", "features") + otherInfers).map { it to Role.INPUT }) {
             val signature = manifest.signatures[name] ?: continue
             if (rows(signature, role) != rows(manifest.step, role)) {
                 fail("signatures.$name: what it takes of role ${role.label} is not what ${manifest.stepName} takes")
@@ -143,7 +151,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         for (name in wanted) {
             if (name !in manifest.signatures) fail("signatures: '$name' is missing: build with --signatures train,infer,...")
         }
-        val others = manifest.signatures.keys - wanted - setOf("evaluate", "features", "fisher")
+        val others = manifest.signatures.keys - wanted - setOf("evaluate", "features", "fisher") - otherInfers.toSet()
         others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
     }
 
@@ -201,6 +209,9 @@ private class ManifestChecks(private val manifest: Manifest) {
 
     private fun rows(signature: Signature, role: Role) =
         signature.taking(role).map { Triple(it.name, it.shape.drop(1), it.dtype) }.toSet()
+
+    private fun results(signature: Signature) =
+        signature.giving(Role.OUTPUT).map { Triple(it.name, it.shape.drop(1), it.dtype) }
 
     private fun allState(name: String, specs: List<TensorSpec>) {
         if (specs.map { it.name }.toSet() != state.keys) {

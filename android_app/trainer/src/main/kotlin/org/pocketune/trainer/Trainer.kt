@@ -92,8 +92,7 @@ class Trainer private constructor(
     suspend fun infer(rows: List<Map<String, Values>>): List<Map<String, Values>> = owner.run {
         inputs.check(rows)
         val nothing = Values.Floats(FloatArray(0))
-        val size = manifest.infer.taking(Role.INPUT)[0].shape[0]
-        engine.infer(rows.map { Sample(it, nothing) }.inBatches(size), ::checkGoesOn)
+        engine.infer(rows.map { Sample(it, nothing) }.byInference(manifest), ::checkGoesOn)
     }
 
     /** Mean loss and accuracy. Throws [InputException] and [DivergedException]. */

@@ -279,6 +279,17 @@ class TrainingTest {
         }
 
     @Test
+    fun `rows are inferred by the signature that just holds them`() {
+        fun calls(program: String, rows: Int) =
+            Fixture.samples(rows).byInference(Fixture.program(program).manifest).map { (name, batch) -> name to batch.rows.size }
+        assertEquals(listOf("infer_1" to 1), calls("cnn-variables", 1))
+        assertEquals(listOf("infer_5" to 2), calls("cnn-variables", 2))
+        assertEquals(listOf("infer" to 6), calls("cnn-variables", 6))
+        assertEquals(listOf("infer" to 8, "infer" to 8, "infer_1" to 1), calls("cnn-variables", 17))
+        assertEquals(listOf("infer" to 1), calls("mlp-variables", 1))
+    }
+
+    @Test
     fun `several targets are taken by name`() {
         val manifest = Fixture.program("two-stateless").manifest
         assertEquals(mapOf("y/kind" to "sparse_categorical_crossentropy", "y/size" to "mse"), manifest.losses)

@@ -64,6 +64,23 @@ class SameAsPythonTest {
 
     @Tag("every-version")
     @ParameterizedTest
+    @ValueSource(strings = ["variables", "stateless"])
+    fun `few rows are inferred as many are`(export: String): Unit = runBlocking {
+        Fixture.trainer(Fixture.program("cnn-$export"), Store(folder)).use { trainer ->
+            trainer.restore(Fixture.file("cnn.state"))
+            val rows = Fixture.samples("cnn").take(8).map { it.inputs }
+            fun numbers(answers: List<Map<String, Values>>) =
+                answers.flatMap { answer -> answer.values.flatMap { (it as Values.Floats).array.toList() } }
+            val all = numbers(trainer.infer(rows))
+            assertTrue(all.any { it != 0f })
+            for (many in listOf(1, 5)) {
+                assertClose(all, rows.chunked(many).flatMap { numbers(trainer.infer(it)) })
+            }
+        }
+    }
+
+    @Tag("every-version")
+    @ParameterizedTest
     @CsvSource(
         "mlp,variables", "mlp,stateless", "cnn,variables", "cnn,stateless", "two,stateless", "cnn-by-4,variables",
     )

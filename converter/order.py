@@ -11,6 +11,7 @@ from converter.tflite.export import with_variables
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
+from converter.tflite.merge_axes import with_fewer_axes
 
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
@@ -35,7 +36,7 @@ def in_order(lowered: Graph, target: Target) -> Graph:
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
-    lowered = _tidied(lower(split_loops(graph), target, report))
+    lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
     check_limits(lowered, target)
     return lowered
 

@@ -64,6 +64,10 @@ class Target:
             keys += [f"{key}.broadcast" for key in keys]
         return all(rank <= self.limits.get(key, rank) for key in keys)
 
+    def repeats(self, code: str) -> bool:
+        """Whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
+        return any(key.startswith(f"{code}.") and key.endswith(".broadcast") for key in self.limits)
+
     def macs(self, form: str, count: int) -> float:
         """Cost of an operator of `count` multiply-accumulates in a form."""
         return self.per_mac[form] * count + self.per_operator

@@ -94,14 +94,27 @@ def test_what_it_lacks_is_refused_and_nothing_else(key: str) -> None:
 def test_the_refusal_names_the_layer() -> None:
     def apply(params: Any, x: Any) -> Any:
         with jax.named_scope("compare"):
-            x = x.reshape(-1, 2, 1, 3, 2)
-            wide = jnp.where(x > params["low"].reshape(2, 1, 1, 2), x, 0.0)
-        return wide.reshape(-1, 12) @ params["w"]
+            x = x.reshape(-1, 2, 2, 3, 2)
+            wide = jnp.where(x > params["low"].reshape(2, 1, 3, 1), x, 0.0)
+        return wide.reshape(-1, 24) @ params["w"]
 
     rng = np.random.default_rng(0)
-    params = {"low": rng.random(4, np.float32), "w": rng.random((12, 2), np.float32)}
-    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 12), np.float32)])
+    params = {"low": rng.random(6, np.float32), "w": rng.random((24, 2), np.float32)}
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 24), np.float32)])
     assert np.isfinite(converter.build(model, batch=2, update="head").costs["arena_bytes"])
-    with pytest.raises(UnsupportedError, match=r"tflite-2\.14 has no GREATER of float32\[2,2,1,3,2\]") as caught:
+    with pytest.raises(UnsupportedError, match=r"tflite-2\.14 has no GREATER of float32\[2,2,2,3,2\]") as caught:
         converter.build(model, batch=2, update="head", target=OLD)
     assert caught.value.sites[0].layer == "compare"
+
+
+@pytest.mark.parametrize("name", ["tflite-2.14", "tflite-2.16"])
+def test_neighbouring_axes_are_merged_where_that_is_enough(name: str) -> None:
+    """As the mask of an attention over several heads; the kernel of TensorFlow Lite ends the process there."""
+    mask, scores = np.random.default_rng(0).random((2, 3, 1, 1, 5)) < 0.5, np.ones((2, 3, 4, 2, 5), np.float32)
+
+    def masked(mask: Any, scores: Any) -> Any:
+        return jnp.logical_and(mask, scores > mask.astype(jnp.float32)), jnp.where(mask, scores, -1.0)
+
+    function = converter.function(masked, mask, scores, target=name)
+    for found, wanted in zip(function.run(mask, scores), masked(mask, scores), strict=True):
+        np.testing.assert_array_equal(found, wanted)

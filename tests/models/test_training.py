@@ -20,7 +20,7 @@ TRAININGS = [
     pytest.param("sparse", "adamw", marks=pytest.mark.slow),
 ]
 #: Left to the slow run: another net of the same blocks is always there.
-LIKE_ANOTHER = ("mobilenetv2-0.35", "mcunet", "proxylessnas")
+LIKE_ANOTHER = ("mobilenetv2-1.0", "mcunet", "proxylessnas")
 #: With the usual eps of 1e-8 AdamW moves an element whose gradient is a rounding error as far as any other.
 OPTIMIZERS = {"sgd": optax.sgd(1.0), "adamw": optax.adamw(1.0, eps=1e-5, weight_decay=0.01)}
 

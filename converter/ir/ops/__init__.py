@@ -7,9 +7,9 @@ from converter.ir.ops.indexing import *
 from converter.ir.ops.linear import *
 from converter.ir.ops.logic import *
 from converter.ir.ops.loop import *
+from converter.ir.ops.marks import *
 from converter.ir.ops.nn import *
 from converter.ir.ops.pool import *
 from converter.ir.ops.random import *
 from converter.ir.ops.reduce import *
 from converter.ir.ops.shape import *
-from converter.ir.ops.training import *

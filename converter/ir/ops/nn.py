@@ -193,54 +193,6 @@ class LeakyRelu(Unary):
 
 
 @dataclass(frozen=True)
-class Masked(Op):
-    """x, of whose places a loss counts those that the mask says (`converter.losses`); elsewhere nothing is done."""
-
-    def infer(self, x: TensorType, mask: TensorType) -> TensorType:
-        return x
-
-    def evaluate(self, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        return x
-
-    def vjp(self, b: Builder, x: Value, mask: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: dy, None)
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return operands[0]
-
-    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
-        return Cost()
-
-
-@dataclass(frozen=True)
-class Probe(Op):
-    """What a weight is multiplied with: where its channels are weighed (`converter.fisher`); elsewhere nothing is done.
-
-    Attributes:
-        weight: name of the weight.
-        axis: that of its input channels.
-    """
-
-    weight: str
-    axis: int
-
-    def infer(self, x: TensorType) -> TensorType:
-        return x
-
-    def evaluate(self, x: np.ndarray) -> np.ndarray:
-        return x
-
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: dy,)
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return operands[0]
-
-    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
-        return Cost()
-
-
-@dataclass(frozen=True)
 class OverLastAxis(Op):
     """Works on each row of the last axis on its own."""
 

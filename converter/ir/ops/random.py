@@ -1,4 +1,4 @@
-"""What is random while a model trains, and nothing elsewhere (`converter.dropout`)."""
+"""Keys and bits of random numbers, until a step is made (`converter.randomness`)."""
 
 from __future__ import annotations
 
@@ -7,73 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cost, Cotangent, Op
-from converter.ir.rows import Rows, together
+from converter.ir.op import Op
+from converter.ir.rows import Rows
 from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
-    from converter.ir.graph import Value
-
-
-@dataclass(frozen=True)
-class Dropout(Op):
-    """Where elements are dropped while a model trains (`converter.dropout`); elsewhere nothing is done.
-
-    Attributes:
-        rate: how likely.
-        shared: axes along which all elements share one fate.
-        label: what reports call it.
-        key: number of this one in its model: no two have the same masks.
-    """
-
-    rate: float
-    shared: tuple[int, ...] = ()
-    label: str = "Dropout"
-    key: int = 0
-
-    @property
-    def said(self) -> str:
-        """What reports call it."""
-        return f"{self.label}(rate={self.rate:g})"
-
-    def infer(self, x: TensorType) -> TensorType:
-        return x
-
-    def evaluate(self, x: np.ndarray) -> np.ndarray:
-        return x
-
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: dy,)
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return operands[0]
-
-    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
-        return Cost()
-
-
-@dataclass(frozen=True)
-class InTraining(Op):
-    """x, and while a model trains the other operand.
-
-    Attributes:
-        said: what reports call it.
-    """
-
-    said: str
-
-    def infer(self, x: TensorType, trained: TensorType) -> TensorType:
-        return x
-
-    def evaluate(self, x: np.ndarray, trained: np.ndarray) -> np.ndarray:
-        return x
-
-    def vjp(self, b: Builder, x: Value, trained: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: dy), None
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return together(*operands)
+    pass
 
 
 @dataclass(frozen=True)

@@ -116,27 +116,9 @@ def one_hot(c: Lowering, op: ops.OneHot, indices: Value) -> Value:
     return c(tfl.OneHot(op.depth), indices)
 
 
-@lowers(ops.Dropout)
-def dropout(c: Lowering, op: ops.Dropout, x: Value) -> Value:
-    """In inference; a training step has masks in its place."""
-    return x
-
-
-@lowers(ops.Probe)
-def probe(c: Lowering, op: ops.Probe, x: Value) -> Value:
-    """Where no channels are weighed."""
-    return x
-
-
-@lowers(ops.Activity)
-def activity(c: Lowering, op: ops.Activity, x: Value) -> Value:
-    """A loss reads it."""
-    return x
-
-
-@lowers(ops.Masked)
-def masked(c: Lowering, op: ops.Masked, x: Value, mask: Value) -> Value:
-    """In inference; a loss reads the mask."""
+@lowers(ops.Dropout, ops.Masked, ops.Activity, ops.Probe)
+def mark(c: Lowering, op: ops.Mark, x: Value, *others: Value) -> Value:
+    """In inference; a training step and its loss have read it."""
     return x
 
 

@@ -1,0 +1,104 @@
+"""Marks of a value, which the making of a step or a loss reads; elsewhere nothing is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converter.ir.op import Cost, Cotangent, Op
+from converter.ir.rows import Rows, together
+from converter.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from converter.ir.builder import Builder
+    from converter.ir.graph import Value
+
+
+class Mark(Op):
+    """x; what else it is given says more of it."""
+
+    def infer(self, x: TensorType, *others: TensorType) -> TensorType:
+        return x
+
+    def evaluate(self, x: np.ndarray, *others: np.ndarray) -> np.ndarray:
+        return x
+
+    def vjp(self, b: Builder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (lambda: dy, *(None for _ in others))
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return operands[0]
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return Cost()
+
+
+@dataclass(frozen=True)
+class Dropout(Mark):
+    """Where elements are dropped while a model trains (`converter.dropout`).
+
+    Attributes:
+        rate: how likely.
+        shared: axes along which all elements share one fate.
+        label: what reports call it.
+        key: number of this one in its model: no two have the same masks.
+    """
+
+    rate: float
+    shared: tuple[int, ...] = ()
+    label: str = "Dropout"
+    key: int = 0
+
+    @property
+    def said(self) -> str:
+        """What reports call it."""
+        return f"{self.label}(rate={self.rate:g})"
+
+
+@dataclass(frozen=True)
+class InTraining(Mark):
+    """x, and while a model trains the other operand (`converter.dropout`).
+
+    Attributes:
+        said: what reports call it.
+    """
+
+    said: str
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return together(*operands)
+
+
+@dataclass(frozen=True)
+class Masked(Mark):
+    """x, of whose places a loss counts those that the mask, the other operand, says (`converter.losses`)."""
+
+
+@dataclass(frozen=True)
+class Activity(Mark):
+    """x, of whose rows each adds l1 * sum(|x|) + l2 * sum(x^2) to its loss (`converter.losses`).
+
+    Attributes:
+        l1: the first factor.
+        l2: the second.
+        layer: what gives it.
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class Probe(Mark):
+    """What a weight is multiplied with: where its channels are weighed (`converter.fisher`).
+
+    Attributes:
+        weight: name of the weight.
+        axis: that of its input channels.
+    """
+
+    weight: str
+    axis: int

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from converter import schedule
 from converter.ir import Graph, Value, fingerprint, nested
 from converter.targets import Target
-from converter.tflite.export import is_uniform, with_state_as_arguments, with_variables
+from converter.tflite.export import AS_ARGUMENTS, is_uniform, with_variables
 
 #: Signatures that a training step calls, where a program has them.
-STEP = ("train", "accumulate", "apply")
+STEP = ("train", "accumulate", "gradients", "apply")
 #: Bytes of a file for an operator and its tensors, on the average.
 _TABLES = 250
 
@@ -21,17 +21,17 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
     Accumulators of gradients count as state.
 
     Args:
-        signatures: `train`, or `accumulate` and `apply`, among others.
+        signatures: `train`, or `accumulate` or `gradients` and `apply`, among others.
         target: as for `resident`.
         state: as for `resident`.
-        micro_batches: how often a step calls `accumulate`.
+        micro_batches: in how many parts a step takes its rows.
     """
     step = {name: graph for name, graph in signatures.items() if name in STEP}
     flops = dict.fromkeys(("forward", "backward", "update"), 0)
     for name, graph in step.items():
         for node in graph.nodes:
             types = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
-            calls = micro_batches if name == "accumulate" else 1
+            calls = 1 if name == "apply" else micro_batches
             flops[node.origin.phase] += calls * node.op.cost(*types).flops
     parameters = {p.name: p for graph in step.values() for p in graph.parameters.values()}.values()
     return {
@@ -50,7 +50,7 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
     Args:
         signatures: the lowered, scheduled graphs of all signatures that the file holds, before the state is exported.
         target: for the widths of its kernels.
-        state: `variables` or `stateless`.
+        state: `variables`, `stateless` or `split`.
 
     Returns:
         `resident_bytes`, the sum of its parts:
@@ -63,7 +63,7 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
         `mapped_bytes`: the file, which the system may drop and share between processes; the rest is
         anonymous memory.
     """
-    export = with_variables if state == "variables" else with_state_as_arguments
+    export = AS_ARGUMENTS.get(state, with_variables)
     graphs = {
         name: schedule.resident(export(graph), target.lanes, in_order=state == "variables")
         for name, graph in signatures.items()

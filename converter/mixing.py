@@ -19,6 +19,7 @@ def whole_batches(
     graph: Graph,
     loss: Loss | JointLoss,
     signatures: Collection[str],
+    step: str,
     micro_batches: bool,
     augmentation: Graph | None = None,
 ) -> dict[str, str]:
@@ -28,7 +29,8 @@ def whole_batches(
         graph: the forward graph.
         loss: what trains it.
         signatures: what the program is to offer.
-        micro_batches: whether a step is made of several calls.
+        step: the signature that takes the rows of a step.
+        micro_batches: whether these come in several calls.
         augmentation: what a step does to its inputs first.
 
     Raises:
@@ -50,8 +52,9 @@ def whole_batches(
                 f"rows of a batch influence each other in the frozen layers ({mixed}), so what these give cannot be "
                 "kept for another batch: leave the signature `features` out"
             )
-    found = {"train": trained, "evaluate": evaluated, "infer": inferred, "train_features": trained}
-    asked = {*signatures, *(["train_features"] if "features" in signatures else [])}
+    on_features = f"{step}_features"
+    found = {step: trained, "evaluate": evaluated, "infer": inferred, on_features: trained}
+    asked = {*signatures, step, *([on_features] if "features" in signatures else [])}
     return {name: place for name, place in found.items() if place is not None and name in asked}
 
 

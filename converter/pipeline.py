@@ -45,6 +45,7 @@ def build(
     augment: Any = None,
     check: bool = True,
     loss_weights: Any = None,
+    loss_scale: float = 1.0,
 ) -> Program:
     """Compiles a model into a training program.
 
@@ -65,7 +66,9 @@ def build(
             added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
             and one more copy of what trains. None: the whole batch at once.
         target: runtime, version and processor to choose forms for; see `converter.targets`.
-        state: `variables` (the runtime keeps the weights) or `stateless` (they are inputs and outputs).
+        state: `variables` (the runtime keeps the weights), `stateless` (they are inputs and outputs of a step), or
+            `split`: a step is `gradients`, which an accelerator may run in float16, and `apply`, which updates in
+            float32 on the CPU.
         targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
             dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
@@ -90,6 +93,8 @@ def build(
             random numbers of its own, which the program makes.
         check: run one step in the stock interpreter and refuse a program that is not right.
         loss_weights: for losses by output: what each is multiplied by, in the same form.
+        loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
+            `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
 
     Returns:
         The program; `program.write(path)` stores it.
@@ -120,6 +125,7 @@ def build(
         batch_norm=batch_norm,
         dropout=dropout,
         augment=augment,
+        loss_scale=loss_scale,
     )
     program = replace(planned.assemble(), tried=planned.tried)
     if program.quantization is not None:
@@ -216,5 +222,6 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
         labels=None if request.labels is None else list(request.labels),
         preprocessing=None if request.preprocessing is None else dict(request.preprocessing),
         frozen=request.frozen,
+        loss_scale=float(request.loss_scale),
     )
     return Plan(request.scheme.name, request.micro_batch, priced, assemble)

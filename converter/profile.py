@@ -43,7 +43,7 @@ class Row:
     """What an operator of the step takes.
 
     Attributes:
-        signature: where it is: `train`, or `accumulate` or `apply`.
+        signature: where it is: `train`, or that of the rows or `apply`.
         operator: the builtin.
         layer: of the person's model; empty for what the compiler adds.
         phase: `forward`, `backward` or `update`.
@@ -117,7 +117,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
     program = read_program(path)
     operators = _operators(program)
     manifest = program.manifest
-    calls = {name: manifest.batch // manifest.micro_batch if name == "accumulate" else 1 for name in operators}
+    calls = {name: 1 if name == "apply" else manifest.batch // manifest.micro_batch for name in operators}
     whole = sum(calls[name] * seconds for name, seconds in _signature_times(program, [*operators], steps, threads))
     known: dict[tuple, float] = {}
     call = _call_time(steps, threads)

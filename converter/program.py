@@ -123,8 +123,9 @@ class Program:
         """Exports the state, writes the manifest and emits the file.
 
         Args:
-            signatures: lowered, scheduled graphs of `train` (or `accumulate` and `apply`), `evaluate` and `infer`.
-            state: `variables` or `stateless`.
+            signatures: lowered, scheduled graphs of the step (`train`, or two of which one is `apply`), `evaluate`
+                and `infer`.
+            state: `variables`, `stateless` or `split`.
             source: the imported model.
             rows: the resolved update scheme.
             costs: of the training step.
@@ -135,7 +136,7 @@ class Program:
             mixing: where rows influence each other, by signature.
             quantization: what became int8.
             **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
-                micro_batch, labels, preprocessing, frozen).
+                micro_batch, labels, preprocessing, frozen, loss_scale).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
@@ -179,6 +180,7 @@ class Program:
                 "preprocessing": facts["preprocessing"],
                 "frozen": facts["frozen"],
                 "learning_rate": facts["learning_rate"],
+                "loss_scale": facts["loss_scale"],
                 "choices": [_choice(a, tensors) for a in adapters if a.a.kind == "choice"],
             }
         )
@@ -269,8 +271,8 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
     """All subgraphs of the file by name; the step comes first."""
-    if state == "stateless":
-        passed = {name: export.with_state_as_arguments(graph) for name, graph in signatures.items()}
+    if state in export.AS_ARGUMENTS:
+        passed = {name: export.AS_ARGUMENTS[state](graph) for name, graph in signatures.items()}
         return {name: export.with_own_results(graph) for name, graph in passed.items()}
     exported = {
         name: export.with_own_results(export.with_variables(graph, clears=name == "apply"))

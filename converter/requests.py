@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import frexp, isfinite
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
@@ -17,10 +18,12 @@ from converter.targets import Target
 
 #: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
+#: Of `loss_scale`; it and its inverse are the smallest and largest.
+LEAST_SCALE = 2.0**-24
 #: What a program may offer, and `infer_<rows>`.
 SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
 _CHOICES = {
-    "state": ("variables", "stateless"),
+    "state": ("variables", "stateless", "split"),
     "frozen": ("float32", "int8"),
     "batch_norm": ("fixed", "train"),
     "dropout": ("off", "train"),
@@ -73,6 +76,7 @@ class Request:
     batch_norm: str = "fixed"
     dropout: str = "off"
     augment: Any = None
+    loss_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
@@ -92,6 +96,7 @@ class Request:
             raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
         if self.augment is not None:
             self._check_augment()
+        self._check_loss_scale()
 
     @property
     def rows_to_infer(self) -> list[int]:
@@ -119,10 +124,32 @@ class Request:
         if self.state == "stateless" and self.accumulates:
             raise UsageError("augment counts micro-batches in a variable: leave state='stateless' or micro_batch out")
 
+    def _check_loss_scale(self) -> None:
+        scale = self.loss_scale
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not isfinite(scale) or scale <= 0:
+            raise UsageError(f"loss_scale must be a positive number, got {scale!r}")
+        if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+            raise UsageError(
+                f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
+                "nothing but the range of the gradients"
+            )
+        if scale != 1 and self.state != "split":
+            raise UsageError(
+                "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
+                "state='split' (--state split), or leave it out"
+            )
+
     @property
     def accumulates(self) -> bool:
-        """Whether a step is made of several calls."""
+        """Whether the rows of a step come in several calls."""
         return self.micro_batch < self.batch
+
+    @property
+    def step(self) -> Literal["train", "accumulate", "gradients"]:
+        """The signature that takes the rows of a step."""
+        if self.state == "split":
+            return "gradients"
+        return "accumulate" if self.accumulates else "train"
 
 
 def check_dropout(request: Request, drops: bool) -> None:

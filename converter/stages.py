@@ -94,7 +94,12 @@ def compile_signatures(
     probed, normalized = statistics_of(selected, by_batches)
     selected = without_probes(probed)
     counter, count = call_counter()
-    step = StepForm(request.accumulates, trained=lambda graph: by_batch(graph, by_batches, normalized))
+    step = StepForm(
+        request.step,
+        in_parts=request.accumulates,
+        scale=request.loss_scale,
+        trained=lambda graph: by_batch(graph, by_batches, normalized),
+    )
     step = with_dropout(step, counter, count) if dropouts(selected) else step
     augmented: Graph | None = None  # what a step does to its inputs
     if request.augment is not None:
@@ -110,8 +115,8 @@ def compile_signatures(
             "leave the signature `features` out."
         )
     goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
-    mixing = whole_batches(selected, goal, signatures, request.accumulates, augmented)
-    check_fisher(request, any(p.kind == "choice" for p in selected.parameters.values()), mixing.get("train"))
+    mixing = whole_batches(selected, goal, signatures, request.step, request.accumulates, augmented)
+    check_fisher(request, any(p.kind == "choice" for p in selected.parameters.values()), mixing.get(request.step))
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     without = (

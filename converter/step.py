@@ -1,13 +1,17 @@
-"""The graphs of a training step: forward, pruned backward and update in one, or the same in two for micro-batches.
+"""The graphs of a training step: forward, pruned backward and update in one, or the same in two.
 
 A step on micro-batches runs `accumulate` on a few rows at a time, which adds their gradients to accumulators, and then
 `apply` once. Activations then cost the memory of a micro-batch, and stay in the processor's caches.
+
+A split step gives its gradients away by `gradients`, which an accelerator may run in float16, and takes them back in
+`apply`, which updates in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -30,28 +34,38 @@ class StepForm:
     """How a step is cut into signatures.
 
     Attributes:
-        accumulates: `accumulate` and `apply` in place of `train`.
+        signature: the one that takes the rows; all but `train` have `apply` beside them.
+        in_parts: whether it takes a part of a step's rows at a time.
+        scale: what the gradients of a split step are multiplied by on their way.
         trained: what a forward graph with its loss is while it trains.
         carried: further state of such a graph.
     """
 
-    accumulates: bool = False
+    signature: Literal["train", "accumulate", "gradients"] = "train"
+    in_parts: bool = False
+    scale: float = 1.0
     trained: Callable[[Graph], Graph] = _as_it_is
     carried: Mapping[Value, Parameter] = field(default_factory=dict)
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """The step on the model's inputs, by signature."""
-        if not self.accumulates:
-            return {"train": whole_step(selected, loss, rule, self.trained)}
-        applied = application(selected, rule)
+        step: dict[str, Graph] = {self.signature: self._on_rows(selected, loss, rule)}
+        if self.signature == "train":
+            return step
+        applied = application(selected, rule, self.scale)
         applied.parameters |= self.carried
-        return {"accumulate": accumulation(selected, loss, self.trained), "apply": applied}
+        return {**step, "apply": applied}
 
     def graphs_on_features(self, rest: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """What the step on the features of a frozen prefix needs besides, by signature."""
-        if not self.accumulates:
-            return {"train_features": whole_step(rest, loss, rule, self.trained)}
-        return {"accumulate_features": accumulation(rest, loss, self.trained)}
+        return {f"{self.signature}_features": self._on_rows(rest, loss, rule)}
+
+    def _on_rows(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
+        if self.signature == "train":
+            return whole_step(selected, loss, rule, self.trained)
+        if self.signature == "accumulate":
+            return accumulation(selected, loss, self.trained)
+        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained)
 
 
 def whole_step(
@@ -77,27 +91,50 @@ def accumulation(selected: Graph, loss: Loss | JointLoss, trained: Callable[[Gra
     return _tidied(b.graph)
 
 
-def application(selected: Graph, rule: OptimizerProgram) -> Graph:
-    """`apply`: updates every parameter and slot from the accumulators.
+def gradients_alone(
+    selected: Graph,
+    loss: Loss | JointLoss,
+    in_parts: bool = False,
+    scale: float = 1.0,
+    trained: Callable[[Graph], Graph] = _as_it_is,
+) -> Graph:
+    """`gradients`: the output `loss` is the mean of the rows by weight; accumulators get its gradient times `scale`.
+
+    Of the parts of a step, each with its share of the weight, they add up to the step's: that is left to who calls.
+    """
+    with_loss = trained(attach_loss(selected, loss, in_parts=in_parts))
+    backward, gradients = _gradients(with_loss, selected, scale)
+    graph = backward.copy()
+    accumulators = _with_accumulators(graph, gradients)
+    graph.updates |= {accumulator: gradients[parameter] for parameter, accumulator in accumulators.items()}
+    return _tidied(graph)
+
+
+def application(selected: Graph, rule: OptimizerProgram, scale: float = 1.0) -> Graph:
+    """`apply`: updates every parameter and slot from the accumulators, which hold `scale` times the gradient.
 
     To clear them is left to who holds them: the export that keeps them in the runtime, or the caller.
     """
     graph = Graph(parameters=dict(selected.parameters))
-    accumulators = _with_accumulators(graph, selected.weights())
+    gradients = _with_accumulators(graph, selected.weights())
     b = Builder(graph)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
-    return _tidied(apply_updates(b.graph, accumulators, rule, learning_rate))
+    if scale != 1:
+        for parameter, accumulator in gradients.items():
+            with b.at(Origin(layer_of(selected, parameter), "", "update")):
+                gradients[parameter] = b(ops.Mul(), accumulator, 1 / scale)
+    return _tidied(apply_updates(b.graph, gradients, rule, learning_rate))
 
 
-def _gradients(with_loss: Graph, selected: Graph) -> tuple[Graph, dict[Value, Value]]:
-    """Forward and backward pass with the only output `loss`, and the gradient of every parameter.
+def _gradients(with_loss: Graph, selected: Graph, scale: float = 1.0) -> tuple[Graph, dict[Value, Value]]:
+    """Forward and backward pass with the only output `loss`, and `scale` times the gradient of every parameter.
 
     Raises:
         NumericError: the loss does not depend on some of them.
     """
     with_loss.outputs = {"loss": with_loss.outputs["loss"]}
     with_loss = eliminate_dead_code(with_loss)
-    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.weights())
+    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.weights(), scale)
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:
         raise NumericError(

@@ -18,13 +18,16 @@ from converter.ir import Builder, Graph, Node, Op, Value, dependents, ops, reach
 RESIDUALS: dict[type[Op], Callable[[Any, tuple[bool, ...], tuple[bool, ...]], Op]] = {}
 
 
-def differentiate(graph: Graph, loss: Value, wanted: Iterable[Value]) -> tuple[Graph, dict[Value, Value]]:
+def differentiate(
+    graph: Graph, loss: Value, wanted: Iterable[Value], scale: float = 1.0
+) -> tuple[Graph, dict[Value, Value]]:
     """Appends the backward pass of a scalar to a graph.
 
     Args:
         graph: forward graph; it is not changed.
         loss: the scalar to differentiate.
         wanted: values whose gradient is asked for, usually the trained parameters.
+        scale: what the gradients are multiplied by, from the beginning of the backward pass on.
 
     Returns:
         The graph with backward nodes behind the forward ones, and the gradient of each wanted value. A wanted value
@@ -34,7 +37,7 @@ def differentiate(graph: Graph, loss: Value, wanted: Iterable[Value]) -> tuple[G
         UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
     """
     b = Builder(graph.copy())
-    return pull_back(b.graph, {loss: b.constant(1.0)}, wanted)
+    return pull_back(b.graph, {loss: b.constant(scale)}, wanted)
 
 
 def pull_back(

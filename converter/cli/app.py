@@ -26,6 +26,7 @@ from converter.cli.options import (
     Frozen,
     Json,
     Loss,
+    LossScale,
     MemoryBudget,
     MicroBatch,
     Model,
@@ -95,6 +96,7 @@ def build(
     batch_norm: BatchNorm = None,
     dropout: Dropout = None,
     augment: Augment = None,
+    loss_scale: LossScale = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
@@ -109,6 +111,7 @@ def build(
         flags |= {"target": target, "frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
         offered = signatures.split(",") if signatures is not None else None
         flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
+        flags["loss_scale"] = loss_scale
         job = _job(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, augment=augment, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):

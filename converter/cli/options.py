@@ -42,7 +42,11 @@ Target = Annotated[
     ),
 ]
 State = Annotated[
-    str | None, typer.Option(help="variables: the runtime keeps the weights. stateless: they go in and out.")
+    str | None,
+    typer.Option(
+        help="variables: the runtime keeps the weights. stateless: they go in and out. split: so too, and gradients "
+        "and update are signatures of their own, for accelerators that round to float16."
+    ),
 ]
 TypeOfY = Annotated[
     str | None, typer.Option("--y", help="Type of one example's y for your own loss: int32, float32[10].")
@@ -69,6 +73,10 @@ BatchNorm = Annotated[
 Dropout = Annotated[str | None, typer.Option(help="train: dropout layers drop in a step. Else off.")]
 Augment = Annotated[
     str | None, typer.Option(help="package.module:function (x, key) -> x that a step applies to its inputs.")
+]
+LossScale = Annotated[
+    float | None,
+    typer.Option(help="For split, a power of two: gradients are multiplied by it, and the update divides by it."),
 ]
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]

@@ -30,7 +30,7 @@ class Recipe:
         batch: rows of one step.
         micro_batch: rows that are computed at once; see `converter.build`.
         target: runtime, version and processor.
-        state: `variables` or `stateless`.
+        state: `variables`, `stateless` or `split`.
         y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`; or a
             table of these by target.
         signatures: what the program offers; see `converter.build`.
@@ -42,6 +42,7 @@ class Recipe:
         augment: `package.module:function` (x, key) -> x; see `converter.build`.
         out: the file to write.
         loss_weights: for a table of losses by output: what each is multiplied by.
+        loss_scale: what the gradients of `split` are multiplied by on their way; see `converter.build`.
     """
 
     model: str | None = None
@@ -62,6 +63,7 @@ class Recipe:
     augment: str | None = None
     out: str | None = None
     loss_weights: dict[str, float] | None = None
+    loss_scale: float | None = None
 
     def references(self) -> dict[str, str]:
         """The code that it names (`package.module:name`), by entry: to build would run it."""

@@ -70,6 +70,7 @@ class Job:
             "batch_norm": self.recipe.batch_norm,
             "dropout": self.recipe.dropout,
             "augment": _augment(self.recipe.augment),
+            "loss_scale": self.recipe.loss_scale,
             "calibration": None if self.recipe.calibration is None else read_samples(Path(self.recipe.calibration)),
         }
         return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}

@@ -58,7 +58,7 @@ def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[Part]]:
     return b.graph, parts
 
 
-def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Graph:
+def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_parts: bool | None = None) -> Graph:
     """Adds the targets and `weight` as inputs and the outputs `loss` [] (and `correct` []) to a forward graph.
 
     loss = sum(weight * per-example loss) / sum(weight) + penalties, without the division unless `mean` (the penalties
@@ -68,13 +68,19 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True) -> Grap
     Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
     `<output>_accuracy` [] is what `correct` is else.
 
+    Args:
+        graph: the forward graph.
+        loss: of its outputs.
+        mean: divide by the sum of the weights.
+        in_parts: whether who calls adds up the loss of several calls; None: where it is not a mean.
+
     Raises:
         UnsupportedError: the loss needs one output and the model has several.
         UsageError: the output is not what the loss reads, an input or output has a name of the step's own, or the mean
             over the places that count is asked for in parts.
     """
     scored, parts = _parts(graph, loss)
-    if not mean and any(part.mask is not None for part in parts):
+    if (not mean if in_parts is None else in_parts) and any(part.mask is not None for part in parts):
         raise UsageError(
             "the model masks its output (Masking, mask_zero), and a step's mean over the places that count cannot be "
             "taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import prod
+from math import frexp, prod
 from typing import Any
 
 from converter.errors import UsageError
@@ -55,7 +55,7 @@ class _Checker:
 
     def signatures(self) -> None:
         m = self.manifest
-        wanted = [m.step, *(["apply"] if m.accumulates else [])]
+        wanted = list(dict.fromkeys([m.step, m.updating]))
         wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
         if "features" in m.signatures:
             wanted.append(m.step_on_features)
@@ -70,7 +70,7 @@ class _Checker:
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
         rows = ("weight", "loss")
-        step = rows if m.accumulates else (*rows, "learning_rate")
+        step = (*rows, "learning_rate") if m.step == m.updating else rows
         for name, one_each, several in (
             (m.step, step, ("input",)),
             (m.step_on_features, step, ("input",)),
@@ -115,16 +115,43 @@ class _Checker:
             if given != [(s.name, s.shape, s.dtype) for s in m.signatures[m.step_on_features].taking("input")]:
                 _fail(f"signatures.{m.step_on_features}: its inputs are not what features gives")
         names = set(self.state)
-        moves = (
-            {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
-            if m.state == "variables"
-            else {m.updating: m.signatures[m.updating].taking("state")}
-        )
+        moves = {}
+        if m.state == "variables":
+            moves = {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
+        elif m.state == "stateless":
+            moves = {m.updating: m.signatures[m.updating].taking("state")}
         for name, specs in moves.items():
             if {spec.name for spec in specs} != names:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
-        self.accumulators()
+        self.split()
+        self.gradients()
         self.choices()
+
+    def split(self) -> None:
+        """What the two halves of a split step take of the state, and what they change; the scale of what they pass."""
+        m = self.manifest
+        if not m.loss_scale > 0 or frexp(m.loss_scale)[0] != 0.5 or (m.loss_scale != 1 and m.state != "split"):
+            _fail(f"loss_scale: {m.loss_scale} is no power of two, or not for the state {m.state!r}")
+        if m.state != "split":
+            return
+        read = {s.name for s in m.signatures[m.step].taking("state")}
+        moved, updated = self.moved_by(m.step), self.moved_by(m.updating)
+        if missing := self.trained() - (read & updated):
+            _fail(f"signatures: {m.step!r} does not read or {m.updating!r} not update {sorted(missing)[0]!r}")
+        if moved & updated:
+            _fail(f"signatures: {m.step!r} and {m.updating!r} both change {sorted(moved & updated)[0]!r}")
+
+    def moved_by(self, signature: str) -> set[str]:
+        """The state tensors that a signature gives."""
+        return {spec.name for spec in self.manifest.signatures[signature].giving("state")}
+
+    def trained(self) -> set[str]:
+        """The state tensors that have a gradient."""
+        m = self.manifest
+        chosen = {choice.indices for choice in m.choices}
+        # Moving averages, which the forward pass of a split step changes.
+        forward = self.moved_by(m.step) if m.state == "split" else set()
+        return {name for name, t in self.state.items() if not t.slot} - chosen - forward
 
     def targets(self) -> None:
         """One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets."""
@@ -136,17 +163,18 @@ class _Checker:
             if None in owners or set(owners) != set(m.losses):
                 _fail(f"loss: those of {', '.join(m.loss)}, and the targets are {', '.join(names)}")
 
-    def accumulators(self) -> None:
-        """Outside of a stateless program they are nobody's business; there they go in and out of each call."""
-        m, chosen = self.manifest, {choice.indices for choice in self.manifest.choices}
-        trained = {GRADIENT + name for name, t in self.state.items() if not t.slot and name not in chosen}
-        passed = {m.step, m.step_on_features, "apply"} if m.accumulates and m.state == "stateless" else set()
+    def gradients(self) -> None:
+        """Those of a split step go from one half to the other; a stateless one is handed its accumulators each time."""
+        m = self.manifest
+        trained, on_rows = {GRADIENT + name for name in self.trained()}, {m.step, m.step_on_features}
+        split, stateless = m.state == "split", m.accumulates and m.state == "stateless"
+        taking = {"apply"} if split else {*on_rows, "apply"} if stateless else set()
+        giving = on_rows if split or stateless else set()
         for name, signature in m.signatures.items():
-            sides = {"inputs": signature.taking("gradient"), "outputs": signature.giving("gradient")}
-            for side, specs in sides.items():
-                wanted = trained if name in passed and (side, name) != ("outputs", "apply") else set()
-                if {spec.name for spec in specs} != wanted:
-                    _fail(f"signatures.{name}: the accumulators among its {side} are not those of what trains")
+            sides = {"inputs": (signature.taking, taking), "outputs": (signature.giving, giving)}
+            for side, (of_role, passed) in sides.items():
+                if {spec.name for spec in of_role("gradient")} != (trained if name in passed else set()):
+                    _fail(f"signatures.{name}: the gradients among its {side} are not those of what trains")
 
     def choices(self) -> None:
         """Each has a list of channels and a change of its own, and `fisher` weighs all of them."""

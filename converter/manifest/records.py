@@ -47,7 +47,7 @@ Role = Literal[
 #: Roles by the side on which they stand.
 INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
 OUTPUT_ROLES = ("loss", "correct", "figure", "output", "fisher", "state", "gradient", "done")
-#: What an accumulator is called: this, and the state tensor whose gradient it holds.
+#: What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to.
 GRADIENT = "gradient/"
 #: What the Fisher information of a weight's channels is called: this, and the weight's name.
 FISHER = "fisher/"
@@ -206,10 +206,12 @@ class Manifest:
 
     Attributes:
         graph_hash: sha256 of what the program computes; a saved state carries it and is refused by another program.
-        state: `variables` (the runtime keeps the state) or `stateless` (it is passed in and out).
+        state: `variables` (the runtime keeps the state), `stateless` (it is passed in and out) or `split` (so too: a
+            step is calls of `gradients` and one of `apply`, which may run on different engines).
         batch: rows of one step.
-        micro_batch: rows of one call, `batch` where a step is one call of `train`. Else a step is a call of
-            `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
+        micro_batch: rows of one call, `batch` where all come at once. Else a step is a call of `accumulate` for each
+            micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of `gradients` the caller
+            adds up what it gives, each by its share of the weight of the whole step.
         loss: its name, or that of each output which has one.
         costs: predicted; see `converter.costs`.
         labels: names of the classes, in order.
@@ -217,13 +219,14 @@ class Manifest:
         frozen: element type of the frozen layers where the target gains by it.
         learning_rate: of a step that is given none; None where the optimizer was built without.
         choices: the weights of which chosen channels train.
+        loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
     """
 
     format: Literal["pocketune/1"]
     name: str
     graph_hash: str
     target: str
-    state: Literal["variables", "stateless"]
+    state: Literal["variables", "stateless", "split"]
     batch: int
     micro_batch: int
     loss: str | dict[str, str]
@@ -238,6 +241,7 @@ class Manifest:
     frozen: Literal["float32", "int8"] = "float32"
     learning_rate: float | None = None
     choices: tuple[ChosenChannels, ...] = ()
+    loss_scale: float = 1.0
 
     @staticmethod
     def from_json(data: Any) -> Manifest:
@@ -285,23 +289,25 @@ class Manifest:
 
     @property
     def accumulates(self) -> bool:
-        """Whether a step is made of several calls."""
+        """Whether the rows of a step come in several calls."""
         return self.micro_batch < self.batch
 
     @property
     def step(self) -> str:
         """The signature that takes the rows of a step."""
+        if self.state == "split":
+            return "gradients"
         return "accumulate" if self.accumulates else "train"
 
     @property
     def updating(self) -> str:
-        """The signature that changes the state."""
-        return "apply" if self.accumulates else "train"
+        """The signature that changes what trains."""
+        return "train" if self.step == "train" else "apply"
 
     @property
     def step_on_features(self) -> str:
-        """The same for what the frozen first layers made of them, where the program offers that."""
-        return "accumulate_features" if self.accumulates else "train_features"
+        """The step for what the frozen first layers made of the rows, where the program offers that."""
+        return f"{self.step}_features"
 
     @property
     def infers(self) -> dict[int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -26,8 +26,13 @@ class Memory(Protocol):
     def lend(self, entry: Entry) -> None:
         """Makes the state visible to a signature that is about to read it."""
 
-    def keep(self, entry: Entry) -> None:
-        """Takes over what a call has made: a new state, or accumulated gradients."""
+    def keep(self, entry: Entry, share: float = 1.0) -> None:
+        """Takes over what a call has made: a new state, or gradients.
+
+        Args:
+            entry: has been called.
+            share: of the weight of the step, of the rows whose gradients it gives.
+        """
 
 
 class Variables:
@@ -54,30 +59,34 @@ class Variables:
     def lend(self, entry: Entry) -> None:
         pass
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: Entry, share: float = 1.0) -> None:
         pass
 
 
 class Arguments:
-    """`stateless`: the state, and the accumulators, live in the inputs of the signature that updates.
+    """`stateless`, `split`: the state, and sums of gradients, live in the inputs of the signature that updates.
 
-    Its outputs are the next state. Other signatures are given a copy of the state once after each change, and of the
-    accumulators at each call.
+    What that does not take has a place of its own. Other signatures are given a copy of each tensor once after it has
+    changed, and of the accumulators at each call.
     """
 
     def __init__(self, program: ProgramFile, engine: Engine) -> None:
+        self._manifest = program.manifest
         self._home = engine.entry(program.manifest.updating)
         self._initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
-        self._up_to_date: set[str] = set()
+        taken = {spec.name for spec in self._home.signature.taking("state")}
+        self._elsewhere = {name: array.copy() for name, array in self._initial.items() if name not in taken}
+        self._seen: dict[str, set[str]] = {}  # by signature, the tensors whose copies are up to date
         self.reset()
 
     def read(self) -> dict[str, np.ndarray]:
-        return {name: self._home.input(name).copy() for name in self._initial}
+        return {name: self._at_home(name).copy() for name in self._initial}
 
     def write(self, tensors: Mapping[str, np.ndarray]) -> None:
         for name in self._initial:
-            self._home.input(name)[...] = tensors[name]
-        self._state_changed()
+            self._at_home(name)[...] = tensors[name]
+        self._seen.clear()
+        self._clear_gradients()
 
     def reset(self) -> None:
         self.write(self._initial)
@@ -85,24 +94,34 @@ class Arguments:
     def lend(self, entry: Entry) -> None:
         if entry is self._home:
             return
-        if entry.name not in self._up_to_date:
-            self._copy(entry, "state")
-            self._up_to_date.add(entry.name)
-        self._copy(entry, "gradient")
-
-    def keep(self, entry: Entry) -> None:
-        for spec in (*entry.signature.giving("state"), *entry.signature.giving("gradient")):
-            self._home.input(spec.name)[...] = entry.output(spec.name)
-        if entry.signature.giving("state"):
-            self._state_changed()
-
-    def _copy(self, entry: Entry, role: Literal["state", "gradient"]) -> None:
-        for spec in entry.signature.taking(role):
+        seen = self._seen.setdefault(entry.name, set())
+        for spec in entry.signature.taking("state"):
+            if spec.name not in seen:
+                entry.input(spec.name)[...] = self._at_home(spec.name)
+                seen.add(spec.name)
+        for spec in entry.signature.taking("gradient"):
             entry.input(spec.name)[...] = self._home.input(spec.name)
 
-    def _state_changed(self) -> None:
-        """The copies are old, and what was accumulated for the state before is of no use."""
-        self._up_to_date.clear()
+    def keep(self, entry: Entry, share: float = 1.0) -> None:
+        for spec in entry.signature.giving("gradient"):
+            if self._manifest.state == "split":
+                self._home.input(spec.name)[...] += np.float32(share) * entry.output(spec.name)
+            else:  # it has been given the sum, and has added to it
+                self._home.input(spec.name)[...] = entry.output(spec.name)
+        for spec in entry.signature.giving("state"):
+            self._at_home(spec.name)[...] = entry.output(spec.name)
+            for seen in self._seen.values():
+                seen.discard(spec.name)
+        if entry is self._home:
+            self._clear_gradients()
+
+    def _at_home(self, name: str) -> np.ndarray:
+        """Where a state tensor lives. Not to be kept."""
+        own = self._elsewhere.get(name)
+        return self._home.input(name) if own is None else own
+
+    def _clear_gradients(self) -> None:
+        """They belong to the state before."""
         for spec in self._home.signature.taking("gradient"):
             self._home.input(spec.name)[...] = 0
 

@@ -54,8 +54,8 @@ class Running:
 
     def step(self, examples: Examples, rate: float, signature: str) -> float:
         """One step on checked rows; returns their loss before it. Raises NumericError when that is not finite."""
-        if self._manifest.accumulates:
-            loss = self._accumulate(examples, signature)
+        if self._manifest.updating == "apply":
+            loss = self._add_up(examples, signature)
             updated = self._call("apply", rate=rate) if isfinite(loss) else None
         else:
             updated = self._call(signature, examples, rate)
@@ -70,18 +70,21 @@ class Running:
         self._half_done = False
         return loss
 
-    def _accumulate(self, examples: Examples, signature: str) -> float:
-        """Adds up the gradients of the micro-batches; returns the loss of all rows, or the first that is not finite."""
+    def _add_up(self, examples: Examples, signature: str) -> float:
+        """Adds up the gradients of the parts; returns the loss of all rows, or the first that is not finite."""
         if self._half_done:  # a step that ended before its update left gradients behind
             self.memory.write(self.memory.read())
         self._half_done = True
-        loss = 0.0
-        for part in examples.as_shares().parts(self._manifest.micro_batch):
+        # `accumulate` gives the part's share of the loss and its gradient, `gradients` those of its own mean.
+        means = self._manifest.state == "split"
+        rows, total, loss = examples if means else examples.as_shares(), examples.weight, 0.0
+        for part in rows.parts(self._manifest.micro_batch):
             entry = self._call(signature, part)
-            self.memory.keep(entry)
-            loss += float(entry.output("loss")[0])
+            share = part.weight / total if means else 1.0
+            loss += share * float(entry.output("loss")[0])
             if not isfinite(loss):
                 break
+            self.memory.keep(entry, share)
         return loss
 
     def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -107,6 +107,24 @@ def with_state_as_arguments(graph: Graph) -> Graph:
     after.outputs |= {names[p]: renamed.get(v, v) for p, v in graph.updates.items()}
     after.updates = {}
     return after
+
+
+def with_own_state_as_arguments(graph: Graph) -> Graph:
+    """The same for signatures that share a step: each takes the state that it reads, and gives what it changes."""
+    own = graph.copy()
+    own.updates = {parameter: new for parameter, new in graph.updates.items() if new is not parameter}
+    read = {v for node in graph.nodes for v in node.inputs} | {*graph.outputs.values(), *own.updates.values()}
+    after = with_state_as_arguments(own)
+    unread = {p.name for v, p in graph.parameters.items() if v not in read}
+    after.inputs = [v for v in after.inputs if v.name not in unread]
+    return after
+
+
+#: The exports whose state is passed in and out, by the manifest's word for them.
+AS_ARGUMENTS: dict[str, Callable[[Graph], Graph]] = {
+    "stateless": with_state_as_arguments,
+    "split": with_own_state_as_arguments,
+}
 
 
 def initial_state(graph: Graph) -> Graph:

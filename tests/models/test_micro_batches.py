@@ -15,6 +15,7 @@ from tests.models.oracle import Oracle
 from tests.models.zoo import CASES
 
 BATCH, STEPS = 4, 4
+STATES = ("variables", "stateless", "split")
 #: Clipping looks at the gradient of the whole batch: wrong if an update saw that of a micro-batch.
 OPTIMIZERS = {
     "sgd": optax.sgd(1.0),
@@ -43,6 +44,8 @@ def weights(step: int) -> np.ndarray:
         *(("lenet", 1, state, "clipped adamw") for state in ("variables", "stateless")),
         ("encoder", 1, "variables", "clipped adamw"),
         ("flax-cnn", 2, "stateless", "sgd"),
+        *(("mlp", rows, "split", "clipped adamw") for rows in (1, 2, 4)),
+        ("lenet", 2, "split", "sgd"),
         ("mobilenetv2-0.35", 1, "variables", "sgd"),
     ],
 )
@@ -95,7 +98,7 @@ def test_cached_features_are_trained_on_in_micro_batches() -> None:
         assert_same(whole, parts)
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("state", STATES)
 def test_a_step_that_ends_in_the_middle_leaves_nothing_behind(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case, program = CASES["mlp"], built(state=state)
     x, y = case.batch(BATCH, 0)
@@ -103,7 +106,7 @@ def test_a_step_that_ends_in_the_middle_leaves_nothing_behind(state: str, monkey
         undisturbed.train(x, y, 0.1)
         before = session.state()
         with monkeypatch.context() as patch:
-            patch.setattr(Entry, "invoke", failing_at("accumulate", 2, Entry.invoke))
+            patch.setattr(Entry, "invoke", failing_at(program.manifest.step, 2, Entry.invoke))
             with pytest.raises(DeviceError):
                 session.train(x, y, 0.1)
         assert all(np.array_equal(array, before[name]) for name, array in session.state().items())
@@ -111,7 +114,7 @@ def test_a_step_that_ends_in_the_middle_leaves_nothing_behind(state: str, monkey
         assert_same(undisturbed, session, exactly=True)
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("back", ["reset", "restore"])
 def test_a_diverged_step_is_gone_after(back: str, state: str, tmp_path: Any) -> None:
     case, program = CASES["mlp"], built(state=state)

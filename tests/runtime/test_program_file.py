@@ -18,7 +18,7 @@ from converter.tflite.metadata import read_metadata
 from tests.runtime.programs import program
 from tests.tflite.stock import file, one_op
 
-STATES = ("variables", "stateless")
+STATES = ("variables", "stateless", "split")
 
 
 @pytest.mark.parametrize("state", STATES)

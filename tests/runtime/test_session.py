@@ -18,7 +18,7 @@ from converter.runtime import TrainingSession
 from converter.runtime.examples import Examples
 from tests.runtime.programs import BATCH, EXAMPLES, by_name, program, train_with_optax
 
-STATES = ("variables", "stateless")
+STATES = ("variables", "stateless", "split")
 
 
 def open_session(name: str = "mlp", state: str = "variables", xnnpack: bool = True, **options: Any) -> TrainingSession:

@@ -135,6 +135,7 @@ data class Update(val scheme: String, val table: List<UpdateRow>)
  * @property preprocessing how the app makes an input, in terms of its own.
  * @property learningRate of a training that is given none; null where the optimizer was built without.
  * @property choices the weights of which chosen channels train.
+ * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so.
  */
 @Serializable
 data class Manifest(
@@ -157,6 +158,7 @@ data class Manifest(
     val frozen: Frozen = Frozen.FLOAT32,
     @SerialName("learning_rate") val learningRate: Double? = null,
     val choices: List<ChosenChannels> = emptyList(),
+    @SerialName("loss_scale") val lossScale: Double = 1.0,
 ) {
     /** Bytes of all state tensors. */
     val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }

@@ -4,6 +4,7 @@ import java.io.File
 import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flow
+import kotlinx.coroutines.yield
 import org.pocketune.app.core.Coach
 import org.pocketune.app.core.Description
 import org.pocketune.app.core.InUse
@@ -16,7 +17,10 @@ import org.pocketune.trainer.RuntimeReport
 import org.pocketune.trainer.Sample
 import org.pocketune.trainer.TrainEvent
 
-/** A coach whose training says what the test lets it say; answers are whatever [answer] is. */
+/**
+ * A coach whose training says what the test lets it say; answers are whatever [answer] is. It fails when two actions on
+ * the model run at once.
+ */
 class FakeCoach(
     private val problem: Problem? = null,
     private val broken: Exception? = null,
@@ -35,18 +39,22 @@ class FakeCoach(
     var answer = 0
     var failure: Exception? = null
 
-    override suspend fun open(): Opening {
+    private var acting: String? = null
+
+    override suspend fun open(): Opening = alone("open") {
         broken?.let { throw it }
-        return Opening(model, InUse(personal = generation > 0, generation), problem)
+        Opening(model, InUse(personal = generation > 0, generation), problem)
     }
 
     override fun train(samples: List<Sample>, heldOut: List<Sample>): Flow<TrainEvent> = flow {
-        learned = samples
-        judged = heldOut
-        for (event in training) {
-            emit(event)
-            failure?.let { throw it }
-            if (event is TrainEvent.Finished || event is TrainEvent.Diverged) break
+        alone("train") {
+            learned = samples
+            judged = heldOut
+            for (event in training) {
+                emit(event)
+                failure?.let { throw it }
+                if (event is TrainEvent.Finished || event is TrainEvent.Diverged) break
+            }
         }
     }
 
@@ -54,22 +62,33 @@ class FakeCoach(
 
     override fun resume() = call("resume")
 
-    override suspend fun forget() = call("forget")
+    override suspend fun forget() = alone("forget") { call("forget") }
 
     override suspend fun logits(images: List<FloatArray>, original: Boolean): List<FloatArray> {
         thinking?.receiveCatching()
         return images.map { FloatArray(model.answers) { label -> if (label == answer && !original) 5f else 0f } }
     }
 
-    override suspend fun undo(): InUse {
+    override suspend fun undo(): InUse = alone("undo") {
         call("undo")
         undone.receive()
-        return InUse(personal = false, ++generation)
+        InUse(personal = false, ++generation)
     }
 
-    override suspend fun reset(): InUse {
+    override suspend fun reset(): InUse = alone("reset") {
         call("reset")
-        return InUse(personal = false, ++generation)
+        InUse(personal = false, ++generation)
+    }
+
+    private suspend fun <T> alone(name: String, work: suspend () -> T): T {
+        check(acting == null) { "$name while $acting runs" }
+        acting = name
+        try {
+            yield()
+            return work()
+        } finally {
+            acting = null
+        }
     }
 
     private fun call(name: String) {

@@ -2,11 +2,10 @@ package org.pocketune.app.core
 
 import java.io.IOException
 import kotlin.math.exp
-import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineDispatcher
 import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.Job
-import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.channelFlow
@@ -50,11 +49,14 @@ class Presenter(
         }
     }
 
-    /** What events cause beyond a change of the state; its results come back as news. */
+    /**
+     * What events cause beyond a change of the state; its results come back as news. What works on the model does so one
+     * at a time, in the order in which it was asked for; only recognition, which changes nothing, runs beside it.
+     */
     private inner class Work(private val scope: CoroutineScope, private val inbox: Channel<Message>) {
         private val unwritten = Channel<Notes>(Channel.CONFLATED)
+        private val actions = Channel<suspend () -> Unit>(Channel.UNLIMITED)
         private var training: Job? = null
-        @Volatile private var isCancelled = false
         private var recognition: Job? = null
 
         fun load() {
@@ -67,8 +69,17 @@ class Presenter(
                     Notes()
                 }
                 inbox.send(News.NotesRead(notes, settings.nightly))
-                start { openModel() }
+                enqueue { openModel() }
                 for (latest in unwritten) report { withContext(io) { notebook.write(latest) } }
+            }
+            start { for (action in actions) action() }
+        }
+
+        /** An action on the model. [last] comes after it, also where it failed. */
+        private fun enqueue(last: () -> News? = { null }, action: suspend () -> Unit) {
+            actions.trySend {
+                report(action)
+                last()?.let { inbox.send(it) }
             }
         }
 
@@ -85,7 +96,7 @@ class Presenter(
                     if (before.training == Training.Idle && state.training is Training.Running) personalize(state)
                 is Event.Pause -> if (state.training is Training.Running) coach.pause()
                 is Event.Resume -> if (state.training is Training.Running) coach.resume()
-                is Event.Cancel -> if (before.training is Training.Running) cancel()
+                is Event.Cancel -> if (before.training is Training.Running) training?.cancel()
                 is Event.SetNightly -> start { withContext(io) { settings.nightly = message.on } }
                 is Event.Undo -> if (state.isSwitching && !before.isSwitching) switch {
                     News.Switched(if (state.switched == null) Switch.UNDONE else null, coach.undo())
@@ -98,29 +109,20 @@ class Presenter(
             }
         }
 
-        private fun switch(work: suspend () -> News.Switched) = start {
+        private fun switch(work: suspend () -> News.Switched) {
             var news: News = News.NotSwitched
-            try {
-                news = work()
-            } finally {
-                inbox.trySend(news)
-            }
+            enqueue(last = { news }) { news = work() }
         }
 
         private fun personalize(state: UiState) {
             // A pause of the last training that came too late for it must not hold this one.
             coach.resume()
-            isCancelled = false
-            training = start {
-                try {
-                    train(state)
-                } catch (e: CancellationException) {
-                    // Unless it is the process that ends: then the next one goes on.
-                    if (isCancelled) withContext(NonCancellable) { forget() }
-                    throw e
-                } finally {
-                    inbox.trySend(News.Ended)
-                }
+            val job = scope.launch(start = CoroutineStart.LAZY) { report { train(state) } }
+            training = job
+            enqueue(last = { News.Ended }) {
+                job.join()
+                // By the person; a process that ends ends this too, and the next one goes on.
+                if (job.isCancelled) forget()
             }
         }
 
@@ -162,11 +164,6 @@ class Presenter(
                     .map { Change(judged[it], before[it], after[it]) },
                 standing = if (end.adopted == null) Standing.REFUSED else Standing.OFFERED,
             )
-        }
-
-        private fun cancel() {
-            isCancelled = true
-            training?.cancel()
         }
 
         private fun recognise(state: UiState) {

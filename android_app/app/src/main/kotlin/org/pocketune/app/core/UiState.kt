@@ -17,7 +17,7 @@ enum class Screen { TEACH, PERSONALIZE, COMPARE, TRY, ABOUT }
  * @property selected a drawing that the person wants to change.
  * @property trainings how many ended since the app began, however they did.
  * @property personal whether the model is not as it was built.
- * @property isSwitching the models are changing places just now.
+ * @property isSwitching the models are changing places just now; a training that is asked for meanwhile comes after it.
  */
 data class UiState(
     val screen: Screen = Screen.TEACH,
@@ -67,7 +67,7 @@ data class UiState(
             return maxOf(1, Notes.FIRST_HELD_OUT - most)
         }
 
-    val canPersonalize: Boolean get() = model != null && training == Training.Idle && !isSwitching && missing == 0
+    val canPersonalize: Boolean get() = model != null && training == Training.Idle && missing == 0
 
     companion object {
         const val LEAST_TO_LEARN = 6

@@ -1,0 +1,183 @@
+import type { Batch } from "./batches.ts";
+import { DivergedError, RuntimeFailedError } from "./errors.ts";
+import { labelOf, type Manifest, ofRole, product, rowSize, type Signature, type TensorSpec } from "./manifest.ts";
+import { FISHER } from "./manifest-checks.ts";
+import { Arguments, freeAll, type Memory, type Tensors, Variables, zeros } from "./memory.ts";
+import type { Program } from "./program.ts";
+import type { TrainingRuntime } from "./runtime.ts";
+import type { Evaluation, Row, Values } from "./samples.ts";
+import type { StoredTensor } from "./state-file.ts";
+
+/** Called between two calls of the runtime; what it throws ends the work. */
+export type Between = () => void;
+
+/** The signatures of a program in a runtime, and its state. One call at a time: the trainer sees to that. */
+export class Engine {
+  private readonly manifest: Manifest;
+  private readonly memory: Memory;
+  private isLost = false;
+
+  /** Whether the last step ended before its update, and so left gradients in the accumulators. */
+  private isHalfDone = false;
+
+  constructor(
+    program: Program,
+    private readonly runtime: TrainingRuntime,
+  ) {
+    this.manifest = program.manifest;
+    this.memory = this.manifest.isStateless
+      ? new Arguments(this.manifest, runtime, program.initialState())
+      : new Variables(this.manifest, runtime);
+  }
+
+  /** A training step; returns the loss before it. The state is then not to be trusted if that is not finite. */
+  async train(batch: Batch, rate: number): Promise<number> {
+    if (this.manifest.accumulates) return await this.trainByParts(batch, rate);
+    return lossOf(await this.update("train", rate, batch));
+  }
+
+  /** Adds up the gradients of micro-batches, then updates. */
+  private async trainByParts(batch: Batch, rate: number): Promise<number> {
+    if (this.isHalfDone) await this.write(await this.read());
+    this.isHalfDone = true;
+    let sum = 0;
+    for (const part of batch.shares(this.manifest.microBatch)) sum += lossOf(await this.call("accumulate", part));
+    const loss = Math.fround(sum);
+    if (Number.isFinite(loss)) {
+      await this.update("apply", rate);
+      this.isHalfDone = false;
+    }
+    return loss;
+  }
+
+  private async update(name: string, rate: number, batch?: Batch): Promise<Map<string, Values>> {
+    const outputs = await this.call(name, batch, rate);
+    this.memory.settle();
+    return outputs;
+  }
+
+  /** Mean loss and accuracy over all batches. Throws DivergedError: the loss is not finite. */
+  async evaluate(batches: Batch[], between: Between): Promise<Evaluation> {
+    let [total, loss, right] = [0, 0, 0];
+    for (const batch of batches) {
+      between();
+      const outputs = await this.call("evaluate", batch);
+      // The program's loss is a mean by weight, its count of right answers a sum.
+      total += batch.weight;
+      loss += lossOf(outputs) * batch.weight;
+      right += outputs.get("correct")?.[0] ?? 0;
+    }
+    if (!Number.isFinite(loss)) throw new DivergedError(`the loss is ${loss}: restore a saved state or reset`);
+    const counts = ofRole(this.manifest.signature("evaluate").outputs, "correct").length > 0;
+    return { loss: loss / total, accuracy: counts ? right / total : null };
+  }
+
+  /** The Fisher information of each channel, by weight. Throws DivergedError: it is not finite. */
+  async fisher(batches: Batch[]): Promise<Map<string, Float64Array>> {
+    const sums = new Map<string, Float64Array>();
+    const rows = batches.reduce((sum, batch) => sum + batch.rows.length, 0);
+    for (const spec of this.manifest.signature("fisher").outputs) {
+      sums.set(spec.name.slice(FISHER.length), new Float64Array(product(spec.shape)));
+    }
+    for (const batch of batches) {
+      const outputs = await this.call("fisher", batch);
+      for (const [name, sum] of sums) {
+        for (const [i, value] of (outputs.get(FISHER + name) ?? []).entries())
+          sum[i] = (sum[i] ?? 0) + value / (2 * rows);
+      }
+    }
+    for (const [name, sum] of sums) {
+      if (sum.every(Number.isFinite)) continue;
+      throw new DivergedError(`the Fisher information of ${name} is not finite on these samples`);
+    }
+    return sums;
+  }
+
+  /** The outputs of all rows, by the signatures to call. */
+  async infer(calls: [string, Batch][], between: Between): Promise<Row[]> {
+    const rows: Row[] = [];
+    for (const [name, batch] of calls) {
+      between();
+      const outputs = await this.call(name, batch);
+      const specs = ofRole(this.manifest.signature(name).outputs, "output");
+      for (const i of batch.rows.keys()) {
+        rows.push(Object.fromEntries(specs.map((spec) => [spec.name, rowIn(outputs, spec, i)])));
+      }
+    }
+    return rows;
+  }
+
+  /** A copy of the state. */
+  async read(): Promise<StoredTensor[]> {
+    this.checkNotLost();
+    return await this.memory.read();
+  }
+
+  /** Replaces the state by tensors that were checked, and clears the accumulators. */
+  async write(tensors: StoredTensor[]): Promise<void> {
+    this.isLost = true;
+    await this.memory.write(tensors);
+    this.isLost = false;
+    this.isHalfDone = false;
+  }
+
+  /** Runs a signature; what it gives of the state stays in the memory, the rest is returned. */
+  private async call(name: string, batch?: Batch, rate = 0): Promise<Map<string, Values>> {
+    this.checkNotLost();
+    const signature = this.manifest.signature(name);
+    const rows: Tensors = new Map();
+    try {
+      for (const spec of signature.inputs) {
+        const values = batch && filled(spec, batch);
+        if (values) rows.set(spec.name, this.runtime.put(spec, values));
+        if (spec.role === "learning_rate") rows.set(spec.name, this.runtime.put(spec, Float32Array.of(rate)));
+      }
+      return await this.results(
+        await this.runtime.run(name, new Map([...rows, ...this.memory.given(signature)])),
+        signature,
+      );
+    } finally {
+      freeAll(rows);
+    }
+  }
+
+  private async results(outputs: Tensors, signature: Signature): Promise<Map<string, Values>> {
+    try {
+      this.memory.take(outputs);
+      const read = new Map<string, Values>();
+      for (const { name } of signature.outputs) {
+        const values = await outputs.get(name)?.read();
+        if (values) read.set(name, values);
+      }
+      return read;
+    } finally {
+      freeAll(outputs);
+    }
+  }
+
+  private checkNotLost(): void {
+    if (this.isLost) throw new RuntimeFailedError("the runtime failed while its state was written: open it anew");
+  }
+}
+
+/** The rows of an input; what lacks to a batch repeats the first one, a row that the model is known to take, with weight 0. */
+function filled(spec: TensorSpec, batch: Batch): Values | undefined {
+  if (spec.role !== "input" && spec.role !== "target" && spec.role !== "weight") return undefined;
+  const values = zeros(spec.dtype, product(spec.shape));
+  const size = rowSize(spec);
+  for (let i = 0; i < (spec.shape[0] ?? 0); i++) {
+    const row = batch.rows[i] ?? batch.rows[0];
+    if (spec.role === "weight") values[i] = batch.weights[i] ?? 0;
+    else values.set((spec.role === "input" ? row?.inputs[spec.name] : row?.targets[labelOf(spec)]) ?? [], i * size);
+  }
+  return values;
+}
+
+function rowIn(outputs: Map<string, Values>, spec: TensorSpec, row: number): Values {
+  const size = rowSize(spec);
+  return outputs.get(spec.name)?.slice(row * size, (row + 1) * size) ?? new Float32Array();
+}
+
+function lossOf(outputs: Map<string, Values>): number {
+  return outputs.get("loss")?.[0] ?? Number.NaN;
+}

@@ -1,0 +1,48 @@
+import type { Evaluation } from "./samples.ts";
+
+/** Why a training waits: the person asked for it, or what the guard says. */
+export type PauseReason = string;
+
+/** The person called `pause`. */
+export const BY_PERSON: PauseReason = "person";
+
+/** What `fit` tells, in order. The last event is `finished` or `diverged`. */
+export type TrainEvent =
+  /** Everything is checked, the first step comes next. `resumedAt`: how many steps an interrupted training had done. */
+  | {
+      readonly kind: "started";
+      readonly samples: number;
+      readonly heldOut: number;
+      readonly epochs: number;
+      readonly steps: number;
+      readonly resumedAt: number;
+      readonly before: Evaluation | null;
+    }
+  /** One step is done; both numbers from 0, over all epochs. `loss`: before its update. */
+  | {
+      readonly kind: "step";
+      readonly epoch: number;
+      readonly step: number;
+      readonly loss: number;
+      readonly millis: number;
+    }
+  /** After an epoch, on the held-out samples. `isBest`: no earlier epoch had a lower loss. */
+  | { readonly kind: "evaluated"; readonly epoch: number; readonly evaluation: Evaluation; readonly isBest: boolean }
+  /** The unfinished training is in the store: so many steps of it survive the end of the tab. */
+  | { readonly kind: "checkpointed"; readonly steps: number }
+  /** Nothing runs until the reason is gone. */
+  | { readonly kind: "paused"; readonly reason: PauseReason }
+  | { readonly kind: "resumed" }
+  /** The loss of this step is not finite. The state is again what it was before the training. */
+  | { readonly kind: "diverged"; readonly epoch: number; readonly step: number; readonly loss: number }
+  /**
+   * The end. `adopted`: generation of the saved state; null when accuracy on the held-out samples fell: then the state
+   * is again what it was before.
+   */
+  | {
+      readonly kind: "finished";
+      readonly before: Evaluation | null;
+      readonly after: Evaluation | null;
+      readonly stoppedEarly: boolean;
+      readonly adopted: number | null;
+    };

@@ -1,0 +1,164 @@
+import { InputError } from "./errors.ts";
+import {
+  labelOf,
+  MASKED,
+  type Manifest,
+  ofRole,
+  rowSize,
+  rowsOf,
+  type Signature,
+  TARGET,
+  type TensorSpec,
+} from "./manifest.ts";
+import { problemOfNumbers } from "./numbers.ts";
+import type { Limits, WholePlan } from "./plan.ts";
+import { type Row, type Sample, type Values, weightOf } from "./samples.ts";
+
+const CLASSIFYING = ["sparse_categorical_crossentropy", "categorical_crossentropy"];
+const MOST_REPLAY = 0.95;
+
+/** What a person or app passes in, checked once, in plain words, before it reaches the runtime. Throws InputError. */
+export class Inputs {
+  private readonly taken: TensorSpec[];
+  private readonly targets: TensorSpec[];
+  private readonly losses: Map<string, string>;
+  private readonly labels: Map<string, number>;
+
+  constructor(
+    private readonly manifest: Manifest,
+    private readonly limits: Limits,
+  ) {
+    this.taken = ofRole(manifest.infer.inputs, "input");
+    this.targets = ofRole(manifest.step.inputs, "target");
+    this.losses = manifest.losses;
+    this.labels = manifest.labelCounts;
+  }
+
+  /** Samples to train with; there must be something of weight above 0. */
+  check(samples: readonly Sample[], what = "samples"): void {
+    if (samples.length > this.limits.samples) this.tooMany(what, samples.length);
+    for (const [i, sample] of samples.entries()) {
+      const where = `${what}[${i}]`;
+      this.inputs(where, sample.inputs);
+      this.targetsOf(where, sample.targets);
+      const weight = weightOf(sample);
+      if (!Number.isFinite(weight) || weight < 0) refuse(`${where}: its weight is ${sample.weight}`);
+    }
+    if (!samples.some((sample) => weightOf(sample) > 0)) refuse(`${what}: there is nothing of weight above 0`);
+  }
+
+  /** Samples for `evaluate`, which not every program has. */
+  checkJudged(samples: readonly Sample[], what = "samples"): void {
+    const evaluate = this.manifest.find("evaluate");
+    if (!evaluate) {
+      refuse(`${what}: this program has no signature 'evaluate': build it with --signatures train,evaluate,infer`);
+    }
+    this.check(samples, what);
+    whole(what, evaluate, samples.filter((sample) => weightOf(sample) > 0).length);
+  }
+
+  /** Samples to choose channels by, for which not every program is made. */
+  checkChoosing(samples: readonly Sample[]): void {
+    if (!this.manifest.find("fisher")) {
+      refuse("samples: this program has no signature 'fisher': build it with --signatures train,infer,fisher");
+    }
+    this.check(samples);
+  }
+
+  /** What an epoch of a training is made of. */
+  checkEpoch(rows: number): void {
+    whole("samples", this.manifest.step, rows);
+  }
+
+  /** Rows for `infer`. */
+  checkRows(rows: readonly Row[]): void {
+    if (rows.length > this.limits.samples) this.tooMany("rows", rows.length);
+    for (const [i, row] of rows.entries()) this.inputs(`rows[${i}]`, row);
+    if (rows.length === 0) refuse("rows: there are none");
+    const { infer } = this.manifest;
+    if (!this.manifest.infers.has(rows.length)) whole("rows", infer, rows.length);
+    const other = ofRole(infer.outputs, "output").find((spec) => spec.shape[0] !== rowsOf(infer));
+    if (other) refuse(`the output ${other.name} of this model is not one row for each row of its input`);
+  }
+
+  /** What a plan asks for. */
+  checkPlan(plan: WholePlan): void {
+    const { epochs, checkpointEvery, seed } = plan;
+    if (!Number.isSafeInteger(epochs) || epochs < 1) refuse(`epochs must be at least 1, got ${epochs}`);
+    if (!Number.isSafeInteger(seed)) refuse(`seed must be a whole number, got ${seed}`);
+    if (!Number.isSafeInteger(checkpointEvery) || checkpointEvery < 0) {
+      refuse(`checkpointEvery must not be below 0, got ${checkpointEvery}`);
+    }
+    const patience = plan.earlyStop?.patience ?? 1;
+    if (!(patience >= 1)) refuse(`earlyStop: patience must be at least 1, got ${patience}`);
+    if (plan.balanceClasses && !CLASSIFYING.includes(this.losses.get(TARGET) ?? "")) {
+      refuse("balanceClasses: this model knows no classes");
+    }
+    if (!plan.replay) return;
+    const { share, samples } = plan.replay;
+    if (!(share >= 0 && share <= MOST_REPLAY)) refuse(`replay: the share is from 0 to ${MOST_REPLAY}, not ${share}`);
+    if (samples.length > 0) this.check(samples, "replay");
+  }
+
+  private inputs(where: string, row: Row): void {
+    for (const spec of this.taken) {
+      values(
+        `${where}.${spec.name}`,
+        spec,
+        own(row, spec.name) ?? refuse(`${where}: the input ${spec.name} is missing`),
+      );
+    }
+    const known = this.taken.map((spec) => spec.name);
+    const other = Object.keys(row).find((name) => !known.includes(name));
+    if (other !== undefined) refuse(`${where}: the model has no input '${other}', only ${known.join(", ")}`);
+  }
+
+  private targetsOf(where: string, targets: Row): void {
+    for (const spec of this.targets) {
+      const target = own(targets, labelOf(spec)) ?? refuse(`${where}: the target ${labelOf(spec)} is missing`);
+      values(`${where}.${spec.name}`, spec, target);
+      const loss = this.losses.get(spec.name) ?? "";
+      const problem = problemOfNumbers(loss, target);
+      if (problem) refuse(`${where}.${spec.name}: ${problem}`);
+      const classes = this.labels.get(spec.name);
+      if (classes === undefined || !(target instanceof Int32Array)) continue;
+      const bad = target.find((label) => label >= classes || (label < 0 && loss !== MASKED));
+      if (bad !== undefined) {
+        refuse(`${where}.${spec.name}: labels go from 0 to ${classes - 1} in this program, and this is ${bad}`);
+      }
+    }
+    const known = this.targets.map(labelOf);
+    const other = Object.keys(targets).find((name) => !known.includes(name));
+    if (other !== undefined) refuse(`${where}: the program takes no target '${other}', only ${known.join(", ")}`);
+  }
+
+  private tooMany(what: string, size: number): never {
+    refuse(`${what}: ${size} are too many, the limit is ${this.limits.samples}`);
+  }
+}
+
+function own(row: Row, name: string): Values | undefined {
+  return Object.hasOwn(row, name) ? row[name] : undefined;
+}
+
+function values(where: string, spec: TensorSpec, values: Values): void {
+  const dtype = values instanceof Float32Array ? "float32" : values instanceof Int32Array ? "int32" : "bool";
+  if (dtype !== spec.dtype || values.length !== rowSize(spec)) {
+    refuse(`${where}: expected ${rowSize(spec)} x ${spec.dtype}, got ${values.length} x ${dtype}`);
+  }
+  if (values instanceof Float32Array && !values.every(Number.isFinite)) refuse(`${where}: holds NaN or infinity`);
+}
+
+/** A short batch is not filled up where the rows that fill it would change what the others give. */
+function whole(what: string, signature: Signature, rows: number): void {
+  const size = rowsOf(signature);
+  if ((signature.mixing ?? null) === null || rows % size === 0) return;
+  refuse(
+    `${what}: rows of a batch influence each other in this program (${signature.mixing}), so it takes whole batches of ` +
+      `${size}, and ${rows} rows of weight above 0 cannot be filled up`,
+  );
+}
+
+function refuse(problem: string): never {
+  throw new InputError(problem);
+}

@@ -1,0 +1,260 @@
+import {
+  anything,
+  bool,
+  type Decoded,
+  integer,
+  list,
+  mapOf,
+  nullable,
+  number,
+  object,
+  oneOf,
+  record,
+  string,
+} from "./strict-json.ts";
+
+/** Type of the elements of a tensor. */
+export type Dtype = Decoded<typeof dtype>;
+const dtype = oneOf("float32", "int32", "bool");
+
+/** Bytes of one element. */
+export const ELEMENT_BYTES: Record<Dtype, number> = { float32: 4, int32: 4, bool: 1 };
+
+/** Who feeds or reads a tensor of a signature. */
+export type Role = Decoded<typeof role>;
+const role = oneOf(
+  "input",
+  "target",
+  "weight",
+  "learning_rate",
+  "state",
+  "gradient",
+  "tick",
+  "loss",
+  "correct",
+  "figure",
+  "output",
+  "fisher",
+  "done",
+);
+
+/** An input or output of a signature. */
+export type TensorSpec = Decoded<typeof tensorSpec>;
+const tensorSpec = record({ name: string, shape: list(integer), dtype, role });
+
+/** One entry point of a program. `mixing`: where rows of a batch influence each other, in words. */
+export type Signature = Decoded<typeof signature>;
+const signature = record({ inputs: list(tensorSpec), outputs: list(tensorSpec) }, { mixing: nullable(string) });
+
+/** A tensor that outlives a step: a trained one, or a `slot` of the optimizer. */
+export type StateTensor = Decoded<typeof stateTensor>;
+const stateTensor = record({ tensor: string, shape: list(integer), dtype, slot: bool });
+
+/** A trained weight by the model's own name, in its layout. `frozen`: the part of it that does not train. */
+export type ParameterSpec = Decoded<typeof parameterSpec>;
+const parameterSpec = record({
+  name: string,
+  shape: list(integer),
+  dtype,
+  pieces: list(record({ tensor: string, view: list(anything) })),
+  frozen: nullable(record({ entry: string, shape: list(integer), view: list(anything) })),
+});
+
+/** A frozen weight of which some input channels are changed. `indices`: the state tensor that says which. */
+export type ChosenChannels = Decoded<typeof chosenChannels>;
+const chosenChannels = record({ weight: string, channels: integer, indices: string, change: string });
+
+/** The fields of a manifest, in the program's own words. */
+export type ManifestFields = Decoded<typeof manifestFields>;
+export const manifestFields = record(
+  {
+    format: string,
+    name: string,
+    graph_hash: string,
+    target: string,
+    state: oneOf("variables", "stateless"),
+    batch: integer,
+    micro_batch: integer,
+    loss: anything,
+    optimizer: string,
+    update: record({ scheme: string, table: list(record({ parameter: string, fraction: number, why: string })) }),
+    signatures: mapOf(signature),
+    state_tensors: list(stateTensor),
+    parameters: list(parameterSpec),
+    costs: mapOf(nullable(number)),
+  },
+  {
+    labels: nullable(list(string)),
+    preprocessing: nullable(object),
+    frozen: oneOf("float32", "int8"),
+    learning_rate: nullable(number),
+    choices: list(chosenChannels),
+  },
+);
+
+/** What the only target is called; several are called this, a slash and a name of their own. */
+export const TARGET = "y";
+
+/** A loss that leaves out labels below 0. */
+export const MASKED = "next_token";
+
+/** Losses that compare labels, and what the name of the target ends in that holds them. */
+const LABELS = new Map([
+  ["sparse_categorical_crossentropy", ""],
+  ["next_token", ""],
+  ["ctc", ""],
+  ["distillation", "/label"],
+]);
+
+/** Elements of a shape. */
+export function product(shape: readonly number[]): number {
+  return shape.reduce((all, d) => all * d, 1);
+}
+
+/** Elements of one row: one step along the first axis. */
+export function rowSize(spec: TensorSpec): number {
+  return product(spec.shape.slice(1));
+}
+
+/** Bytes of a tensor. */
+export function byteSize(tensor: { shape: number[]; dtype: Dtype }): number {
+  return product(tensor.shape) * ELEMENT_BYTES[tensor.dtype];
+}
+
+/** What the app calls a tensor: of several targets each is `y/<label>`. */
+export function labelOf(spec: TensorSpec): string {
+  return spec.role === "target" && spec.name.startsWith(`${TARGET}/`) ? spec.name.slice(TARGET.length + 1) : spec.name;
+}
+
+/** The tensors of a role. */
+export function ofRole(specs: TensorSpec[], role: Role): TensorSpec[] {
+  return specs.filter((spec) => spec.role === role);
+}
+
+/** The rows of `infer_<rows>`; undefined for any other name of a signature. */
+export function rowsToInfer(name: string): number | undefined {
+  const rows = /^infer_([1-9][0-9]{0,8})$/.exec(name)?.[1];
+  return rows === undefined ? undefined : Number(rows);
+}
+
+/** The rows that a call of a signature takes. */
+export function rowsOf(signature: Signature): number {
+  return ofRole(signature.inputs, "input")[0]?.shape[0] ?? 0;
+}
+
+/** What a program says about itself. */
+export class Manifest {
+  readonly choices: ChosenChannels[];
+  readonly learningRate: number | null;
+
+  constructor(readonly fields: ManifestFields) {
+    this.choices = fields.choices ?? [];
+    this.learningRate = fields.learning_rate ?? null;
+  }
+
+  get name(): string {
+    return this.fields.name;
+  }
+
+  /** A saved state carries it and is refused by another program. */
+  get graphHash(): string {
+    return this.fields.graph_hash;
+  }
+
+  get stateTensors(): StateTensor[] {
+    return this.fields.state_tensors;
+  }
+
+  get isStateless(): boolean {
+    return this.fields.state === "stateless";
+  }
+
+  /** Rows of one step. */
+  get batch(): number {
+    return this.fields.batch;
+  }
+
+  /** Rows of one call. */
+  get microBatch(): number {
+    return this.fields.micro_batch;
+  }
+
+  /** Whether a step is a call of `accumulate` for each micro-batch and one of `apply`, in place of one of `train`. */
+  get accumulates(): boolean {
+    return this.microBatch < this.batch;
+  }
+
+  /** The name of the signature that takes the rows of a step. */
+  get stepName(): "accumulate" | "train" {
+    return this.accumulates ? "accumulate" : "train";
+  }
+
+  /** The name of the signature that changes the state. */
+  get updatingName(): "apply" | "train" {
+    return this.accumulates ? "apply" : "train";
+  }
+
+  find(name: string): Signature | undefined {
+    return this.fields.signatures.get(name);
+  }
+
+  /** A signature that the checks have found. */
+  signature(name: string): Signature {
+    const found = this.find(name);
+    if (!found) throw new RangeError(`no signature '${name}'`);
+    return found;
+  }
+
+  get step(): Signature {
+    return this.signature(this.stepName);
+  }
+
+  get updating(): Signature {
+    return this.signature(this.updatingName);
+  }
+
+  get infer(): Signature {
+    return this.signature("infer");
+  }
+
+  /** The signatures that give the model's outputs, by the rows that each takes, the fewest first. */
+  get infers(): Map<number, string> {
+    const names = [...this.fields.signatures.keys()].filter((n) => n === "infer" || rowsToInfer(n) !== undefined);
+    const byRows = names.map((name): [number, string] => [rowsOf(this.signature(name)), name]);
+    return new Map(byRows.sort(([a], [b]) => a - b));
+  }
+
+  /** The loss of each target that has one of its own, by the target's name. */
+  get losses(): Map<string, string> {
+    const { loss } = this.fields;
+    if (typeof loss === "string") return new Map([[TARGET, loss]]);
+    return new Map(
+      Object.entries(loss as Record<string, string>).map(([output, name]) => [`${TARGET}/${output}`, name]),
+    );
+  }
+
+  /** How many labels there are, by the name of each target that holds labels; those below 0 may be masked. */
+  get labelCounts(): Map<string, number> {
+    const given = ofRole(this.infer.outputs, "output");
+    const sizes = new Map(
+      given.map((spec) => [given.length === 1 ? TARGET : `${TARGET}/${spec.name}`, spec.shape.at(-1) ?? 0]),
+    );
+    const counts = new Map<string, number>();
+    for (const [name, loss] of this.losses) {
+      const size = sizes.get(name);
+      const suffix = LABELS.get(loss);
+      if (size !== undefined && suffix !== undefined) counts.set(name + suffix, size);
+    }
+    return counts;
+  }
+
+  /** How many answers a classifier chooses from; undefined when the only target is no label. */
+  get classes(): number | undefined {
+    return this.labelCounts.get(TARGET);
+  }
+
+  /** Bytes of all state tensors. */
+  get stateBytes(): number {
+    return this.stateTensors.reduce((sum, tensor) => sum + byteSize(tensor), 0);
+  }
+}

@@ -1,0 +1,74 @@
+import type { Sample } from "./samples.ts";
+
+/** The learning rate of step `step` of `steps`, from 0. */
+export type LearningRate = (step: number, steps: number) => number;
+
+/** From `peak` down to `floor` along half a cosine. */
+export function cosine(peak: number, floor = 0): LearningRate {
+  const [high, low] = [Math.fround(peak), Math.fround(floor)];
+  return (step, steps) => low + (Math.fround(high - low) * (1 + Math.cos((Math.PI * step) / steps))) / 2;
+}
+
+/** A straight rise over some steps, then `rest`. */
+export function warmUp(warmUp: number, rest: LearningRate): LearningRate {
+  return (step, steps) => {
+    const left = Math.max(1, steps - warmUp);
+    return step < warmUp ? (rest(0, left) * (step + 1)) / (warmUp + 1) : rest(step - warmUp, left);
+  };
+}
+
+/** How to train. */
+export interface Plan {
+  /** How often each sample is seen; 3. */
+  readonly epochs?: number;
+  /**
+   * A number is the same for every step. None is the one that the optimizer was built with, 0.1 where it has none; so
+   * is 1 where it has one, as it is on the host.
+   */
+  readonly learningRate?: number | LearningRate;
+  /** A new order each epoch (the default), or always that of the list. */
+  readonly shuffle?: boolean;
+  /** Of the orders, a whole number; 0. The same seed, samples and plan give the same training, here and on the phone. */
+  readonly seed?: number;
+  /** Samples that came with the app, mixed in against forgetting: `share` of every epoch (0.5), drawn anew. */
+  readonly replay?: { readonly samples: readonly Sample[]; readonly share?: number };
+  /** Weigh each class alike, however many samples it has. */
+  readonly balanceClasses?: boolean;
+  /** Ends a training when the held-out loss has not fallen for `patience` epochs (2); the best epoch's state is kept. */
+  readonly earlyStop?: { readonly patience?: number };
+  /** Steps between checkpoints of the unfinished training in the store; 100. 0 writes none. */
+  readonly checkpointEvery?: number;
+}
+
+/** A plan with nothing left out. */
+export interface WholePlan {
+  readonly epochs: number;
+  readonly learningRate: number | LearningRate | null;
+  readonly shuffle: boolean;
+  readonly seed: number;
+  readonly replay: { readonly samples: readonly Sample[]; readonly share: number } | null;
+  readonly balanceClasses: boolean;
+  readonly earlyStop: { readonly patience: number } | null;
+  readonly checkpointEvery: number;
+}
+
+export function whole(plan: Plan): WholePlan {
+  return {
+    epochs: plan.epochs ?? 3,
+    learningRate: plan.learningRate ?? null,
+    shuffle: plan.shuffle ?? true,
+    seed: plan.seed ?? 0,
+    replay: plan.replay ? { samples: plan.replay.samples, share: plan.replay.share ?? 0.5 } : null,
+    balanceClasses: plan.balanceClasses ?? false,
+    earlyStop: plan.earlyStop ? { patience: plan.earlyStop.patience ?? 2 } : null,
+    checkpointEvery: plan.checkpointEvery ?? 100,
+  };
+}
+
+/** What a training may take of the device. `storedBytes` is for all generations of the state together. */
+export interface Limits {
+  readonly samples: number;
+  readonly storedBytes: number;
+}
+
+export const LIMITS: Limits = { samples: 100_000, storedBytes: 256 << 20 };

@@ -1,0 +1,68 @@
+import { piecesOf } from "./assembly.ts";
+import type { Bytes } from "./bytes.ts";
+import { DamagedProgramError } from "./errors.ts";
+import { byteSize, ELEMENT_BYTES, type Manifest, type StateTensor } from "./manifest.ts";
+import { readManifest } from "./manifest-checks.ts";
+import { ModelMetadata } from "./model-metadata.ts";
+import { checkSeal } from "./seal.ts";
+import type { StoredTensor } from "./state-file.ts";
+
+const MANIFEST = "pocketune.manifest";
+const INITIAL = "pocketune.initial/";
+const INFERENCE = "pocketune.inference";
+
+/** A checked training program. */
+export class Program {
+  private constructor(
+    /** The `.tflite`: the very bytes that were checked. Do not write into them. */
+    readonly data: Bytes,
+    private readonly model: ModelMetadata,
+    private readonly metadata: Map<string, Bytes>,
+    /** What it says about itself. */
+    readonly manifest: Manifest,
+  ) {}
+
+  /** Opens the bytes of a `.tflite` (copied). Throws ProgramError: not one bit of it may differ from what was built. */
+  static async open(bytes: ArrayBuffer | Uint8Array): Promise<Program> {
+    const data = new Uint8Array(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes));
+    await checkSeal(data);
+    const model = new ModelMetadata(data);
+    const metadata = model.entries(INITIAL, INFERENCE);
+    const entry = metadata.get(MANIFEST);
+    if (!entry) throw new DamagedProgramError("it is no Pocketune program: it has no manifest");
+    const manifest = readManifest(entry);
+    for (const tensor of manifest.stateTensors) {
+      const stored = metadata.get(INITIAL + tensor.tensor)?.length;
+      if (stored !== byteSize(tensor) && stored !== ELEMENT_BYTES[tensor.dtype]) {
+        throw new DamagedProgramError(`its entry '${INITIAL}${tensor.tensor}' is missing or of another size`);
+      }
+    }
+    return new Program(data, model, metadata, manifest);
+  }
+
+  /** The state as built. */
+  initialState(): StoredTensor[] {
+    return this.manifest.stateTensors.map((tensor) => ({
+      name: tensor.tensor,
+      dtype: tensor.dtype,
+      shape: tensor.shape,
+      bytes: this.initial(tensor),
+    }));
+  }
+
+  /** The plain model with the weights of a state, in pieces that follow one another in its file. */
+  async plainModel(state: StoredTensor[]): Promise<Uint8Array[]> {
+    const entry = this.metadata.get(INFERENCE);
+    if (!entry) throw new DamagedProgramError("it does not say how its plain model is put together: build it again");
+    const tensors = new Map(state.map((tensor) => [tensor.name, tensor.bytes]));
+    return await piecesOf(entry, (number) => this.model.buffer(number), tensors);
+  }
+
+  /** The built value of a state tensor; in the file one element stands for a tensor of equal ones. */
+  private initial(tensor: StateTensor): Bytes {
+    const stored = this.metadata.get(INITIAL + tensor.tensor) ?? new Uint8Array();
+    const whole = new Uint8Array(byteSize(tensor));
+    for (let at = 0; at < whole.length; at += stored.length) whole.set(stored, at);
+    return whole;
+  }
+}

@@ -1,0 +1,37 @@
+const MULTIPLIER = 0x5deece66dn;
+const BITS = 48;
+
+/** java.util.Random, so that a seed gives the same orders here and on the phone. */
+export class Random {
+  private state: bigint;
+
+  constructor(seed: bigint) {
+    this.state = BigInt.asUintN(BITS, seed ^ MULTIPLIER);
+  }
+
+  /** A whole number from 0 to below `bound`. */
+  nextInt(bound: number): number {
+    if ((bound & -bound) === bound) return Number((BigInt(bound) * BigInt(this.next31())) >> 31n);
+    for (;;) {
+      const bits = this.next31();
+      const value = bits % bound;
+      // Leaves out the last, incomplete run of numbers, as Java does by an overflow.
+      if (bits - value + (bound - 1) < 2 ** 31) return value;
+    }
+  }
+
+  private next31(): number {
+    this.state = BigInt.asUintN(BITS, this.state * MULTIPLIER + 0xbn);
+    return Number(this.state >> 17n);
+  }
+}
+
+/** Fisher and Yates. */
+export function shuffled<T>(items: readonly T[], random: Random): T[] {
+  const order = [...items];
+  for (let i = order.length - 1; i >= 1; i--) {
+    const j = random.nextInt(i + 1);
+    [order[i], order[j]] = [order[j] as T, order[i] as T];
+  }
+  return order;
+}

@@ -1,0 +1,41 @@
+import { TARGET } from "./manifest.ts";
+
+/** The numbers of one row of a tensor in row-major order; bools are bytes of 0 or 1. Not copied: do not change them. */
+export type Values = Float32Array | Int32Array | Uint8Array;
+
+/** One row of every input of the model, or of every output, by name. */
+export type Row = Record<string, Values>;
+
+/** One row to learn from. */
+export interface Sample {
+  /** Each input of the model by name. */
+  readonly inputs: Row;
+  /** What the model should answer: `y`, or several by the name that each has in the program behind `y/`. */
+  readonly targets: Row;
+  /** How much it counts, from 0 on; 1 when it is left out. */
+  readonly weight?: number;
+}
+
+/** A sample of one input named `x` and a label. */
+export function labelled(x: Float32Array, label: number, weight = 1): Sample {
+  return { inputs: { x }, targets: { [TARGET]: Int32Array.of(label) }, weight };
+}
+
+/** How much a sample counts, as the program gets it. */
+export function weightOf(sample: Sample): number {
+  return Math.fround(sample.weight ?? 1);
+}
+
+/** How well the model does on some samples. */
+export interface Evaluation {
+  /** The mean by weight. */
+  readonly loss: number;
+  /** The share of right answers by weight; null where the program does not count them. */
+  readonly accuracy: number | null;
+}
+
+/** Whether `after` is as good as `before` or better: by accuracy, and by loss where there is none. */
+export function isMatched(before: Evaluation, after: Evaluation): boolean {
+  if (before.accuracy !== null && after.accuracy !== null) return after.accuracy >= before.accuracy;
+  return after.loss <= before.loss;
+}

@@ -1,0 +1,307 @@
+import { byInference, Curriculum, inBatches } from "./batches.ts";
+import { type Bytes, joined } from "./bytes.ts";
+import { chosenOf, hasTrained, withChannels } from "./channels.ts";
+import { Engine } from "./engine.ts";
+import { BusyError, ClosedError, DamagedStateError, DivergedError, InputError, NoStateError } from "./errors.ts";
+import type { TrainEvent } from "./events.ts";
+import { Gate, type Guard } from "./gate.ts";
+import { Checkpoints, TwoGenerations } from "./generations.ts";
+import { Inputs } from "./inputs.ts";
+import { LIMITS, type Limits, type Plan, whole } from "./plan.ts";
+import type { Program } from "./program.ts";
+import type { RuntimeFactory, RuntimeReport, TrainingRuntime } from "./runtime.ts";
+import type { Evaluation, Row, Sample } from "./samples.ts";
+import { isFiniteTensor, isStateOf, pack, type StoredTensor, unpack } from "./state-file.ts";
+import type { Store } from "./store.ts";
+import { Training } from "./training.ts";
+
+/** Where a restored state came from. `lost`: why the newest one could not be used; null when it could. */
+export interface Restored {
+  readonly generation: number;
+  readonly lost: string | null;
+}
+
+/** What a training is judged by and how it is cancelled. */
+export interface FitOptions {
+  readonly heldOut?: readonly Sample[];
+  readonly signal?: AbortSignal;
+}
+
+export interface TrainerOptions {
+  readonly guard?: Guard;
+  readonly limits?: Limits;
+}
+
+/**
+ * Trains and uses a program in the browser. Calls may come at any time, and one runs after the other: `infer` and
+ * `evaluate` are answered between the steps of a running training, with its present state; what would change or save
+ * the state meanwhile throws BusyError. After `close` everything throws ClosedError.
+ */
+export class Trainer {
+  private readonly engine: Engine;
+  private readonly inputs: Inputs;
+  private readonly gate: Gate;
+  private readonly personal: TwoGenerations;
+  private readonly checkpoints: Checkpoints;
+  private isTraining = false;
+  private isClosed = false;
+
+  /** Ends when all that was asked for before is done. */
+  private queue: Promise<unknown> = Promise.resolve();
+
+  private constructor(
+    readonly program: Program,
+    private readonly runtime: TrainingRuntime,
+    store: Store,
+    options: TrainerOptions,
+  ) {
+    const limits = options.limits ?? LIMITS;
+    const { manifest } = program;
+    this.engine = new Engine(program, runtime);
+    this.inputs = new Inputs(manifest, limits);
+    this.gate = new Gate(options.guard);
+    this.personal = new TwoGenerations(store, manifest, limits.storedBytes / 2);
+    this.checkpoints = new Checkpoints(store, manifest, limits.storedBytes / 2);
+  }
+
+  /** Loads a program. The state is as built until `restore`. Throws RuntimeFailedError: it is not taken. */
+  static async open(
+    program: Program,
+    runtime: RuntimeFactory,
+    store: Store,
+    options: TrainerOptions = {},
+  ): Promise<Trainer> {
+    return new Trainer(program, await runtime(program), store, options);
+  }
+
+  /** What really runs. */
+  get report(): RuntimeReport {
+    return this.runtime.report;
+  }
+
+  /**
+   * A training, one at a time: nothing happens before its first event is asked for, and each next step when the next
+   * one is. The signal cancels it between steps, and so does leaving the loop; `signal.reason` is thrown.
+   *
+   * It starts from the state in memory. At its end the new state is saved and becomes the present one if accuracy on
+   * `heldOut` did not fall (without any it always does); `rollback` brings the one before back. A training that is
+   * cancelled, fails or diverges leaves the state in memory and in the store as it was.
+   *
+   * A training that died with its tab goes on from its last checkpoint when the same samples, plan and state are given
+   * again (an early stop then counts from there); `forget` drops it.
+   *
+   * Before the first step it throws InputError, BusyError, and StateError when a state in the store must not be
+   * overwritten (`setAside` moves it away); then RuntimeFailedError, StorageError, and ClosedError.
+   */
+  async *fit(
+    samples: readonly Sample[],
+    plan: Plan = {},
+    { heldOut = [], signal }: FitOptions = {},
+  ): AsyncGenerator<TrainEvent, void> {
+    this.checkOpen();
+    const wholePlan = whole(plan);
+    this.inputs.check(samples);
+    if (heldOut.length > 0) this.inputs.checkJudged(heldOut, "heldOut");
+    this.inputs.checkPlan(wholePlan);
+    this.inputs.checkEpoch(new Curriculum(samples, wholePlan, this.program.manifest.batch).rows);
+    if (this.isTraining) throw new BusyError("a training is running already");
+    this.isTraining = true;
+    const stir = () => this.gate.stir();
+    signal?.addEventListener("abort", stir);
+    try {
+      await this.personal.checkReplaceable();
+      const shop = {
+        program: this.program,
+        engine: this.engine,
+        personal: this.personal,
+        checkpoints: this.checkpoints,
+        gate: this.gate,
+        alone: <T>(work: () => Promise<T>) => this.inTurn(work),
+        checkGoesOn: () => {
+          this.checkOpen();
+          signal?.throwIfAborted();
+        },
+        isOpen: () => !this.isClosed,
+      };
+      yield* new Training(shop, samples, wholePlan, heldOut).run();
+    } finally {
+      signal?.removeEventListener("abort", stir);
+      this.isTraining = false;
+    }
+  }
+
+  /** Lets the running training, or the next, wait before its next step; it says `paused`. */
+  pause(): void {
+    this.gate.hold();
+  }
+
+  /** Ends `pause`. */
+  resume(): void {
+    this.gate.release();
+  }
+
+  /** Drops the checkpoint of an unfinished training. */
+  async forget(): Promise<void> {
+    await this.alone(() => this.checkpoints.delete());
+  }
+
+  /** The model's outputs for some rows: for each row every output by name. Throws InputError. */
+  async infer(rows: readonly Row[]): Promise<Row[]> {
+    return await this.inTurn(async () => {
+      this.inputs.checkRows(rows);
+      return await this.engine.infer(byInference(rows, this.program.manifest), () => this.checkOpen());
+    });
+  }
+
+  /** Mean loss and accuracy. Throws InputError and DivergedError. */
+  async evaluate(samples: readonly Sample[]): Promise<Evaluation> {
+    return await this.inTurn(async () => {
+      this.inputs.checkJudged(samples);
+      const batches = inBatches(samples, this.program.manifest.microBatch);
+      return await this.engine.evaluate(batches, () => this.checkOpen());
+    });
+  }
+
+  /**
+   * Lets those input channels train that have the most Fisher information on a person's first samples: before the first
+   * training, of a state as it was built, or with `reset` after going back to it. The state in memory has them from
+   * then on. Returns the channels by weight. Throws InputError, also when the state has trained, and DivergedError.
+   */
+  async chooseChannels(samples: readonly Sample[], reset = false): Promise<Map<string, Int32Array>> {
+    return await this.alone(async () => {
+      this.inputs.checkChoosing(samples);
+      if (reset) await this.engine.write(this.program.initialState());
+      else if (hasTrained(this.program, await this.engine.read())) {
+        throw new InputError("the training has begun with other channels: choose them before it, or with reset");
+      }
+      const batches = inBatches(samples, this.program.manifest.microBatch);
+      const chosen = chosenOf(this.program.manifest, await this.engine.fisher(batches));
+      await this.engine.write(withChannels(this.program, chosen));
+      return chosen;
+    });
+  }
+
+  /** Writes the state in memory as the next generation and returns its number. */
+  async save(): Promise<number> {
+    return await this.alone(async () => this.personal.save(await this.engine.read()));
+  }
+
+  /**
+   * Takes the newest good state of the store, or one of a file from elsewhere, such as one of the host's; `save` keeps
+   * that. Throws StateError; the state in memory then stays.
+   */
+  async restore(file?: Bytes): Promise<Restored> {
+    return await this.alone(async () => {
+      const loaded = file
+        ? { state: await unpack(file, this.program.manifest.graphHash), lost: null }
+        : await this.personal.load();
+      this.checkTensors(loaded.state.tensors);
+      await this.engine.write(loaded.state.tensors);
+      return { generation: loaded.state.generation, lost: loaded.lost };
+    });
+  }
+
+  /**
+   * Undo: the generation before the newest becomes the newest, so that a second call is Redo. With one good generation
+   * only, the state that was built takes its place. Throws NoStateError when nothing was saved.
+   */
+  async rollback(): Promise<Restored> {
+    return await this.alone(async () => {
+      const isWhole = (await this.personal.load()).lost === null;
+      // Where the newest was lost, the one before is what is in use: there is nothing else to go back to.
+      const before = isWhole ? await this.personal.previous() : null;
+      const tensors = before?.tensors ?? this.program.initialState();
+      this.checkTensors(tensors);
+      // The store first: when it refuses, nothing has happened.
+      const generation = await this.personal.save(tensors);
+      await this.engine.write(tensors);
+      return { generation, lost: null };
+    });
+  }
+
+  /**
+   * Back to what was built, saved as a generation if there is any, so that `rollback` brings the person's back. Returns
+   * that generation, null where nothing was saved.
+   */
+  async reset(): Promise<number | null> {
+    return await this.alone(async () => {
+      const tensors = this.program.initialState();
+      let generation: number | null = null;
+      try {
+        await this.personal.load();
+        generation = await this.personal.save(tensors);
+      } catch (error) {
+        // Where nothing was saved there is nothing to be undone.
+        if (!(error instanceof NoStateError)) throw error;
+      }
+      await this.engine.write(tensors);
+      return generation;
+    });
+  }
+
+  /**
+   * Moves saved states that cannot be used (damaged, of another program or version) out of the way, to names that end
+   * in `.unusable`, so that new ones can be saved. The state in memory stays.
+   */
+  async setAside(): Promise<void> {
+    await this.alone(() => this.personal.setAside());
+  }
+
+  /** The state in memory as a file for the host or another device. Throws DivergedError. */
+  async export(): Promise<Bytes> {
+    return await this.alone(async () => {
+      const { graphHash } = this.program.manifest;
+      return await pack({ program: graphHash, generation: 1, tensors: await this.engine.read() });
+    });
+  }
+
+  /**
+   * The model with the weights in memory as a plain `.tflite`, to the byte what the host's `export_inference` writes:
+   * its only signature is `infer`. Throws DivergedError, and InputError for a program with adapters.
+   */
+  async exportInference(): Promise<Bytes> {
+    const state = await this.alone(() => this.engine.read());
+    const bad = state.find((tensor) => !isFiniteTensor(tensor));
+    if (bad) throw new DivergedError(`the model is not exported: ${bad.name} holds NaN or infinity`);
+    return joined(await this.program.plainModel(state));
+  }
+
+  /** Waits for the step that runs and gives everything back. What was not saved is gone; closing twice is fine. */
+  async close(): Promise<void> {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    // A training that waits must learn that it is over.
+    this.gate.stir();
+    await this.queue;
+    this.runtime.close();
+  }
+
+  private checkTensors(tensors: StoredTensor[]): void {
+    if (!isStateOf(this.program.manifest, tensors)) {
+      throw new DamagedStateError("the tensors of the state are not those of this program");
+    }
+  }
+
+  /** In turn, and never while a training runs. */
+  private async alone<T>(work: () => Promise<T>): Promise<T> {
+    return await this.inTurn(async () => {
+      if (this.isTraining) throw new BusyError("a training is running: cancel it or wait for its end");
+      return await work();
+    });
+  }
+
+  /** When all that was asked for before is done. */
+  private async inTurn<T>(work: () => Promise<T>): Promise<T> {
+    this.checkOpen();
+    const turn = this.queue.then(() => {
+      this.checkOpen();
+      return work();
+    });
+    this.queue = turn.catch(() => undefined);
+    return await turn;
+  }
+
+  private checkOpen(): void {
+    if (this.isClosed) throw new ClosedError();
+  }
+}

@@ -1,0 +1,247 @@
+import { Curriculum, inBatches } from "./batches.ts";
+import { bytesOf, sha256, toHex, utf8 } from "./bytes.ts";
+import type { Engine } from "./engine.ts";
+import { DivergedError, InputError, RuntimeFailedError, StorageError } from "./errors.ts";
+import type { TrainEvent } from "./events.ts";
+import type { Gate } from "./gate.ts";
+import type { Checkpoints, TwoGenerations } from "./generations.ts";
+import type { WholePlan } from "./plan.ts";
+import type { Program } from "./program.ts";
+import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "./samples.ts";
+import { isFiniteTensor, isStateOf, type StoredTensor } from "./state-file.ts";
+
+const MOST_STEPS = 10_000_000;
+const DEFAULT_RATE = Math.fround(0.1);
+
+/** What a training works with. */
+export interface Workshop {
+  readonly program: Program;
+  readonly engine: Engine;
+  readonly personal: TwoGenerations;
+  readonly checkpoints: Checkpoints;
+  readonly gate: Gate;
+  /** Lets nothing else use the engine meanwhile. Throws ClosedError. */
+  readonly alone: <T>(work: () => Promise<T>) => Promise<T>;
+  readonly checkGoesOn: () => void;
+  readonly isOpen: () => boolean;
+}
+
+type Events = AsyncGenerator<TrainEvent, void>;
+
+/** One training, from the state in memory to an adopted one or back. Others may use the engine between two steps. */
+export class Training {
+  private readonly curriculum: Curriculum;
+  private readonly rates: Float32Array;
+  private readonly progress: Judge;
+  private before: StoredTensor[] = [];
+  private fingerprint = "";
+
+  /** Whether the state in memory is the one that shall stay. */
+  private isSettled = false;
+
+  /** The samples and the plan are checked. */
+  constructor(
+    private readonly shop: Workshop,
+    private readonly samples: readonly Sample[],
+    private readonly plan: WholePlan,
+    private readonly heldOut: readonly Sample[],
+  ) {
+    this.curriculum = new Curriculum(samples, plan, shop.program.manifest.batch);
+    this.rates = ratesOf(plan, this.curriculum.stepsPerEpoch, shop.program.manifest.learningRate);
+    this.progress = new Judge(plan.earlyStop?.patience ?? null);
+  }
+
+  /** All of it; afterwards, also when the caller takes no more events, the state is adopted or what it was. */
+  async *run(): Events {
+    this.before = await this.shop.alone(() => this.shop.engine.read());
+    try {
+      yield* this.train();
+    } finally {
+      if (!this.isSettled && this.shop.isOpen()) await this.putBack();
+    }
+  }
+
+  private async *train(): Events {
+    const { plan, heldOut } = this;
+    const perEpoch = this.curriculum.stepsPerEpoch;
+    const before = await this.evaluate();
+    const done = plan.checkpointEvery > 0 ? await this.takeUp() : 0;
+    yield {
+      kind: "started",
+      samples: this.samples.length,
+      heldOut: heldOut.length,
+      epochs: plan.epochs,
+      steps: this.rates.length,
+      resumedAt: done,
+      before,
+    };
+    for (let epoch = Math.floor(done / perEpoch); epoch < plan.epochs && !this.progress.isOver; epoch++) {
+      yield* this.epoch(epoch, done);
+      if (!this.isSettled) yield* this.judge(epoch);
+      if (this.isSettled) return;
+    }
+    yield* this.finish(before);
+  }
+
+  /** Goes on from a checkpoint of this very training; returns how many steps were done. */
+  private async takeUp(): Promise<number> {
+    const { engine, checkpoints, program } = this.shop;
+    this.fingerprint = await this.digest();
+    const found = await checkpoints.load(this.fingerprint);
+    if (!found || found.steps >= this.rates.length || !isStateOf(program.manifest, found.tensors)) return 0;
+    await this.shop.alone(() => engine.write(found.tensors));
+    return found.steps;
+  }
+
+  /** The steps of an epoch after the first `done` of the training. */
+  private async *epoch(epoch: number, done: number): Events {
+    const { engine, gate, alone, checkGoesOn } = this.shop;
+    const perEpoch = this.curriculum.stepsPerEpoch;
+    for (const [i, rows] of this.curriculum.batches(epoch).entries()) {
+      const step = epoch * perEpoch + i;
+      if (step < done) continue;
+      yield* gate.pass(checkGoesOn);
+      const started = performance.now();
+      const loss = await alone(() => engine.train(rows, this.rates[step] ?? 0));
+      const millis = performance.now() - started;
+      if (!Number.isFinite(loss)) return yield await this.diverged(epoch, step, loss);
+      yield { kind: "step", epoch, step, loss, millis };
+      if (this.isCheckpoint(step + 1)) yield await this.checkpoint(epoch, step);
+      if (this.isSettled) return;
+    }
+  }
+
+  private isCheckpoint(done: number): boolean {
+    const { checkpointEvery } = this.plan;
+    return checkpointEvery > 0 && done % checkpointEvery === 0 && done < this.rates.length;
+  }
+
+  private async checkpoint(epoch: number, step: number): Promise<TrainEvent> {
+    this.shop.checkGoesOn();
+    const state = await this.shop.alone(() => this.shop.engine.read());
+    if (!state.every(isFiniteTensor)) return await this.diverged(epoch, step, Number.NaN);
+    await this.shop.checkpoints.save(this.fingerprint, step + 1, state);
+    return { kind: "checkpointed", steps: step + 1 };
+  }
+
+  /** How good the model is after an epoch. */
+  private async *judge(epoch: number): Events {
+    let evaluation: Evaluation | null;
+    try {
+      evaluation = await this.evaluate();
+    } catch (error) {
+      if (!(error instanceof DivergedError)) throw error;
+      return yield await this.diverged(epoch, (epoch + 1) * this.curriculum.stepsPerEpoch - 1, Number.NaN);
+    }
+    if (!evaluation) return;
+    const isBest = await this.progress.add(evaluation, () => this.shop.alone(() => this.shop.engine.read()));
+    yield { kind: "evaluated", epoch, evaluation, isBest };
+  }
+
+  private async *finish(before: Evaluation | null): Events {
+    const { engine, personal, alone, checkGoesOn } = this.shop;
+    const { kept: after, bestState } = this.progress;
+    const state = bestState ?? (await alone(() => engine.read()));
+    if (!state.every(isFiniteTensor)) {
+      return yield await this.diverged(this.plan.epochs - 1, this.rates.length - 1, Number.NaN);
+    }
+    checkGoesOn();
+    const isWorse = before !== null && after !== null && !isMatched(before, after);
+    if (bestState && !isWorse) await alone(() => engine.write(bestState));
+    const adopted = isWorse ? null : await alone(() => personal.save(state));
+    if (isWorse) await alone(() => engine.write(this.before));
+    this.isSettled = true;
+    await this.dropCheckpoints();
+    yield { kind: "finished", before, after, stoppedEarly: this.progress.isOver, adopted };
+  }
+
+  private async diverged(epoch: number, step: number, loss: number): Promise<TrainEvent> {
+    await this.shop.alone(() => this.shop.engine.write(this.before));
+    this.isSettled = true;
+    await this.dropCheckpoints();
+    return { kind: "diverged", epoch, step, loss };
+  }
+
+  private async dropCheckpoints(): Promise<void> {
+    try {
+      await this.shop.checkpoints.delete();
+    } catch (error) {
+      // They belong to a training that is over: nothing takes them up again, and the next ones overwrite them.
+      if (!(error instanceof StorageError)) throw error;
+    }
+  }
+
+  private async evaluate(): Promise<Evaluation | null> {
+    const { engine, program, alone, checkGoesOn } = this.shop;
+    if (this.heldOut.length === 0) return null;
+    return await alone(() => engine.evaluate(inBatches(this.heldOut, program.manifest.microBatch), checkGoesOn));
+  }
+
+  private async putBack(): Promise<void> {
+    try {
+      await this.shop.alone(() => this.shop.engine.write(this.before));
+    } catch (error) {
+      // Whatever ended the training is what the caller is told.
+      if (!(error instanceof RuntimeFailedError)) throw error;
+    }
+  }
+
+  /** A digest of all that decides the course of a training. */
+  private async digest(): Promise<string> {
+    const { epochs, shuffle, seed, replay, balanceClasses } = this.plan;
+    const pieces: Uint8Array[] = [utf8(JSON.stringify([epochs, shuffle, seed, replay?.share ?? null, balanceClasses]))];
+    pieces.push(bytesOf(this.rates), ...this.before.map((tensor) => tensor.bytes));
+    const row = (values: Row) => {
+      for (const name of Object.keys(values).sort()) pieces.push(utf8(name), bytesOf(values[name] ?? new Uint8Array()));
+    };
+    for (const sample of [...this.samples, ...(replay?.samples ?? [])]) {
+      row(sample.inputs);
+      row(sample.targets);
+      pieces.push(bytesOf(Float32Array.of(weightOf(sample))));
+    }
+    return toHex(await sha256(...pieces));
+  }
+}
+
+function ratesOf(plan: WholePlan, perEpoch: number, own: number | null): Float32Array {
+  const steps = plan.epochs * perEpoch;
+  if (steps > MOST_STEPS) throw new InputError(`${steps} steps are too many, the limit is ${MOST_STEPS}`);
+  const given = plan.learningRate;
+  const rates = new Float32Array(steps);
+  if (typeof given === "function") for (let step = 0; step < steps; step++) rates[step] = given(step, steps);
+  else rates.fill(given === null ? (own ?? DEFAULT_RATE) : given === 1 ? (own ?? 1) : given);
+  const bad = rates.findIndex((rate) => !Number.isFinite(rate));
+  if (bad >= 0) throw new InputError(`learningRate: ${rates[bad]} at step ${bad}`);
+  return rates;
+}
+
+/** Follows the held-out loss from epoch to epoch. */
+class Judge {
+  /** Of the best epoch; only where there is an early stop. */
+  bestState: StoredTensor[] | null = null;
+  private best: Evaluation | null = null;
+  private last: Evaluation | null = null;
+  private epochsWithoutGain = 0;
+
+  constructor(private readonly patience: number | null) {}
+
+  /** It is time to stop. */
+  get isOver(): boolean {
+    return this.patience !== null && this.epochsWithoutGain >= this.patience;
+  }
+
+  /** Of the state that is kept. */
+  get kept(): Evaluation | null {
+    return this.bestState ? this.best : this.last;
+  }
+
+  /** Whether it is the best so far. */
+  async add(now: Evaluation, state: () => Promise<StoredTensor[]>): Promise<boolean> {
+    const isBest = this.best === null || now.loss < this.best.loss;
+    this.epochsWithoutGain = isBest ? 0 : this.epochsWithoutGain + 1;
+    this.last = now;
+    if (isBest) this.best = now;
+    if (isBest && this.patience !== null) this.bestState = await state();
+    return isBest;
+  }
+}

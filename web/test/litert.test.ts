@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DamagedStateError, InputError, labelled, MemoryStore, RuntimeFailedError, Trainer } from "../trainer.ts";
+import { bytes, collected, floats, program, samplesOf } from "./fixture.ts";
+import { inNode } from "./litert.ts";
+
+const RATE = 0.02;
+const runtime = inNode();
+
+async function open(name: string): Promise<Trainer> {
+  return await Trainer.open(await program(name), runtime, new MemoryStore());
+}
+
+/** The largest difference of two rows of numbers. */
+function distance(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  assert.equal(a.length, b.length);
+  return Array.from(a).reduce((most, value, i) => Math.max(most, Math.abs(value - (b[i] ?? Number.NaN))), 0);
+}
+
+/** All numbers of a state, in order. */
+async function numbers(trainer: Trainer): Promise<Float32Array> {
+  const file = await trainer.export();
+  await trainer.restore(file);
+  const { unpack } = await import("../trainer/state-file.ts");
+  const { tensors } = await unpack(file, trainer.program.manifest.graphHash);
+  const all = tensors.map(({ bytes, dtype }) => {
+    const { buffer } = bytes.slice();
+    return dtype === "float32" ? new Float32Array(buffer) : Float32Array.from(new Int32Array(buffer));
+  });
+  return Float32Array.from(all.flatMap((each) => [...each]));
+}
+
+for (const model of ["mlp", "cnn", "mlp-by-2", "cnn-by-4", "two"]) {
+  for (const state of ["variables", "stateless"]) {
+    test(`${model}-${state}: 50 steps equal the host's, and states go both ways`, async () => {
+      const trainer = await open(`${model}-${state}`);
+      const size = model === "two" ? floats("two.size") : null;
+      const samples = samplesOf(model).map((sample, i) =>
+        size
+          ? { ...sample, targets: { kind: sample.targets.y ?? new Int32Array(), size: size.slice(2 * i, 2 * i + 2) } }
+          : sample,
+      );
+      const first = await trainer.infer(samples.slice(0, 8).map((sample) => sample.inputs));
+      const names = trainer.program.manifest.infer.outputs.map((spec) => spec.name);
+      const outputs = names.flatMap((name) => first.flatMap((row) => [...(row[name] ?? [])]));
+      assert.ok(distance(outputs, floats(`${model}.output`)) < 1e-5);
+      const plan = { epochs: 1, shuffle: false, learningRate: RATE };
+      const losses: number[] = [];
+      for await (const event of trainer.fit(samples, plan)) if (event.kind === "step") losses.push(event.loss);
+      assert.ok(distance(losses, floats(`${model}.losses`)) < 1e-5);
+      assert.ok(distance(await numbers(trainer), floats(`${model}.trained`)) < 1e-5);
+      // The host's own state, taken and given back to the byte; with it the plain model is the host's, to the byte.
+      await trainer.restore(bytes(`${model}.state`));
+      assert.deepEqual(await trainer.export(), bytes(`${model}.state`));
+      assert.deepEqual(await trainer.exportInference(), bytes(`${model}.plain`));
+      await trainer.close();
+    });
+  }
+}
+
+test("channels are those that the host chooses", async () => {
+  for (const state of ["variables", "stateless"]) {
+    const trainer = await open(`chosen-${state}`);
+    const chosen = await trainer.chooseChannels(samplesOf("mlp"));
+    assert.deepEqual(chosen.get("a/w"), new Int32Array(bytes("chosen.channels").buffer));
+    const losses: number[] = [];
+    for await (const event of trainer.fit(samplesOf("mlp"), { epochs: 1, shuffle: false, learningRate: RATE })) {
+      if (event.kind === "step") losses.push(event.loss);
+    }
+    assert.ok(distance(losses, floats("chosen.losses")) < 1e-5);
+    await assert.rejects(trainer.chooseChannels(samplesOf("mlp")), InputError);
+    await trainer.chooseChannels(samplesOf("mlp"), true);
+    await assert.rejects(trainer.restore(bytes("beyond.state")), DamagedStateError);
+    await trainer.restore(bytes("chosen.state"));
+    await trainer.close();
+  }
+});
+
+test("adapters are merged on the host", async () => {
+  const trainer = await open("adapted");
+  await assert.rejects(trainer.exportInference(), /only the host merges it/);
+});
+
+test("few rows take the signature that just holds them", async () => {
+  const trainer = await open("cnn-stateless");
+  const rows = samplesOf("cnn")
+    .slice(0, 13)
+    .map((sample) => sample.inputs);
+  const all = await trainer.infer(rows);
+  for (const count of [1, 5, 6]) {
+    const some = await trainer.infer(rows.slice(0, count));
+    for (const [i, row] of some.entries()) assert.ok(distance(row.output ?? [], all[i]?.output ?? []) < 1e-6);
+  }
+});
+
+test("undo and a short batch in the real runtime", async () => {
+  const trainer = await open("mlp-variables");
+  const samples = samplesOf("mlp").slice(0, 11);
+  const before = await trainer.evaluate(samples);
+  await collected(trainer.fit(samples, { epochs: 4, learningRate: RATE }, { heldOut: samples }));
+  const after = await trainer.evaluate(samples);
+  assert.ok(after.loss < before.loss);
+  await trainer.rollback();
+  assert.deepEqual(await trainer.evaluate(samples), before);
+  await trainer.rollback();
+  assert.deepEqual(await trainer.evaluate(samples), after);
+  assert.equal((await trainer.infer([labelled(new Float32Array(36), 0).inputs])).length, 1);
+  await trainer.close();
+});
+
+test("what the runtime does not take is told in a sentence", async () => {
+  const whole = await program("mlp-stateless");
+  const broken = Object.create(whole, { data: { value: new Uint8Array(100) } });
+  await assert.rejects(Trainer.open(broken, runtime, new MemoryStore()), RuntimeFailedError);
+});

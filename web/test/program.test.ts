@@ -1,0 +1,169 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { test } from "node:test";
+import { utf8 } from "../trainer/bytes.ts";
+import { readManifest } from "../trainer/manifest-checks.ts";
+import { ModelMetadata } from "../trainer/model-metadata.ts";
+import { Random } from "../trainer/random.ts";
+import { DamagedProgramError, NewerProgramError, PocketuneError, Program, ProgramError } from "../trainer.ts";
+import { bytes, manifestOf, program } from "./fixture.ts";
+import { mutated, mutatedText } from "./mutations.ts";
+
+const whole = bytes("mlp-variables.tflite");
+
+/** A changed program whose seal is right. */
+function resealed(change: (text: string) => string): Uint8Array {
+  const text = change(Buffer.from(whole).toString("latin1"));
+  const start = text.indexOf("pocketune-sha256:") + "pocketune-sha256:".length;
+  const parts = (digits: string) => Buffer.from(text.slice(0, start) + digits + text.slice(start + 64), "latin1");
+  return parts(
+    createHash("sha256")
+      .update(parts("0".repeat(64)))
+      .digest("hex"),
+  );
+}
+
+test("programs of the compiler open", async () => {
+  for (const name of [
+    "mlp-variables",
+    "mlp-stateless",
+    "cnn-by-4-variables",
+    "cnn-by-4-stateless",
+    "two-lean",
+    "chosen-stateless",
+  ]) {
+    const { manifest } = await program(name);
+    assert.equal(manifest.microBatch, name.includes("by-4") ? 4 : 8);
+    assert.equal(manifest.isStateless, name.endsWith("stateless"));
+    assert.equal(manifest.batch, 8);
+  }
+  const [one, other] = [await program("mlp-variables"), await program("mlp-stateless")];
+  assert.equal(one.manifest.graphHash, other.manifest.graphHash);
+  assert.equal(one.manifest.classes, 4);
+  assert.equal(one.initialState().length, one.manifest.stateTensors.length);
+});
+
+test("every flipped bit and every cut is found", async () => {
+  const random = new Random(0n);
+  for (let i = 0; i < 1000; i++) {
+    const bad = whole.slice();
+    const at = random.nextInt(bad.length);
+    bad[at] = (bad[at] ?? 0) ^ (1 << random.nextInt(8));
+    await assert.rejects(Program.open(bad), DamagedProgramError, `byte ${at}`);
+  }
+  for (let size = 0; size < whole.length; size += 997) {
+    await assert.rejects(Program.open(whole.subarray(0, size)), DamagedProgramError);
+  }
+  await assert.rejects(Program.open(Uint8Array.of(...whole, 0)), DamagedProgramError);
+  await assert.rejects(Program.open(utf8("no program")), /it is no Pocketune program, or damaged: it has no seal/);
+});
+
+test("a changed program with a good seal is checked all the same", async () => {
+  await Program.open(resealed((text) => text));
+  await assert.rejects(
+    Program.open(resealed((t) => t.replace("pocketune.manifest", "pocketune.manifesT"))),
+    /no manifest/,
+  );
+  const lacking = resealed((text) => text.replace("pocketune.initial/a/b", "pocketune.initial/a/X"));
+  await assert.rejects(Program.open(lacking), DamagedProgramError);
+});
+
+test("a newer format and a split program are told apart from damage", () => {
+  const text = manifestOf("mlp-variables");
+  for (const newer of [text.replace("pocketune/1", "pocketune/2"), '{"format":"pocketune/2","all":"new"}']) {
+    assert.throws(() => readManifest(utf8(newer)), NewerProgramError);
+  }
+  assert.throws(() => readManifest(utf8(text.replace('"variables"', '"split"'))), /build it with target="web"/);
+});
+
+const LIES: Record<string, [string, string][]> = {
+  "mlp-variables": [
+    ['"micro_batch":8', '"micro_batch":4'],
+    ['"micro_batch":8', '"micro_batch":0'],
+    ['"micro_batch":8', '"micro_batch":16'],
+    ['"batch":8,"micro', '"batch":16,"micro'],
+    ['"evaluate":{', '"apply":{'],
+    ['"evaluate":{', '"features":{'],
+    ['"batch":8', '"batch":0'],
+    ['"batch":8', '"batch":9'],
+    ['"batch":8', '"batch":"8"'],
+    ['"batch":8', '"batch":8.5'],
+    ['"batch":8', '"batch":8,"more":1'],
+    ['"graph_hash":"', '"graph_hash":"x'],
+    ['"role":"learning_rate"', '"role":"tick"'],
+    ['"role":"loss"', '"role":"input"'],
+    ['"restore":{', '"restores":{'],
+    ['"infer":{', '"infers":{'],
+    ['"infer":{"inputs":[{"name":"x"', '"infer":{"inputs":[{"name":"z"'],
+    ['"evaluate":{"inputs":[{"name":"x","shape":[8,6', '"evaluate":{"inputs":[{"name":"x","shape":[8,7'],
+    ['"shape":[16]', '"shape":[17]'],
+    ['"shape":[16]', '"shape":[16,1073741824,1073741824]'],
+    ['"shape":[16]', '"shape":[]'],
+    ['"shape":[36,16]', '"shape":[-36,-16]'],
+    ['"float32"', '"float16"'],
+    ['"view":[', '"view":[["slice",0,0,99],'],
+    ['"view":[', '"view":[["transpose",[0,0]],'],
+    ['"view":[', '"view":[["spin"],'],
+    ['"loss":"', '"loss":null,"x":"'],
+  ],
+  "mlp-by-2-stateless": [
+    ['"micro_batch":2', '"micro_batch":8'],
+    ['"micro_batch":2', '"micro_batch":3'],
+    ['"apply":{', '"train":{'],
+    ['"accumulate":{', '"train":{'],
+    ['"gradient/a/b"', '"gradient/a/x"'],
+    ['"role":"gradient"', '"role":"input"'],
+  ],
+  "two-variables": [
+    ['"loss":{', '"loss":{"more":"mse",'],
+    ['"loss":{"kind":"', '"loss":{"kind":1,"x":"'],
+    ['"loss":{"kind"', '"loss":{"king"'],
+    ['"name":"y/kind"', '"name":"y"'],
+    ['"name":"kind_loss","shape":[1]', '"name":"kind_loss","shape":[2]'],
+  ],
+  "chosen-variables": [
+    ['"channels":36', '"channels":5'],
+    ['"indices":"', '"indices":"x'],
+    ['"change":"', '"change":"x'],
+  ],
+};
+
+for (const [name, lies] of Object.entries(LIES)) {
+  test(`manifests that contradict themselves are refused: ${name}`, () => {
+    const manifest = manifestOf(name);
+    readManifest(utf8(manifest));
+    for (const [from, to] of lies) {
+      assert.ok(manifest.includes(from), from);
+      assert.throws(() => readManifest(utf8(manifest.replace(from, to))), DamagedProgramError, `${from} -> ${to}`);
+    }
+  });
+}
+
+test("what is no manifest at all is refused in words", () => {
+  const deep = "[".repeat(1_000_000);
+  for (const text of ["", "null", "[]", "{}", '"x"', deep, '{"a":NaN}', "\ud800", `{"labels":${deep}`]) {
+    assert.throws(() => readManifest(utf8(text)), DamagedProgramError, text.slice(0, 20));
+  }
+  assert.throws(() => readManifest(Uint8Array.of(0x22, 0xff, 0x22)), DamagedProgramError);
+  assert.throws(() => readManifest(new Uint8Array((4 << 20) + 1)), /more than/);
+});
+
+/** Hostile files: whatever comes, there is an answer or a typed error. */
+test("six thousand flatbuffers and four thousand manifests", () => {
+  const random = new Random(1n);
+  const entry = utf8(manifestOf("mlp-by-2-stateless"));
+  let accepted = 0;
+  const attempt = (open: () => unknown) => {
+    try {
+      open();
+      accepted++;
+    } catch (error) {
+      if (!(error instanceof ProgramError)) throw error;
+      assert.ok(error instanceof PocketuneError && error.message.length < 500);
+    }
+  };
+  for (let i = 0; i < 6000; i++)
+    attempt(() => new ModelMetadata(mutated(whole, random, 4)).entries("pocketune.initial/"));
+  for (let i = 0; i < 4000; i++) attempt(() => readManifest(mutatedText(entry, random)));
+  assert.ok(accepted < 10_000);
+});

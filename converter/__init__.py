@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from converter import runtime
+    from converter.certification.certify import certify
     from converter.compare import compare_schemes
     from converter.errors import UnsupportedError
     from converter.functions import Function, function
+    from converter.manifest import Certificate
     from converter.pipeline import build
     from converter.program import Program
     from converter.sparse import Channels, LoRA, UpdateScheme
 
 __all__ = [
+    "Certificate",
     "Channels",
     "Function",
     "LoRA",
@@ -27,6 +30,7 @@ __all__ = [
     "UnsupportedError",
     "UpdateScheme",
     "build",
+    "certify",
     "compare_schemes",
     "function",
     "runtime",
@@ -34,6 +38,7 @@ __all__ = [
 
 #: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
 _HOMES = {
+    "Certificate": "converter.manifest",
     "Channels": "converter.sparse",
     "Function": "converter.functions",
     "LoRA": "converter.sparse",
@@ -41,6 +46,7 @@ _HOMES = {
     "UnsupportedError": "converter.errors",
     "UpdateScheme": "converter.sparse",
     "build": "converter.pipeline",
+    "certify": "converter.certification.certify",
     "compare_schemes": "converter.compare",
     "function": "converter.functions",
 }

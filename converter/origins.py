@@ -1,7 +1,7 @@
-"""Where each operator of a step comes from, kept in the program file for whoever measures it.
+"""Where each operator comes from, kept in the program file for whoever measures it or looks for what is wrong.
 
-The metadata entry `pocketune.origins` is JSON: `layers`, all names that occur, and `signatures`, for each signature of
-the step its operators in order as runs `[how many, index of the layer, index of the phase]`.
+The metadata entry `pocketune.origins` is JSON: `layers`, all names that occur, and `signatures`, for each signature
+its operators in order as runs `[how many, index of the layer, index of the phase]`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from itertools import groupby
 
-from converter.costs import STEP
 from converter.errors import UsageError
 from converter.ir import Graph, Origin
 from converter.program_file import ProgramFile
@@ -30,13 +29,12 @@ def to_entry(exported: Mapping[str, Graph]) -> bytes:
             for (layer, phase), run in groupby((node.origin.layer, node.origin.phase) for node in graph.nodes)
         ]
         for name, graph in exported.items()
-        if name in STEP
     }
     return json.dumps({"layers": list(indices), "signatures": signatures}, separators=(",", ":")).encode()
 
 
 def read_origins(program: ProgramFile) -> dict[str, list[Origin]]:
-    """The origin of each operator of each signature of the step, in the file's order.
+    """The origin of each operator of each signature, in the file's order.
 
     Raises:
         UsageError: the file does not say.

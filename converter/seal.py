@@ -26,6 +26,12 @@ def seal(data: bytes) -> bytes:
     return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + _DIGITS :]
 
 
+def reseal(data: bytes) -> bytes:
+    """The seal of a sealed file that was changed on purpose."""
+    start = data.index(_MARK) + len(_MARK)
+    return seal(data[:start] + BLANK[len(_MARK) :] + data[start + _DIGITS :])
+
+
 def check_seal(data: bytes | mmap.mmap) -> str:
     """Finds any changed byte of a program file.
 

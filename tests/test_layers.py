@@ -55,7 +55,7 @@ LAYERS = (
     ("converter.merge",),
     ("converter.check", "converter.quantize", "converter.requests"),
     ("converter.inference",),
-    ("converter.program", "converter.profile", "converter.defaults"),
+    ("converter.program", "converter.profile", "converter.certification", "converter.defaults"),
     ("converter.budget",),
     ("converter.stages",),
     ("converter.pipeline",),

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
+from converter.cli.certifying import certify, demand, engines
 from converter.cli.failures import DEBUG, report
 from converter.cli.inspection import read_contents
 from converter.cli.narration import Narrator
@@ -51,6 +52,7 @@ from converter.errors import PocketuneError, UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
 from converter.pipeline import build as build_program
+from converter.program import Program
 from converter.program_file import ProgramFile, read_program
 
 app = typer.Typer(
@@ -59,6 +61,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(certify)
+app.command()(engines)
 
 
 def _version(asked: bool) -> None:
@@ -99,6 +103,9 @@ def build(
     loss_scale: LossScale = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
+    certify_on: Annotated[
+        str | None, typer.Option("--certify", metavar="ENGINE", help="Run what was written on gpu, and compare.")
+    ] = None,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -124,11 +131,18 @@ def build(
     with narrator.stage("write"):
         too_late()
         program.write(path)
+    certificate = None
+    if certify_on is not None:
+        from converter.certification.certify import certify as certify_program
+
+        with narrator.stage(f"run on {certify_on}"):
+            certificate = certify_program(path, on=certify_on)
     if as_json:
         _print_json(
             {
                 "file": str(path),
                 "manifest": program.manifest.to_json(),
+                **({"certificate": asdict(certificate)} if certificate else {}),
                 "costs": dict(program.costs),
                 "checked": not no_check,
                 "notes": [asdict(note) for note in program.notes],
@@ -138,7 +152,15 @@ def build(
                 **({"report": [asdict(choice) for choice in program.report]} if forms else {}),
             }
         )
-        return
+    else:
+        _show_build(program, path, forms)
+        if certificate is not None:
+            Results().certificates([certificate])
+    if certificate is not None:
+        demand(path, certificate)
+
+
+def _show_build(program: Program, path: Path, forms: bool) -> None:
     results = Results()
     results.heading(program.manifest)
     results.update_table(program.manifest.update.table, every=False)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from converter.cli.inspection import Contents
-from converter.manifest import Manifest, TensorSpec, UpdateRow
+from converter.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.notes import Note
 from converter.origins import PHASES
 from converter.program import Choice
@@ -207,6 +207,30 @@ class Results:
         totals = ("total", *(str(sum(contents.operators[name].values())) for name in names))
         self.table("Operators", ("operator", *names), [*rows, totals], right=range(1, len(names) + 1))
         self.costs({**manifest.costs, "file_bytes": contents.file_bytes})
+        if manifest.certificates:
+            self.certificates(manifest.certificates)
+
+    def certificates(self, certificates: Sequence[Certificate]) -> None:
+        """What came of running a program on real engines."""
+        rows = [
+            (
+                c.on,
+                "certified" if c.ok else "not certified",
+                f"{c.engine} {c.version} on {c.driver}" if c.driver else f"{c.engine} {c.version}",
+                "whole" if c.whole else "in parts",
+                *map(_error, (c.loss_error, c.update_error, c.output_error)),
+                "" if c.floor is None else _error(c.floor),
+                c.date,
+            )
+            for c in certificates
+        ]
+        errors = ("loss error", "update error", "output error", "float16 floor")
+        self.table("On engines", ("on", "", "engine", "taken", *errors, "when"), rows, right=range(4, 8))
+        for certificate in certificates:
+            for failure in certificate.failures:
+                self.line(f"{certificate.on}: {failure}")
+                if failure.advice:
+                    self.line(f"    {failure.advice}")
 
     def profile(self, profile: Profile, by: Iterable[Literal["layer", "operator"]]) -> None:
         """What the layers or operators of a step take, or both, and how that was measured."""
@@ -244,6 +268,10 @@ def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
     lines = [(spec.name, str(spec), spec.role) for spec in specs if spec.role != "state"]
     state = sum(spec.role == "state" for spec in specs)
     return lines + ([(f"{state} tensor{'s' * (state > 1)}", "", "state")] if state else [])
+
+
+def _error(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.1e}"
 
 
 def _ms(milliseconds: float) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 
 from converter.tflite import schema
 from converter.tflite.emit_buffers import Buffers
-from converter.tflite.operators import kind_of, with_bodies
+from converter.tflite.operators import kind_of
+from converter.tflite.parts import with_bodies
 from converter.tflite.schema import generated
 
 #: Element types whose numbers are looked at.

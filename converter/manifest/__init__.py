@@ -1,5 +1,6 @@
 """The manifest: what a training program says about itself."""
 
+from converter.manifest.certificates import Certificate, Failure
 from converter.manifest.records import (
     FISHER,
     FROZEN,
@@ -32,8 +33,10 @@ __all__ = [
     "MANIFEST",
     "MAX_ELEMENTS",
     "TARGET",
+    "Certificate",
     "ChosenChannels",
     "Dtype",
+    "Failure",
     "Manifest",
     "ParameterSpec",
     "Signature",

@@ -8,6 +8,7 @@ from math import frexp, prod
 from typing import Any
 
 from converter.errors import UsageError
+from converter.manifest.certificates import check_certificates
 from converter.manifest.records import (
     FISHER,
     FROZEN,
@@ -52,6 +53,7 @@ class _Checker:
         self.signatures()
         for parameter in m.parameters:
             self.parameter(parameter)
+        check_certificates(m.certificates)
 
     def signatures(self) -> None:
         m = self.manifest

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from converter.errors import UsageError
+from converter.manifest.certificates import Certificate
 from converter.records import decode
 
 T = TypeVar("T")
@@ -220,6 +221,7 @@ class Manifest:
         learning_rate: of a step that is given none; None where the optimizer was built without.
         choices: the weights of which chosen channels train.
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
+        certificates: on which engines the step was run, the last time of each.
     """
 
     format: Literal["pocketune/1"]
@@ -242,6 +244,7 @@ class Manifest:
     learning_rate: float | None = None
     choices: tuple[ChosenChannels, ...] = ()
     loss_scale: float = 1.0
+    certificates: tuple[Certificate, ...] = ()
 
     @staticmethod
     def from_json(data: Any) -> Manifest:
@@ -278,6 +281,10 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The metadata entry."""
         return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    def is_certified(self, on: str, engine: str, version: str) -> bool:
+        """Whether a program was found right on an engine, in this very version."""
+        return any(c.on == on and c.holds(engine, version) for c in self.certificates)
 
     def choice_of(self, weight: str) -> ChosenChannels | None:
         """Which channels of a weight train, where they are chosen."""

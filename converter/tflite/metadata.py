@@ -16,6 +16,11 @@ _MODEL_BUFFERS, _MODEL_METADATA = 4, 6
 _BUFFER_DATA = 0
 _METADATA_NAME, _METADATA_BUFFER = 0, 1
 
+#: What stands before a vector, and between a field and what it points to.
+_LENGTH = struct.Struct("<I")
+#: Where the data of a buffer begins, and where a file ends at last: offsets are signed 32-bit numbers.
+_ALIGNMENT, _LARGEST = 16, 2**31 - 1
+
 #: An entry that stands for a buffer: its number.
 REFERENCE = struct.Struct("<I")
 
@@ -41,6 +46,33 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
 def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
     """The buffers of a TFLite file whose metadata was read, by number."""
     return [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(_root(data), _MODEL_BUFFERS)]
+
+
+def with_entry(data: bytes, name: str, content: bytes) -> bytes:
+    """The file with other content of a metadata entry that it has.
+
+    It is appended, and the buffer's offset points there; what it held stays where it was, unless it was appended too.
+
+    Raises:
+        UsageError: there is no such entry, or the file would be larger than a flatbuffer can be.
+    """
+    buffers = list(_tables(_root(data), _MODEL_BUFFERS))
+    entries = _tables(_root(data), _MODEL_METADATA)
+    found = [_uint32(e, _METADATA_BUFFER) for e in entries if bytes(_bytes(e, _METADATA_NAME)).decode() == name]
+    if not found:
+        raise UsageError(f"the model has no metadata entry {name!r}: build it again")
+    buffer = buffers[found[0]]
+    place = buffer.Pos + _field(buffer, _BUFFER_DATA)
+    start = buffer.Vector(_field(buffer, _BUFFER_DATA))
+    end = start + buffer.VectorLen(_field(buffer, _BUFFER_DATA))
+    kept = data[: start - _LENGTH.size] if end == len(data) else data
+    padding = bytes(-(len(kept) + _LENGTH.size) % _ALIGNMENT)
+    vector = len(kept) + len(padding)
+    changed = bytearray(b"".join((kept, padding, _LENGTH.pack(len(content)), content)))
+    if len(changed) > _LARGEST:
+        raise UsageError("the model would be larger than 2 GiB, where a .tflite ends")
+    _LENGTH.pack_into(changed, place, vector - place)
+    return bytes(changed)
 
 
 def _root(data: bytes | mmap.mmap) -> flatbuffers.table.Table:

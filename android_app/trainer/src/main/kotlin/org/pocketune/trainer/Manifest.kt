@@ -123,6 +123,36 @@ data class UpdateRow(val parameter: String, val fraction: Double, val why: Strin
 @Serializable
 data class Update(val scheme: String, val table: List<UpdateRow>)
 
+/** What an engine refused or computed wrongly: of which [layer] and [operator], both empty where it is not known. */
+@Serializable
+data class CertificateFailure(val layer: String, val operator: String, val what: String, val advice: String = "")
+
+/**
+ * What came of running the program on an engine beside the CPU, on the machine where it was built.
+ *
+ * @property on the engine as it was asked for: `gpu`, `hexagon:SM8650`.
+ * @property version of the [engine]; the certificate says nothing of another one.
+ * @property ok whether the engine takes every operator ([whole]) and computes every result rightly.
+ * @property lossError relative to the CPU's; null where the engine gave no number.
+ */
+@Serializable
+data class Certificate(
+    val on: String,
+    val engine: String,
+    val version: String,
+    val driver: String,
+    val date: String,
+    val steps: Int,
+    val ok: Boolean,
+    val whole: Boolean,
+    val precision: String,
+    @SerialName("loss_error") val lossError: Double? = null,
+    @SerialName("update_error") val updateError: Double? = null,
+    @SerialName("output_error") val outputError: Double? = null,
+    val floor: Double? = null,
+    val failures: List<CertificateFailure> = emptyList(),
+)
+
 /**
  * What a program says about itself, checked.
  *
@@ -136,6 +166,7 @@ data class Update(val scheme: String, val table: List<UpdateRow>)
  * @property learningRate of a training that is given none; null where the optimizer was built without.
  * @property choices the weights of which chosen channels train.
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so.
+ * @property certificates on which engines the step was run, the last time of each.
  */
 @Serializable
 data class Manifest(
@@ -159,7 +190,12 @@ data class Manifest(
     @SerialName("learning_rate") val learningRate: Double? = null,
     val choices: List<ChosenChannels> = emptyList(),
     @SerialName("loss_scale") val lossScale: Double = 1.0,
+    val certificates: List<Certificate> = emptyList(),
 ) {
+    /** Whether the program was found right on an engine, in this very version. */
+    fun isCertified(on: String, engine: String, version: String): Boolean =
+        certificates.any { it.on == on && it.ok && it.engine == engine && it.version == version }
+
     /** Bytes of all state tensors. */
     val stateBytes: Long get() = stateTensors.sumOf { it.byteSize.toLong() }
 

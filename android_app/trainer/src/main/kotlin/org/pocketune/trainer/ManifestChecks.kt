@@ -18,6 +18,11 @@ internal const val FISHER = "fisher/"
 /** No manifest is larger. */
 private const val MAX_BYTES = 4 shl 20
 
+/** No more failures of a certificate are kept. */
+private const val MOST_FAILURES = 20
+private val CERTIFIED_ON = Regex("gpu|web|android|hexagon:[A-Z0-9]+")
+private val UTC = Regex("\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z")
+
 private val INPUT_ROLES =
     setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.GRADIENT, Role.TICK)
 private val OUTPUT_ROLES =
@@ -77,6 +82,20 @@ private class ManifestChecks(private val manifest: Manifest) {
         losses()
         signatures()
         manifest.parameters.forEach(::parameter)
+        unique("certificates", manifest.certificates.map { it.on })
+        manifest.certificates.forEach(::certificate)
+    }
+
+    private fun certificate(certificate: Certificate) {
+        val where = "certificates.${certificate.on}"
+        if (!CERTIFIED_ON.matches(certificate.on)) fail("$where: no engine that is known here")
+        if (!UTC.matches(certificate.date)) fail("$where: '${certificate.date}' is no time in UTC")
+        if (certificate.steps < 1) fail("$where: ${certificate.steps} steps")
+        val errors = with(certificate) { listOf(lossError, updateError, outputError, floor) }
+        if (errors.any { it != null && it < 0 }) fail("$where: an error below zero")
+        val isBad = !certificate.whole || certificate.failures.isNotEmpty() || certificate.updateError == null
+        if (certificate.ok && isBad) fail("$where: it says that all is well, and that something is not")
+        if (certificate.failures.size > MOST_FAILURES) fail("$where: more than $MOST_FAILURES failures")
     }
 
     private fun signatures() {

@@ -7,6 +7,7 @@ import java.security.MessageDigest
 import java.util.Random
 import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
+import kotlin.test.assertFalse
 import kotlin.test.assertTrue
 import org.junit.jupiter.api.Test
 
@@ -132,6 +133,35 @@ class ProgramTest {
             "\"name\":\"kind_loss\",\"shape\":[1]" to "\"name\":\"kind_loss\",\"shape\":[2]",
         )
         assertRefused(manifestOf("two-variables"), lies)
+    }
+
+    @Test
+    fun `certificates hold for the engine's version, and do not contradict themselves`() {
+        val good = "{\"on\":\"gpu\",\"engine\":\"LiteRT GPU\",\"version\":\"2.3.0\",\"driver\":\"SwiftShader\"," +
+            "\"date\":\"2026-11-22T19:34:58Z\",\"steps\":10,\"ok\":true,\"whole\":true,\"precision\":\"float32\"," +
+            "\"loss_error\":1e-7,\"update_error\":2e-7,\"output_error\":null,\"floor\":null,\"failures\":[]}"
+        val certified = manifest.replace("\"certificates\":[]", "\"certificates\":[$good]")
+        assertTrue(read(certified).isCertified("gpu", "LiteRT GPU", "2.3.0"))
+        assertFalse(read(certified).isCertified("gpu", "LiteRT GPU", "2.4.0"))
+        assertFalse(read(certified).isCertified("web", "LiteRT GPU", "2.3.0"))
+        assertFalse(read(manifest).isCertified("gpu", "LiteRT GPU", "2.3.0"))
+        val failure = "{\"layer\":\"a\",\"operator\":\"PAD\",\"what\":\"refused\",\"advice\":\"\"}"
+        val failed = certified.replace("\"ok\":true", "\"ok\":false").replace("\"failures\":[]", "\"failures\":[$failure]")
+        assertEquals("a", read(failed).certificates.single().failures.single().layer)
+        assertFalse(read(failed).isCertified("gpu", "LiteRT GPU", "2.3.0"))
+        val lies = listOf(
+            "\"on\":\"gpu\"" to "\"on\":\"toaster\"",
+            "[$good]" to "[$good,$good]",
+            "2026-11-22T19:34:58Z" to "today",
+            "\"steps\":10" to "\"steps\":0",
+            "\"whole\":true" to "\"whole\":false",
+            "\"loss_error\":1e-7" to "\"loss_error\":-1e-7",
+            "\"update_error\":2e-7" to "\"update_error\":null",
+            "\"failures\":[]" to "\"failures\":[$failure]",
+            "\"precision\":\"float32\"" to "\"precision\":\"float32\",\"more\":1",
+        )
+        assertRefused(certified, lies)
+        assertRefused(failed, listOf("[$failure]" to "[${"$failure,".repeat(20)}$failure]"))
     }
 
     private fun assertRefused(manifest: String, lies: List<Pair<String, String>>) {

@@ -1,0 +1,107 @@
+"""Certifying: a program's signatures run on a real engine, and everything they give is compared with the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+from converter.certification import localize
+from converter.certification.engines import Engine, engine
+from converter.certification.judge import Deviation, deviations
+from converter.certification.layers import Layers
+from converter.certification.reference import PROBE, RATE, calls
+from converter.certification.signing import sign
+from converter.certification.work import Outcome, Task
+from converter.errors import UsageError
+from converter.manifest import Certificate, Failure
+from converter.manifest.certificates import MOST_FAILURES
+from converter.program_file import ProgramFile, read_program
+
+ADVICE_STATE = "build with state='stateless' (--state stateless): the state goes in and out of each call"
+
+
+def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None) -> Certificate:
+    """Runs a program on a real engine beside the CPU, and signs into the program's manifest what came of it.
+
+    Each step begins from a state that the CPU has come to. Compared are the loss and what the step changes in every
+    state tensor, and what `evaluate` and `infer` give.
+
+    Args:
+        path: the `.tflite`; its manifest gets the certificate, whether it is a good one or not.
+        on: `gpu`.
+        steps: how many are compared.
+        data: rows (x, y), as for a training session; None draws them.
+
+    Raises:
+        UsageError: the file is no program, there is no such engine, or it is not set up on this machine.
+        DeviceError: the stock interpreter does not run the program.
+    """
+    if steps < 1:
+        raise UsageError(f"steps must be at least 1, got {steps}")
+    chosen, program = engine(on), read_program(path)
+    if (missing := chosen.missing()) is not None:
+        raise UsageError(f"{on}: {missing}")
+    certificate = examine(program, chosen, steps, data)
+    sign(path, certificate)
+    return certificate
+
+
+def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) -> Certificate:
+    """What comes of running a program on an engine; nothing is written."""
+    if program.manifest.state == "variables" and engine.name != "android":
+        what = "no delegate takes the operators of variables, so no step runs there whole"
+        return _certificate(engine, steps, (), Outcome([], {}, "", ""), [Failure("", "VAR_HANDLE", what, ADVICE_STATE)])
+    made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
+    outcome = engine.run([Task(bytes(program.data), [(call.signature, call.feed) for call in made])])[0]
+    layers, failures = Layers(program), list[Failure]()
+    found = [
+        deviation
+        for call, results in zip(made, outcome.results, strict=False)
+        for deviation in deviations(program.manifest.signatures[call.signature], call, results, engine.precision)
+    ]
+    refusals = engine.refusals(outcome.log)
+    if refusals or outcome.error:
+        failures += localize.refused(engine, layers, refusals)
+    if outcome.error and not failures:
+        failures.append(Failure("", "", f"the engine gave up: {outcome.error}"))
+    if not outcome.said.get("whole") and not failures:
+        failures.append(Failure("", "", "the engine does not take all of it, and does not say what"))
+    wrong = [deviation for deviation in found if not deviation.is_right]
+    known = set[tuple]()
+    for signature in dict.fromkeys(deviation.signature for deviation in wrong):
+        worst = next(d for d in wrong if d.signature == signature)
+        call = next(c for c in made if c.signature == signature)
+        failures += localize.wrong(engine, layers, call, worst, known)
+    return _certificate(engine, steps, found, outcome, failures)
+
+
+def _certificate(
+    engine: Engine, steps: int, found: Sequence[Deviation], outcome: Outcome, failures: Iterable[Failure]
+) -> Certificate:
+    kept = tuple(dict.fromkeys(failures))[:MOST_FAILURES]
+    whole = bool(outcome.said.get("whole")) and not engine.refusals(outcome.log)
+    half = engine.precision != "float32"
+    return Certificate(
+        on=engine.on,
+        engine=engine.title,
+        version=engine.version,
+        driver=str(outcome.said.get("driver", "")),
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        steps=steps,
+        ok=whole and not kept and bool(found),
+        whole=whole,
+        precision=engine.precision,
+        loss_error=_worst(d.error for d in found if d.kind == "loss"),
+        update_error=_worst(d.error for d in found if d.kind == "update"),
+        output_error=_worst(d.error for d in found if d.kind == "output"),
+        floor=_worst(d.floor for d in found if d.kind == "update") if half else None,
+        failures=kept,
+    )
+
+
+def _worst(errors: Iterable[float]) -> float | None:
+    worst = max(errors, default=float("inf"))
+    return worst if isfinite(worst) else None

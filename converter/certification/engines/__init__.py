@@ -1,0 +1,24 @@
+"""The engines that programs are certified on, one a file."""
+
+from __future__ import annotations
+
+from converter.certification.engines.engine import Engine, engines_folder
+from converter.certification.engines.gpu import Gpu
+from converter.errors import UsageError, nearest
+
+__all__ = ["ENGINES", "Engine", "engine", "engines_folder"]
+
+#: By what a person calls them.
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu,)}
+
+
+def engine(on: str) -> Engine:
+    """The engine that a person asks for: `gpu`.
+
+    Raises:
+        UsageError: there is no such engine.
+    """
+    name, _, processor = on.partition(":")
+    if name not in ENGINES:
+        raise UsageError(f"on: there is no engine {on!r}, but {', '.join(ENGINES)}.{nearest(name, ENGINES)}")
+    return ENGINES[name](processor)

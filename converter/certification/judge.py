@@ -1,0 +1,116 @@
+"""How far an engine's results are from the CPU's, and how far they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from converter.certification.reference import Arrays, Call
+from converter.manifest import Signature
+
+#: Of a float32 engine, relative to the largest number.
+LIMIT = 1e-4
+#: What rounding does to the CPU's own result may be exceeded so many times.
+FACTOR = 4
+#: Of a float16 engine, relative to what rounding the inputs to float16 does on the CPU.
+HALF_FACTOR = 3
+#: And no less than what rounding the result does, a few times.
+HALF_LEAST = 4 * 2.0**-11
+#: Of a float16 engine: how far the direction of an update may be off in cosine where rounding leaves it alone.
+HALF_COSINE = 1e-2
+
+Kind = Literal["loss", "update", "output"]
+_KINDS: dict[str, Kind] = {"loss": "loss", "state": "update", "gradient": "update"}
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a result is off.
+
+    Attributes:
+        signature: whose.
+        name: of the result.
+        kind: what it is: for what is changed by a step, the change is compared.
+        error: relative; infinite where the engine gives no numbers.
+        limit: what it may be.
+        floor: what rounding the inputs to float16 makes of it on the CPU.
+        cosine: 1 less the cosine between the two; 0 where the CPU has nothing but zeros.
+        cosine_limit: what that may be; infinite where it does not matter.
+    """
+
+    signature: str
+    name: str
+    kind: Kind
+    error: float
+    limit: float
+    floor: float
+    cosine: float
+    cosine_limit: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.error <= self.limit and self.cosine <= self.cosine_limit
+
+    def __str__(self) -> str:
+        what = {"loss": "the loss", "update": "what a step changes in it", "output": "the result"}[self.kind]
+        if not np.isfinite(self.error):
+            return f"{self.signature}: {what} ({self.name}) is not a number, or missing"
+        if self.error <= self.limit:
+            return f"{self.signature}: {what} ({self.name}) points elsewhere: 1 - cosine is {self.cosine:.1e}"
+        return f"{self.signature}: {what} ({self.name}) is off by {self.error:.1e}, and {self.limit:.1e} is allowed"
+
+
+def deviations(signature: Signature, call: Call, results: Mapping[str, np.ndarray], precision: str) -> list[Deviation]:
+    """How far each result of a call is off."""
+    found = []
+    for spec in signature.outputs:
+        wanted = _moved(call.feed, call.expected, spec.name)
+        shaken = max(_largest(_moved(*pair, spec.name) - wanted) for pair in call.shaken)
+        rounded = _moved(*call.rounded, spec.name)
+        given = results.get(spec.name)
+        if given is None or given.shape != call.expected[spec.name].shape or not np.isfinite(given).all():
+            got = np.full(wanted.shape, np.inf)
+        else:
+            got = _moved(call.feed, results, spec.name)
+        size, error = _largest(wanted), _largest(got - wanted)
+        floor = _ratio(_largest(rounded - wanted), size)
+        # A number that a sum of larger ones leaves is known no better than the last bit of these.
+        noise = FACTOR * max(shaken, _last_bit(call, spec.name))
+        off, off_limit = 0.0, np.inf
+        if precision == "float32":
+            relative, limit = _ratio(error, max(size, noise / LIMIT)), LIMIT
+        else:
+            relative, limit = _ratio(error, max(size, noise)), max(HALF_FACTOR * floor, HALF_LEAST)
+            if _KINDS.get(spec.role) == "update":
+                off, off_limit = _angle(got, wanted), max(HALF_COSINE, HALF_FACTOR**2 * _angle(rounded, wanted))
+        kind = _KINDS.get(spec.role, "output")
+        found.append(Deviation(call.signature, spec.name, kind, relative, limit, floor, off, off_limit))
+    return found
+
+
+def _moved(feed: Arrays, results: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A result, or what it adds to the input of that name."""
+    after = results[name].astype(np.float64)
+    return after - feed[name].astype(np.float64).reshape(after.shape) if name in feed else after
+
+
+def _last_bit(call: Call, name: str) -> float:
+    array = call.expected[name]
+    return float(np.finfo(np.float32).eps * _largest(array)) if array.dtype == np.float32 else 0.0
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.abs(array, dtype=np.float64).max(initial=0.0))
+
+
+def _ratio(error: float, size: float) -> float:
+    return 0.0 if error == 0 else error / size if size and np.isfinite(error) else float("inf")
+
+
+def _angle(a: np.ndarray, b: np.ndarray) -> float:
+    """1 less the cosine between two tensors."""
+    length = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return 1 - float(np.vdot(a, b)) / length if length and np.isfinite(length) else 0.0

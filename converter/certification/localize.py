@@ -1,0 +1,202 @@
+"""Finding the operators that an engine refuses, or computes wrongly, and the layers that they belong to.
+
+What is wrong is looked for in windows: an operator, alone or with those that make what it reads, is run on the engine
+on the numbers that the CPU has there, and nothing but its own result is asked for. So it does not matter that an engine
+keeps other things than results where it has fused operators; a wrong window is a witness whatever else is right.
+To know where to look, the engine first runs the whole signature with every result exposed. That hint may be wrong both
+ways: an exposed result may hold garbage that nobody else reads, and exposing it may undo the fusion that was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from converter.certification.advice import SPLIT, advice
+from converter.certification.engines import Engine
+from converter.certification.engines.engine import Refusal
+from converter.certification.judge import Deviation
+from converter.certification.layers import Entry, Layers, Place
+from converter.certification.reference import Call, Cpu
+from converter.certification.work import Outcome, Task
+from converter.manifest import Failure
+from converter.tflite.parts import SIGNATURE, tensor_name
+
+#: Operators of which each is tried on its own, at most.
+MOST_TRIED = 200
+#: Operators that one window may hold before the last one.
+DEPTHS = (0, 1, 2)
+#: Witnesses that are told of one signature.
+MOST_TOLD = 5
+#: Seconds for a window.
+LIMIT = 120.0
+#: How far a window may be off, relative to its largest number, by the engine's precision.
+LIMITS = {"float32": 1e-4, "float16": 1e-2}
+
+
+def refused(engine: Engine, layers: Layers, refusals: Sequence[Refusal]) -> list[Failure]:
+    """The operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
+
+    Args:
+        engine: which.
+        layers: of the program.
+        refusals: what it wrote; none where it ended without a word, then all operators are tried.
+    """
+    kinds = {refusal.operator for refusal in refusals} - {""}
+    places = {
+        place.operator.key: place
+        for entry in layers.entries
+        for place in entry.places
+        if not kinds or place.operator.kind in kinds
+    }
+    tried = list(places)[:MOST_TRIED]
+    outcomes = engine.run([Task(places[key].operator.program()) for key in tried], LIMIT)
+    bad = {key: outcome for key, outcome in zip(tried, outcomes, strict=True) if _is_refused(engine, outcome)}
+    failures: dict[tuple[str, str], Failure] = {}
+    for entry in layers.entries:
+        for place in entry.places:
+            key = place.operator.key
+            if key in bad:
+                where = (place.origin.layer, place.operator.kind)
+                failures.setdefault(where, Failure(*where, _why(engine, bad[key]), advice(place.operator.kind)))
+    told = {failure.operator for failure in failures.values()}
+    # What stands alone may be fine, and refused only beside others.
+    others = [r for r in refusals if r.operator not in told]
+    return [*failures.values(), *(_unplaced(layers, refusal) for refusal in others)]
+
+
+def _is_refused(engine: Engine, outcome: Outcome) -> bool:
+    return bool(outcome.error or not outcome.said.get("whole") or engine.refusals(outcome.log))
+
+
+def _why(engine: Engine, outcome: Outcome) -> str:
+    reasons = [refusal.reason for refusal in engine.refusals(outcome.log)]
+    return f"refused: {reasons[0] or 'the engine has no such operator'}" if reasons else f"refused: {outcome.error}"
+
+
+def _unplaced(layers: Layers, refusal: Refusal) -> Failure:
+    places = [p for entry in layers.entries for p in entry.places if p.operator.kind == refusal.operator]
+    names = list(dict.fromkeys(place.origin.layer for place in places if place.origin.layer))
+    layer = names[0] if len(names) == 1 else ""
+    among = f"; one of {', '.join(names[:6])}" if len(names) > 1 else ""
+    return Failure(layer, refusal.operator, f"refused: {refusal.reason}{among}", advice(refusal.operator))
+
+
+def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: set[tuple]) -> list[Failure]:
+    """The first operators of a signature that an engine computes wrongly.
+
+    Args:
+        engine: which.
+        layers: of the program.
+        call: one that gave wrong results.
+        worst: what is wrong.
+        known: what was found in other signatures, which explains this one too; what is found here is added.
+    """
+    if known.intersection(place.operator.key for place in layers.entry(call.signature).places):
+        return []
+    search = _Search(engine, layers.entry(call.signature), call)
+    found = search.witnesses(search.suspects()) or search.witnesses(range(len(search.entry.places)))
+    known.update(place.operator.key for place, _, _ in found)
+    if found:
+        return [_told(place, window, error, worst) for place, window, error in found[:MOST_TOLD]]
+    maker = search.maker(worst.name)
+    where = ("", "") if maker is None else (maker.origin.layer, maker.operator.kind)
+    what = f"{worst}; no operator alone, or with those before it, shows why"
+    drowned = engine.precision != "float32" and worst.kind == "update" and "learning_rate" in call.feed
+    return [Failure(*where, what, SPLIT if drowned else "")]
+
+
+def _told(place: Place, window: Sequence[Place], error: float, worst: Deviation) -> Failure:
+    kinds = [other.operator.kind for other in window[:-1]]
+    behind = f" behind {', '.join(kinds)}" if kinds else ""
+    amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
+    what = f"computed wrongly{behind}: its result {amount}; seen in {worst}"
+    return Failure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
+
+
+class _Search:
+    """The search in one signature, on the numbers of one call."""
+
+    def __init__(self, engine: Engine, entry: Entry, call: Call) -> None:
+        self.engine, self.entry = engine, entry
+        self._inputs = {index: call.feed[name] for index, name in entry.inputs.items()}
+        everything = [i for i in entry.made if entry.dtype(i) is not None]
+        self._whole = entry.part(list(range(len(entry.places))), everything)
+        self._feed = {tensor_name(i): array for i, array in self._inputs.items()}
+        given = Cpu(self._whole)(SIGNATURE, self._feed)
+        self._values = self._inputs | {i: given[tensor_name(i)] for i in everything}
+
+    def maker(self, name: str) -> Place | None:
+        """The operator that makes an output."""
+        index = next(i for i, output in self.entry.outputs.items() if output == name)
+        return self.entry.places[self.entry.made[index]] if index in self.entry.made else None
+
+    def suspects(self) -> list[int]:
+        """Operators that give something wrong for something right where every result is exposed, in order."""
+        outcome = self.engine.run([Task(self._whole, [(SIGNATURE, self._feed)])])[0]
+        if not outcome.results:
+            return []
+        off = {i: self._error(i, outcome.results[0].get(tensor_name(i))) for i in self._values if i in self.entry.made}
+        return [
+            number
+            for number, place in enumerate(self.entry.places)
+            if any(off.get(i, 0) > self._limit for i in place.operator.outputs)
+            and all(off.get(i, 0) <= self._limit for i in self.entry.operands(number))
+        ]
+
+    def witnesses(self, numbers: Sequence[int]) -> list[tuple[Place, list[Place], float]]:
+        """Those that are wrong on the CPU's numbers, in windows as small as may be; equal windows are run once."""
+        for depth in DEPTHS:
+            firsts: dict[tuple, list[int]] = {}
+            for number in numbers:
+                window = self._window(number, depth)
+                if depth == 0 or len(window) > 1:
+                    firsts.setdefault(tuple(self.entry.places[n].operator.key for n in window), window)
+            windows = list(firsts.values())[:MOST_TRIED]
+            found = {
+                window[-1]: (self.entry.places[window[-1]], [self.entry.places[n] for n in window], error)
+                for window, error in zip(windows, self._errors(windows), strict=True)
+                if error > self._limit
+            }
+            if found:
+                return [found[number] for number in sorted(found)]
+        return []
+
+    @property
+    def _limit(self) -> float:
+        return LIMITS[self.engine.precision]
+
+    def _window(self, number: int, depth: int) -> list[int]:
+        """An operator and those that make what it reads, and so on; in order."""
+        chosen = {number}
+        for _ in range(depth):
+            chosen |= {self.entry.made[i] for n in chosen for i in self.entry.operands(n) if i in self.entry.made}
+        return sorted(chosen)
+
+    def _errors(self, windows: Sequence[list[int]]) -> list[float]:
+        tasks, wanted = [], []
+        for window in windows:
+            outputs = [i for i in self.entry.places[window[-1]].operator.outputs if i in self._values]
+            made = {i for n in window for i in self.entry.places[n].operator.outputs}
+            read = [i for n in window for i in self.entry.operands(n) if i not in made]
+            feed = {tensor_name(i): self._values[i] for i in read}
+            tasks.append(Task(self.entry.part(window, outputs), [(SIGNATURE, feed)]))
+            wanted.append(outputs)
+        outcomes = self.engine.run(tasks, LIMIT)
+        return [
+            max((self._error(i, _first(outcome).get(tensor_name(i))) for i in outputs), default=0.0)
+            for outputs, outcome in zip(wanted, outcomes, strict=True)
+        ]
+
+    def _error(self, index: int, got: np.ndarray | None) -> float:
+        wanted = self._values[index].astype(np.float64)
+        if got is None or got.size != wanted.size or not np.isfinite(got).all():
+            return float("inf") if np.isfinite(wanted).all() else 0.0
+        size = float(np.abs(wanted).max(initial=0.0))
+        error = float(np.abs(got.astype(np.float64).reshape(wanted.shape) - wanted).max(initial=0.0))
+        return error / size if size else float(error > 0)
+
+
+def _first(outcome: Outcome) -> Mapping[str, np.ndarray]:
+    return outcome.results[0] if outcome.results else {}

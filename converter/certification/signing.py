@@ -1,0 +1,25 @@
+"""Signing: what came of a certification becomes part of the program's manifest."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from converter import seal
+from converter.files import write_atomically
+from converter.manifest import MANIFEST, Certificate
+from converter.program_file import read_program
+from converter.tflite.metadata import with_entry
+
+
+def sign(path: str | os.PathLike, certificate: Certificate) -> None:
+    """Writes a certificate into a program, in the place of an older one of that engine; the file is whole throughout.
+
+    Raises:
+        UsageError: it is no program, or cannot be written.
+    """
+    program = read_program(path)
+    others = tuple(c for c in program.manifest.certificates if c.on != certificate.on)
+    manifest = replace(program.manifest, certificates=(*others, certificate))
+    data = with_entry(bytes(program.data), MANIFEST, manifest.to_bytes())
+    write_atomically(path, seal.reseal(data))

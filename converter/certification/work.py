@@ -1,0 +1,202 @@
+"""Programs run on an engine in a process of its own: an engine that aborts or hangs takes nobody with it.
+
+Both sides share a folder: `<task>.tflite`, the inputs of its calls `<task>-<call>.in.npz`, and what came of them,
+`<task>-<call>.out.npz`, `<task>.json` (what the engine says of the program) and `<task>.log` (what it wrote).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+#: Lines of a log that are an engine's last words.
+LAST_WORDS = 6
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program, and calls of it: a signature and its inputs by name.
+
+    Attributes:
+        options: what else the engine is told, JSON.
+    """
+
+    program: bytes
+    calls: Sequence[tuple[str, Arrays]] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task.
+
+    Attributes:
+        results: of the calls, as far as it came.
+        said: what the engine says of the program: `whole`, `driver`.
+        log: what it wrote meanwhile.
+        error: why it did not come to the end; empty where it did.
+    """
+
+    results: list[dict[str, np.ndarray]]
+    said: dict[str, Any]
+    log: str
+    error: str
+
+
+class Runner(Protocol):
+    """A program loaded by an engine."""
+
+    def said(self, log: str) -> dict[str, Any]:
+        """What the engine says of it, given what it wrote."""
+
+    def __call__(self, signature: str, feed: Arrays) -> Arrays:
+        """Results by name."""
+
+
+def perform(
+    module: str, tasks: Sequence[Task], environment: Mapping[str, str], limit: float, folder: Path | None = None
+) -> list[Outcome]:
+    """Runs tasks, one behind the other, in a process of a module that calls `serve`; in a new one after each crash.
+
+    Args:
+        module: what `python -m` runs.
+        tasks: the programs and calls.
+        environment: variables that the engine needs, besides those of this process.
+        limit: seconds that each task may take.
+        folder: where files go; None is a temporary one.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="pocketune-") as temporary:
+            return perform(module, tasks, environment, limit, Path(temporary))
+    for number, task in enumerate(tasks):
+        (folder / f"{number}.tflite").write_bytes(task.program)
+        calls = [signature for signature, _ in task.calls]
+        (folder / f"{number}.task").write_text(json.dumps({"calls": calls, "options": dict(task.options)}))
+        for call, (_, feed) in enumerate(task.calls):
+            _save(folder / f"{number}-{call}.in.npz", feed)
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(tasks):
+        ended = _ended(module, folder, len(outcomes), environment, limit)
+        while len(outcomes) < len(tasks) and (folder / f"{len(outcomes)}.json").exists():
+            outcomes.append(_outcome(folder, len(outcomes), tasks[len(outcomes)], ""))
+        if len(outcomes) < len(tasks):  # it did not survive this one
+            outcomes.append(_outcome(folder, len(outcomes), tasks[len(outcomes)], ended))
+    return outcomes
+
+
+def _ended(module: str, folder: Path, first: int, environment: Mapping[str, str], limit: float) -> str:
+    """Runs the process to its end; how it ended."""
+    command = [sys.executable, "-m", module, str(folder), str(first)]
+    with (folder / f"process-{first}.log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603 our own module
+            command, stdout=log, stderr=log, env={**os.environ, **environment}, start_new_session=True
+        )
+        try:
+            code = _wait(process, folder, limit)
+        finally:
+            _end(process)
+    if code is None:
+        return f"it did not come back within {limit:g} s"
+    if code < 0:
+        return f"it ended its process ({signal.Signals(-code).name})"
+    return f"its process ended with exit status {code}: {last_words((folder / log.name).read_text(errors='replace'))}"
+
+
+def _wait(process: subprocess.Popen, folder: Path, limit: float) -> int | None:
+    """Its exit status; None where it is still there, and has done nothing for so many seconds."""
+    done = -1
+    while (now := len(list(folder.glob("*.json")))) != done:
+        done = now
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(limit)
+    return None
+
+
+def _end(process: subprocess.Popen) -> None:
+    """Ends a process and what it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _outcome(folder: Path, number: int, task: Task, ended: str) -> Outcome:
+    log = folder / f"{number}.log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    report = folder / f"{number}.json"
+    found: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"said": {}, "error": ended}
+    error: str = found["error"]
+    if error and not report.exists() and text:
+        error += f", its last words: {last_words(text)}"
+    results = []
+    for call in range(len(task.calls)):
+        given = folder / f"{number}-{call}.out.npz"
+        if not given.exists():
+            break
+        results.append(_load(given))
+    return Outcome(results, found["said"], text, error)
+
+
+def _save(path: Path, arrays: Arrays) -> None:
+    np.savez(path, np.array([*arrays]), *arrays.values())
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {str(name): file[f"arr_{number}"] for number, name in enumerate(file["arr_0"], 1)}
+
+
+def last_words(text: str) -> str:
+    """The end of a log in one line."""
+    return " | ".join(line.strip()[:300] for line in text.splitlines() if line.strip()[:1] not in ("", "@"))[-900:]
+
+
+def serve(load: Callable[[Path, Mapping[str, Any]], Runner]) -> None:
+    """The other side: the process of an engine. `load` loads a program, with the options of its task."""
+    folder, first = Path(sys.argv[1]), int(sys.argv[2])
+    number = first
+    while (folder / f"{number}.task").exists():
+        task = json.loads((folder / f"{number}.task").read_text())
+        log, said, error = folder / f"{number}.log", dict[str, Any](), ""
+        with _into(log):
+            try:
+                runner = load(folder / f"{number}.tflite", task["options"])
+                said = runner.said(log.read_text(errors="replace"))
+                for call, signature in enumerate(task["calls"]):
+                    given = runner(signature, _load(folder / f"{number}-{call}.in.npz"))
+                    partial = folder / f"{number}-{call}.partial.npz"
+                    _save(partial, given)
+                    partial.rename(folder / f"{number}-{call}.out.npz")
+                said = runner.said(log.read_text(errors="replace"))
+            except Exception as failure:  # whatever an engine raises is what is to be told
+                error = f"{type(failure).__name__}: {failure}"[:2000]
+        (folder / f"{number}.partial").write_text(json.dumps({"said": said, "error": error}))
+        (folder / f"{number}.partial").rename(folder / f"{number}.json")
+        number += 1
+
+
+@contextmanager
+def _into(log: Path) -> Iterator[None]:
+    """What anybody writes to stdout or stderr goes into a file, also what C does."""
+    kept = [os.dup(1), os.dup(2)]
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        for number, old in enumerate(kept, 1):
+            os.dup2(old, number)
+            os.close(old)

@@ -1,0 +1,72 @@
+"""The commands about real engines: `certify` and `engines`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from converter.cli.narration import Narrator
+from converter.cli.options import Debug, Json, ProgramPath, Quiet
+from converter.cli.samples import read_samples
+from converter.cli.tables import Results
+from converter.errors import NumericError
+from converter.manifest import Certificate
+
+On = Annotated[str, typer.Option("--on", help="gpu: the engine to run it on; see the command engines.")]
+
+
+def certify(
+    file: ProgramPath,
+    on: On,
+    steps: Annotated[int, typer.Option(min=1, help="How many steps are compared with the CPU.")] = 10,
+    data: Annotated[
+        Path | None, typer.Option(help="An .npz file of rows: x or the inputs by name, and y. None: drawn ones.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a program on a real engine, compare it with the CPU, and sign the result into its manifest."""
+    from converter.certification.certify import certify as examine
+
+    with Narrator(quiet).stage(f"run on {on}"):
+        certificate = examine(file, on=on, steps=steps, data=None if data is None else read_samples(data))
+    if as_json:
+        print(json.dumps({"file": str(file), **asdict(certificate)}, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        Results().certificates([certificate])
+    demand(file, certificate)
+
+
+def demand(file: Path, certificate: Certificate) -> None:
+    """Raises NumericError for a certificate that is none."""
+    if not certificate.ok:
+        what = "computes it wrongly" if certificate.whole else "does not take all of it"
+        raise NumericError(f"{file} is not certified on {certificate.on}: {certificate.engine} {what}")
+
+
+def engines(
+    name: Annotated[str | None, typer.Argument(metavar="gpu", help="The engine to set up. None: show all.")] = None,
+    accept_licence: Annotated[
+        bool, typer.Option("--accept-licence", help="Accept the licence of what is fetched, where there is one.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Set up an engine that programs are certified on, or show which ones this machine has."""
+    from converter.certification.engines import ENGINES, engine, engines_folder
+
+    results = Results()
+    if name is None:
+        rows = [
+            (e.name, e.title, e.precision, e.missing() or f"ready, version {e.version}") for e in map(engine, ENGINES)
+        ]
+        results.table(f"Engines (in {engines_folder()})", ("on", "engine", "computes in", "here"), rows)
+        return
+    chosen = engine(name)
+    results.line(chosen.set_up(accept_licence))
+    if (missing := chosen.missing()) is not None:
+        results.line(f"still missing: {missing}")

@@ -1,0 +1,188 @@
+"""Certificates of an engine whose mistakes are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import converter
+import jax_frontend
+from converter.certification.certify import examine
+from converter.certification.signing import sign
+from converter.errors import UsageError
+from converter.manifest import Certificate, Manifest
+from converter.program_file import read_program
+from tests.certification.fake import Fake
+
+
+@cache
+def built(optimizer: str = "sgd", state: str = "stateless", **options: Any) -> bytes:
+    rng = np.random.default_rng(0)
+    params = {
+        name: {"w": rng.standard_normal(shape, np.float32) / 3, "b": np.zeros(shape[1], np.float32)}
+        for name, shape in (("first", (6, 8)), ("second", (8, 8)), ("last", (8, 3)))
+    }
+
+    def apply(params: Any, x: Any) -> Any:
+        first, second, last = params["first"], params["second"], params["last"]
+        with jax.named_scope("first"):
+            x = jax.nn.relu(x @ first["w"] + first["b"])
+        with jax.named_scope("second"):
+            x = jnp.tanh(x @ second["w"] + second["b"])
+        with jax.named_scope("last"):
+            return x @ last["w"] + last["b"]
+
+    model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, 6), np.float32)])
+    settings = {"signatures": ["train"], "batch": 4, "state": state, "check": False, **options}
+    return converter.build(model, optimizer={"sgd": optax.sgd(1.0), "adam": "adam"}[optimizer], **settings).data
+
+
+def examined(data: bytes | None = None, steps: int = 1, **faults: Any) -> Certificate:
+    return examine(read_program(built() if data is None else data), Fake(**faults), steps)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_right_engine_is_certified(optimizer: str) -> None:
+    certificate = examined(built(optimizer, signatures=("train", "evaluate", "infer")), steps=2)
+    assert certificate.ok
+    assert certificate.whole
+    assert not certificate.failures
+    for error in (certificate.loss_error, certificate.update_error, certificate.output_error):
+        assert error is not None
+        assert error < 1e-6
+    assert certificate.holds("a fake", "1")
+    assert not certificate.holds("a fake", "2")
+    assert not replace(certificate, ok=False).holds("a fake", "1")
+
+
+def test_the_calls_of_micro_batches_are_compared() -> None:
+    data = built("adam", micro_batch=2, signatures=("train",))
+    assert examined(data).ok
+    assert not examined(data, wrong="SQRT").ok  # in `apply` alone
+
+
+def test_a_refused_operator_is_named_with_its_layer() -> None:
+    certificate = examined(refuses="TANH")
+    assert not certificate.ok
+    assert not certificate.whole
+    assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
+    assert "it said no" in certificate.failures[0].what
+    assert certificate.failures[0].advice
+
+
+def test_a_wrong_operator_is_named_with_its_layer_although_all_was_taken() -> None:
+    certificate = examined(wrong="TANH")
+    assert certificate.whole
+    assert not certificate.ok
+    assert certificate.update_error is not None
+    assert certificate.update_error > 1e-3
+    assert {(f.layer, f.operator) for f in certificate.failures} == {("second", "TANH")}
+
+
+def test_what_is_wrong_behind_another_operator_is_found_past_the_garbage() -> None:
+    """An engine that fuses an activation with the product behind it, and so keeps nothing for others to see."""
+    certificate = examined(fused=("TANH", "BATCH_MATMUL"))
+    assert not certificate.ok
+    assert {(f.layer, f.operator) for f in certificate.failures} == {("last", "BATCH_MATMUL")}
+    assert not any(f.operator == "TANH" for f in certificate.failures)
+    assert any("behind TANH" in f.what for f in certificate.failures)
+
+
+def test_an_engine_that_ends_its_process_is_a_failure_with_its_last_words() -> None:
+    certificate = examined(aborts="TANH")
+    assert not certificate.ok
+    assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
+    assert "SIGABRT" in certificate.failures[0].what
+    assert "dreadfully wrong" in certificate.failures[0].what
+
+
+def test_an_engine_that_hangs_is_ended() -> None:
+    certificate = examined(hangs="TANH", limit=3)
+    assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
+    assert "did not come back" in certificate.failures[0].what
+
+
+def test_float16_is_held_against_rounded_inputs() -> None:
+    certificate = examined(precision="float16", half=True)
+    assert certificate.floor is not None
+    assert 1e-5 < certificate.floor < 1e-1
+    assert not certificate.ok  # the update of a weight drowns in the rounding of the weight
+    assert "split" in certificate.failures[0].advice
+    certificate = examined(precision="float16", half=True, wrong="TANH")
+    assert {(f.layer, f.operator) for f in certificate.failures} == {("second", "TANH")}
+
+
+def test_variables_run_on_no_delegate() -> None:
+    certificate = examined(built(state="variables"))
+    assert not certificate.ok
+    assert "stateless" in certificate.failures[0].advice
+
+
+def test_a_certificate_travels_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.tflite"
+    path.write_bytes(built())
+    monkeypatch.setattr("converter.certification.certify.engine", lambda on: Fake(wrong="TANH"))
+    bad = converter.certify(path, on="gpu", steps=1)
+    assert read_program(path).manifest.certificates == (bad,)
+    monkeypatch.setattr("converter.certification.certify.engine", lambda on: Fake())
+    good = converter.certify(path, on="gpu", steps=1)
+    manifest = read_program(path).manifest  # the seal is checked
+    assert manifest.certificates == (good,)
+    assert manifest.is_certified("gpu", "a fake", "1")
+    assert not manifest.is_certified("gpu", "a fake", "1.1")
+    assert not manifest.is_certified("web", "a fake", "1")
+    assert manifest.graph_hash == read_program(built()).manifest.graph_hash
+    size = path.stat().st_size
+    sign(path, good)
+    assert path.stat().st_size == size  # the old one was taken out
+    sign(path, replace(good, on="hexagon:SM8650"))
+    assert [c.on for c in read_program(path).manifest.certificates] == ["gpu", "hexagon:SM8650"]
+    before, after = (converter.runtime.TrainingSession(p) for p in (built(), path.read_bytes()))
+    x, y = np.ones((4, 6), np.float32), np.zeros(4, np.int32)
+    assert before.train(x, y, 0.1) == after.train(x, y, 0.1)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"on": "toaster"},
+        {"date": "yesterday"},
+        {"steps": 0},
+        {"loss_error": -1.0},
+        {"whole": False},
+        {"update_error": None},
+        {"failures": [{"layer": "", "operator": "", "what": "no"}]},
+    ],
+)
+def test_certificates_that_contradict_themselves_are_refused(lie: dict[str, Any]) -> None:
+    manifest = read_program(built()).manifest.to_json()
+    good = {"on": "gpu", "engine": "e", "version": "1", "driver": "", "date": "2026-01-01T00:00:00Z", "steps": 1}
+    good |= {"ok": True, "whole": True, "precision": "float32", "loss_error": 0.0, "update_error": 0.0}
+    assert Manifest.from_json(manifest | {"certificates": [good]}).certificates
+    with pytest.raises(UsageError, match=r"manifest: certificates"):
+        Manifest.from_json(manifest | {"certificates": [good | lie]})
+    with pytest.raises(UsageError, match="twice"):
+        Manifest.from_json(manifest | {"certificates": [good, good]})
+
+
+def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.tflite"
+    path.write_bytes(built())
+    with pytest.raises(UsageError, match="no engine 'gpus'"):
+        converter.certify(path, on="gpus")
+    with pytest.raises(UsageError, match="stands alone"):
+        converter.certify(path, on="gpu:SM8650")
+    with pytest.raises(UsageError, match="steps"):
+        converter.certify(path, on="gpu", steps=0)
+    monkeypatch.setenv("POCKETUNE_ENGINES", str(tmp_path))
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    with pytest.raises(UsageError, match="python -m converter engines gpu"):
+        converter.certify(path, on="gpu")

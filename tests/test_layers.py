@@ -99,6 +99,7 @@ LIBRARIES = {
     "sklearn": ("examples",),
     "safetensors": ("converter.inference",),
     "ai_edge_litert": (
+        "converter.certification",
         "converter.runtime",
         "converter.check",
         "converter.functions",

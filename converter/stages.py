@@ -97,7 +97,7 @@ def compile_signatures(
     step = StepForm(
         request.step,
         in_parts=request.accumulates,
-        scale=request.loss_scale,
+        scale=float(request.loss_scale),
         trained=lambda graph: by_batch(graph, by_batches, normalized),
     )
     step = with_dropout(step, counter, count) if dropouts(selected) else step

@@ -100,7 +100,7 @@ def steps_of_jax(function: Callable, steps: int) -> tuple[list[float], np.ndarra
     return losses, np.asarray(w)
 
 
-@pytest.mark.parametrize(("function", "state"), [(flips, "variables"), (shifts, "stateless")])
+@pytest.mark.parametrize(("function", "state"), [(flips, "variables"), (shifts, "stateless"), (flips, "split")])
 def test_ten_steps_are_those_of_jax(function: Callable, state: str) -> None:
     program = converter.build(model(), loss="mse", optimizer="sgd", batch=BATCH, state=state, augment=function)
     losses, w = steps_of_jax(function, 10)
@@ -139,12 +139,14 @@ def test_several_inputs_as_the_model_takes_them() -> None:
         assert session.train((X, X), Y, 0.0) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_micro_batches_and_dropout_count_calls_together() -> None:
+@pytest.mark.parametrize("state", ["variables", "split"])
+def test_micro_batches_and_dropout_count_calls_together(state: str) -> None:
     dropping = model()
     dropping = jax_frontend.Model(
         lambda p, x: jax_frontend.dropout(model().apply(p, x), 0.5), dropping.params, dropping.inputs
     )
-    program = converter.build(dropping, loss="mse", batch=BATCH, micro_batch=BATCH // 2, dropout="train", augment=noise)
+    options = {"micro_batch": BATCH // 2, "dropout": "train", "augment": noise, "state": state}
+    program = converter.build(dropping, loss="mse", batch=BATCH, **options)
     with TrainingSession(program.data) as session:
         assert len({session.train(X, Y, 0.0) for _ in range(3)}) == 3
         assert session.state()["random/step"] == 6

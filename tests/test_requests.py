@@ -63,6 +63,21 @@ def test_a_named_loss_may_be_told_what_it_takes() -> None:
     converter.build(EXAMPLES["mlp"].model(), targets=LABEL, check=False)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss_scale": 1000.0}, "loss_scale 1000: take a power of two"),
+        ({"loss_scale": 2.0**40}, "loss_scale .*: take a power of two from"),
+        ({"loss_scale": -2}, "loss_scale must be a positive number"),
+        ({"loss_scale": 1024, "state": "stateless"}, "build with state='split'"),
+        ({"state": "splitted"}, "variables or stateless or split"),
+    ],
+)
+def test_a_loss_scale_is_a_power_of_two_for_split_programs(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        converter.build(EXAMPLES["mlp"].model(), **{"state": "split", **options})
+
+
 @pytest.mark.parametrize("options", [{"batch": 10**9}, {"batch": 10**9, "micro_batch": 1}, {"batch": 65537}])
 def test_batches_have_an_end(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="batch: a step has at most 65,536 rows"):

@@ -118,7 +118,11 @@ def total(params: Any, weight: Any) -> tuple[Any, dict[str, Any]]:
     return 0.5 * means["size"] + means["kind"], means
 
 
-@pytest.mark.parametrize("options", [{}, {"micro_batch": 2}, {"state": "stateless"}], ids=["", "micro", "stateless"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"micro_batch": 2}, {"state": "stateless"}, {"state": "split", "micro_batch": 2}],
+    ids=["", "micro", "stateless", "split"],
+)
 def test_steps_are_those_of_jax(options: dict[str, Any]) -> None:
     weight = RNG.random(BATCH).astype(np.float32)
     params = jax.tree.map(jnp.asarray, PARAMS)

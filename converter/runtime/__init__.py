@@ -1,5 +1,6 @@
 """The host runtime: trains a program in the stock interpreter of ai-edge-litert, on Linux and on a Raspberry Pi."""
 
+from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
 from converter.runtime.session import TrainingSession
 from converter.runtime.state_file import State, StateWarning, load_state, save_state
@@ -13,6 +14,7 @@ __all__ = [
     "StateWarning",
     "Step",
     "TrainingSession",
+    "UnderflowWarning",
     "load_state",
     "save_state",
 ]

@@ -13,7 +13,13 @@ from converter.manifest import Manifest, Signature, TensorSpec
 
 
 class Entry(ABC):
-    """One signature, called in place. Its inputs keep their values from call to call."""
+    """One signature, called in place. Its inputs keep their values from call to call.
+
+    Attributes:
+        rounds_to_float16: whether its engine computes with numbers of that size, whatever it takes and gives.
+    """
+
+    rounds_to_float16 = False
 
     def __init__(self, name: str, signature: Signature) -> None:
         self.name = name

@@ -11,6 +11,7 @@ from converter.errors import NumericError
 from converter.program_file import ProgramFile
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.examples import Examples, check_whole
+from converter.runtime.gradient_range import GradientRange
 from converter.runtime.memory import Memory, memory_of
 
 
@@ -25,6 +26,7 @@ class Running:
         self._manifest = program.manifest
         self._engine = engine
         self.memory: Memory = memory_of(program, engine)
+        self._range = GradientRange(program.manifest)
         self._lost = False
         self._half_done = False
 
@@ -53,7 +55,11 @@ class Running:
         self._lost = False
 
     def step(self, examples: Examples, rate: float, signature: str) -> float:
-        """One step on checked rows; returns their loss before it. Raises NumericError when that is not finite."""
+        """One step on checked rows; returns their loss before it.
+
+        Raises:
+            NumericError: that is not finite, or a gradient is beyond what its engine can count.
+        """
         if self._manifest.updating == "apply":
             loss = self._add_up(examples, signature)
             updated = self._call("apply", rate=rate) if isfinite(loss) else None
@@ -84,6 +90,8 @@ class Running:
             loss += share * float(entry.output("loss")[0])
             if not isfinite(loss):
                 break
+            if means:
+                self._range.check(entry)
             self.memory.keep(entry, share)
         return loss
 

@@ -76,7 +76,8 @@ def test_quiet_is_quiet_of_the_libraries_as_well(tmp_path: Path) -> None:
 
 
 def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
-    built = run("build", GOOD, "--json", "--state", "stateless", "--optimizer", "adam", "--out", "p.tflite").json
+    flags = ("--json", "--state", "split", "--loss-scale", "1024", "--optimizer", "adam", "--out", "p.tflite")
+    built = run("build", GOOD, *flags).json
     assert built["file"] == "p.tflite"
     assert built["checked"] is True
     assert built["costs"]["file_bytes"] == (tmp_path / "p.tflite").stat().st_size
@@ -84,7 +85,9 @@ def test_json_is_all_there_is_on_stdout(run: Run, tmp_path: Path) -> None:
     assert shown["manifest"] == built["manifest"]
     assert shown["file_bytes"] == built["costs"]["file_bytes"]
     assert {p["name"] for p in shown["manifest"]["parameters"]} == PARAMETERS
-    assert list(shown["operators"]) == ["train", "evaluate", "infer"]
+    assert (shown["manifest"]["state"], shown["manifest"]["loss_scale"]) == ("split", 1024)
+    assert list(shown["operators"]) == ["gradients", "apply", "evaluate", "infer"]
+    assert "state split, loss scale 1024" in run("inspect", "p.tflite").out
 
 
 def test_operators_are_those_that_the_interpreter_sees(run: Run, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def kinds(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("update", ["full", "head", 0.5])
-@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("state", ["variables", "stateless", "split"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_results_are_those_of_the_session(name: str, state: str, update: str | float, tmp_path: Path) -> None:
     built = program(name, state, "adam", update)

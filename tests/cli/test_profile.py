@@ -64,10 +64,12 @@ def test_below_the_head_nothing_is_differentiated(run: Run) -> None:
     assert products(result)["layers/2", "backward"] == 1
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
-def test_micro_batches_are_counted(run: Run, state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "step"), [("variables", "accumulate"), ("stateless", "accumulate"), ("split", "gradients")]
+)
+def test_micro_batches_are_counted(run: Run, state: str, step: str) -> None:
     result = profiled(run, "--batch", "6", "--micro-batch", "2", "--optimizer", "adam", "--state", state)
-    assert {(row["signature"], row["calls"]) for row in result["rows"]} == {("accumulate", 3), ("apply", 1)}
+    assert {(row["signature"], row["calls"]) for row in result["rows"]} == {(step, 3), ("apply", 1)}
     assert {row["phase"] for row in result["rows"] if row["signature"] == "apply"} == {"update"}
     assert sum(row["share"] for row in result["rows"]) == pytest.approx(1)
 

@@ -166,8 +166,9 @@ def test_a_saved_training_goes_on_with_other_masks_and_a_repeated_one_with_the_s
     assert len({*first, *then}) == 6
 
 
-def test_micro_batches_have_masks_of_their_own() -> None:
-    program = converter.build(net(), optimizer="sgd", batch=BATCH, micro_batch=2, dropout="train")
+@pytest.mark.parametrize("state", ["variables", "split"])
+def test_micro_batches_have_masks_of_their_own(state: str) -> None:
+    program = converter.build(net(), optimizer="sgd", batch=BATCH, micro_batch=2, dropout="train", state=state)
     same = np.concatenate([X[:2], X[:2]]), np.concatenate([Y[:2], Y[:2]])
     calls = 0
     with TrainingSession(program.data) as session:

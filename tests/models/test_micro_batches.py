@@ -1,5 +1,6 @@
 """Steps on micro-batches against JAX and optax on whole batches, and against the same program without them."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 import converter
 from converter.errors import DeviceError, NumericError, UsageError
-from converter.runtime import TrainingSession
+from converter.runtime import TrainingSession, UnderflowWarning
 from converter.runtime.entry import Entry
 from tests.models.oracle import Oracle
+from tests.models.test_recurrent import batch as recurrent_batch
+from tests.models.test_recurrent import keras_model
 from tests.models.zoo import CASES
 
 BATCH, STEPS = 4, 4
@@ -129,6 +132,74 @@ def test_a_diverged_step_is_gone_after(back: str, state: str, tmp_path: Any) -> 
         for each in (undisturbed, session):
             each.train(x, y, 0.1)
         assert_same(undisturbed, session, exactly=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [
+        *(("mlp", optimizer) for optimizer in ("sgd", "momentum", "rmsprop", "lion")),
+        ("lenet", "adam"),
+        ("encoder", "adamw"),
+        ("gru", "adagrad"),
+    ],
+)
+def test_fifty_split_steps_are_those_of_a_whole_step(name: str, optimizer: str) -> None:
+    """Every named optimizer; in small programs the gradients are scaled on their way too, which changes no bit."""
+    model = keras_model("gru", length=10) if name == "gru" else CASES[name].model()
+    options: dict[str, Any] = {"optimizer": optimizer, "batch": BATCH, "signatures": ("train",), "check": False}
+    kinds: list[dict[str, Any]] = [{"state": "stateless"}, {"state": "split"}]
+    kinds += [{"state": "split", "loss_scale": 1024}] if name == "mlp" else []
+    sessions = [TrainingSession(converter.build(model, **options, **kind).data) for kind in kinds]
+    rate = {"lion": 1e-4, "adagrad": 0.01}.get(optimizer, 1e-3)
+    for i in range(50):
+        x, y = recurrent_batch(10) if name == "gru" else CASES[name].batch(BATCH, i)
+        losses = [session.train(x, y, rate, weights(i)) for session in sessions]
+        np.testing.assert_allclose(losses, losses[0], rtol=1e-6)
+    whole, *others = (session.state() for session in sessions)
+    for tensor, array in whole.items():
+        assert np.abs(others[0][tensor] - array).max() <= 1e-6 * np.abs(array).max(), tensor
+        np.testing.assert_array_equal(others[0][tensor], others[-1][tensor])
+
+
+def in_float16(invoke: Callable[[Entry], None]) -> Callable[[Entry], None]:
+    """`Entry.invoke` of an engine that rounds to float16 and stays at 131008 where that ends."""
+
+    def rounding(entry: Entry) -> None:
+        invoke(entry)
+        for spec in entry.signature.giving("gradient"):
+            exact = entry.output(spec.name).copy()
+            with np.errstate(over="ignore"):
+                rounded = exact.astype(np.float16).astype(np.float32)
+            entry.output(spec.name)[...] = np.where(np.abs(exact) < 65520, rounded, np.copysign(131008, exact))
+
+    return rounding
+
+
+def test_gradients_beyond_float16_are_seen_and_a_loss_scale_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = CASES["mlp"].batch(BATCH, 0)
+    with TrainingSession(built(state="split").data) as session:  # an engine of float32 has no such bounds
+        expected = {factor: session.train(x * factor, y, 0.0) for factor in (1e7, 1e-9)}
+    monkeypatch.setattr(Entry, "invoke", in_float16(Entry.invoke))
+    monkeypatch.setattr(Entry, "rounds_to_float16", True)
+    for factor, scale in ((1e7, 2.0**-12), (1e-9, 2.0**16)):
+        with TrainingSession(built(state="split", update={"layers/0/w": 1}).data) as session:
+            before = session.state()
+            if factor > 1:
+                with pytest.raises(NumericError, match=r"gradient of layers/0/w overflows, .* 131008: .* loss_scale"):
+                    session.train(x * factor, y, 0.1)
+            else:
+                with pytest.warns(UnderflowWarning, match="gradient of layers/0/w is zero in float16"):
+                    session.train(x * factor, y, 0.1)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")  # it is said once
+                    session.train(x * factor, y, 0.1)
+            assert all(np.array_equal(array, before[name]) for name, array in session.state().items())
+        scaled = built(state="split", update={"layers/0/w": 1}, loss_scale=scale)
+        assert scaled.manifest.loss_scale == scale
+        with TrainingSession(scaled.data) as session, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert session.train(x * factor, y, 0.1) == pytest.approx(expected[factor], rel=1e-5)
+            assert not np.array_equal(session.state()["layers/0/w"], before["layers/0/w"])
 
 
 def test_both_exports_are_one_program(tmp_path: Any) -> None:

@@ -105,12 +105,12 @@ def forms(program: converter.Program) -> dict[str, int]:
 
 @pytest.mark.parametrize("xnnpack", [True, False], ids=["xnnpack", "builtin"])
 @pytest.mark.parametrize(
-    ("update", "expected"),
-    [(HEAD, {"int8": 6}), ({"late": 1, "head": 1}, {"int8": 4, "dynamic range": 1})],
+    ("update", "expected", "state"),
+    [(HEAD, {"int8": 6}, "variables"), ({"late": 1, "head": 1}, {"int8": 4, "dynamic range": 1}, "split")],
     ids=["head", "sparse"],
 )
-def test_trains_like_float32(update: dict, expected: dict, xnnpack: bool) -> None:
-    programs = pair(update)
+def test_trains_like_float32(update: dict, expected: dict, state: str, xnnpack: bool) -> None:
+    programs = pair(update, state=state)
     assert programs[1].manifest.frozen == "int8"
     assert forms(programs[1]) == expected
     losses, states, rate = [], [], 0.02 if update is HEAD else 0.002

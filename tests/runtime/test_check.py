@@ -23,7 +23,7 @@ def build(apply: Any, w: Any, optimizer: Any = "sgd", dtype: Any = np.float32, *
     return converter.build(model, optimizer=optimizer, batch=2, **options)
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("state", ["variables", "stateless", "split"])
 @pytest.mark.parametrize("loss", ["mse", "categorical_crossentropy", "sparse_categorical_crossentropy"])
 def test_a_good_program_passes(loss: str, state: str) -> None:
     build(lambda p, x: x @ p["w"], np.eye(3), loss=loss, state=state)

@@ -15,14 +15,12 @@ def build(name: str, update, state: str = "variables", signatures=ALL) -> conver
     return converter.build(CASES[name].model(), update=update, batch=4, state=state, signatures=signatures)
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
 @pytest.mark.parametrize(
-    ("name", "update"),
+    ("name", "update", "state"),
     [
-        ("mlp", "head"),
-        ("lenet", "head"),
-        ("lenet", {"conv2/w": 0.5, "fc*": 1}),
-        ("encoder", {"layers/1/*": "bias", "classifier/*": 1}),
+        *((name, "head", state) for name in ("mlp", "lenet") for state in ("variables", "stateless")),
+        *(("lenet", {"conv2/w": 0.5, "fc*": 1}, state) for state in ("variables", "stateless", "split")),
+        *(("encoder", {"layers/1/*": "bias", "classifier/*": 1}, state) for state in ("variables", "stateless")),
     ],
 )
 def test_fit_gives_the_same_with_and_without_features(name: str, update, state: str) -> None:

@@ -30,7 +30,7 @@ def model(p: Any, x: Any, ids: Any) -> dict[str, Any]:
     return dict(zip(OUTPUTS, values, strict=True))
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("state", ["variables", "stateless", "split"])
 def test_outputs_that_nothing_makes(state: str, tmp_path: Path) -> None:
     rows = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (X, IDS)]
     program = converter.build(

@@ -24,7 +24,7 @@ ALL = ("train", "infer", "infer_1", "infer_3")
     [
         ("lenet", {"update": "full", "state": "stateless"}),
         ("lenet", {"update": {"conv2/w": 0.5, "fc*": 1}, "micro_batch": 2}),
-        ("mlp", {"update": "lora"}),
+        ("mlp", {"update": "lora", "state": "split"}),
         ("encoder", {"update": "channels"}),
         ("encoder", {"update": "full", "optimizer": optax.adafactor(1.0)}),  # which keeps weights as the model does
     ],

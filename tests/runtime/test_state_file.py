@@ -349,9 +349,9 @@ def test_a_session_killed_between_the_renames_goes_on_from_the_older_state(tmp_p
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_training_goes_on_in_another_session_of_either_export(tmp_path: Path, name: str, optimizer: str) -> None:
     x, y = EXAMPLES[name].data(BATCH)
-    path = tmp_path / "s"
-    states = {s: program(name, s, optimizer=optimizer).data for s in ("variables", "stateless")}
-    for first, second in (("variables", "stateless"), ("stateless", "variables")):
+    states = {s: program(name, s, optimizer=optimizer).data for s in ("variables", "stateless", "split")}
+    for first, second in (("variables", "stateless"), ("stateless", "variables"), ("split", "split")):
+        path = tmp_path / first
         with TrainingSession(states[first], xnnpack=False) as a, TrainingSession(states[second], xnnpack=False) as b:
             for _ in range(3):
                 a.train(x, y, learning_rate=0.01)

@@ -34,8 +34,9 @@ def everything(session: TrainingSession, path: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("from_bytes", [True, False])
-@pytest.mark.parametrize("state", ["variables", "stateless"])
-@pytest.mark.parametrize("micro_batch", [None, 2])
+@pytest.mark.parametrize(
+    ("state", "micro_batch"), [*((s, m) for s in ("variables", "stateless") for m in (None, 2)), ("split", 2)]
+)
 def test_the_same_as_the_interpreter(state: str, micro_batch: int | None, from_bytes: bool, tmp_path: Path) -> None:
     built = converter.build(
         EXAMPLES["cnn"].model(), optimizer=optax.adam(1.0), update={"conv2*": 0.5, "head*": 1.0}, batch=BATCH,

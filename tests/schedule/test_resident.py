@@ -30,6 +30,7 @@ ROOM = 1 << 20
         ("encoder", "full", "variables"),
         ("encoder", "sparse", "variables"),
         ("encoder", "full", "stateless"),
+        ("encoder", "full", "split"),
     ],
 )
 def test_predicted_memory_is_the_process(tmp_path: Path, name: str, update: str, state: str) -> None:

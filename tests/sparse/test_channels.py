@@ -208,10 +208,11 @@ def test_ten_steps_train_the_chosen_rows_alone(name: str, state: str, tmp_path: 
     [
         {"micro_batch": 2},
         {"micro_batch": 1, "state": "stateless"},
+        {"micro_batch": 1, "state": "split"},
         {"signatures": ("train", "infer", "fisher", "features"), "update": {"head": Channels(0.5)}},
         {"optimizer": optax.adafactor(1.0)},
     ],
-    ids=["micro-batches", "stateless micro-batches", "features", "an optimizer of rows and columns"],
+    ids=["micro-batches", "stateless micro-batches", "split micro-batches", "features", "rows and columns"],
 )
 def test_other_kinds_of_programs_choose_the_same(options: dict[str, Any], tmp_path: Path) -> None:
     update = {"twice": 0, "left": Channels(0.5), "heads": Channels(0.4), "head": 1}
@@ -245,7 +246,7 @@ def test_frozen_layers_in_int8_weigh_channels_as_well(tmp_path: Path) -> None:
     np.testing.assert_allclose(infer(plain, x[:BATCH]), after[:BATCH], atol=0.02)  # the int8 weights of that layer
 
 
-@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("state", ["variables", "stateless", "split"])
 @pytest.mark.parametrize("indices", [[0, 1, 12], [0, 1, -1], [0, 1, 1], [0, 1, 1 << 30]])
 def test_channels_that_there_are_not_never_reach_a_kernel(state: str, indices: list[int], tmp_path: Path) -> None:
     built = program("mixer", state)

@@ -232,7 +232,9 @@ def kinds(file: Path) -> Counter:
     return Counter(operator.kind for operator in operators)
 
 
-@pytest.mark.parametrize(("name", "state"), [*((name, "variables") for name in CASES), ("tied", "stateless")])
+@pytest.mark.parametrize(
+    ("name", "state"), [*((name, "variables") for name in CASES), ("tied", "stateless"), ("tied", "split")]
+)
 def test_ten_steps_equal_adapters_by_hand_and_are_merged(name: str, state: str, tmp_path: Path) -> None:
     losses, oracle = by_hand(name)
     built, (x, _) = program(name, state), data(name, 99)

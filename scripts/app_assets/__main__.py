@@ -1,4 +1,4 @@
-"""Makes what the Android app carries, and what its tests compare with.
+"""Makes what the Android app and the page in the browser carry, and what their tests compare with.
 
 scripts/build_app_assets [--out DIR]: the digits CNN of the demo as a training program with spare classes for symbols
 of the person's own, samples for replay, and their description; the same bytes each time on the same machine.
@@ -43,6 +43,9 @@ RECIPE = {"epochs": 15, "learning_rate": 2e-3, "replay": 0.5, "held_out_every": 
 #: The person of the app's test; no figure in this repository was chosen on this handwriting.
 PERSON = Writer(slant=0.42, turn=0.3, width=0.85, habits=True, unsteady=0.03, seed=77)
 OF_EACH_DIGIT = 8
+#: Whose drawings the page offers to those who have no pen at hand, and how many of each digit.
+SOMEBODY = Writer(slant=-0.35, turn=-0.25, width=1.1, habits=True, unsteady=0.03, seed=40)
+OFFERED = 4
 
 
 def main() -> None:
@@ -53,8 +56,8 @@ def main() -> None:
     stamp, sources = out / "assets.sha256", digest_of_sources()
     if stamp.exists() and stamp.read_text() == sources:
         return
-    assets, fixtures = out / "assets", out / "fixtures"
-    for folder in (assets, fixtures):
+    assets, fixtures, web = out / "assets", out / "fixtures", out / "web"
+    for folder in (assets, fixtures, web):
         folder.mkdir(parents=True, exist_ok=True)
     preprocessing = Preprocessing()
     program = converter.build(
@@ -69,6 +72,7 @@ def main() -> None:
     (assets / "digits.samples").write_bytes(samples)
     write_json(assets / "digits.json", describe(program.data, samples, preprocessing))
     write_json(fixtures / "strokes.json", drawings(preprocessing))
+    write_json(web / "hand.json", {"drawings": offered()})
     other = State(
         program=hashlib.sha256(b"another program").hexdigest(), generation=1, tensors={"w": np.zeros(3, "f4")}
     )
@@ -124,6 +128,13 @@ def drawings(preprocessing: Preprocessing) -> dict[str, Any]:
             for label, strokes in zip(labels, PERSON.write(labels), strict=True)
         ],
     }
+
+
+def offered() -> list[dict[str, Any]]:
+    """Somebody's drawings, by digit, in a square of the side that the page's paper has."""
+    labels = [digit for digit in range(len(DIGITS)) for _ in range(OFFERED)]
+    written = SOMEBODY.write(labels, side=1000.0)
+    return [{"label": label, "strokes": strokes} for label, strokes in zip(labels, written, strict=True)]
 
 
 def fixture(strokes: Sequence[Stroke], preprocessing: Preprocessing) -> dict[str, Any]:

@@ -26,13 +26,15 @@ let loading: Promise<LiteRt> | undefined;
 export function liteRt(source: LiteRtSource): RuntimeFactory {
   return async (program) => {
     try {
-      loading ??= load(source);
+      loading ??= load(source).catch((error: unknown) => {
+        // The next one may try again.
+        loading = undefined;
+        throw error;
+      });
       const model = await (await loading).loadAndCompile(program.data, { accelerator: "wasm" });
       return new LiteRtRuntime(model, { runtime: NAME, runs: "wasm", fallback: null });
     } catch (error) {
-      // The next one may try again.
-      loading = undefined;
-      throw new RuntimeFailedError(`${NAME} does not take the program: ${messageOf(error)}`);
+      throw new RuntimeFailedError(`${NAME} does not take the program: ${messageOf(error)}`, { cause: error });
     }
   };
 }

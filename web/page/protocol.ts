@@ -1,0 +1,88 @@
+import type { Bytes } from "../trainer/bytes.ts";
+import type { RuntimeReport, TrainEvent } from "../trainer.ts";
+import type { Description } from "./description.ts";
+import type { Notes } from "./notes.ts";
+
+/** The model in use. `personal`: it is not the one that was built. `generation`: of the saved state, 0 without any. */
+export interface InUse {
+  readonly personal: boolean;
+  readonly generation: number;
+}
+
+/** What went wrong, by what the person can do about it. */
+export type Problem =
+  | "program-damaged"
+  | "program-newer"
+  | "state-damaged"
+  | "state-older"
+  | "state-foreign"
+  | "storage"
+  | "diverged"
+  | "input"
+  | "runtime"
+  | "notes-damaged"
+  | "elsewhere"
+  | "offline"
+  | "file-foreign"
+  | "file-damaged";
+
+/** An open program, and what is kept of the person. `problems`: what of it could not be used. */
+export interface Opening {
+  readonly description: Description;
+  readonly report: RuntimeReport;
+  readonly stateBytes: number;
+  readonly inUse: InUse;
+  readonly notes: Notes;
+  readonly problems: readonly Problem[];
+}
+
+/** An image and what it is. */
+export interface Lesson {
+  readonly image: Float32Array;
+  readonly label: number;
+}
+
+/** Logits of the two models for each image. */
+export interface Logits {
+  readonly original: readonly Float32Array[];
+  readonly personal: readonly Float32Array[];
+}
+
+/** What the page asks of the worker that trains. What goes wrong there is thrown here as a Failure. */
+export interface Coach {
+  /** Opens the program with the person's state; with `wait`, as soon as no other tab has it. */
+  open(wait: boolean): Promise<Opening>;
+  saveNotes(notes: Notes): Promise<void>;
+  logits(images: readonly Float32Array[]): Promise<Logits>;
+  /** Tells of each event, the last one too. False: it was cancelled. */
+  train(lessons: readonly Lesson[], judged: readonly Lesson[]): Promise<boolean>;
+  pause(): Promise<void>;
+  resume(): Promise<void>;
+  cancel(): Promise<void>;
+  undo(): Promise<InUse>;
+  reset(): Promise<InUse>;
+  /** The person's model as a state file. */
+  exportState(): Promise<Bytes>;
+  importState(file: Bytes): Promise<InUse>;
+}
+
+/** A call of one of the coach's methods. */
+export type Call = {
+  [M in keyof Coach]: { readonly id: number; readonly method: M; readonly args: Parameters<Coach[M]> };
+}[keyof Coach];
+
+/** What the worker answers: the result of a call, or news of the training. */
+export type Answer =
+  | { readonly id: number; readonly result: unknown }
+  | { readonly id: number; readonly problem: Problem; readonly message: string }
+  | { readonly event: TrainEvent };
+
+/** Something that the person should know. */
+export class Failure extends Error {
+  constructor(
+    readonly problem: Problem,
+    message: string,
+  ) {
+    super(message);
+  }
+}

@@ -1,0 +1,16 @@
+import { messageOf } from "../trainer.ts";
+import type { Answer, Call } from "./protocol.ts";
+import { problemOf, TrainerCoach } from "./trainer-coach.ts";
+
+const tell = (answer: Answer) => postMessage(answer);
+const coach = new TrainerCoach((event) => tell({ event }));
+
+addEventListener("message", async ({ data }: MessageEvent<Call>) => {
+  const { id, method, args } = data;
+  try {
+    const call = coach[method] as (...args: unknown[]) => Promise<unknown>;
+    tell({ id, result: await call.apply(coach, args) });
+  } catch (error) {
+    tell({ id, problem: problemOf(error), message: messageOf(error) });
+  }
+});

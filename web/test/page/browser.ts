@@ -1,0 +1,117 @@
+import { createReadStream, existsSync, statSync } from "node:fs";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { extname, join, normalize } from "node:path";
+import puppeteer, { type Browser, type Page } from "puppeteer-core";
+
+const PAGE = "dist/page";
+const TYPES: { readonly [extension: string]: string } = {
+  ".html": "text/html",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".json": "application/json",
+  ".svg": "image/svg+xml",
+  ".webmanifest": "application/manifest+json",
+};
+
+/** The page as any static server gives it away: no headers but the type. */
+export class Site {
+  private readonly server: Server;
+  /** What was asked for, in order. */
+  readonly asked: string[] = [];
+  /** Answers that a test puts in place of a file. */
+  readonly replaced = new Map<string, Buffer>();
+
+  private constructor() {
+    this.server = createServer((request, response) => {
+      const path = normalize(new URL(request.url ?? "/", "http://site").pathname).replace(/\/$/, "/index.html");
+      this.asked.push(`${request.method} ${path}`);
+      const file = join(PAGE, path);
+      const other = this.replaced.get(path);
+      if (!other && !(existsSync(file) && statSync(file).isFile())) return void response.writeHead(404).end();
+      response.writeHead(200, {
+        "content-type": TYPES[extname(path)] ?? "application/octet-stream",
+        "cache-control": "max-age=600",
+      });
+      if (other) return void response.end(other);
+      return void createReadStream(file).pipe(response);
+    });
+  }
+
+  static async open(): Promise<Site> {
+    const site = new Site();
+    await new Promise<void>((resolve) => site.server.listen(0, "127.0.0.1", resolve));
+    return site;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}/`;
+  }
+
+  close(): void {
+    this.server.close();
+    this.server.closeAllConnections();
+  }
+}
+
+export async function launch(): Promise<Browser> {
+  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+  const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-gpu"];
+  return await puppeteer.launch({ executablePath, args: ["--no-sandbox", ...quiet] });
+}
+
+/** A phone and a desk. */
+export const WINDOWS = { phone: { width: 390, height: 844 }, desk: { width: 1280, height: 900 } };
+
+export interface Look {
+  readonly window?: keyof typeof WINDOWS;
+  readonly isDark?: boolean;
+}
+
+/** A tab of its own, with a storage of its own, at the page when the model is there. */
+export async function visit(browser: Browser, site: Site, { window = "desk", isDark = false }: Look = {}): Promise<Page> {
+  const page = await (await browser.createBrowserContext()).newPage();
+  await page.setViewport(WINDOWS[window]);
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: isDark ? "dark" : "light" }]);
+  await page.goto(site.url);
+  await ready(page);
+  return page;
+}
+
+export async function ready(page: Page): Promise<void> {
+  await says(page, "[role=status]", "Ready");
+}
+
+/** Waits until an element says something. */
+export async function says(page: Page, selector: string, words: string, timeout = 60_000): Promise<void> {
+  const wait = (selector: string, words: string) => document.querySelector(selector)?.textContent?.includes(words);
+  await page.waitForFunction(wait, { timeout, polling: 50 }, selector, words);
+}
+
+/** What an element says. */
+export async function words(page: Page, selector: string): Promise<string> {
+  return await page.$eval(selector, (element) => element.textContent ?? "");
+}
+
+/** Presses the button of this name. */
+export async function press(page: Page, name: string): Promise<void> {
+  await page.locator(`::-p-xpath(//button[starts-with(normalize-space(.), "${name}") and not(@disabled)])`).click();
+}
+
+/** Draws with the mouse, in a square of `side` units. */
+export async function draw(page: Page, strokes: readonly (readonly (readonly number[])[])[], side: number): Promise<void> {
+  const pad = await page.$(".pad");
+  await pad?.scrollIntoView();
+  const box = await pad?.boundingBox();
+  if (!box) throw new Error("no pad");
+  const place = ([x = 0, y = 0]: readonly number[]): [number, number] => [
+    box.x + (x / side) * box.width,
+    box.y + (y / side) * box.height,
+  ];
+  for (const stroke of strokes) {
+    await page.mouse.move(...place(stroke[0] ?? []));
+    await page.mouse.down();
+    for (const point of stroke.slice(1)) await page.mouse.move(...place(point));
+    await page.mouse.up();
+  }
+}

@@ -5,7 +5,9 @@
 Writes OUT/<model>-<export>.tflite, and OUT/<model>-lean.tflite with the fewest signatures; beside each model its data
 (x, y, weight; `two`, which has two outputs, also size), the losses of 50 steps, the state after them, the initial
 output on the first rows, all as raw little-endian numbers, a state file written by `TrainingSession.save` and the plain
-model with it. cnn-<export> infers 1 and 5 rows by signatures of their own. A step of <model>-by-<n> is made of
+model with it. <model>-split.losses and .state are those of the program whose steps are split, on the same data;
+OUT/noisy-split, on that of `mlp`, adds noise to its inputs, so that the forward pass changes a counter, and scales its
+gradients. cnn-<export> infers 1 and 5 rows by signatures of their own. A step of <model>-by-<n> is made of
 micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each other, OUT/adapted.tflite of
 one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain models with smaller weights, of a model that gives
 wide.output for wide.x.
@@ -115,30 +117,61 @@ def write(out: Path, name: str, seed: int) -> None:
         targets["size"].tofile(out / "two.size")
         options |= {"loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"}, "loss_weights": {"size": 0.5}}
     few = ("infer_1", "infer_5") if name == "cnn" else ()
-    for state in ("variables", "stateless"):
+    for state in ("split", "stateless", "variables"):
         offered = ("train", "evaluate", "infer", *few)
         program = converter.build(source, optimizer="adam", state=state, signatures=offered, **options)
         program.write(out / f"{name}-{state}.tflite")
+    write_steps(out / f"{name}-split.tflite", out / f"{name}-split", x, targets, weight)
+    write_steps(out / f"{name}-variables.tflite", out / name, x, targets, weight)
+    program.export_inference(out / f"{name}.plain", out / f"{name}.state")
     # What an app needs at least, and a learning rate of its own.
     lean = converter.build(source, optimizer=optax.sgd(0.02), signatures=("train", "infer"), **options)
     lean.write(out / f"{name}-lean.tflite")
     with TrainingSession(out / f"{name}-variables.tflite") as session:
         outputs = [array.reshape(-1) for array in jax.tree.leaves(session.infer(x[:BATCH]))]
         np.concatenate(outputs).tofile(out / f"{name}.output")
-        steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
-        losses = [session.train(x[r], {n: a[r] for n, a in targets.items()}, RATE, weight[r]) for r in steps]
-        (out / f"{name}.state").unlink(missing_ok=True)
-        session.save(out / f"{name}.state")
-        program.export_inference(out / f"{name}.plain", out / f"{name}.state")
+        session.restore(out / f"{name}.state")
         trained = np.concatenate([array.reshape(-1) for array in session.state().values()])
     for kind, array in (
         ("x", x),
         ("y", y),
         ("weight", weight),
-        ("losses", np.asarray(losses, np.float32)),
         ("trained", np.asarray(trained, np.float32)),
     ):
         array.tofile(out / f"{name}.{kind}")
+
+
+def write_steps(program: Path, to: Path, x: np.ndarray, targets: dict[str, np.ndarray], weight: np.ndarray) -> None:
+    """What the host makes of a program: `to`.losses of its steps and `to`.state after them."""
+    with TrainingSession(program) as session:
+        steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
+        losses = [session.train(x[r], {n: a[r] for n, a in targets.items()}, RATE, weight[r]) for r in steps]
+        state = to.parent / f"{to.name}.state"
+        state.unlink(missing_ok=True)
+        session.save(state)
+    np.asarray(losses, np.float32).tofile(to.parent / f"{to.name}.losses")
+
+
+def write_noisy(out: Path) -> None:
+    """A split program whose forward pass changes state of its own, on the data of `mlp`."""
+    rng = np.random.default_rng(0)
+    x, y, weight = data(rng)
+
+    def noisy(x: jax.Array, key: jax.Array) -> jax.Array:
+        return x + 0.1 * jax.random.uniform(key, x.shape)
+
+    program = converter.build(
+        model("mlp", rng),
+        optimizer="adam",
+        batch=BATCH,
+        micro_batch=2,
+        target="tflite-2.16",
+        state="split",
+        augment=noisy,
+        loss_scale=4.0,
+    )
+    program.write(out / "noisy-split.tflite")
+    write_steps(out / "noisy-split.tflite", out / "noisy-split", x, {"y": y}, weight)
 
 
 def write_chosen(out: Path) -> None:
@@ -178,6 +211,7 @@ if __name__ == "__main__":
         folder.mkdir(parents=True, exist_ok=True)
         for number, each in enumerate(MODELS):
             write(folder, each, number)
+        write_noisy(folder)
         write_wide(folder)
         write_chosen(folder)
         of_rows = model("mlp", np.random.default_rng(0))

@@ -356,7 +356,7 @@ class PresenterTest {
         }
         coach.failure = null
         tell(Event.Personalize)
-        say(TrainEvent.Diverged(0, 0, Float.NaN))
+        say(TrainEvent.Diverged(0, 0, Float.NaN, "the loss is NaN"))
         until { it.training == Training.Idle && it.problem == Problem.DIVERGED }
         tell(Event.DismissProblem)
         until { it.problem == null }

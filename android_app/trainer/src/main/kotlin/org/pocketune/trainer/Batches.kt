@@ -10,10 +10,13 @@ internal class Batch(val rows: List<Sample>, val weights: List<Float>) {
 
     fun rowOrFirst(i: Int): Sample = rows.getOrElse(i) { rows[0] }
 
-    /** The rows by [size], the last ones fewer, each with its share of the weight of all. */
-    fun shares(size: Int): List<Batch> = rows.indices.chunked(size) { part ->
-        Batch(part.map { rows[it] }, part.map { (weights[it] / weight).toFloat() })
+    /** The rows by [size], the last ones fewer. */
+    fun parts(size: Int): List<Batch> = rows.indices.chunked(size) { part ->
+        Batch(part.map { rows[it] }, part.map { weights[it] })
     }
+
+    /** The same rows, each with its share of the weight of all. */
+    fun asShares() = Batch(rows, weights.map { (it / weight).toFloat() })
 }
 
 /** Rows in their order, a batch at a time. Rows of weight 0 are left out. */

@@ -42,7 +42,7 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
 /** What outlives a call. */
 private val LENT = setOf(Role.STATE, Role.GRADIENT)
 
-/** A signature with its buffers, all but those of the state and the accumulators, which the memory lends. */
+/** A signature with its buffers, all but those of the state and the gradients, which the memory lends. */
 internal class EntryPoint(val name: String, signature: Signature) {
     val inputs = ports(signature.inputs)
     val outputs = ports(signature.outputs)
@@ -76,16 +76,20 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     private val entries = HashMap<String, EntryPoint>()
     private val memory: Memory = when (manifest.state) {
         StateKind.VARIABLES -> Variables(manifest, runtime)
-        StateKind.STATELESS -> Arguments(program)
+        StateKind.STATELESS, StateKind.SPLIT -> Arguments(program)
     }
     private var isLost = false
 
-    /** Whether the last step ended before its update, and so left gradients in the accumulators. */
+    /** Whether the last step ended before its update, and so left gradients behind. */
     private var isHalfDone = false
 
-    /** A training step; returns the loss before it. The state is then not to be trusted if that is not finite. */
+    /**
+     * A training step; returns the loss before it. The state is then not to be trusted if that is not finite.
+     *
+     * @throws DivergedException a gradient is too large; nor is the state then.
+     */
     fun train(batch: Batch, rate: Float): Float =
-        if (manifest.accumulates) trainByParts(batch, rate) else trainAtOnce(batch, rate)
+        if (manifest.updatingName == UPDATE) trainByParts(batch, rate) else trainAtOnce(batch, rate)
 
     private fun trainAtOnce(batch: Batch, rate: Float): Float {
         val train = entry("train")
@@ -94,29 +98,31 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         return train.loss()
     }
 
-    /** Adds up the gradients of micro-batches, then updates. */
+    /** Adds up the gradients of the parts of a batch, then updates. */
     private fun trainByParts(batch: Batch, rate: Float): Float {
         if (isHalfDone) write(read())
         isHalfDone = true
-        val accumulate = entry("accumulate")
+        val step = entry(manifest.stepName)
+        // `accumulate` gives the part's share of the loss and adds that of the gradient, `gradients` gives its own means.
+        val ofMeans = manifest.state == StateKind.SPLIT
         var sum = 0.0
-        for (part in batch.shares(manifest.microBatch)) {
-            accumulate.fill(part)
-            run(accumulate)
-            sum += accumulate.loss()
+        for (part in (if (ofMeans) batch else batch.asShares()).parts(manifest.microBatch)) {
+            val share = if (ofMeans) part.weight / batch.weight else 1.0
+            step.fill(part)
+            run(step)
+            sum += share * step.loss()
+            if (!sum.isFinite()) return sum.toFloat()
+            memory.keep(step, share.toFloat())
         }
-        val loss = sum.toFloat()
-        if (loss.isFinite()) {
-            update(entry("apply"), rate)
-            isHalfDone = false
-        }
-        return loss
+        update(entry(manifest.updatingName), rate)
+        isHalfDone = false
+        return sum.toFloat()
     }
 
     private fun update(entry: EntryPoint, rate: Float) {
         entry.inputs.getValue("learning_rate").set(rate)
         run(entry)
-        memory.keep()
+        memory.keep(entry, share = 1f)
     }
 
     /**
@@ -185,7 +191,7 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         }
     }
 
-    /** Replaces the state by tensors that were checked, and clears the accumulators. */
+    /** Replaces the state by tensors that were checked, and clears the gradients. */
     fun write(tensors: List<StoredTensor>) {
         isLost = true
         memory.write(tensors.associate { it.name to it.bytes })

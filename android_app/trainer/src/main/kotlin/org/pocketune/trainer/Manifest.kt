@@ -32,11 +32,15 @@ enum class Role {
     @SerialName("done") DONE,
 }
 
-/** How a program keeps its state: in the runtime, or passed in and out of every step. */
+/**
+ * How a program keeps its state: in the runtime, or passed in and out of every step, which is one call or, [SPLIT], the
+ * gradients by one signature, in the arithmetic of an accelerator, and the update by another, in float32.
+ */
 @Serializable
 enum class StateKind {
     @SerialName("variables") VARIABLES,
     @SerialName("stateless") STATELESS,
+    @SerialName("split") SPLIT,
 }
 
 /** Element type of the frozen layers, where the target gains by it. */
@@ -158,8 +162,9 @@ data class Certificate(
  *
  * @property graphHash a saved state carries it and is refused by another program.
  * @property batch rows of one step.
- * @property microBatch rows of one call, [batch] where a step is one call of `train`. Else a step is a call of
- *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`.
+ * @property microBatch rows of one call, [batch] where all of a step come at once. Else a step is a call of
+ *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of
+ *   `gradients` the caller adds up what it gives, each by its share of the weight of the whole step.
  * @property loss its name, or that of each output which has one; see [losses].
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
@@ -217,17 +222,26 @@ data class Manifest(
         names.associate { (name, target) -> target to sizes.getValue(name) }
     }
 
-    /** Whether a step is made of several calls. */
+    /** Whether the rows of a step come in several calls. */
     val accumulates: Boolean get() = microBatch < batch
 
     /** The signature that takes the rows of a step. */
     val step: Signature get() = signatures.getValue(stepName)
 
-    /** The signature that changes the state. */
+    /** The signature that changes what trains. */
     val updating: Signature get() = signatures.getValue(updatingName)
 
-    internal val stepName: String get() = if (accumulates) "accumulate" else "train"
-    internal val updatingName: String get() = if (accumulates) "apply" else "train"
+    /** What [step] is called. */
+    val stepName: String
+        get() = when {
+            state == StateKind.SPLIT -> "gradients"
+            accumulates -> "accumulate"
+            else -> "train"
+        }
+    internal val updatingName: String get() = if (stepName == "train") "train" else UPDATE
+
+    /** The signatures for an accelerator: all but the update of a split program. */
+    val accelerated: Set<String> get() = if (state == StateKind.SPLIT) signatures.keys - UPDATE else signatures.keys
 
     val evaluate: Signature? get() = signatures["evaluate"]
     val fisher: Signature? get() = signatures["fisher"]
@@ -243,6 +257,9 @@ data class Manifest(
 /** The rows of `infer_<rows>`; null for any other name of a signature. */
 internal fun rowsToInfer(name: String): Int? =
     Regex("infer_([1-9][0-9]{0,8})").matchEntire(name)?.let { it.groupValues[1].toInt() }
+
+/** The signature that updates what trains, where another takes the rows of a step. */
+internal const val UPDATE = "apply"
 
 /** What the only target is called; several are called this, a slash and a name of their own. */
 internal const val TARGET = "y"

@@ -9,8 +9,8 @@ import kotlinx.serialization.json.JsonPrimitive
 private const val FORMAT = "pocketune/1"
 private const val FROZEN = "pocketune.frozen/"
 
-/** What an accumulator is called: this, and the state tensor whose gradient it holds. */
-private const val GRADIENT = "gradient/"
+/** What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to. */
+internal const val GRADIENT = "gradient/"
 
 /** What the Fisher information of a weight's channels is called: this, and the weight's name. */
 internal const val FISHER = "fisher/"
@@ -102,9 +102,9 @@ private class ManifestChecks(private val manifest: Manifest) {
         names()
         manifest.signatures.forEach { (name, signature) -> signature("signatures.$name", signature) }
         val rows = setOf(Role.WEIGHT, Role.LOSS)
-        val step = if (manifest.accumulates) rows else rows + Role.LEARNING_RATE
+        val step = if (manifest.stepName == manifest.updatingName) rows + Role.LEARNING_RATE else rows
         for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = setOf(Role.INPUT))
-        roles("apply", one = setOf(Role.LEARNING_RATE), several = emptySet())
+        roles(UPDATE, one = setOf(Role.LEARNING_RATE), several = emptySet())
         roles("evaluate", one = rows, several = setOf(Role.INPUT))
         roles("fisher", one = setOf(Role.WEIGHT), several = setOf(Role.INPUT, Role.FISHER))
         for (name in listOf("infer", "features") + otherInfers) {
@@ -138,7 +138,8 @@ private class ManifestChecks(private val manifest: Manifest) {
             }
         }
         features()
-        accumulators()
+        split()
+        gradients()
         choices()
         when (manifest.state) {
             StateKind.VARIABLES -> {
@@ -146,6 +147,7 @@ private class ManifestChecks(private val manifest: Manifest) {
                 allState("restore", manifest.signatures.getValue("restore").taking(Role.STATE))
             }
             StateKind.STATELESS -> allState(manifest.updatingName, manifest.updating.taking(Role.STATE))
+            StateKind.SPLIT -> Unit
         }
     }
 
@@ -202,20 +204,52 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
     }
 
-    /** In a stateless program they go in and out of the calls of a step; elsewhere nobody sees them. */
-    private fun accumulators() {
+    /** What the two halves of a split step take of the state and what they change; the scale of what they pass. */
+    private fun split() {
+        val scale = manifest.lossScale
+        val isPowerOfTwo = scale > 0 && scale.isFinite() && scale == Math.scalb(1.0, Math.getExponent(scale))
+        if (!isPowerOfTwo || (scale != 1.0 && manifest.state != StateKind.SPLIT)) {
+            fail("loss_scale: $scale is no power of two, or not for a program of this kind")
+        }
+        if (manifest.state != StateKind.SPLIT) return
+        val read = manifest.step.taking(Role.STATE).map { it.name }.toSet()
+        val updated = movedBy(manifest.updatingName)
+        (trained() - (read intersect updated)).firstOrNull()?.let {
+            fail("signatures: ${manifest.stepName} does not read or ${manifest.updatingName} not update '$it'")
+        }
+        (movedBy(manifest.stepName) intersect updated).firstOrNull()?.let {
+            fail("signatures: ${manifest.stepName} and ${manifest.updatingName} both change '$it'")
+        }
+    }
+
+    /** The state tensors that a signature gives. */
+    private fun movedBy(signature: String): Set<String> =
+        manifest.signatures.getValue(signature).giving(Role.STATE).map { it.name }.toSet()
+
+    /** The state tensors that have a gradient. */
+    private fun trained(): Set<String> {
         val chosen = manifest.choices.map { it.indices }
-        val trained = manifest.stateTensors.filter { !it.slot && it.tensor !in chosen }.map { GRADIENT + it.tensor }.toSet()
+        // Moving averages, which the forward pass of a split step changes.
+        val forward = if (manifest.state == StateKind.SPLIT) movedBy(manifest.stepName) else emptySet()
+        return manifest.stateTensors.filter { !it.slot && it.tensor !in chosen }.map { it.tensor }.toSet() - forward
+    }
+
+    /** Those of a split step go from one half to the other; a stateless one is handed its accumulators each time. */
+    private fun gradients() {
+        val trained = trained().map { GRADIENT + it }.toSet()
+        val onRows = setOf(manifest.stepName, stepOnFeatures)
+        val isSplit = manifest.state == StateKind.SPLIT
         val isPassed = manifest.accumulates && manifest.state == StateKind.STATELESS
+        val taking = if (isSplit) setOf(UPDATE) else if (isPassed) onRows + UPDATE else emptySet()
+        val giving = if (isSplit || isPassed) onRows else emptySet()
         for ((name, signature) in manifest.signatures) {
-            val isPart = isPassed && name in listOf(manifest.stepName, stepOnFeatures, manifest.updatingName)
             fun check(side: String, specs: List<TensorSpec>, isHere: Boolean) {
                 if (specs.map { it.name }.toSet() != (if (isHere) trained else emptySet())) {
-                    fail("signatures.$name: the accumulators among its $side are not those of what trains")
+                    fail("signatures.$name: the gradients among its $side are not those of what trains")
                 }
             }
-            check("inputs", signature.taking(Role.GRADIENT), isPart)
-            check("outputs", signature.giving(Role.GRADIENT), isPart && name != manifest.updatingName)
+            check("inputs", signature.taking(Role.GRADIENT), name in taking)
+            check("outputs", signature.giving(Role.GRADIENT), name in giving)
         }
     }
 

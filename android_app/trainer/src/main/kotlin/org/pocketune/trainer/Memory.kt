@@ -1,22 +1,29 @@
 package org.pocketune.trainer
 
 import java.nio.ByteBuffer
+import java.util.TreeMap
 
 /** What a runtime is called with. The maps of an entry are made once and come back at every step. */
 internal class Call(val inputs: Map<String, ByteBuffer>, val outputs: Map<String, ByteBuffer>)
 
 /** Where the state of a program lives while it trains: one class for each export. */
 internal interface Memory {
-    /** The buffers of an entry, with those of the state and of the accumulators that it takes and gives. */
+    /** The buffers of an entry, with those of the state and of the gradients that it takes and gives. */
     fun call(entry: EntryPoint): Call
 
-    /** Takes over the state that a training step has made; the accumulators are clear for the next one. */
-    fun keep()
+    /**
+     * Takes over what a call of a training step has made: a new state, or gradients. After the one that updates, there
+     * are no gradients.
+     *
+     * @param share of the weight of the step, of the rows whose gradients these are.
+     * @throws DivergedException a gradient is larger than an accelerator can say.
+     */
+    fun keep(entry: EntryPoint, share: Float)
 
     /** A copy of a tensor, little-endian. */
     fun read(tensor: String): ByteArray
 
-    /** Replaces all of it, and clears the accumulators. */
+    /** Replaces all of it, and clears the gradients. */
     fun write(tensors: Map<String, ByteBuffer>)
 }
 
@@ -40,7 +47,7 @@ internal class Variables(private val manifest: Manifest, private val runtime: Tr
         return calls.getOrPut(entry.name) { Call(entry.inputs.buffers(), entry.outputs.buffers()) }
     }
 
-    override fun keep() = Unit
+    override fun keep(entry: EntryPoint, share: Float) = Unit
 
     override fun read(tensor: String): ByteArray {
         if (!isFresh) runtime.run("save", tick, passing)
@@ -56,48 +63,57 @@ internal class Variables(private val manifest: Manifest, private val runtime: Tr
 }
 
 /**
- * `stateless`: the state goes in and out of every step. Of two sets of buffers one is read and the other written; after
- * the step they change places, and nothing is copied. An accumulator has one buffer for both.
+ * `stateless`, `split`: the state goes in and out of the calls of a step. Of two buffers of a tensor one is read and the
+ * other written; after the call they change places, and nothing is copied.
  */
 internal class Arguments(private val program: Program) : Memory {
-    private val tensors = program.manifest.stateTensors
-    private val sets: List<Map<String, ByteBuffer>>
-    private var present = 0
-    private val accumulators = program.manifest.updating.taking(Role.GRADIENT)
-        .associate { it.name to directBuffer(it.size * it.dtype.bytes) }
+    private val manifest = program.manifest
+
+    /** A tensor of the state. What no call makes has one buffer in both roles. */
+    private class Place(var read: ByteBuffer, var written: ByteBuffer)
+
+    private val places: Map<String, Place>
+
+    /** The signatures that make state, and whether what each makes is in the other place just now. */
+    private val turned = TreeMap<String, Boolean>()
+    private val gradients = Gradients(manifest)
     private val calls = HashMap<String, Call>()
 
     init {
-        val made = program.manifest.updating.giving(Role.STATE).map { it.name }.toSet()
-        val first = tensors.associate { it.tensor to directBuffer(it.byteSize) }
-        // What a step does not make stands in both sets.
-        val second = first.mapValues { (name, buffer) -> if (name in made) directBuffer(buffer.capacity()) else buffer }
-        sets = listOf(first, second)
-        write(tensors.associate { it.tensor to program.initial(it) })
+        val making = manifest.signatures.filterValues { it.giving(Role.STATE).isNotEmpty() }
+        making.keys.associateWithTo(turned) { false }
+        val made = making.values.flatMap { signature -> signature.giving(Role.STATE).map { it.name } }.toSet()
+        places = manifest.stateTensors.associate {
+            val buffer = directBuffer(it.byteSize)
+            it.tensor to Place(buffer, if (it.tensor in made) directBuffer(it.byteSize) else buffer)
+        }
+        write(manifest.stateTensors.associate { it.tensor to program.initial(it) })
     }
 
-    override fun call(entry: EntryPoint): Call = calls.getOrPut("${entry.name} $present") {
-        val signature = program.manifest.signatures.getValue(entry.name)
-        val inputs = signature.taking(Role.STATE).associate { it.name to sets[present].getValue(it.name) }
-        val outputs = signature.giving(Role.STATE).associate { it.name to sets[1 - present].getValue(it.name) }
-        fun accumulators(specs: List<TensorSpec>) = specs.associate { it.name to accumulators.getValue(it.name) }
+    override fun call(entry: EntryPoint): Call = calls.getOrPut("${entry.name} ${turned.values}") {
+        val signature = manifest.signatures.getValue(entry.name)
         Call(
-            entry.inputs.buffers() + inputs + accumulators(signature.taking(Role.GRADIENT)),
-            entry.outputs.buffers() + outputs + accumulators(signature.giving(Role.GRADIENT)),
+            entry.inputs.buffers() + gradients.taken(signature) +
+                signature.taking(Role.STATE).associate { it.name to places.getValue(it.name).read },
+            entry.outputs.buffers() + gradients.given(signature) +
+                signature.giving(Role.STATE).associate { it.name to places.getValue(it.name).written },
         )
     }
 
-    override fun keep() {
-        present = 1 - present
-        clearAccumulators()
+    override fun keep(entry: EntryPoint, share: Float) {
+        val signature = manifest.signatures.getValue(entry.name)
+        gradients.keep(signature, share)
+        for (spec in signature.giving(Role.STATE)) {
+            places.getValue(spec.name).run { read = written.also { written = read } }
+        }
+        turned.computeIfPresent(entry.name) { _, isTurned -> !isTurned }
+        if (entry.name == manifest.updatingName) gradients.clear()
     }
 
-    override fun read(tensor: String): ByteArray = sets[present].getValue(tensor).copy()
+    override fun read(tensor: String): ByteArray = places.getValue(tensor).read.copy()
 
     override fun write(tensors: Map<String, ByteBuffer>) {
-        for ((name, buffer) in sets[present]) buffer.fillFrom(tensors.getValue(name))
-        clearAccumulators()
+        for ((name, place) in places) place.read.fillFrom(tensors.getValue(name))
+        gradients.clear()
     }
-
-    private fun clearAccumulators() = accumulators.values.forEach { it.zero() }
 }

@@ -26,7 +26,7 @@ class Program private constructor(
     val data: ByteBuffer get() = bytes.asReadOnlyBuffer().apply { clear() }.order(ByteOrder.nativeOrder())
 
     /** The built value of a state tensor, little-endian; in the file one element stands for a tensor of equal ones. */
-    internal fun initial(tensor: StateTensor): ByteBuffer {
+    fun initial(tensor: StateTensor): ByteBuffer {
         val stored = metadata.getValue(INITIAL + tensor.tensor)
         if (stored.limit() == tensor.byteSize) return stored
         val whole = ByteBuffer.allocate(tensor.byteSize)

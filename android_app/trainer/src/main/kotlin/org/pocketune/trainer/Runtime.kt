@@ -3,7 +3,7 @@ package org.pocketune.trainer
 import java.nio.ByteBuffer
 
 /** Where the person or app would like a program to run. */
-enum class Accelerator { CPU, GPU }
+enum class Accelerator { CPU, GPU, NPU }
 
 /**
  * What really runs, for the person to see.

@@ -43,8 +43,14 @@ sealed interface TrainEvent {
     /** It goes on. */
     data object Resumed : TrainEvent
 
-    /** The loss of this step is not finite. The state is again what it was before the training. */
-    data class Diverged(val epoch: Int, val step: Int, val loss: Float) : TrainEvent
+    /**
+     * The numbers of this step are not finite, or too large for the accelerator. The state is again what it was before the
+     * training.
+     *
+     * @property loss NaN where it is not the loss.
+     * @property why in plain words.
+     */
+    data class Diverged(val epoch: Int, val step: Int, val loss: Float, val why: String) : TrainEvent
 
     /**
      * The end.

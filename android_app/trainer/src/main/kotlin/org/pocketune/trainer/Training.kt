@@ -89,9 +89,14 @@ internal class Training(
             if (step < done) continue
             shop.gate.pass(events, shop.checkGoesOn)
             val started = System.nanoTime()
-            val loss = watch.over(step) { engine.train(rows, rates[step]) }
+            val loss =
+                try {
+                    watch.over(step) { engine.train(rows, rates[step]) }
+                } catch (error: DivergedException) {
+                    return diverged(epoch, step, Float.NaN, checkNotNull(error.message))
+                }
             val millis = (System.nanoTime() - started) / NANOS_PER_MILLI
-            if (!loss.isFinite()) return diverged(epoch, step, loss)
+            if (!loss.isFinite()) return diverged(epoch, step, loss, "the loss is $loss")
             events.send(TrainEvent.Step(epoch, step, loss, millis))
             if (isCheckpoint(step + 1) && !checkpoint(epoch, step)) return false
             yield()
@@ -104,7 +109,7 @@ internal class Training(
     private suspend fun checkpoint(epoch: Int, step: Int): Boolean {
         shop.checkGoesOn()
         val state = engine.read()
-        if (!state.isFinite()) return diverged(epoch, step, Float.NaN)
+        if (!state.isFinite()) return diverged(epoch, step, Float.NaN, WEIGHTS_LOST)
         shop.checkpoints.save(fingerprint, step + 1, state)
         events.send(TrainEvent.Checkpointed(step + 1))
         return true
@@ -116,7 +121,7 @@ internal class Training(
             try {
                 evaluate() ?: return true
             } catch (_: DivergedException) {
-                return diverged(epoch, (epoch + 1) * perEpoch - 1, Float.NaN)
+                return diverged(epoch, (epoch + 1) * perEpoch - 1, Float.NaN, "the loss on the held-out samples is not finite")
             }
         val isBest = progress.add(now, engine::read)
         events.send(TrainEvent.Evaluated(epoch, now, isBest))
@@ -127,7 +132,7 @@ internal class Training(
         val after = progress.kept
         val state = engine.read()
         if (!state.isFinite()) {
-            diverged(plan.epochs - 1, steps - 1, Float.NaN)
+            diverged(plan.epochs - 1, steps - 1, Float.NaN, WEIGHTS_LOST)
             return
         }
         shop.checkGoesOn()
@@ -140,11 +145,11 @@ internal class Training(
     }
 
     /** Always false. */
-    private suspend fun diverged(epoch: Int, step: Int, loss: Float): Boolean {
+    private suspend fun diverged(epoch: Int, step: Int, loss: Float, why: String): Boolean {
         engine.write(before)
         isSettled = true
         dropCheckpoints()
-        events.send(TrainEvent.Diverged(epoch, step, loss))
+        events.send(TrainEvent.Diverged(epoch, step, loss, why))
         return false
     }
 
@@ -202,6 +207,7 @@ internal class Training(
         const val NANOS_PER_MILLI = 1e6
         const val MOST_STEPS = 10_000_000
         const val DEFAULT_RATE = 0.1f
+        const val WEIGHTS_LOST = "the weights are not finite"
     }
 }
 

@@ -36,12 +36,14 @@ internal object Fixture {
 /**
  * Stands in for a runtime: a step adds the learning rate to every number of the state; loss and accuracy are functions
  * of the state's first number. By micro-batches the learning rate is multiplied by what was accumulated, the sum of the
- * weights, which is 1 after a whole step. It is strict about what it is given.
+ * weights, which is 1 after a whole step, and where steps are split by what the gradients add up to, each of which is
+ * [gradient]. It is strict about what it is given.
  */
 internal class ScriptedRuntime(
     private val manifest: Manifest,
     private val loss: (Float) -> Float = { 1 / (1 + it) },
     private val accuracy: (Float) -> Float = { it / 100 },
+    private val gradient: () -> Float = { 1f },
     private val onStep: (Int) -> Unit = {},
 ) : TrainingRuntime {
     override val report = RuntimeReport("scripted", Accelerator.CPU, Accelerator.CPU, "1 thread")
@@ -91,6 +93,15 @@ internal class ScriptedRuntime(
             accumulated += rows.sum()
             for (each in spec.giving(Role.GRADIENT)) add(inputs.getValue(each.name), outputs.getValue(each.name), rows.sum())
         }
+        if (signature == "gradients") {
+            onStep(steps++)
+            weights += rows
+            for (each in spec.giving(Role.GRADIENT)) fill(outputs.getValue(each.name), gradient())
+            // Its own state counts the calls.
+            for (each in spec.giving(Role.STATE)) {
+                outputs.getValue(each.name).putFloat(0, inputs.getValue(each.name).getFloat(0) + 1)
+            }
+        }
         if (signature == "train") {
             onStep(steps++)
             weights += rows
@@ -99,7 +110,7 @@ internal class ScriptedRuntime(
             rates += rate
             val gradients = spec.taking(Role.GRADIENT).flatMap { floats(inputs.getValue(it.name)) }.toSet()
             val gradient = if (signature == "train") 1f else gradients.singleOrNull() ?: accumulated
-            for (each in state) add(inputs.getValue(each.tensor), outputs.getValue(each.tensor), rate * gradient)
+            for (each in state.filter { it.tensor in inputs }) add(inputs.getValue(each.tensor), outputs.getValue(each.tensor), rate * gradient)
             accumulated = 0f
         }
         outputs["loss"]?.putFloat(0, loss(value) * if (signature == "accumulate") rows.sum() else 1f)
@@ -109,6 +120,10 @@ internal class ScriptedRuntime(
 
     override fun close() {
         isClosed = true
+    }
+
+    private fun fill(buffer: ByteBuffer, value: Float) {
+        for (i in 0 until buffer.capacity() / 4) buffer.putFloat(4 * i, value)
     }
 
     /** Every number, and [term]. */

@@ -124,6 +124,32 @@ class ProgramTest {
     }
 
     @Test
+    fun `the halves of a split step pass each other what trains`() {
+        val gradient = "{\"name\":\"gradient/a/b\",\"shape\":[16],\"dtype\":\"float32\",\"role\":\"gradient\"}"
+        val state = "{\"name\":\"a/b\",\"shape\":[16],\"dtype\":\"float32\",\"role\":\"state\"}"
+        assertRefused(
+            manifestOf("noisy-split"),
+            listOf(
+                "\"state\":\"split\"" to "\"state\":\"stateless\"",
+                "\"state\":\"split\"" to "\"state\":\"variables\"",
+                "\"gradients\":{" to "\"train\":{",
+                "\"apply\":{" to "\"accumulate\":{",
+                "\"evaluate\":{" to "\"train\":{",
+                ",$gradient" to "",
+                ",$state" to "",
+                "\"role\":\"loss\"},{\"name\":\"random/step\"" to "\"role\":\"loss\"},{\"name\":\"optimizer/0/count\"",
+                "\"infer\":{\"inputs\":[" to "\"infer\":{\"inputs\":[$gradient,",
+                "\"loss_scale\":4.0" to "\"loss_scale\":3.0",
+                "\"loss_scale\":4.0" to "\"loss_scale\":0.0",
+                "\"loss_scale\":4.0" to "\"loss_scale\":-4.0",
+                "\"loss_scale\":4.0" to "\"loss_scale\":1e999",
+            ),
+        )
+        assertTrue("loss_scale\":1.0" in manifestOf("mlp-stateless"))
+        assertRefused(manifestOf("mlp-stateless"), listOf("loss_scale\":1.0" to "loss_scale\":2.0"))
+    }
+
+    @Test
     fun `losses by output are those of the targets`() {
         val lies = listOf(
             "\"loss\":{" to "\"loss\":{\"more\":\"mse\",",

@@ -91,6 +91,19 @@ class TrainingTest {
         }
 
     @Test
+    fun `a gradient that an accelerator cannot say ends it in plain words, and nothing of it stays`() {
+        var calls = 0
+        withTrainer(program = Fixture.program("mlp-split"), gradient = { if (++calls > 20) 131008f else 1f }) { trainer ->
+            val before = trainer.evaluate(Fixture.samples(4))
+            val last = trainer.fit(Fixture.samples(8), Plan(epochs = 99, checkpointEvery = 1)).toList().last()
+            val diverged = assertIs<TrainEvent.Diverged>(last)
+            assertTrue("loss scale" in diverged.why && "131008" in diverged.why, diverged.why)
+            assertEquals(before, trainer.evaluate(Fixture.samples(4)))
+            assertEquals(emptyList(), folder.list()?.toList())
+        }
+    }
+
+    @Test
     fun `weights that are not finite under a finite loss are never written`() = withTrainer(loss = { 1f }) { trainer ->
         val wild = Plan(epochs = 2, learningRate = LearningRate.Constant(3e38f))
         assertIs<TrainEvent.Diverged>(trainer.fit(Fixture.samples(8), wild).toList().last())
@@ -348,6 +361,7 @@ class TrainingTest {
     private fun withTrainer(
         loss: (Float) -> Float = { 1 / (1 + it * it) },
         accuracy: (Float) -> Float = { 0.1f + it / 100 },
+        gradient: () -> Float = { 1f },
         onStep: (Int) -> Unit = {},
         guards: Guards = Guards(),
         disk: Disk = RealDisk,
@@ -355,7 +369,7 @@ class TrainingTest {
         test: suspend (Trainer) -> Unit,
     ) = runBlocking {
         val factory = RuntimeFactory {
-            ScriptedRuntime(it.manifest, loss, accuracy, onStep).also { made -> runtime = made }
+            ScriptedRuntime(it.manifest, loss, accuracy, gradient, onStep).also { made -> runtime = made }
         }
         val store = Store(folder, "personal.state", disk)
         Trainer.open(program, factory, store, guards, Limits(samples = 1000)).use { test(it) }

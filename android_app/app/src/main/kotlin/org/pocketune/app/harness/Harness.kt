@@ -118,7 +118,7 @@ class Harness(
             put("cpu_millis", maxOf(0.0, cpuMillis))
             if (event.step % CONDITIONS_EVERY == 0 || event.step == last) put("conditions", conditions())
         }
-        is TrainEvent.Diverged -> throw DivergedException("the loss of step ${event.step} is ${event.loss}")
+        is TrainEvent.Diverged -> throw DivergedException("step ${event.step}: ${event.why}")
         else -> Unit
     }
 

@@ -49,7 +49,13 @@ class AboutScreen(parent: ViewGroup) : ScreenView(parent, R.layout.about) {
     }
 
     private fun processor(accelerator: Accelerator) =
-        resources.getString(if (accelerator == Accelerator.CPU) R.string.cpu else R.string.gpu)
+        resources.getString(
+            when (accelerator) {
+                Accelerator.CPU -> R.string.cpu
+                Accelerator.GPU -> R.string.gpu
+                Accelerator.NPU -> R.string.npu
+            },
+        )
 
     private fun size(bytes: Long) = Formatter.formatShortFileSize(root.context, bytes)
 }

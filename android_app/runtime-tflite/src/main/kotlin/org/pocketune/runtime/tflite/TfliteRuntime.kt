@@ -49,8 +49,9 @@ internal class TfliteRuntime(
         }
     }
 
-    /** Runs every signature once on zeros. Throws [RuntimeFailedException]. Not for a program with variables. */
-    fun tryAll() = manifest.signatures.forEach { (name, signature) ->
+    /** Runs [signatures] once on zeros. Throws [RuntimeFailedException]. Not for a program with variables. */
+    fun tryOut(signatures: Collection<String>) = signatures.forEach { name ->
+        val signature = manifest.signatures.getValue(name)
         run(name, buffers(signature.inputs), buffers(signature.outputs))
     }
 

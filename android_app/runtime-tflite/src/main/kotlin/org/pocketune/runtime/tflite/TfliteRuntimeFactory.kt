@@ -5,6 +5,7 @@ import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.RuntimeReport
+import org.pocketune.trainer.SplitRuntime
 import org.pocketune.trainer.StateKind
 import org.pocketune.trainer.TrainingRuntime
 import org.tensorflow.lite.Delegate
@@ -34,6 +35,7 @@ class TfliteRuntimeFactory internal constructor(
 
     override fun open(program: Program): TrainingRuntime {
         if (accelerator == Accelerator.CPU) return onCpu(program, null)
+        if (accelerator == Accelerator.NPU) return onCpu(program, "TensorFlow Lite has no delegate for this NPU: use LiteRT")
         if (program.manifest.state == StateKind.VARIABLES) {
             return onCpu(program, "this program keeps its state in variables, which no delegate runs: build it stateless")
         }
@@ -66,12 +68,12 @@ class TfliteRuntimeFactory internal constructor(
         val runtime = load(program, delegate, report)
         try {
             // Some refusals come only when a signature first runs. Nothing is kept: the state goes in and out.
-            runtime.tryAll()
+            runtime.tryOut(program.manifest.accelerated)
+            return if (program.manifest.state == StateKind.SPLIT) SplitRuntime(runtime, onCpu(program, null)) else runtime
         } catch (error: RuntimeFailedException) {
             runtime.close()
             throw error
         }
-        return runtime
     }
 
     private fun load(program: Program, delegate: Delegate?, report: RuntimeReport): TfliteRuntime {

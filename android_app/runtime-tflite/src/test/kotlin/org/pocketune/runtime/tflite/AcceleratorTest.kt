@@ -29,6 +29,13 @@ class AcceleratorTest {
     }
 
     @Test
+    fun `there is no NPU for this library`() {
+        val report = trained("mlp-split", TfliteRuntimeFactory(Accelerator.NPU))
+        assertEquals(Accelerator.NPU to Accelerator.CPU, report.asked to report.runs)
+        assertTrue("LiteRT" in report.fallback.orEmpty(), "$report")
+    }
+
+    @Test
     fun `an app without the GPU library`() {
         // The real delegate: its native library is not on this machine's path.
         val report = trained("mlp-stateless", TfliteRuntimeFactory(Accelerator.GPU))

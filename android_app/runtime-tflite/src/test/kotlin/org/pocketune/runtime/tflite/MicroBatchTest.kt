@@ -27,20 +27,20 @@ private const val KILLED = 137
 /** Twelve steps of four micro-batches each, or of two. */
 private val plan = Plan(epochs = 2, checkpointEvery = 2)
 
-/** Does something before a call of `accumulate`, which are counted from 0. */
+/** Does something before a call that takes rows of a step; these are counted from 0. */
 private fun interfering(before: (Int) -> Unit) = RuntimeFactory { program ->
     val real = TfliteRuntimeFactory().open(program)
     object : TrainingRuntime by real {
         private var calls = 0
 
         override fun run(signature: String, inputs: Map<String, ByteBuffer>, outputs: Map<String, ByteBuffer>) {
-            if (signature == "accumulate") before(calls++)
+            if (signature in listOf("accumulate", "gradients")) before(calls++)
             real.run(signature, inputs, outputs)
         }
     }
 }
 
-/** In a JVM of its own: trains, or goes on with it, and is killed before a call of `accumulate`. */
+/** In a JVM of its own: trains, or goes on with it, and is killed before such a call. */
 internal object KilledTraining {
     @JvmStatic
     fun main(arguments: Array<String>): Unit = runBlocking {
@@ -60,7 +60,12 @@ class MicroBatchTest {
 
     @Tag("every-version")
     @ParameterizedTest
-    @ValueSource(strings = ["mlp-by-2-variables", "mlp-by-2-stateless", "cnn-by-4-variables", "cnn-by-4-stateless"])
+    @ValueSource(
+        strings = [
+            "mlp-by-2-variables", "mlp-by-2-stateless", "mlp-by-2-split",
+            "cnn-by-4-variables", "cnn-by-4-stateless", "cnn-by-4-split",
+        ],
+    )
     fun `after a failure in mid-step the next training is exactly what it would have been`(name: String) = runBlocking {
         val expected = uninterrupted(name)
         val failing = interfering { if (it == 5) throw RuntimeFailedException("the runtime gave up") }
@@ -74,7 +79,7 @@ class MicroBatchTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = ["mlp-by-2-variables", "mlp-by-2-stateless"])
+    @ValueSource(strings = ["mlp-by-2-variables", "mlp-by-2-stateless", "mlp-by-2-split"])
     fun `killed in mid-step again and again it loses nothing`(name: String) = runBlocking {
         val expected = uninterrupted(name)
         val store = File(folder, "killed")

@@ -14,6 +14,11 @@ internal object OnPhoneLibrary {
                 test.folder.deleteRecursively()
                 println("arm64: $model, $export: as Python")
             }
+            val test = SameAsPythonTest()
+            test.folder = Files.createTempDirectory("arm64").toFile()
+            test.`fifty split steps give the same losses and the same state`(model, xnnpack = true)
+            test.folder.deleteRecursively()
+            println("arm64: $model, split: as Python")
         }
     }
 }

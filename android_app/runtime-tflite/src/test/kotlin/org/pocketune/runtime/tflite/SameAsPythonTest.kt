@@ -20,6 +20,8 @@ import org.junit.jupiter.params.provider.CsvSource
 import org.junit.jupiter.params.provider.ValueSource
 import org.pocketune.trainer.DamagedStateException
 import org.pocketune.trainer.InputException
+import org.pocketune.trainer.RuntimeFactory
+import org.pocketune.trainer.SplitRuntime
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
 import org.pocketune.trainer.Values
@@ -48,6 +50,27 @@ class SameAsPythonTest {
                 assertClose(data(Fixture.file("$model.state")), data(File(folder, "personal.state")))
             }
         }
+
+    @Tag("every-version")
+    @ParameterizedTest
+    @CsvSource(
+        "mlp,true", "mlp,false", "mlp-by-2,true", "mlp-by-2,false", "two,true",
+        "cnn,true", "cnn,false", "cnn-by-4,true", "cnn-by-4,false", "noisy,true",
+    )
+    fun `fifty split steps give the same losses and the same state`(model: String, xnnpack: Boolean): Unit = runBlocking {
+        val data = if (model == "noisy") "mlp" else model
+        // Each half has an interpreter of its own on the same file, as it has with an accelerator.
+        val factory = RuntimeFactory {
+            SplitRuntime(TfliteRuntimeFactory(xnnpack = xnnpack).open(it), TfliteRuntimeFactory(xnnpack = !xnnpack).open(it))
+        }
+        Fixture.trainer(Fixture.program("$model-split"), Store(folder), factory).use { trainer ->
+            val steps = trainer.fit(Fixture.samples(data), Fixture.asOnTheHost)
+                .filterIsInstance<TrainEvent.Step>().toList()
+            assertClose(Fixture.floats("$model-split.losses"), steps.map { it.loss })
+            assertClose(data(Fixture.file("$model-split.state")), data(File(folder, "personal.state")))
+            if (model == "mlp") assertClose(Fixture.floats("mlp.losses"), steps.map { it.loss })
+        }
+    }
 
     @Tag("every-version")
     @ParameterizedTest

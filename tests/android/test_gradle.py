@@ -11,10 +11,10 @@ import pytest
 
 ANDROID = Path(__file__).resolve().parents[2] / "android_app"
 POM = "{http://maven.apache.org/POM/4.0.0}"
-MODULES = ("trainer", "runtime-tflite", "app")
+MODULES = ("trainer", "runtime-tflite", "runtime-litert", "app")
 CATALOG = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())
 #: What only one of the two needs: Gradle takes AARs as they are, Maven runs the tests.
-ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "kotlin-stdlib"}
+ONLY_MAVEN = {"android-all", "robolectric", "tflite-library", "litert-stubs", "kotlin-stdlib"}
 ONLY_GRADLE = {
     "litert",
     "litert-gpu",
@@ -74,7 +74,7 @@ def test_the_tflite_library_is_the_same() -> None:
 def test_modules_are_the_same() -> None:
     maven = {m.text for m in pom().iter(f"{POM}module")}
     settings = (ANDROID / "settings.gradle.kts").read_text()
-    assert set(re.findall(r'":([a-z-]+)"', settings)) == maven - {"tflite-library"} == set(MODULES)
+    assert set(re.findall(r'":([a-z-]+)"', settings)) == maven - {"tflite-library", "litert-stubs"} == set(MODULES)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -96,7 +96,8 @@ def test_sdk_levels_version_and_libraries_are_the_same() -> None:
     maven, app = properties("app"), gradle("app")
     assert number("minSdk", app) == number("minSdk", gradle("runtime-tflite")) == int(maven["min.sdk"]) == 26
     assert number("targetSdk", app) == number("compileSdk", app) == int(maven["target.sdk"]) == 34
-    assert number("compileSdk", gradle("runtime-tflite")) == 34
+    assert number("minSdk", gradle("runtime-litert")) == 26
+    assert number("compileSdk", gradle("runtime-tflite")) == number("compileSdk", gradle("runtime-litert")) == 34
     # The Android that Maven compiles against.
     assert properties()["android.all.version"].startswith("14-")
     assert number("versionCode", app) == int(maven["version.code"])

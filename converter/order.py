@@ -7,12 +7,14 @@ from converter.ir import Graph, Node, nested
 from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
 from converter.schedule import how, recompute, schedule, transient
 from converter.targets import Target
+from converter.tflite import avoid
 from converter.tflite.export import with_variables
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 from converter.tflite.merge_axes import with_fewer_axes
 
+_ADVICE = "Compute it with fewer axes or in float32, or build for a newer runtime or the CPU."
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
 
@@ -37,22 +39,30 @@ def in_order(lowered: Graph, target: Target) -> Graph:
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
     lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
+    lowered = avoid.without(lowered, target.avoids)
     check_limits(lowered, target)
     return lowered
 
 
 def check_limits(lowered: Graph, target: Target) -> None:
-    """Raises UnsupportedError naming each layer whose operators the target's runtime lacks."""
+    """Raises UnsupportedError naming each layer whose operators the target's runtime lacks or computes wrongly."""
     sites: dict[UnsupportedSite, None] = {}
-    for node in (node for graph in nested(lowered) for node in graph.nodes):
-        operands = [v.type for v in node.inputs]
-        if not target.takes(node.op.code, operands):
-            said = f"{target.name} has no {node.op.code} of {', '.join(map(str, operands))}"
-            advice = "Compute it with fewer axes, or build for a newer runtime."
-            sites[UnsupportedSite(node.op.code, node.origin.layer, node.origin.source, said, advice)] = None
+    for graph in nested(lowered):
+        untrusted = dict(avoid.left(graph, target.avoids))
+        for node in graph.nodes:
+            operands, results = ([v.type for v in values] for values in (node.inputs, node.outputs))
+            of = f"{node.op.code} of {', '.join(map(str, operands or results))}"
+            if not target.takes(node.op.code, operands, results):
+                sites[_site(node, f"{target.name} has no {of}")] = None
+            elif node in untrusted:
+                sites[_site(node, f"{target.name} cannot be trusted with {of} ({untrusted[node].why})")] = None
     if sites:
         listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in sites)
-        raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{advice}", sites)
+        raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{_ADVICE}", sites)
+
+
+def _site(node: Node, said: str) -> UnsupportedSite:
+    return UnsupportedSite(node.op.code, node.origin.layer, node.origin.source, said, _ADVICE)
 
 
 def _tidied(lowered: Graph) -> Graph:

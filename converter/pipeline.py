@@ -32,7 +32,7 @@ def build(
     batch: int = 8,
     micro_batch: int | None = None,
     target: str | Target = "litert-2",
-    state: str = "variables",
+    state: str | None = None,
     targets: Any = None,
     signatures: Sequence[str] = ("train", "evaluate", "infer"),
     labels: Sequence[str] | None = None,
@@ -65,10 +65,11 @@ def build(
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
             added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
             and one more copy of what trains. None: the whole batch at once.
-        target: runtime, version and processor to choose forms for; see `converter.targets`.
+        target: runtime, version and processor to choose forms for; see `converter.targets`. Several, separated by
+            commas (`gpu,litert-2`): the program runs on all of them.
         state: `variables` (the runtime keeps the weights), `stateless` (they are inputs and outputs of a step), or
             `split`: a step is `gradients`, which an accelerator may run in float16, and `apply`, which updates in
-            float32 on the CPU.
+            float32 on the CPU. None: what the target takes, `variables` on CPUs.
         targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
             dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
@@ -143,6 +144,7 @@ def plan(
     target: str | Target = "litert-2",
     memory_budget: str | int | None = None,
     needs_weights: bool = False,
+    state: str | None = None,
     **options: Any,
 ) -> Plan:
     """All that `build` does before a file is made: nothing is run, and shapes are enough of the weights.
@@ -155,17 +157,19 @@ def plan(
         target: as for `build`.
         memory_budget: as for `build`.
         needs_weights: refuse a model of shapes alone.
+        state: as for `build`.
         **options: the other arguments of `build`, except `check`.
 
     Raises:
         UsageError, UnsupportedError, NumericError: as `build`.
     """
-    batch = whole_batch(batch)
+    batch, found = whole_batch(batch), find_target(target)
     request = Request(
         scheme=update_scheme(update),
         batch=batch,
         micro_batch=part_of_batch(batch, micro_batch),
-        target=find_target(target),
+        target=found,
+        state=found.state if state is None else state,
         **options,
     )
     if memory_budget is None:

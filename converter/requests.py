@@ -82,6 +82,11 @@ class Request:
         for name, known in _CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
+        if not self.target.keeps(self.state):
+            raise UsageError(
+                f"state={self.state!r}: the engine of {self.target.name} has no variables. Leave it out, for "
+                f"{self.target.state!r}"
+            )
         for name in self.signatures:
             if name not in SIGNATURES and not rows_to_infer(name):
                 raise UsageError(

@@ -21,6 +21,8 @@ from converter.ir import TensorType
 
 #: The target whose table has every figure.
 COMPLETE = "litert-2"
+#: How a program keeps its state, those first that ask most of an engine.
+STATES = ("variables", "stateless", "split")
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,12 @@ class Target:
         rows: rows that it computes at once.
         cache_bytes: what one core has to itself (its second level).
         forced: names of forms that are taken wherever they are possible, whatever they cost.
-        limits: the largest rank of an operator's operands in a runtime that takes less than the newest, by `CODE`,
-            `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`.
+        limits: the largest rank of an operator's operands and results in a runtime that takes less than the newest, by
+            `CODE`, `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`; `*` stands
+            for all builtins that have no entry of this kind.
+        avoids: names of patterns of operators that the engine refuses or computes wrongly; see
+            `converter.tflite.avoid`.
+        state: how a program keeps its state there if nothing else is asked for. What takes `variables` takes all else.
     """
 
     name: str
@@ -53,16 +59,25 @@ class Target:
     cache_bytes: int
     forced: frozenset[str] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
+    avoids: Sequence[str] = ()
+    state: str = "variables"
 
-    def takes(self, code: str, operands: Sequence[TensorType]) -> bool:
-        """Whether the runtime has a kernel of a builtin for such operands."""
-        if not operands:
+    def takes(self, code: str, operands: Sequence[TensorType], results: Sequence[TensorType] = ()) -> bool:
+        """Whether the runtime has a kernel of a builtin for such operands and results."""
+        if not operands and not results:
             return True
-        dtype, rank = operands[0].dtype.name, max(t.rank for t in operands)
-        keys = [code, f"{code}.{dtype}"]
+        rank = max(t.rank for t in (*operands, *results))
+        kinds = ["", *(f".{name}" for name in {t.dtype.name for t in (*operands, *results)})]
         if len({t.shape for t in operands}) > 1:
-            keys += [f"{key}.broadcast" for key in keys]
-        return all(rank <= self.limits.get(key, rank) for key in keys)
+            kinds += [f"{kind}.broadcast" for kind in kinds]
+        return all(rank <= self._limit(code, kind, rank) for kind in kinds)
+
+    def _limit(self, code: str, kind: str, default: float) -> float:
+        return self.limits.get(code + kind, self.limits.get(f"*{kind}", default))
+
+    def keeps(self, state: str) -> bool:
+        """Whether its engine runs programs that keep their state so."""
+        return state != "variables" or self.state == "variables"
 
     def repeats(self, code: str) -> bool:
         """Whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
@@ -124,6 +139,8 @@ def tables() -> dict[str, str]:
 def target(name: object) -> Target:
     """A target by name, or by the path of a table of one's own (`.toml`, as those beside this file).
 
+    Several, separated by commas, are one whose programs run on all of them.
+
     Raises:
         UsageError: an unknown name, or a table that is none.
     """
@@ -133,11 +150,45 @@ def target(name: object) -> Target:
     if not isinstance(name, str):
         described = " What y is goes into `targets`." if hasattr(name, "shape") else ""
         raise UsageError(f"target must be a name, not {name!r}.{described} Known: {', '.join(sorted(known))}.")
+    if "," in name:
+        return _joined([target(part.strip()) for part in name.split(",")])
     if name.endswith(".toml"):
         return _read(Path(name), tomllib.loads(known[COMPLETE]))
     if name not in known:
         raise UsageError(f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.")
     return Target(**tomllib.loads(known[name]))
+
+
+def _joined(targets: Sequence[Target]) -> Target:
+    """What runs on all of them: whatever one avoids, the smallest limits, the dearest costs."""
+
+    def dearest(name: str) -> dict[str, float]:
+        figures: list[Mapping[str, float]] = [getattr(t, name) for t in targets]
+        common = [form for form in figures[0] if all(form in others for others in figures)]
+        return {form: max(others[form] for others in figures) for form in common}
+
+    limits = {key for t in targets for key in t.limits}
+    return Target(
+        name=",".join(dict.fromkeys(t.name for t in targets)),
+        description="; ".join(dict.fromkeys(t.description for t in targets)),
+        per_mac=dearest("per_mac"),
+        per_byte=dearest("per_byte"),
+        per_byte_beyond=dearest("per_byte_beyond"),
+        per_operator=max(t.per_operator for t in targets),
+        lanes=max(t.lanes for t in targets),
+        rows=max(t.rows for t in targets),
+        cache_bytes=min(t.cache_bytes for t in targets),
+        forced=frozenset[str]().union(*(t.forced for t in targets)),
+        limits={key: int(min(t._limit(*_parts(key), inf) for t in targets)) for key in sorted(limits)},
+        avoids=tuple(dict.fromkeys(name for t in targets for name in t.avoids)),
+        state=max((t.state for t in targets), key=STATES.index),
+    )
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """The builtin and the rest of a limit's name."""
+    code, dot, kind = key.partition(".")
+    return code, dot + kind
 
 
 def _read(path: Path, complete: Mapping[str, Any]) -> Target:

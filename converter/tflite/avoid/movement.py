@@ -1,0 +1,168 @@
+"""Operators that move data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from converter.ir import BOOL, FLOAT32, Node, Value
+from converter.passes.rewrite import Rewriter
+from converter.tflite import builtins as tfl
+from converter.tflite.avoid.pattern import avoids, reshaped
+from converter.tflite.avoid.ranks import fewer
+
+
+@avoids(
+    "pad-below-rank-4",
+    "GPU: PAD of [8,3,64] along any axis: wrong, errors of 1.7; of [8,64]: refused; of [1,8,3,64]: right",
+    lambda b, node: isinstance(node.op, tfl.Pad) and node.inputs[0].type.rank < 4,
+)
+def padded_at_rank_4(b: Rewriter, node: Node) -> Value:
+    """With ones before the shape."""
+    (x,) = node.inputs
+    more = 4 - x.type.rank
+    wide = b(replace(node.op, paddings=((0, 0),) * more + node.op.paddings), reshaped(b, x, (1,) * more + x.shape))
+    return reshaped(b, wide, node.output.shape)
+
+
+@avoids(
+    "space-to-depth",
+    "GPU: SPACE_TO_DEPTH, DEPTH_TO_SPACE: the shader is invalid WGSL (:14:1 error: invalid character found), the "
+    "engine says that it runs, and the result is zeros",
+    lambda b, node: isinstance(node.op, tfl.SpaceToDepth | tfl.DepthToSpace),
+)
+def blocks_by_transposition(b: Rewriter, node: Node) -> Value:
+    """RESHAPE, TRANSPOSE of the block's row past the columns, RESHAPE."""
+    (x,), block = node.inputs, node.op.block
+    n, h, w, c = x.shape
+    if isinstance(node.op, tfl.SpaceToDepth):
+        rows = reshaped(b, x, (n * h // block, block, w // block, block * c))
+    else:
+        rows = reshaped(b, x, (n * h, w, block, c // block))
+    return reshaped(b, b(tfl.Transpose((0, 2, 1, 3)), rows), node.output.shape)
+
+
+@avoids(
+    "broadcast-to",
+    "GPU: BROADCAST_TO: refused (Operation is not supported)",
+    lambda b, node: isinstance(node.op, tfl.BroadcastTo),
+)
+def repeated_by_ones(b: Rewriter, node: Node) -> Value | None:
+    """A product with ones along the axes that are repeated."""
+    (x,) = node.inputs
+    shapes = fewer([x.shape, node.op.shape])
+    if x.dtype == BOOL or shapes is None:
+        return None
+    small, large = shapes
+    ones = tuple(n if m == 1 else 1 for m, n in zip(small, large, strict=True))
+    return reshaped(b, b(tfl.Mul(), reshaped(b, x, small), b.constant(np.ones(ones, x.dtype))), node.op.shape)
+
+
+@avoids(
+    "gather-2d-indices",
+    "GPU: GATHER with indices [2,16]: refused (Only support 1D indices)",
+    lambda b, node: isinstance(node.op, tfl.Gather) and node.inputs[1].type.rank != 1,
+)
+def gathered_by_a_vector(b: Rewriter, node: Node) -> Value:
+    """The rows one after the other."""
+    table, indices = node.inputs
+    return reshaped(b, b(node.op, table, reshaped(b, indices, (indices.type.size,))), node.output.shape)
+
+
+@avoids(
+    "one-hot-2d-indices",
+    "@litertjs/core: ONE_HOT of [2,16]: refused (Unsupported non-singleton dim at 0); of [32]: right",
+    lambda b, node: isinstance(node.op, tfl.OneHot) and node.inputs[0].type.rank != 1,
+)
+def one_hot_of_a_vector(b: Rewriter, node: Node) -> Value:
+    """The rows one after the other."""
+    (indices,) = node.inputs
+    return reshaped(b, b(node.op, reshaped(b, indices, (indices.type.size,))), node.output.shape)
+
+
+@avoids(
+    "scatter-nd",
+    "GPU: SCATTER_ND: refused (Operation is not supported); ONE_HOT and BATCH_MATMUL: right",
+    lambda b, node: isinstance(node.op, tfl.ScatterNd),
+)
+def scattered_by_a_product(b: Rewriter, node: Node) -> Value | None:
+    """Each row of the result is the sum of the updates whose index is its number."""
+    indices, updates = node.inputs
+    if updates.dtype != FLOAT32:
+        return None
+    hot = b(tfl.OneHot(node.op.shape[0]), reshaped(b, indices, (indices.type.size,)))
+    rows = reshaped(b, updates, (updates.shape[0], prod(updates.shape[1:])))
+    return reshaped(b, b(tfl.BatchMatmul(adj_x=True), hot, rows), node.op.shape)
+
+
+@avoids(
+    "cumsum-first-axis",
+    "GPU: CUMSUM of [3], [2,3] or [2,3,4] along axis 0: wrong, errors of 0.9; along others: right",
+    lambda b, node: isinstance(node.op, tfl.CumSum) and node.op.axis == 0 and node.inputs[0].type.rank < 4,
+)
+def summed_up_behind_an_axis(b: Rewriter, node: Node) -> Value:
+    """Along the second axis of [1, ...]."""
+    (x,) = node.inputs
+    rows = b(replace(node.op, axis=1), reshaped(b, x, (1, *x.shape)))
+    return reshaped(b, rows, x.shape)
+
+
+@avoids(
+    "cumsum-reverse",
+    "GPU: CUMSUM from the end, of [2,3] along axis 1: wrong, errors of 1.6; from the beginning: right",
+    lambda b, node: isinstance(node.op, tfl.CumSum) and node.op.reverse,
+)
+def turned_around_twice(b: Rewriter, node: Node) -> Value:
+    """The sum of the reversed, reversed."""
+    turn = tfl.ReverseV2((node.op.axis % node.inputs[0].type.rank,))
+    return b(turn, b(replace(node.op, reverse=False), b(turn, node.inputs[0])))
+
+
+@avoids(
+    "zeros",
+    "GPU: PAD of a constant: refused (Expected 1 runtime input tensor(s), but node has 0 runtime input(s))",
+    lambda b, node: isinstance(node.op, tfl.Zeros),
+)
+def stored_zeros(b: Rewriter, node: Node) -> Value:
+    """A constant."""
+    return b.constant(np.zeros(node.output.shape, node.output.dtype), name="zeros")
+
+
+@avoids(
+    "argmax-last-axis",
+    "GPU: ARG_MAX of [8,2] along axis 1 where all are negative: wrong, the zeros that fill up four channels win; "
+    "along other axes: right",
+    lambda b, node: isinstance(node.op, tfl.ArgMax) and node.op.axis == node.inputs[0].type.rank - 1,
+)
+def of_the_axis_before(b: Rewriter, node: Node) -> Value:
+    """Of [1, rows, n, 1] along axis 2."""
+    (x,) = node.inputs
+    found = b(tfl.ArgMax(2), reshaped(b, x, (1, prod(x.shape[:-1]), x.shape[-1], 1)))
+    return reshaped(b, found, node.output.shape)
+
+
+@avoids(
+    "reverse-last-axis",
+    "GPU: REVERSE_V2 of [2,3,4,5] along axis 3: wrong, errors of 1; along others: right",
+    lambda b, node: isinstance(node.op, tfl.ReverseV2) and node.inputs[0].type.rank == 4 and 3 in node.op.axes,
+)
+def reversed_one_by_one(b: Rewriter, node: Node) -> Value:
+    """The last axis as that before the last."""
+    (x,) = node.inputs
+    rows = b(tfl.ReverseV2((2,)), reshaped(b, x, (1, prod(x.shape[:3]), x.shape[3], 1)))
+    others = tuple(axis for axis in node.op.axes if axis != 3)
+    rows = reshaped(b, rows, x.shape)
+    return b(tfl.ReverseV2(others), rows) if others else rows
+
+
+@avoids(
+    "softmax-vector",
+    "GPU: SOFTMAX of [3]: wrong, errors of 1.1; of [1,3]: right",
+    lambda b, node: isinstance(node.op, tfl.Softmax) and node.inputs[0].type.rank == 1,
+)
+def softmax_of_one_row(b: Rewriter, node: Node) -> Value:
+    """Of [1, n]."""
+    (x,) = node.inputs
+    return reshaped(b, b(node.op, reshaped(b, x, (1, *x.shape))), x.shape)

@@ -10,15 +10,16 @@ from typing import Any
 
 from converter.certification import localize
 from converter.certification.engines import Engine, engine
-from converter.certification.judge import Deviation, deviations
+from converter.certification.judge import Deviation, Judge
 from converter.certification.layers import Layers
-from converter.certification.reference import PROBE, RATE, calls
+from converter.certification.reference import PROBE, RATE, Call, calls
 from converter.certification.signing import sign
 from converter.certification.work import Outcome, Task
 from converter.errors import UsageError
 from converter.manifest import Certificate, Failure
 from converter.manifest.certificates import MOST_FAILURES
 from converter.program_file import ProgramFile, read_program
+from converter.tflite.parts import SIGNATURE, tensor_name
 
 ADVICE_STATE = "build with state='stateless' (--state stateless): the state goes in and out of each call"
 
@@ -31,7 +32,7 @@ def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None)
 
     Args:
         path: the `.tflite`; its manifest gets the certificate, whether it is a good one or not.
-        on: `gpu`.
+        on: `gpu`, `hexagon:SM8650`.
         steps: how many are compared.
         data: rows (x, y), as for a training session; None draws them.
 
@@ -55,13 +56,11 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
         what = "no delegate takes the operators of variables, so no step runs there whole"
         return _certificate(engine, steps, (), Outcome([], {}, "", ""), [Failure("", "VAR_HANDLE", what, ADVICE_STATE)])
     made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
-    outcome = engine.run([Task(bytes(program.data), [(call.signature, call.feed) for call in made])])[0]
     layers, failures = Layers(program), list[Failure]()
-    found = [
-        deviation
-        for call, results in zip(made, outcome.results, strict=False)
-        for deviation in deviations(program.manifest.signatures[call.signature], call, results, engine.precision)
-    ]
+    outcome = _apart(engine, layers, made) if engine.apart else _together(engine, program, made)
+    judge = Judge(program.manifest, made, engine.precision)
+    pairs = [(call, results) for call, results in zip(made, outcome.results, strict=False) if results]
+    found = [deviation for call, results in pairs for deviation in judge.deviations(call, results)]
     refusals = engine.refusals(outcome.log)
     if refusals or outcome.error:
         failures += localize.refused(engine, layers, refusals)
@@ -75,15 +74,51 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
         worst = next(d for d in wrong if d.signature == signature)
         call = next(c for c in made if c.signature == signature)
         failures += localize.wrong(engine, layers, call, worst, known)
-    return _certificate(engine, steps, found, outcome, failures)
+    return _certificate(engine, steps, found, outcome, failures, judge.floor)
+
+
+def _together(engine: Engine, program: ProgramFile, made: Sequence[Call]) -> Outcome:
+    """What comes of the calls of a file as it is."""
+    return engine.run([Task(bytes(program.data), [(call.signature, call.feed) for call in made])])[0]
+
+
+def _apart(engine: Engine, layers: Layers, made: Sequence[Call]) -> Outcome:
+    """What comes of the calls, each signature in a file of its own."""
+    entries = [layers.entry(name) for name in dict.fromkeys(call.signature for call in made)]
+    tasks = [
+        Task(
+            entry.part(range(len(entry.places)), list(entry.outputs)),
+            [
+                (SIGNATURE, {tensor_name(i): call.feed[name] for i, name in entry.inputs.items()})
+                for call in made
+                if call.signature == entry.name
+            ],
+        )
+        for entry in entries
+    ]
+    outcomes = engine.run(tasks)
+    given = {
+        entry.name: iter([{n: r[tensor_name(i)] for i, n in entry.outputs.items()} for r in outcome.results])
+        for entry, outcome in zip(entries, outcomes, strict=True)
+    }
+    said: dict[str, Any] = {"whole": all(outcome.said.get("whole") for outcome in outcomes)}
+    said["driver"] = next((outcome.said["driver"] for outcome in outcomes if "driver" in outcome.said), "")
+    pairs = zip(entries, outcomes, strict=True)
+    errors = [f"{entry.name}: {outcome.error}" for entry, outcome in pairs if outcome.error]
+    log = "\n".join(outcome.log for outcome in outcomes)
+    return Outcome([next(given[call.signature], {}) for call in made], said, log, "; ".join(errors))
 
 
 def _certificate(
-    engine: Engine, steps: int, found: Sequence[Deviation], outcome: Outcome, failures: Iterable[Failure]
+    engine: Engine,
+    steps: int,
+    found: Sequence[Deviation],
+    outcome: Outcome,
+    failures: Iterable[Failure],
+    floor: float | None = None,
 ) -> Certificate:
     kept = tuple(dict.fromkeys(failures))[:MOST_FAILURES]
     whole = bool(outcome.said.get("whole")) and not engine.refusals(outcome.log)
-    half = engine.precision != "float32"
     return Certificate(
         on=engine.on,
         engine=engine.title,
@@ -97,7 +132,7 @@ def _certificate(
         loss_error=_worst(d.error for d in found if d.kind == "loss"),
         update_error=_worst(d.error for d in found if d.kind == "update"),
         output_error=_worst(d.error for d in found if d.kind == "output"),
-        floor=_worst(d.floor for d in found if d.kind == "update") if half else None,
+        floor=None if engine.precision == "float32" else floor,
         failures=kept,
     )
 

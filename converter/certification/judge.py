@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from converter.certification.reference import Arrays, Call
-from converter.manifest import Signature
+from converter.manifest import Manifest
 
 #: Of a float32 engine, relative to the largest number.
 LIMIT = 1e-4
 #: What rounding does to the CPU's own result may be exceeded so many times.
 FACTOR = 4
-#: Of a float16 engine, relative to what rounding the inputs to float16 does on the CPU.
+#: Of a float16 engine: how much more than what rounding the inputs to float16 does on the CPU.
 HALF_FACTOR = 3
 #: And no less than what rounding the result does, a few times.
-HALF_LEAST = 4 * 2.0**-11
+HALF_LEAST = 8 * 2.0**-11
 #: Of a float16 engine: how far the direction of an update may be off in cosine where rounding leaves it alone.
 HALF_COSINE = 1e-2
 
@@ -36,7 +36,6 @@ class Deviation:
         kind: what it is: for what is changed by a step, the change is compared.
         error: relative; infinite where the engine gives no numbers.
         limit: what it may be.
-        floor: what rounding the inputs to float16 makes of it on the CPU.
         cosine: 1 less the cosine between the two; 0 where the CPU has nothing but zeros.
         cosine_limit: what that may be; infinite where it does not matter.
     """
@@ -46,7 +45,6 @@ class Deviation:
     kind: Kind
     error: float
     limit: float
-    floor: float
     cosine: float
     cosine_limit: float
 
@@ -63,43 +61,67 @@ class Deviation:
         return f"{self.signature}: {what} ({self.name}) is off by {self.error:.1e}, and {self.limit:.1e} is allowed"
 
 
-def deviations(signature: Signature, call: Call, results: Mapping[str, np.ndarray], precision: str) -> list[Deviation]:
-    """How far each result of a call is off."""
-    found = []
-    for spec in signature.outputs:
-        wanted = _moved(call.feed, call.expected, spec.name)
-        shaken = max(_largest(_moved(*pair, spec.name) - wanted) for pair in call.shaken)
-        rounded = _moved(*call.rounded, spec.name)
-        given = results.get(spec.name)
-        if given is None or given.shape != call.expected[spec.name].shape or not np.isfinite(given).all():
-            got = np.full(wanted.shape, np.inf)
-        else:
-            got = _moved(call.feed, results, spec.name)
-        size, error = _largest(wanted), _largest(got - wanted)
-        floor = _ratio(_largest(rounded - wanted), size)
-        # A number that a sum of larger ones leaves is known no better than the last bit of these.
-        noise = FACTOR * max(shaken, _last_bit(call, spec.name))
-        off, off_limit = 0.0, np.inf
-        if precision == "float32":
-            relative, limit = _ratio(error, max(size, noise / LIMIT)), LIMIT
-        else:
-            relative, limit = _ratio(error, max(size, noise)), max(HALF_FACTOR * floor, HALF_LEAST)
-            if _KINDS.get(spec.role) == "update":
-                off, off_limit = _angle(got, wanted), max(HALF_COSINE, HALF_FACTOR**2 * _angle(rounded, wanted))
-        kind = _KINDS.get(spec.role, "output")
-        found.append(Deviation(call.signature, spec.name, kind, relative, limit, floor, off, off_limit))
-    return found
+class Judge:
+    """Compares an engine's results with the CPU's.
+
+    What rounding to float16 does is taken of all results of a kind together: one of them is a gauge for the others.
+    """
+
+    def __init__(self, manifest: Manifest, calls: Sequence[Call], precision: str) -> None:
+        self._manifest, self._precision = manifest, precision
+        self._floors: dict[Kind, tuple[float, float]] = {"loss": (0, 0), "update": (0, 0), "output": (0, 0)}
+        for call in calls:
+            for spec in manifest.signatures[call.signature].outputs:
+                wanted, rounded = _moved(call.feed, call.expected, spec.name), _moved(*call.rounded, spec.name)
+                kind = _KINDS.get(spec.role, "output")
+                ratio, angle = self._floors[kind]
+                scale = max(_largest(wanted), FACTOR * _noise(call, spec.name, wanted))
+                floor = _ratio(_largest(rounded - wanted), scale)
+                self._floors[kind] = (max(ratio, floor), max(angle, _angle(rounded, wanted)))
+
+    @property
+    def floor(self) -> float:
+        """How far the CPU's updates are off where inputs and state are rounded to float16."""
+        return self._floors["update"][0]
+
+    def deviations(self, call: Call, results: Mapping[str, np.ndarray]) -> list[Deviation]:
+        """How far each result of a call is off."""
+        found = []
+        for spec in self._manifest.signatures[call.signature].outputs:
+            wanted = _moved(call.feed, call.expected, spec.name)
+            given = results.get(spec.name)
+            if given is None or given.shape != call.expected[spec.name].shape or not np.isfinite(given).all():
+                got = np.full(wanted.shape, np.inf)
+            else:
+                got = _moved(call.feed, results, spec.name)
+            kind = _KINDS.get(spec.role, "output")
+            size, error = _largest(wanted), _largest(got - wanted)
+            noise = FACTOR * _noise(call, spec.name, wanted)
+            if self._precision == "float32":
+                relative, off = _ratio(error, max(size, noise / LIMIT)), 0.0
+                limit, off_limit = LIMIT, np.inf
+            else:
+                floor, floor_angle = self._floors[kind]
+                relative, off = _ratio(error, max(size, noise)), _angle(got, wanted) if kind == "update" else 0.0
+                limit, off_limit = max(HALF_FACTOR * floor, HALF_LEAST), max(HALF_COSINE, HALF_FACTOR**2 * floor_angle)
+            found.append(Deviation(call.signature, spec.name, kind, relative, limit, off, off_limit))
+        return found
+
+
+def _noise(call: Call, name: str, wanted: np.ndarray) -> float:
+    """How far the CPU is from itself where the last bits of what goes in are others, and the last bit of the result.
+
+    A number that a sum of larger ones leaves is known no better than the last bit of these.
+    """
+    shaken = max(_largest(_moved(*pair, name) - wanted) for pair in call.shaken)
+    array = call.expected[name]
+    return max(shaken, float(np.finfo(np.float32).eps * _largest(array)) if array.dtype == np.float32 else 0.0)
 
 
 def _moved(feed: Arrays, results: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A result, or what it adds to the input of that name."""
     after = results[name].astype(np.float64)
     return after - feed[name].astype(np.float64).reshape(after.shape) if name in feed else after
-
-
-def _last_bit(call: Call, name: str) -> float:
-    array = call.expected[name]
-    return float(np.finfo(np.float32).eps * _largest(array)) if array.dtype == np.float32 else 0.0
 
 
 def _largest(array: np.ndarray) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ class Entry:
         }
         self.made = {index: number for number, place in enumerate(self.places) for index in place.operator.outputs}
 
-    def part(self, numbers: list[int], outputs: list[int]) -> bytes:
+    def part(self, numbers: Iterable[int], outputs: Sequence[int]) -> bytes:
         """Some of its operators as a file of their own."""
         return part(self._model, self._graph, [self.places[n].operator.table for n in numbers], outputs)
 

@@ -24,7 +24,7 @@ from converter.manifest import Failure
 from converter.tflite.parts import SIGNATURE, tensor_name
 
 #: Operators of which each is tried on its own, at most.
-MOST_TRIED = 200
+MOST_TRIED = 100
 #: Operators that one window may hold before the last one.
 DEPTHS = (0, 1, 2)
 #: Witnesses that are told of one signature.
@@ -121,11 +121,12 @@ class _Search:
     def __init__(self, engine: Engine, entry: Entry, call: Call) -> None:
         self.engine, self.entry = engine, entry
         self._inputs = {index: call.feed[name] for index, name in entry.inputs.items()}
-        everything = [i for i in entry.made if entry.dtype(i) is not None]
-        self._whole = entry.part(list(range(len(entry.places))), everything)
+        # Truth values stay inside: an engine may have a form of its own for them.
+        self._shown = [i for i in entry.made if entry.dtype(i) in (np.float32, np.int32)]
+        self._whole = entry.part(range(len(entry.places)), self._shown)
         self._feed = {tensor_name(i): array for i, array in self._inputs.items()}
         given = Cpu(self._whole)(SIGNATURE, self._feed)
-        self._values = self._inputs | {i: given[tensor_name(i)] for i in everything}
+        self._values = self._inputs | {i: given[tensor_name(i)] for i in self._shown}
 
     def maker(self, name: str) -> Place | None:
         """The operator that makes an output."""
@@ -137,7 +138,7 @@ class _Search:
         outcome = self.engine.run([Task(self._whole, [(SIGNATURE, self._feed)])])[0]
         if not outcome.results:
             return []
-        off = {i: self._error(i, outcome.results[0].get(tensor_name(i))) for i in self._values if i in self.entry.made}
+        off = {i: self._error(i, outcome.results[0].get(tensor_name(i))) for i in self._shown}
         return [
             number
             for number, place in enumerate(self.entry.places)
@@ -149,7 +150,7 @@ class _Search:
         """Those that are wrong on the CPU's numbers, in windows as small as may be; equal windows are run once."""
         for depth in DEPTHS:
             firsts: dict[tuple, list[int]] = {}
-            for number in numbers:
+            for number in (n for n in numbers if set(self.entry.places[n].operator.outputs).intersection(self._shown)):
                 window = self._window(number, depth)
                 if depth == 0 or len(window) > 1:
                     firsts.setdefault(tuple(self.entry.places[n].operator.key for n in window), window)
@@ -168,16 +169,26 @@ class _Search:
         return LIMITS[self.engine.precision]
 
     def _window(self, number: int, depth: int) -> list[int]:
-        """An operator and those that make what it reads, and so on; in order."""
+        """An operator and those that make what it reads, and so on; truth values come with who makes them. In order."""
         chosen = {number}
         for _ in range(depth):
             chosen |= {self.entry.made[i] for n in chosen for i in self.entry.operands(n) if i in self.entry.made}
+        while (
+            hidden := {
+                self.entry.made[i]
+                for n in chosen
+                for i in self.entry.operands(n)
+                if i in self.entry.made and i not in self._values
+            }
+            - chosen
+        ):
+            chosen |= hidden
         return sorted(chosen)
 
     def _errors(self, windows: Sequence[list[int]]) -> list[float]:
         tasks, wanted = [], []
         for window in windows:
-            outputs = [i for i in self.entry.places[window[-1]].operator.outputs if i in self._values]
+            outputs = [i for i in self.entry.places[window[-1]].operator.outputs if i in self._shown]
             made = {i for n in window for i in self.entry.places[n].operator.outputs}
             read = [i for n in window for i in self.entry.operands(n) if i not in made]
             feed = {tensor_name(i): self._values[i] for i in read}

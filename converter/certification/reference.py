@@ -98,9 +98,10 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
         else:
             yield cpu.call(manifest.step, one.feed(manifest.step, rate), step)
             gradients = one.gradients()
-            feed = state | gradients | {"learning_rate": np.array([rate], np.float32)}
-            takes = [spec.name for spec in manifest.signatures[manifest.updating].inputs]
-            yield cpu.call(manifest.updating, {name: feed[name] for name in takes}, step)
+            if manifest.state != "split":  # there the update is the CPU's
+                feed = state | gradients | {"learning_rate": np.array([rate], np.float32)}
+                takes = [spec.name for spec in manifest.signatures[manifest.updating].inputs]
+                yield cpu.call(manifest.updating, {name: feed[name] for name in takes}, step)
             state = one.after(usual, gradients)
     one = Step(manifest, cpu, draw, state, steps)
     for name in ("evaluate", "infer"):

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,15 +28,10 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Task:
-    """A program, and calls of it: a signature and its inputs by name.
-
-    Attributes:
-        options: what else the engine is told, JSON.
-    """
+    """A program, and calls of it: a signature and its inputs by name."""
 
     program: bytes
     calls: Sequence[tuple[str, Arrays]] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,29 +62,35 @@ class Runner(Protocol):
 
 
 def perform(
-    module: str, tasks: Sequence[Task], environment: Mapping[str, str], limit: float, folder: Path | None = None
+    module: str,
+    tasks: Sequence[Task],
+    options: Mapping[str, Any],
+    environment: Mapping[str, str],
+    limit: float,
+    folder: Path | None = None,
 ) -> list[Outcome]:
     """Runs tasks, one behind the other, in a process of a module that calls `serve`; in a new one after each crash.
 
     Args:
         module: what `python -m` runs.
         tasks: the programs and calls.
+        options: what else the engine is told, plain JSON values.
         environment: variables that the engine needs, besides those of this process.
         limit: seconds that each task may take.
         folder: where files go; None is a temporary one.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="pocketune-") as temporary:
-            return perform(module, tasks, environment, limit, Path(temporary))
+            return perform(module, tasks, options, environment, limit, Path(temporary))
     for number, task in enumerate(tasks):
         (folder / f"{number}.tflite").write_bytes(task.program)
-        calls = [signature for signature, _ in task.calls]
-        (folder / f"{number}.task").write_text(json.dumps({"calls": calls, "options": dict(task.options)}))
+        (folder / f"{number}.task").write_text(json.dumps([signature for signature, _ in task.calls]))
         for call, (_, feed) in enumerate(task.calls):
             _save(folder / f"{number}-{call}.in.npz", feed)
     outcomes: list[Outcome] = []
     while len(outcomes) < len(tasks):
-        ended = _ended(module, folder, len(outcomes), environment, limit)
+        command = [sys.executable, "-m", module, str(folder), str(len(outcomes)), json.dumps(dict(options))]
+        ended = _ended(command, folder / f"process-{len(outcomes)}.log", environment, limit)
         while len(outcomes) < len(tasks) and (folder / f"{len(outcomes)}.json").exists():
             outcomes.append(_outcome(folder, len(outcomes), tasks[len(outcomes)], ""))
         if len(outcomes) < len(tasks):  # it did not survive this one
@@ -97,22 +98,21 @@ def perform(
     return outcomes
 
 
-def _ended(module: str, folder: Path, first: int, environment: Mapping[str, str], limit: float) -> str:
+def _ended(command: Sequence[str], log: Path, environment: Mapping[str, str], limit: float) -> str:
     """Runs the process to its end; how it ended."""
-    command = [sys.executable, "-m", module, str(folder), str(first)]
-    with (folder / f"process-{first}.log").open("wb") as log:
+    with log.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603 our own module
-            command, stdout=log, stderr=log, env={**os.environ, **environment}, start_new_session=True
+            command, stdout=file, stderr=file, env={**os.environ, **environment}, start_new_session=True
         )
         try:
-            code = _wait(process, folder, limit)
+            code = _wait(process, log.parent, limit)
         finally:
             _end(process)
     if code is None:
         return f"it did not come back within {limit:g} s"
     if code < 0:
         return f"it ended its process ({signal.Signals(-code).name})"
-    return f"its process ended with exit status {code}: {last_words((folder / log.name).read_text(errors='replace'))}"
+    return f"its process ended with exit status {code}: {last_words(log.read_text(errors='replace'))}"
 
 
 def _wait(process: subprocess.Popen, folder: Path, limit: float) -> int | None:
@@ -164,17 +164,16 @@ def last_words(text: str) -> str:
 
 
 def serve(load: Callable[[Path, Mapping[str, Any]], Runner]) -> None:
-    """The other side: the process of an engine. `load` loads a program, with the options of its task."""
-    folder, first = Path(sys.argv[1]), int(sys.argv[2])
-    number = first
+    """The other side: the process of an engine. `load` loads a program, and is told the options."""
+    folder, number, options = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
     while (folder / f"{number}.task").exists():
-        task = json.loads((folder / f"{number}.task").read_text())
+        calls = json.loads((folder / f"{number}.task").read_text())
         log, said, error = folder / f"{number}.log", dict[str, Any](), ""
         with _into(log):
             try:
-                runner = load(folder / f"{number}.tflite", task["options"])
+                runner = load(folder / f"{number}.tflite", options)
                 said = runner.said(log.read_text(errors="replace"))
-                for call, signature in enumerate(task["calls"]):
+                for call, signature in enumerate(calls):
                     given = runner(signature, _load(folder / f"{number}-{call}.in.npz"))
                     partial = folder / f"{number}-{call}.partial.npz"
                     _save(partial, given)

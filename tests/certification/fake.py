@@ -30,9 +30,10 @@ class Fake(Engine):
     worker = "tests.certification.fake"
     version = "1"
 
-    def __init__(self, precision: str = "float32", limit: float = 60, **faults: Any) -> None:
+    def __init__(self, precision: str = "float32", limit: float = 60, apart: bool = False, **faults: Any) -> None:
         super().__init__()
-        self.precision, self._limit, self._faults = precision, limit, faults  # type: ignore[misc]
+        self.precision, self.apart = precision, apart  # type: ignore[misc]
+        self._limit, self._faults = limit, faults
 
     def missing(self) -> str | None:
         return None

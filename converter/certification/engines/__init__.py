@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from converter.certification.engines.engine import Engine, engines_folder
 from converter.certification.engines.gpu import Gpu
+from converter.certification.engines.hexagon import Hexagon
 from converter.errors import UsageError, nearest
 
 __all__ = ["ENGINES", "Engine", "engine", "engines_folder"]
 
 #: By what a person calls them.
-ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu,)}
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon)}
 
 
 def engine(on: str) -> Engine:
-    """The engine that a person asks for: `gpu`.
+    """The engine that a person asks for: `gpu`, `hexagon:SM8650`.
 
     Raises:
         UsageError: there is no such engine.

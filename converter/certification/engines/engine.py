@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from converter.certification.work import Outcome, Task, perform
 from converter.errors import UsageError
@@ -75,13 +75,17 @@ class Engine(ABC):
         """Variables of its process."""
         return {}
 
+    def options(self) -> dict[str, Any]:
+        """What its process is told, plain JSON values."""
+        return {}
+
     @abstractmethod
     def refusals(self, log: str) -> list[Refusal]:
         """What it wrote of operators that it does not take, each once."""
 
     def run(self, tasks: Sequence[Task], limit: float = LIMIT) -> list[Outcome]:
         """Runs programs; one that crashes or hangs says so in its outcome."""
-        return perform(self.worker, tasks, self.environment(), limit)
+        return perform(self.worker, tasks, self.options(), self.environment(), limit)
 
 
 def engines_folder() -> Path:

@@ -1,5 +1,6 @@
 """The host runtime: trains a program in the stock interpreter of ai-edge-litert, on Linux and on a Raspberry Pi."""
 
+from converter.runtime.entry import Report
 from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
 from converter.runtime.session import TrainingSession
@@ -9,6 +10,7 @@ __all__ = [
     "Evaluated",
     "Event",
     "Finished",
+    "Report",
     "Started",
     "State",
     "StateWarning",

@@ -1,4 +1,4 @@
-"""LiteRT's CompiledModel, which keeps the weights that XNNPACK has packed in a file, once for all signatures."""
+"""LiteRT's CompiledModel: on the CPU it keeps the weights that XNNPACK has packed in a file, for all signatures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CompiledEntry(Entry):
         if self._outputs:
             return
         names = self._model.get_signature_by_index(self._index)
-        with _listening():
+        with listening():
             inputs = self._model.create_input_buffers(self._index)
             outputs = self._model.create_output_buffers(self._index)
             self._inputs = dict(zip(names["inputs"], inputs, strict=True))
@@ -84,15 +84,20 @@ class CompiledEngine(Engine):
         with cache.file(program) as packed:
             cpu = CpuOptions(num_threads=threads, xnnpack_weight_cache_path=os.fspath(packed))
             options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
-            with _listening() as said:
-                try:
-                    if program.path is None:
-                        self._model = CompiledModel.from_buffer(program.data, None, _environment(), options)
-                    else:
-                        self._model = CompiledModel.from_file(program.path, None, _environment(), options)
-                except (RuntimeError, ValueError) as error:
-                    raise DeviceError(f"LiteRT does not take the program: {error} {said()}") from None
-        super().__init__(program.manifest, partial(CompiledEntry, self._model))
+            with listening() as said:
+                model = compiled(program, options, said)
+        super().__init__(program.manifest, partial(CompiledEntry, model))
+
+
+def compiled(program: ProgramFile, options: Options, said: Callable[[], str]) -> CompiledModel:
+    """A program in a CompiledModel. Raises DeviceError with the errors among what LiteRT has said."""
+    try:
+        if program.path is None:
+            return CompiledModel.from_buffer(program.data, None, _environment(), options)
+        return CompiledModel.from_file(program.path, None, _environment(), options)
+    except (RuntimeError, ValueError) as error:
+        errors = " ".join(line for line in said().splitlines() if "INFO" not in line)
+        raise DeviceError(f"LiteRT does not take the program: {error} {errors}") from None
 
 
 @cache
@@ -104,18 +109,18 @@ def _environment() -> Environment:
 
 
 @contextmanager
-def _listening() -> Iterator[Callable[[], str]]:
-    """Takes what LiteRT says on stderr while it opens things, and nobody asked for; yields a way to read its errors."""
+def listening() -> Iterator[Callable[[], str]]:
+    """Takes what LiteRT says on stderr while it opens things, and nobody asked for; yields a way to read it."""
     with tempfile.TemporaryFile() as heard:
 
-        def errors() -> str:
+        def said() -> str:
             heard.seek(0)
-            return " ".join(line for line in heard.read().decode(errors="replace").splitlines() if "INFO" not in line)
+            return heard.read().decode(errors="replace")
 
         stderr = os.dup(2)
         try:
             os.dup2(heard.fileno(), 2)
-            yield errors
+            yield said
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,47 @@ class Entry(ABC):
             raise DeviceError(f"LiteRT could not run {self.name}: {error}") from None
 
 
-class Engine:
-    """A program in a runtime. A signature takes memory when it is first asked for."""
+@dataclass(frozen=True)
+class Report:
+    """What really runs a program.
 
-    def __init__(self, manifest: Manifest, make: Callable[[str, Signature], Entry]) -> None:
+    Attributes:
+        runs: `cpu` or `gpu`.
+        driver: of a GPU, by its own name.
+        emulated: whether that is a processor that plays a GPU: its times say nothing.
+        whole: whether nothing of the signatures that it was given is left to the CPU.
+        left: operators that are, as far as they are counted.
+        reasons: why, by operator.
+        on_cpu: signatures that are the CPU's anyway.
+    """
+
+    runs: str = "cpu"
+    driver: str = ""
+    emulated: bool = False
+    whole: bool = True
+    left: int = 0
+    reasons: tuple[str, ...] = ()
+    on_cpu: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        by = self.driver or "XNNPACK"
+        if self.whole:
+            return by
+        return f"{by}, {self.left or 'some'} operators on the CPU ({'; '.join(self.reasons) or 'no reason was given'})"
+
+
+class Engine:
+    """A program in a runtime. A signature takes memory when it is first asked for.
+
+    Attributes:
+        report: what runs it.
+    """
+
+    def __init__(
+        self, manifest: Manifest, make: Callable[[str, Signature], Entry], report: Report | None = None
+    ) -> None:
         """Makes the entries. Raises UsageError when a signature of the file is not that of the manifest."""
+        self.report = report or Report(on_cpu=tuple(manifest.signatures))
         try:
             self._entries = {name: make(name, signature) for name, signature in manifest.signatures.items()}
         except ValueError as error:
@@ -74,6 +111,17 @@ class Engine:
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT cannot prepare {name}: {error}") from None
         return entry
+
+
+class Divided(Engine):
+    """A program in two runtimes, each of which runs signatures of its own."""
+
+    def __init__(self, engine: Engine, cpu: Engine, on_cpu: tuple[str, ...]) -> None:
+        self._engine, self._cpu, self._on_cpu = engine, cpu, on_cpu
+        self.report = replace(engine.report, on_cpu=on_cpu)
+
+    def entry(self, name: str) -> Entry:
+        return (self._cpu if name in self._on_cpu else self._engine).entry(name)
 
 
 def check_tensors(side: str, details: Mapping[str, Mapping[str, Any]], specs: tuple[TensorSpec, ...]) -> None:

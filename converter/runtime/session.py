@@ -17,6 +17,7 @@ from converter.manifest import Manifest, gathered
 from converter.program_file import read_program
 from converter.runtime.channels import has_trained, information, largest
 from converter.runtime.engine import open_engine
+from converter.runtime.entry import Report
 from converter.runtime.evaluation import calls, every_output, figures, joined, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
 from converter.runtime.keywords import check_keywords
@@ -40,7 +41,7 @@ class TrainingSession:
 
     The state starts as it was built and lives in memory; `save` and `restore` move it to and from a file. Any thread
     may call any method: one step runs at a time. All methods raise UsageError for what the person can put right, and
-    after `close`, and DeviceError when LiteRT fails.
+    after `close`, and DeviceError when LiteRT fails. `report` says what runs the program.
 
     After a step whose loss is not finite (NumericError) the weights in memory are not to be trusted. The session
     refuses to use or save them until `restore` or `reset`; what is on disk is never touched by them.
@@ -52,6 +53,7 @@ class TrainingSession:
         threads: int = 1,
         xnnpack: bool = True,
         weight_cache: str | os.PathLike | None = None,
+        accelerator: str = "cpu",
     ) -> None:
         """Opens a program.
 
@@ -63,9 +65,11 @@ class TrainingSession:
             weight_cache: a folder for the frozen weights as XNNPACK packs them, once for all signatures, sessions and
                 processes, in a file that the system may drop from memory. Without it each signature of the program
                 packs its own into memory. May be deleted while no session uses it.
+            accelerator: `cpu`, or `gpu` for programs whose state is `stateless`, or `split`, whose updates stay on the
+                CPU; `report` says what it took.
 
         Raises:
-            UsageError: the file is missing, damaged, or no Pocketune program; the folder cannot be used.
+            UsageError: the file is missing, damaged, or no Pocketune program; the folder or accelerator cannot be used.
             DeviceError: LiteRT does not take it.
         """
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
@@ -73,7 +77,9 @@ class TrainingSession:
         self._program = program = read_program(path)
         self.manifest: Manifest = program.manifest
         self._lock = threading.RLock()
-        self._running: Running | None = Running(program, open_engine(program, threads, xnnpack, weight_cache))
+        engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
+        self.report: Report = engine.report
+        self._running: Running | None = Running(program, engine)
         self._order = np.random.default_rng(0)
 
     def train(self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None) -> float:

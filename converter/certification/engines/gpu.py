@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import os
 import re
@@ -52,6 +53,13 @@ class Gpu(Engine):
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, found)),
             "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", str(runtime)),
         }
+
+    def enter(self) -> None:
+        """Makes the driver known to this process, as `environment` does to another one."""
+        for name, value in self.environment().items():
+            os.environ.setdefault(name, value)
+        if self._has_own:
+            ctypes.CDLL(str(self._folder / _LIBRARIES[-1]), mode=ctypes.RTLD_GLOBAL)
 
     def set_up(self, accepted: bool) -> str:
         if self._has_own:

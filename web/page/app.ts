@@ -165,6 +165,8 @@ export class App {
     if (!canPersonalise(this.state)) return;
     const training = { step: 0, steps: 0, losses: [], resumedAt: 0, isPaused: false, isEnding: false };
     this.change({ training, problem: null, said: "Training has begun." });
+    // What was learned is not to be cleared away when the disk is nearly full; a browser may ask the person.
+    void navigator.storage.persist();
     await this.doing(() => this.train());
     this.change({ training: null });
     await this.read();

@@ -63,9 +63,11 @@ function ink(inked: Uint8Array, side: number, a: Place, b: Place, pen: number): 
 
 /** Of the point (x, y) from the line between a and b. */
 function squaredDistance(x: number, y: number, a: Place, b: Place): number {
-  const [dx, dy] = [b.x - a.x, b.y - a.y];
+  const dx = b.x - a.x;
+  const dy = b.y - a.y;
   const length = dx * dx + dy * dy;
   const along = length > 0 ? Math.min(Math.max(((x - a.x) * dx + (y - a.y) * dy) / length, 0), 1) : 0;
-  const [ex, ey] = [x - (a.x + along * dx), y - (a.y + along * dy)];
+  const ex = x - (a.x + along * dx);
+  const ey = y - (a.y + along * dy);
   return ex * ex + ey * ey;
 }

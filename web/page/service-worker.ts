@@ -22,8 +22,16 @@ const worker = globalThis as unknown as Scope;
 const PREFIX = "pocketune ";
 const CACHE = PREFIX + VERSION;
 
+/** A WebAssembly module with an operation of "relaxed SIMD", by which LiteRT.js chooses between its two builds. */
+const RELAXED = Uint8Array.of(
+  ...[0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0],
+  ...[65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11],
+);
+
 worker.addEventListener("install", (event) => {
-  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)));
+  const other = WebAssembly.validate(RELAXED) ? "/litert_wasm_compat_internal" : "/litert_wasm_internal";
+  const needed = FILES.filter((file) => !file.includes(other));
+  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(needed)));
 });
 
 // A new version takes over when the last tab with the old one is closed: the files of two are never mixed.

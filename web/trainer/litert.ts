@@ -15,6 +15,7 @@ export interface LiteRtSource {
 /** What LiteRT.js' script looks for before it loads its WebAssembly: settings of Emscripten. */
 interface Settings {
   locateFile(file: string): string;
+  printErr(line: string): void;
   instantiateWasm?(imports: WebAssembly.Imports, done: (instance: WebAssembly.Instance) => void): object;
 }
 
@@ -40,7 +41,8 @@ export function liteRt(source: LiteRtSource): RuntimeFactory {
 }
 
 async function load({ folder, compile }: LiteRtSource): Promise<LiteRt> {
-  const settings: Settings = { locateFile: (file) => folder + file };
+  // What it logs would be errors in the console, though nothing is wrong.
+  const settings: Settings = { locateFile: (file) => folder + file, printErr: (line) => console.debug(line) };
   (globalThis as { Module?: Settings }).Module = settings;
   if (!compile) return await loadLiteRt(folder);
   const isNew = await supportsFeature("relaxedSimd");

@@ -11,7 +11,7 @@ export function Personalise({ app, state }: { app: App; state: State }): JSX.Ele
   const lacking = missing(notes);
   const summary =
     lacking > 0
-      ? `${drawings(lacking)} more ${lacking === 1 ? "is" : "are"} needed. Write each character three times or more.`
+      ? `${lacking} more ${lacking === 1 ? "drawing is" : "drawings are"} needed. Write each character three times or more.`
       : `${drawings(toLearn(notes).length)} to learn from, ${toJudge(notes).length} kept aside to check.`;
   return (
     <section class="card" aria-labelledby="personalise">

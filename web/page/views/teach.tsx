@@ -64,7 +64,7 @@ function Classes({ app, state }: Props): JSX.Element {
               onClick={() => app.choose(label)}
             >
               {name}
-              <small>{count > 0 ? count : ""}</small>
+              {count > 0 && <small>{count}</small>}
             </button>
           );
         })}
@@ -76,7 +76,7 @@ function Classes({ app, state }: Props): JSX.Element {
             aria-expanded={isNaming}
             onClick={() => setNaming(!isNaming)}
           >
-            +<small />
+            +
           </button>
         )}
       </fieldset>

@@ -21,6 +21,8 @@ export class Site {
   readonly asked: string[] = [];
   /** Answers that a test puts in place of a file. */
   readonly replaced = new Map<string, Buffer>();
+  /** Files that are not there. */
+  missing = /^$/;
 
   private constructor() {
     this.server = createServer((request, response) => {
@@ -28,7 +30,8 @@ export class Site {
       this.asked.push(`${request.method} ${path}`);
       const file = join(PAGE, path);
       const other = this.replaced.get(path);
-      if (!other && !(existsSync(file) && statSync(file).isFile())) return void response.writeHead(404).end();
+      const isThere = existsSync(file) && statSync(file).isFile() && !this.missing.test(path);
+      if (!other && !isThere) return void response.writeHead(404).end();
       response.writeHead(200, {
         "content-type": TYPES[extname(path)] ?? "application/octet-stream",
         "cache-control": "max-age=600",
@@ -54,10 +57,12 @@ export class Site {
   }
 }
 
-export async function launch(): Promise<Browser> {
+/** Chromium; with a folder, one that keeps its storage there. */
+export async function launch(folder?: string): Promise<Browser> {
   const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
   const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-gpu"];
-  return await puppeteer.launch({ executablePath, args: ["--no-sandbox", ...quiet] });
+  const kept = folder ? { userDataDir: folder } : {};
+  return await puppeteer.launch({ executablePath, args: ["--no-sandbox", ...quiet], ...kept });
 }
 
 /** A phone and a desk. */
@@ -69,7 +74,11 @@ export interface Look {
 }
 
 /** A tab of its own, with a storage of its own, at the page when the model is there. */
-export async function visit(browser: Browser, site: Site, { window = "desk", isDark = false }: Look = {}): Promise<Page> {
+export async function visit(
+  browser: Browser,
+  site: Site,
+  { window = "desk", isDark = false }: Look = {},
+): Promise<Page> {
   const page = await (await browser.createBrowserContext()).newPage();
   await page.setViewport(WINDOWS[window]);
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: isDark ? "dark" : "light" }]);
@@ -93,13 +102,18 @@ export async function words(page: Page, selector: string): Promise<string> {
   return await page.$eval(selector, (element) => element.textContent ?? "");
 }
 
-/** Presses the button of this name. */
+/** Presses the button whose words begin so. */
 export async function press(page: Page, name: string): Promise<void> {
-  await page.locator(`::-p-xpath(//button[starts-with(normalize-space(.), "${name}") and not(@disabled)])`).click();
+  const button = `::-p-xpath(//button[starts-with(normalize-space(.), "${name}") and not(@disabled)])`;
+  await (await page.waitForSelector(button))?.click();
 }
 
 /** Draws with the mouse, in a square of `side` units. */
-export async function draw(page: Page, strokes: readonly (readonly (readonly number[])[])[], side: number): Promise<void> {
+export async function draw(
+  page: Page,
+  strokes: readonly (readonly (readonly number[])[])[],
+  side: number,
+): Promise<void> {
   const pad = await page.$(".pad");
   await pad?.scrollIntoView();
   const box = await pad?.boundingBox();

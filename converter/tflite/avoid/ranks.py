@@ -54,8 +54,7 @@ def with_flat_state(lowered: Graph) -> Graph:
         if (
             value.type.rank <= MOST
             or shapes is None
-            or (parameter.view.steps[-1:]
-            and parameter.view.steps[-1][0] == "slice")
+            or (parameter.view.steps[-1:] and parameter.view.steps[-1][0] == "slice")
         ):
             after.parameters[value] = parameter
             continue

@@ -2,8 +2,8 @@
 
     replay.py PROGRAM BATCHES EXPORTED HOST
 
-Prints as JSON the losses of the steps in BATCHES (rows of images and labels, and a learning rate), how good the model is
-on the drawings held out in BATCHES before and after them, and with the state that the page EXPORTED; writes its own
+Prints as JSON the losses of the steps in BATCHES (rows of images and labels, and a learning rate), how good the model
+is on the drawings held out in BATCHES before and after them, and with the state that the page EXPORTED; writes its own
 state to HOST.
 """
 

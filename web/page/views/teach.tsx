@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { type Answer, type App, labelsOf, type State } from "../app.ts";
-import { drawings, percent } from "../words.ts";
+import { percent } from "../words.ts";
 import { Thumbnail } from "./ink.tsx";
 import { Pad } from "./pad.tsx";
 
@@ -60,11 +60,14 @@ function Classes({ app, state }: Props): JSX.Element {
               class="chip"
               key={name}
               aria-pressed={label === chosen && selected === null}
-              aria-label={`${name}, ${drawings(count)}`}
               onClick={() => app.choose(label)}
             >
               {name}
-              {count > 0 && <small>{count}</small>}
+              <span class="hidden">, </span>
+              <small class={count > 0 ? "" : "hidden"}>
+                {count}
+                <span class="hidden"> {count === 1 ? "drawing" : "drawings"}</span>
+              </small>
             </button>
           );
         })}

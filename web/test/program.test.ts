@@ -139,6 +139,35 @@ for (const [name, lies] of Object.entries(LIES)) {
   });
 }
 
+test("certificates hold for the engine's version, and do not contradict themselves", () => {
+  const failure = '{"layer":"a","operator":"PAD","what":"refused","advice":""}';
+  const good =
+    '{"on":"web","engine":"LiteRT.js","version":"2.5.3","driver":"WASM","date":"2026-11-22T19:34:58Z","steps":10,' +
+    '"ok":true,"whole":true,"precision":"float32","loss_error":1e-7,"update_error":2e-7,"output_error":null,' +
+    '"floor":null,"failures":[]}';
+  const plain = manifestOf("mlp-stateless");
+  const certified = plain.replace('"certificates":[]', `"certificates":[${good}]`);
+  const read = (text: string) => readManifest(utf8(text));
+  assert.ok(read(certified).isCertified("web", "LiteRT.js", "2.5.3"));
+  assert.ok(!read(certified).isCertified("web", "LiteRT.js", "2.6.0"));
+  assert.ok(!read(certified).isCertified("gpu", "LiteRT.js", "2.5.3"));
+  assert.ok(!read(plain).isCertified("web", "LiteRT.js", "2.5.3"));
+  const lies: [string, string][] = [
+    ['"on":"web"', '"on":"toaster"'],
+    [`[${good}]`, `[${good},${good}]`],
+    ["2026-11-22T19:34:58Z", "today"],
+    ['"steps":10', '"steps":0'],
+    ['"whole":true', '"whole":false'],
+    ['"loss_error":1e-7', '"loss_error":-1e-7'],
+    ['"update_error":2e-7', '"update_error":null'],
+    ['"failures":[]', `"failures":[${failure}]`],
+  ];
+  for (const [from, to] of lies) {
+    assert.ok(certified.includes(from), from);
+    assert.throws(() => read(certified.replace(from, to)), DamagedProgramError, `${from} -> ${to}`);
+  }
+});
+
 test("what is no manifest at all is refused in words", () => {
   const deep = "[".repeat(1_000_000);
   for (const text of ["", "null", "[]", "{}", '"x"', deep, '{"a":NaN}', "\ud800", `{"labels":${deep}`]) {

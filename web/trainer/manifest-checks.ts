@@ -1,6 +1,7 @@
 import { DamagedProgramError, NewerProgramError } from "./errors.ts";
 import {
   byteSize,
+  type Certificate,
   type Dtype,
   Manifest,
   manifestFields,
@@ -100,6 +101,28 @@ class ManifestChecks {
     this.choices();
     this.allState();
     for (const parameter of manifest.fields.parameters) this.parameter(parameter);
+    unique(
+      "certificates",
+      manifest.certificates.map((certificate) => certificate.on),
+    );
+    for (const certificate of manifest.certificates) this.certificate(certificate);
+  }
+
+  private certificate(certificate: Certificate): void {
+    const where = `certificates.${certificate.on}`;
+    if (!/^(gpu|web|android|hexagon:[A-Z0-9]+)$/.test(certificate.on)) fail(`${where}: no engine that is known here`);
+    if (!/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$/.test(certificate.date)) {
+      fail(`${where}: '${certificate.date}' is no time in UTC`);
+    }
+    if (certificate.steps < 1) fail(`${where}: ${certificate.steps} steps`);
+    const { loss_error, update_error, output_error, floor, failures = [] } = certificate;
+    if ([loss_error, update_error, output_error, floor].some((error) => (error ?? 0) < 0)) {
+      fail(`${where}: an error below zero`);
+    }
+    if (certificate.ok && (!certificate.whole || failures.length > 0 || update_error == null)) {
+      fail(`${where}: it says that all is well, and that something is not`);
+    }
+    if (failures.length > 20) fail(`${where}: more than 20 failures`);
   }
 
   private names(): void {

@@ -64,6 +64,29 @@ const parameterSpec = record({
 export type ChosenChannels = Decoded<typeof chosenChannels>;
 const chosenChannels = record({ weight: string, channels: integer, indices: string, change: string });
 
+/** What came of running the program on an engine beside the CPU; it says nothing of another version of the engine. */
+export type Certificate = Decoded<typeof certificate>;
+const certificate = record(
+  {
+    on: string,
+    engine: string,
+    version: string,
+    driver: string,
+    date: string,
+    steps: integer,
+    ok: bool,
+    whole: bool,
+    precision: string,
+  },
+  {
+    loss_error: nullable(number),
+    update_error: nullable(number),
+    output_error: nullable(number),
+    floor: nullable(number),
+    failures: list(record({ layer: string, operator: string, what: string }, { advice: string })),
+  },
+);
+
 /** The fields of a manifest, in the program's own words. */
 export type ManifestFields = Decoded<typeof manifestFields>;
 export const manifestFields = record(
@@ -89,6 +112,8 @@ export const manifestFields = record(
     frozen: oneOf("float32", "int8"),
     learning_rate: nullable(number),
     choices: list(chosenChannels),
+    loss_scale: number,
+    certificates: list(certificate),
   },
 );
 
@@ -145,15 +170,22 @@ export function rowsOf(signature: Signature): number {
 /** What a program says about itself. */
 export class Manifest {
   readonly choices: ChosenChannels[];
+  readonly certificates: Certificate[];
   readonly learningRate: number | null;
 
   constructor(readonly fields: ManifestFields) {
     this.choices = fields.choices ?? [];
+    this.certificates = fields.certificates ?? [];
     this.learningRate = fields.learning_rate ?? null;
   }
 
   get name(): string {
     return this.fields.name;
+  }
+
+  /** Whether the program was found right on an engine, in this very version. */
+  isCertified(on: string, engine: string, version: string): boolean {
+    return this.certificates.some((it) => it.on === on && it.ok && it.engine === engine && it.version === version);
   }
 
   /** A saved state carries it and is refused by another program. */

@@ -207,7 +207,9 @@ class Session:
                 continue
             with self._failing(subject):
                 middle = self._measure(subject, round)
-                self.say(f"{number}/{len(order)} {subject.variant.title}: {middle:.2f} ms a step")
+                assert self.facts is not None
+                said = "done, under emulation" if self.facts.is_emulator else f"{middle:.2f} ms a step"
+                self.say(f"{number}/{len(order)} {subject.variant.title}: {said}")
 
     def _to_do(self) -> list[tuple[int, Subject]]:
         return [(r, s) for r, s in self.bench.order() if (s.variant, r) not in self.done]

@@ -189,12 +189,13 @@ def _compare(key: str, a: list[Result], b: list[Result], warmup: int, threshold:
     else:
         logs, base = np.log(list(y.values())), np.log(list(x.values()))
         jobs = (len(x), len(y))
+    if is_emulator and not is_counted:
+        why = "times of an emulated processor say nothing, so they are not compared"
+        return Comparison(key, None, None, unit, None, None, paired, jobs, None, "WARN", why)
     ratio, interval, surely = _interval(logs, base)
     least = LEAST_COUNTS if is_counted else LEAST_JOBS
     verdict, why = judge(ratio, surely, interval[1], threshold, min(jobs), least)
-    if is_emulator and not is_counted:
-        verdict, why = "WARN", "times of an emulated processor say nothing"
-    is_judged = not is_counted and not is_emulator and min(jobs) >= least
+    is_judged = not is_counted and min(jobs) >= least
     chance = chance_of(logs, base) if is_judged else None
     middle_a, middle_b = (float(np.median(list(v.values()))) for v in (x, y))
     return Comparison(key, middle_a, middle_b, unit, ratio, interval, paired, jobs, chance, verdict, why)

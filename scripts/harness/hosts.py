@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from converter.errors import UsageError, nearest
@@ -14,10 +15,11 @@ from scripts.harness import android_jvm
 from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.computer import Computer
 from scripts.harness.device import Device
+from scripts.harness.gpu import GpuHost
 from scripts.harness.phone import Phone
 from scripts.harness.transport import LocalTransport, SshTransport
 
-HOSTS = ("local", "local-android", "local-android:arm64", "ssh:")
+HOSTS = ("local", "local-android", "local-android:arm64", "gpu", "ssh:")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,7 +27,7 @@ def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[De
     """The devices of these names; without any, the one phone that is connected.
 
     Args:
-        names: serials of adb, `local`, `local-android[:arm64]`, `ssh:HOST[:FOLDER]`.
+        names: serials of adb, `local`, `local-android[:arm64]`, `gpu`, `ssh:HOST[:FOLDER]`.
         adb: path of an adb binary.
         apk: the app, installed on phones that have another build of it.
 
@@ -49,6 +51,8 @@ def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> D
         android_jvm.command(counts="unused")
         worker = android_jvm.arm64_worker
         return Computer(LocalTransport(name), "local-android", folder_of(name), worker, emulates="Cortex-A76 (qemu)")
+    if name == "gpu":
+        return GpuHost(LocalTransport(name), "gpu", folder_of(name), partial(_worker, accelerator=name))
     if name.startswith("ssh:"):
         return ssh(name)
     if apk is not None and not apk.is_file():
@@ -73,12 +77,13 @@ def only_phone(adb: Adb) -> str:
 
 def local() -> Computer:
     """This machine and its own runtime."""
+    return Computer(LocalTransport("local"), "local", folder_of("local"), _worker)
 
-    def worker(job: str, results: str) -> str:
-        python = shlex.join([sys.executable, "-m", "scripts.harness.worker", job, results])
-        return f"cd {shlex.quote(str(ROOT))} && exec {python}"
 
-    return Computer(LocalTransport("local"), "local", folder_of("local"), worker)
+def _worker(job: str, results: str, accelerator: str = "cpu") -> str:
+    """The script that runs a job in the host runtime of this checkout."""
+    python = shlex.join([sys.executable, "-m", "scripts.harness.worker", job, results, accelerator])
+    return f"cd {shlex.quote(str(ROOT))} && exec {python}"
 
 
 def folder_of(name: str) -> str:

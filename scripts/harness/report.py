@@ -10,7 +10,7 @@ from converter.errors import UsageError
 from scripts.harness import plots
 from scripts.harness.device import THERMAL, Facts
 from scripts.harness.log import ResultFile, Run
-from scripts.harness.tables import UNSTEADY, agreement_in_words, in_millions, summarize
+from scripts.harness.tables import NO_SPEED, UNSTEADY, agreement_in_words, in_millions, summarize
 
 
 def page_of(run: Path, out: Path | None) -> Path:
@@ -33,15 +33,10 @@ def render(file: ResultFile) -> str:
     environment.filters["in_words"] = agreement_in_words
     environment.filters["in_millions"] = in_millions
     run, results = file.runs[0], file.results
-    drawn = (
-        [
-            ("Step times", plots.svg(plots.distribution(file))),
-            ("Over the run", plots.svg(plots.over_time(file))),
-            ("Losses", plots.svg(plots.losses(file))),
-        ]
-        if results
-        else []
-    )
+    figures = {"Step times": plots.distribution, "Over the run": plots.over_time, "Losses": plots.losses}
+    if run.facts.is_emulator:
+        figures = {"Losses": plots.losses}
+    drawn = [(title, plots.svg(figure(file))) for title, figure in figures.items()] if results else []
     conditions = [("before", run.conditions), *([("after", results[-1].after)] if results else [])]
     rows = summarize(file)
     return environment.get_template("report.html").render(
@@ -51,6 +46,8 @@ def render(file: ResultFile) -> str:
         machine=_machine(run.facts),
         rows=rows,
         unsteady=UNSTEADY,
+        timed=not run.facts.is_emulator,
+        no_speed=NO_SPEED,
         counted=any(row.instructions for row in rows),
         plots=drawn,
         conditions=conditions,

@@ -14,6 +14,8 @@ from scripts.harness.log import Checked, ResultFile
 
 #: Jobs whose medians are so far apart, largest over smallest, were disturbed.
 UNSTEADY = 1.25
+#: Of a device that plays another one.
+NO_SPEED = "emulated: how long a step took says nothing, and is left out"
 COLOURS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
 
 
@@ -81,21 +83,22 @@ def _median(counts: list[int]) -> int | None:
 def results_table(file: ResultFile) -> Table:
     """What a run found."""
     facts = file.runs[0].facts
-    although = escape(f"measured although: {', '.join(file.allowed)}") if file.allowed else None
-    table = Table(title=escape(f"{facts.name} ({facts.model}), {file.runs[0].plan}"), caption=although)
+    notes = [f"measured although: {', '.join(file.allowed)}"] if file.allowed else []
+    notes += [NO_SPEED] if facts.is_emulator else []
+    caption = escape("; ".join(notes)) or None
+    table = Table(title=escape(f"{facts.name} ({facts.model}), {file.runs[0].plan}"), caption=caption)
     summaries = summarize(file)
     counted = ["instructions"] if any(s.instructions for s in summaries) else []
-    for name in ("program", "runs on", "ms a step", "CPU", "p5..p95", "MAD", "jobs", "memory", *counted, "numbers"):
+    timed = [] if facts.is_emulator else ["ms a step", "CPU", "p5..p95", "MAD"]
+    for name in ("program", "runs on", *timed, "jobs", "memory", *counted, "numbers"):
         table.add_column(name, justify="left" if name in ("program", "runs on", "numbers") else "right")
     for s in summaries:
+        times = (f"{s.median:.3g}", f"{s.cpu:.3g}", f"{s.p5:.3g}..{s.p95:.3g}", f"{s.mad / s.median:.1%}")
         table.add_row(
             escape(s.title),
             escape(f"{s.runs}, {s.runtime}"),
-            f"{s.median:.3g}",
-            f"{s.cpu:.3g}",
-            f"{s.p5:.3g}..{s.p95:.3g}",
-            f"{s.mad / s.median:.1%}",
-            f"[yellow]{s.jobs}, unsteady[/]" if s.spread > UNSTEADY else str(s.jobs),
+            *(times if timed else ()),
+            f"[yellow]{s.jobs}, unsteady[/]" if timed and s.spread > UNSTEADY else str(s.jobs),
             "" if s.peak_kib is None else f"{s.peak_kib / 1024:.0f} MiB",
             *([in_millions(s.instructions)] if counted else []),
             agreement_in_words(s.check),

@@ -1,6 +1,6 @@
 """Runs one job in the host runtime and leaves what the app's harness activity leaves (docs/harness.md).
 
-python -m scripts.harness.worker JOB.json RESULTS
+python -m scripts.harness.worker JOB.json RESULTS [ACCELERATOR]
 """
 
 from __future__ import annotations
@@ -38,15 +38,21 @@ class Lines:
         self.count += 1
 
 
-def run(job: Job, results: Path) -> None:
-    """Runs a job to its end; whatever comes of it stands in the result, which appears last and whole."""
+def run(job: Job, results: Path, accelerator: str = "cpu") -> None:
+    """Runs a job to its end; whatever comes of it stands in the result, which appears last and whole.
+
+    Args:
+        job: what runs.
+        results: a folder.
+        accelerator: the one that this host offers.
+    """
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{job.id}.{RESULT}").unlink(missing_ok=True)
     error = None
     with (results / f"{job.id}.{LOG}").open("w") as stream:
         lines = Lines(stream)
         try:
-            _perform(job, lines, results / f"{job.id}.{STATE}")
+            _perform(job, lines, results / f"{job.id}.{STATE}", accelerator)
         except (PocketuneError, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
             lines.write("error", kind=type(problem).__name__, message=str(problem))
@@ -55,22 +61,22 @@ def run(job: Job, results: Path) -> None:
     write_atomically(results / f"{job.id}.{RESULT}", (json.dumps(result) + "\n").encode())
 
 
-def _perform(job: Job, lines: Lines, state: Path) -> None:
+def _perform(job: Job, lines: Lines, state: Path, accelerator: str) -> None:
     lines.write("device", model=platform.node(), system=platform.platform(), cores=os.cpu_count())
-    if job.accelerator != "cpu":
-        raise UsageError(f"accelerator: {job.accelerator!r} is not offered by this host, only 'cpu'")
+    if job.accelerator != accelerator:
+        raise UsageError(f"accelerator: {job.accelerator!r} is not offered by this host, only {accelerator!r}")
     program = Path(job.program).read_bytes()
     for repeat in range(job.repeats):
-        with TrainingSession(program, threads=job.threads) as session:
+        with TrainingSession(program, threads=job.threads, accelerator=accelerator) as session:
             batches = read_batches(Path(job.batches), session.manifest)
             lines.write(
                 "start",
                 repeat=repeat,
                 runtime=f"ai-edge-litert {version('ai-edge-litert')}",
                 asked=job.accelerator,
-                runs="cpu",
-                detail="XNNPACK",
-                fallback=None,
+                runs=session.report.runs,
+                detail=str(session.report),
+                fallback=None if session.report.whole else str(session.report),
                 conditions=_conditions(),
             )
             for step in range(job.steps):
@@ -96,7 +102,7 @@ def _conditions() -> dict[str, Any]:
 def main() -> None:
     """Reads the job file and runs it."""
     job = decode(Job, json.loads(Path(sys.argv[1]).read_text()), "job")
-    run(job, Path(sys.argv[2]))
+    run(job, Path(sys.argv[2]), *sys.argv[3:4])
 
 
 if __name__ == "__main__":

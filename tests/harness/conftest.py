@@ -29,7 +29,9 @@ BUILD = b"one build"
 STEPS, ROUNDS = 4, 2
 
 
-def build_program(path: Path, width: int = 16, batch: int = 8, micro_batch: int | None = None) -> Path:
+def build_program(
+    path: Path, width: int = 16, batch: int = 8, micro_batch: int | None = None, state: str = "variables"
+) -> Path:
     """A dense net: 12 features, 3 classes."""
     import jax
     import jax.numpy as jnp
@@ -51,6 +53,7 @@ def build_program(path: Path, width: int = 16, batch: int = 8, micro_batch: int 
         batch=batch,
         micro_batch=micro_batch,
         target="tflite-2.16",
+        state=state,
     )
     program.write(path)
     return path

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from converter.certification.engines.gpu import Gpu
 from converter.errors import UsageError
 from scripts.harness import hosts
 from scripts.harness.adb import Adb, adb_binary
@@ -25,7 +26,7 @@ from scripts.harness.log import read_results
 from scripts.harness.plan import Bench
 from scripts.harness.transport import LocalTransport, SshTransport, fetch_whole, put
 from scripts.harness.transport import run as run_program
-from tests.harness.conftest import ROUNDS, impatient, run, write_plan
+from tests.harness.conftest import ROUNDS, build_program, impatient, run, write_plan
 
 ALLOWED = ("BUSY", "SPACE", "MEMORY")
 
@@ -107,6 +108,35 @@ def test_a_finished_run_asks_nothing_of_the_device(bench: Bench, tmp_path: Path)
     error, again = run(away, bench, tmp_path / "out", resume=True)
     assert error is None, error
     assert again == file
+
+
+def test_split_programs_are_measured_like_any(tmp_path: Path) -> None:
+    bench = write_plan(tmp_path, build_program(tmp_path / "split.tflite", micro_batch=4, state="split"))
+    error, file = run(hosts.local(), bench, tmp_path / "out", allowed=ALLOWED)
+    assert error is None, error
+    assert file is not None
+    assert [check.ok for check in file.checks.values()] == [True]
+    assert [(r.runs, r.detail, r.variant.micro_batch) for r in file.results] == [("cpu", "XNNPACK", 4)] * ROUNDS
+
+
+@pytest.mark.skipif(Gpu().missing() is not None, reason=str(Gpu().missing()))
+def test_the_gpu_of_this_machine_is_a_host_of_its_own(tmp_path: Path) -> None:
+    split = build_program(tmp_path / "split.tflite", state="split")
+    bench = write_plan(tmp_path, split, 'accelerators = ["gpu"]')
+    error, file = run(open_device("gpu"), bench, tmp_path / "gpu", allowed=(*ALLOWED, "EMULATOR"))
+    assert error is None, error
+    assert file is not None
+    facts, (check,) = file.runs[0].facts, file.checks.values()
+    assert facts.kind == "gpu"
+    assert check.ok
+    assert [r.runs for r in file.results] == ["gpu"] * ROUNDS
+    assert facts.is_emulator == ("EMULATOR" in file.allowed)
+
+
+def test_a_machine_without_a_gpu_is_told(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gpu, "missing", lambda self: "there is no Vulkan driver")
+    error, _ = run(open_device("gpu"), bench, tmp_path / "out")
+    assert str(error) == "--on gpu: there is no Vulkan driver"
 
 
 def test_results_that_cannot_be_written_are_told(bench: Bench, tmp_path: Path) -> None:

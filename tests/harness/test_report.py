@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,16 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from rich.console import Console
 from typer.testing import CliRunner
 
 from converter.errors import UsageError
 from scripts.harness.cli import app
+from scripts.harness.compare import compare
 from scripts.harness.log import Checked, Log, ResultFile
 from scripts.harness.plots import distribution, losses, over_time
 from scripts.harness.report import render
+from scripts.harness.tables import results_table
 from tests.harness.test_compare import STEPS, VARIANT, file_of, interleaved
 
 
@@ -55,6 +59,23 @@ def labels(axis: Axis) -> list[str]:
 def drawn(figure: Figure) -> Axes:
     figure.draw_without_rendering()
     return figure.axes[0]
+
+
+def test_emulated_speed_is_never_shown() -> None:
+    real = interleaved(0, slower=2.0)
+    emulated = [
+        replace(f, records=(replace(f.runs[0], facts=replace(f.runs[0].facts, is_emulator=True)), *f.results))
+        for f in real
+    ]
+    (found,) = compare(*emulated, 0.05)
+    assert (found.verdict, found.a, found.b, found.ratio, found.interval) == ("WARN", None, None, None, None)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(results_table(emulated[0]))
+    for text in (console.export_text(), render(emulated[0])):
+        assert "how long a step took says nothing" in text
+        assert "ms a step" not in text
+        assert "Step times" not in text
+    assert "ms a step" in render(real[0])
 
 
 @pytest.mark.parametrize("size", [0.0004, 0.011, 2.2, 900.0])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from converter.manifest import Certificate
     from converter.pipeline import build
     from converter.program import Program
+    from converter.reporting.make import report
     from converter.sparse import Channels, LoRA, UpdateScheme
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "certify",
     "compare_schemes",
     "function",
+    "report",
     "runtime",
 ]
 
@@ -49,6 +51,7 @@ _HOMES = {
     "certify": "converter.certification.certify",
     "compare_schemes": "converter.compare",
     "function": "converter.functions",
+    "report": "converter.reporting.make",
 }
 
 

@@ -220,7 +220,7 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
         loss=done.loss.stated,
         optimizer=rule.name,
         learning_rate=rule.learning_rate,
-        target=request.target.name,
+        target=request.target,
         batch=request.batch,
         micro_batch=request.micro_batch,
         labels=None if request.labels is None else list(request.labels),

@@ -22,11 +22,14 @@ from converter.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, T
 from converter.merge import MERGE, Merge, MergedWeight
 from converter.models import Source
 from converter.notes import Note
+from converter.reporting.gather import account_of
 from converter.sparse import Adapter, Plain, Row
+from converter.targets import Target
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
+from converter.tflite.metadata import ACCOUNT
 
 if TYPE_CHECKING:
     from converter.inference import State
@@ -118,6 +121,7 @@ class Program:
         adapters: Sequence[Adapter],
         mixing: Mapping[str, str],
         quantization: QuantizationReport | None,
+        target: Target,
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -135,8 +139,9 @@ class Program:
             adapters: all of them.
             mixing: where rows influence each other, by signature.
             quantization: what became int8.
-            **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, target, batch,
-                micro_batch, labels, preprocessing, frozen, loss_scale).
+            target: that the graphs were lowered for.
+            **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, batch, micro_batch,
+                labels, preprocessing, frozen, loss_scale).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
@@ -147,7 +152,7 @@ class Program:
                 "format": "pocketune/1",
                 "name": source.name,
                 "graph_hash": graph_hash,
-                "target": facts["target"],
+                "target": target.name,
                 "state": state,
                 "batch": facts["batch"],
                 "micro_batch": facts["micro_batch"],
@@ -192,6 +197,8 @@ class Program:
             if parameter.name in cut:
                 rest = parameter.view.rest(parameter.model_value)
                 stored[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
+        account = account_of(source.graph, signatures, exported, target, state, report, notes)
+        stored[ACCOUNT] = account.to_bytes()
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
         plain = signatures.get("infer")
         if without_adapters is not None:

@@ -15,7 +15,7 @@ from converter.errors import UsageError
 from converter.files import open_regular
 from converter.manifest import FROZEN, INFERENCE, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
 from converter.seal import check_seal
-from converter.tflite.metadata import read_metadata
+from converter.tflite.metadata import ACCOUNT, read_metadata
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None)
     """A program, unless its seal, its manifest or a tensor that the manifest names is not right."""
     try:
         digest = check_seal(data)
-        metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE))
+        metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT))
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest")
         file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from converter.cli.certifying import certify, demand, engines
-from converter.cli.failures import DEBUG, report
+from converter.cli.failures import DEBUG
+from converter.cli.failures import report as explain
 from converter.cli.inspection import read_contents
 from converter.cli.narration import Narrator
 from converter.cli.options import (
@@ -244,6 +246,39 @@ def profile(
 
 
 @app.command()
+def report(
+    file: ProgramPath,
+    out: Annotated[Path, typer.Option(metavar="REPORT.html", help="The page to write.")] = Path("report.html"),
+    state: Annotated[
+        Path | None, typer.Option(help="A saved state of the program: shows how far each weight moved.")
+    ] = None,
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(help="Lines of a training (converter.runtime.Journal, scripts/device); may be given repeatedly."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--profile", help="Run the step here, and show what each layer takes.")
+    ] = False,
+    model_explorer: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also write node data for Google's Model Explorer."),
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a page about a program: what trains and why, the memory of a step, what each layer costs."""
+    from converter.reporting.make import report as make
+
+    with Narrator(quiet).stage("write the report"):
+        make(file, out, state, run or (), measure, model_explorer)
+    Results().line(f"wrote {out} ({size(out.stat().st_size)})")
+    if model_explorer is not None:
+        Results().line(
+            f"next: model-explorer {quote(str(file))} --node_data_paths={quote(str(model_explorer / 'cost.json'))}"
+        )
+
+
+@app.command()
 def ops(
     as_json: Json = False,
     debug: Debug = False,
@@ -380,5 +415,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         app(arguments, prog_name=_name(), obj=settings)
     except Exception as error:  # the last line of defence: a person reads a sentence, not a traceback
-        sys.exit(report(error, settings["debug"]))
+        sys.exit(explain(error, settings["debug"]))
     sys.exit(0)

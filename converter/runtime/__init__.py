@@ -2,6 +2,7 @@
 
 from converter.runtime.entry import Report
 from converter.runtime.gradient_range import UnderflowWarning
+from converter.runtime.journal import Journal
 from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
 from converter.runtime.session import TrainingSession
 from converter.runtime.state_file import State, StateWarning, load_state, save_state
@@ -10,6 +11,7 @@ __all__ = [
     "Evaluated",
     "Event",
     "Finished",
+    "Journal",
     "Report",
     "Started",
     "State",

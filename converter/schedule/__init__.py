@@ -5,5 +5,18 @@ from converter.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.schedule.order import schedule
 from converter.schedule.recompute import recompute
 from converter.schedule.resident import Resident, resident, transient
+from converter.schedule.timeline import Timeline, timeline
 
-__all__ = ["ArenaPlan", "Resident", "check_no_overlap", "how", "plan", "recompute", "resident", "schedule", "transient"]
+__all__ = [
+    "ArenaPlan",
+    "Resident",
+    "Timeline",
+    "check_no_overlap",
+    "how",
+    "plan",
+    "recompute",
+    "resident",
+    "schedule",
+    "timeline",
+    "transient",
+]

@@ -23,9 +23,16 @@ _ROOM = 32
 
 @dataclass(frozen=True)
 class Call(Op):
-    """A partition as the runtime sees it: one operator that runs all of `nodes`."""
+    """A partition as the runtime sees it: one operator that runs all of `nodes`.
+
+    Attributes:
+        nodes: in the order in which they run.
+        inside: what lies in the workspace, while which of the nodes run.
+        workspace: its bytes.
+    """
 
     nodes: tuple[Node, ...] = ()
+    inside: tuple[Allocation, ...] = ()
     workspace: int = 0
 
 
@@ -54,7 +61,9 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
         made = dict.fromkeys(v for node in piece for v in node.outputs)
         read = dict.fromkeys(v for node in piece for v in node.inputs if v not in made)
         given = tuple(v for v in made if v in results or readers.get(v, {i}) != {i})
-        call = Call(tuple(piece), _Workspace(piece, runs, set(given)).size())
+        inside = _Workspace(piece, runs, set(given)).plan()
+        top = max((a.offset + a.size for a in inside), default=0)
+        call = Call(tuple(piece), inside, top + _ROOM if inside else 0)
         after.nodes.append(Node(call, tuple(read), given))
     return after
 
@@ -113,7 +122,7 @@ class _Workspace:
     """The values inside one partition, as XNNPACK places them."""
 
     def __init__(self, nodes: Sequence[Node], runs: dict[Node, Delegated], external: set[Value]) -> None:
-        self._nodes, self._runs = _clamps_apart(nodes, runs)
+        self._nodes, self._runs, self._places = _clamps_apart(nodes, runs)
         self._readers: dict[Value, list[int]] = {}
         for i, node in enumerate(self._nodes):
             for value in dict.fromkeys(node.inputs):
@@ -142,8 +151,8 @@ class _Workspace:
     def _windows(self, reader: int) -> bool:
         return self._runs[self._nodes[reader]].windows
 
-    def size(self) -> int:
-        """Bytes of the workspace."""
+    def plan(self) -> tuple[Allocation, ...]:
+        """Where the values lie, and while which nodes of the partition."""
         last = {v: max(self._readers.get(v, [i])) for v, i in self._inside.items()}
         place: dict[Value, Value] = {}  # value -> the one whose place it takes over
         for i, node in enumerate(self._nodes):
@@ -156,26 +165,31 @@ class _Workspace:
                         break
         requests = [(_rounded(v.type.nbytes), i, last[v]) for v, i in self._inside.items() if v not in place]
         requests += [(_rounded(s), i, i) for i, n in enumerate(self._nodes) if (s := self._runs[n].scratch)]
-        placed, top = Timetable(len(self._nodes)), 0
+        placed, allocations = Timetable(len(self._nodes)), []
         for size, first, end in sorted(requests, key=lambda r: -r[0]):
             contemporaries = [p for p in placed.around(first, end) if p.first <= end and first <= p.last]
             offset = _smallest_gap([(p.offset, p.offset + p.size) for p in contemporaries], size)
             placed.add(Allocation(offset, size, first, end))
-            top = max(top, offset + size)
-        return top + _ROOM if requests else 0
+            allocations.append(Allocation(offset, size, self._places[first], self._places[end]))
+        return tuple(allocations)
 
 
-def _clamps_apart(nodes: Sequence[Node], runs: dict[Node, Delegated]) -> tuple[list[Node], dict[Node, Delegated]]:
-    """The nodes with activations as nodes of their own, and how each runs."""
+def _clamps_apart(
+    nodes: Sequence[Node], runs: dict[Node, Delegated]
+) -> tuple[list[Node], dict[Node, Delegated], list[int]]:
+    """The nodes with activations as nodes of their own, how each runs, and which of the nodes it was."""
     apart: dict[Node, Delegated] = {}
-    for node in nodes:
+    places = []
+    for place, node in enumerate(nodes):
         run = runs[node]
         if run.clamps:
             unclamped = Value(node.output.type)
             apart[replace(node, outputs=(unclamped,))] = run
             node, run = replace(node, inputs=(unclamped,)), Delegated(in_place=True)
+            places.append(place)
         apart[node] = run
-    return list(apart), apart
+        places.append(place)
+    return list(apart), apart, places
 
 
 def _rounded(nbytes: int) -> int:

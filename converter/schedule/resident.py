@@ -27,11 +27,14 @@ class Resident:
     packed: int
 
 
-def resident(graph: Graph, lanes: int, in_order: bool = True) -> Resident:
-    """The memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments."""
+def resident(graph: Graph, lanes: int, in_order: bool = True, lent: bool = False) -> Resident:
+    """The memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments.
+
+    `lent`: its inputs lie in who runs it.
+    """
     nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
     packed = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
-    return Resident(*_transient(graph, lanes, in_order), packed + OPERATOR * len(nodes))
+    return Resident(*_transient(graph, lanes, in_order, lent), packed + OPERATOR * len(nodes))
 
 
 def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:

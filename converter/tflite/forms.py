@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from converter.ir import Origin, Value
@@ -43,7 +43,7 @@ class FormChoice:
     result: str
     form: str
     cost: float
-    alternatives: Mapping[str, float]
+    alternatives: dict[str, float]
 
 
 def choose(forms: list[Form], forced: frozenset[str]) -> Form:

@@ -21,6 +21,8 @@ _LENGTH = struct.Struct("<I")
 #: Where the data of a buffer begins, and where a file ends at last: offsets are signed 32-bit numbers.
 _ALIGNMENT, _LARGEST = 16, 2**31 - 1
 
+#: The account of a build (`converter.reporting.account`), a large entry.
+ACCOUNT = "pocketune.account"
 #: An entry that stands for a buffer: its number.
 REFERENCE = struct.Struct("<I")
 

@@ -1,0 +1,86 @@
+"""From a program file, a state and runs to a report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.files import write_atomically
+from converter.program_file import ProgramFile, read_program
+from converter.reporting.contents import Contents, contents_of
+from converter.reporting.overlay import write_overlays
+from converter.reporting.page import render
+from converter.reporting.rows import Row
+from converter.reporting.runs import read_run
+
+
+def report(
+    program: str | os.PathLike | bytes,
+    out: str | os.PathLike,
+    state: str | os.PathLike | None = None,
+    runs: Sequence[str | os.PathLike] = (),
+    profile: bool = False,
+    model_explorer: str | os.PathLike | None = None,
+) -> Path:
+    """Writes a page about a program: what trains and why, the memory of a step, what each layer costs.
+
+    The page is one file that loads nothing, for a browser, a mail or a printer.
+
+    Args:
+        program: the `.tflite`, or its bytes.
+        out: the page.
+        state: a saved state of it: the page says how far each weight moved.
+        runs: files of JSON lines: what `converter.runtime.Journal` wrote during `fit`, the log of a job in the app, or
+            results of `scripts/device bench`.
+        profile: run the step on this machine, and show what each layer takes.
+        model_explorer: a folder for node data that Google's Model Explorer shows over its drawing of the program.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UsageError: a file is missing, damaged or of another program; Jinja is not installed.
+        DeviceError: LiteRT does not run the program.
+    """
+    file = read_program(program)
+    contents = _contents(file, profile)
+    html = render(contents, [read_run(run) for run in runs], changes(file, state))
+    write_atomically(out, html.encode())
+    if model_explorer is not None:
+        write_overlays(contents, model_explorer)
+    return Path(out)
+
+
+def _contents(file: ProgramFile, profile: bool) -> Contents:
+    if not profile:
+        return contents_of(file)
+    from converter.profile import profile as measure
+
+    measured = measure(file.path or bytes(file.data))
+    return contents_of(file, measured.by("layer"))
+
+
+def changes(program: ProgramFile, state: str | os.PathLike | None) -> list[Row]:
+    """How far a state moved each weight from what was built: name, numbers, relative change, largest change.
+
+    Raises:
+        UsageError: it is no state of this program.
+    """
+    if state is None:
+        return []
+    from converter.inference.export import trained_weights
+
+    if not Path(state).exists():
+        raise UsageError(f"{os.fspath(state)}: there is no such file")
+    before, after = trained_weights(program), trained_weights(program, state)
+    rows: list[Row] = []
+    for name, built in before.items():
+        moved = after[name].astype(np.float64) - built
+        norm = float(np.linalg.norm(built.astype(np.float64)))
+        relative = f"{np.linalg.norm(moved) / norm:.2%}" if norm else "from zero"
+        rows.append((name, str(built.size), relative, f"{np.abs(moved).max():.3g}"))
+    return rows

@@ -1,0 +1,47 @@
+"use strict";
+// What the drawings share. All text from the program goes through textContent: names of layers are anybody's.
+const report = JSON.parse(document.getElementById("data").textContent);
+document.documentElement.classList.add("scripted");
+const PHASES = ["forward", "backward", "update"];
+
+/** A colour of the style sheet, in the scheme that is shown. */
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+/** An element with text and children. */
+function element(tag, options = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), options);
+  made.append(...children);
+  return made;
+}
+
+/** Bytes in binary units. */
+function bytes(number) {
+  for (const unit of ["B", "KiB", "MiB"]) {
+    if (number < 1024) return unit === "B" ? `${number} B` : `${number.toFixed(1)} ${unit}`;
+    number /= 1024;
+  }
+  return `${number.toFixed(2)} GiB`;
+}
+
+/** A number in thousands, millions, ... */
+function count(number) {
+  for (const unit of ["", " k", " M"]) {
+    if (number < 1000) return unit ? number.toFixed(1) + unit : String(Math.round(number));
+    number /= 1000;
+  }
+  return `${number.toFixed(2)} G`;
+}
+
+/** Draws again when the scheme of colours changes, or a page is printed in light. */
+const redraws = [];
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraws.forEach((draw) => draw()));
+
+/** Calls a function with an element's width, now and whenever that changes. */
+function onWidth(shown, draw) {
+  let width = 0;
+  const look = () => {
+    if (shown.clientWidth && shown.clientWidth !== width) draw((width = shown.clientWidth));
+  };
+  new ResizeObserver(look).observe(shown);
+  look();
+}

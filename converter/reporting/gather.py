@@ -47,13 +47,16 @@ def account_of(
 
 
 def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> Call:
-    """`graph` is what the costs of a program are counted of: the operators that the file holds, without last copies."""
+    """`graph` is what the costs of a program are counted of.
+
+    The file holds a few operators more at its end, which copy results and clear accumulators: no FLOPs.
+    """
     run = schedule.timeline(graph, target.lanes, in_order)
     more = range(len(graph.nodes), len(exported.nodes))
     order = [*run.order, *more]
     pieces = run.pieces
     return Call(
-        tuple(_flops(exported)),
+        (*_flops(graph), *(0 for _ in more)),
         tuple(round(price(exported, node, target)) for node in exported.nodes),
         () if order == sorted(order) else tuple(order),
         (*(-1 if number is None else number for number in run.partitions), *(-1 for _ in more)),

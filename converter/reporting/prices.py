@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from converter.ir import Graph, Node
 from converter.ir.types import RESOURCE
 from converter.targets import Target
@@ -34,7 +36,10 @@ def price(graph: Graph, node: Node, target: Target) -> float:
     inputs, outputs = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
     cost = node.op.cost(inputs, outputs)
     if node.op.code == "BATCH_MATMUL":
-        return target.macs("batch_matmul", cost.flops // 2)
+        columns, matrices = outputs[0].shape[-1], prod(inputs[1].shape[:-2])
+        rows = outputs[0].size // (columns * matrices)
+        inner = inputs[1].size // (columns * matrices)
+        return matrices * target.product(rows, inner, columns, node.inputs[1] in graph.constants)
     if node.op.code in _PRODUCTS:
         return target.macs(_row(graph, node, target), cost.flops // 2)
     moved = sum(t.nbytes for t in (*inputs, *outputs) if t.dtype != RESOURCE)

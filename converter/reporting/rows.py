@@ -121,6 +121,7 @@ def forms(contents: Contents) -> list[Row]:
     groups = Counter(
         (f.layer, f.phase, f.op, f.result, f.form, f.cost, tuple(sorted(f.alternatives.items(), key=lambda a: a[1])))
         for f in contents.account.forms
+        if f.alternatives
     )
     rows: list[Row] = []
     for (layer, phase, op, result, form, cost, others), times in groups.items():

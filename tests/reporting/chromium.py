@@ -41,7 +41,7 @@ class Browser:
         ]  # fmt: skip
         script = f'exec "$@" 3<&{read_there} 4>&{write_there}'
         self._process = subprocess.Popen(
-            ["sh", "-c", script, "sh", BINARY, *options],
+            ["bash", "-c", script, "bash", BINARY, *options],
             pass_fds=(read_there, write_there), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(read_there)

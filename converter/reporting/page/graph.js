@@ -233,6 +233,8 @@
     const wanted = text.trim().toLowerCase();
     const said = (part) => [part.layer, ...Object.keys(part.operations), ...part.weights.map((weight) => weight[0])].join("\n").toLowerCase();
     const found = wanted ? parts.filter((part) => said(part).includes(wanted)) : [];
+    const named = (part) => (part.layer.toLowerCase().includes(wanted) ? 0 : 1);
+    found.sort((a, b) => named(a) - named(b) || a.number - b.number);
     graph.nodes().removeClass("found");
     if (!found.length) return wanted && panel.replaceChildren(element("p", { className: "quiet", textContent: `Nothing is called “${text}”.` }));
     turn = again ? (turn + 1) % found.length : 0;

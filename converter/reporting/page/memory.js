@@ -10,6 +10,10 @@
   const choice = document.getElementById("call");
   const stacking = document.getElementById("stack");
   let call, plot, groups, alive, peak;
+  // The innermost group of each layer; a model of few layers, or one without groups, is drawn by layer.
+  const homes = new Map([...report.graph].reverse().filter((part) => part.group.length).map((part) => [part.layer, part.group.join("/")]));
+  if (homes.size && new Set(report.graph.map((part) => part.layer)).size > MOST_LAYERS) stacking.value = "group";
+  else if (!homes.size) stacking.querySelector("[value=group]").remove();
 
   const shade = (k) => `hsl(${HUES[k % HUES.length]} 55% ${matchMedia("(prefers-color-scheme: dark)").matches ? 58 : 52}%)`;
 
@@ -18,7 +22,9 @@
     const maker = call.maker[piece];
     if (stacking.value === "kind") return KINDS[call.kinds[call.kind[piece]]];
     if (maker < 0) return "(input)";
-    return stacking.value === "phase" ? PHASES[call.phase[maker]] : call.layers[call.layer[maker]];
+    if (stacking.value === "phase") return PHASES[call.phase[maker]];
+    const layer = call.layers[call.layer[maker]];
+    return stacking.value === "layer" ? layer : (homes.get(layer) ?? layer);
   }
 
   /** Bytes alive by group at each operator: the largest groups, and all others as one. */

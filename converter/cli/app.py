@@ -283,7 +283,7 @@ def ops(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show which operations of JAX compile, how, and under which conditions; the same for every target."""
+    """Show which operations of JAX compile, how, and when; gpu, web and hexagon have fewer, and a build says which."""
     from jax_frontend.catalogue import catalogue
 
     entries = catalogue()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 
-from converter.ir import BOOL, FLOAT32, INT32, Node, Value
+from converter.ir import BOOL, FLOAT32, INT32, Node, Value, is_described
 from converter.passes.rewrite import Rewriter
 from converter.tflite import builtins as tfl
 from converter.tflite.avoid.pattern import avoids, is_constant, is_elementwise, repeated, reshaped
@@ -151,27 +149,45 @@ def with_whole_values(b: Rewriter, node: Node) -> Value:
     return b(node.op, condition, *map(whole, values))
 
 
-def _infinite(b: Rewriter, node: Node) -> list[int]:
-    """The values of a SELECT_V2 that are constants with an infinity or a NaN."""
-    if not isinstance(node.op, tfl.SelectV2) or node.output.dtype != FLOAT32:
-        return []
-    arrays = [(k, b.array(v)) for k, v in enumerate(node.inputs) if k]
-    return [k for k, a in arrays if a is not None and not np.isfinite(a).all()]
+def _has_infinity(b: Rewriter, node: Node) -> bool:
+    """A constant with an infinity or a NaN."""
+    known = [array for v in node.inputs if (array := b.array(v)) is not None and array.dtype == FLOAT32]
+    return is_elementwise(node) and any(not np.isfinite(array).all() and not is_described(array) for array in known)
 
 
 @avoids(
-    "select-infinite",
-    "GPU: SELECT_V2 with a constant -inf for masked elements: NaN; with -3.4e38: right, and what is added to that",
-    lambda b, node: bool(_infinite(b, node)),
+    "constant-infinite",
+    "GPU: SOFTMAX of what SELECT_V2 masked with a constant -inf, four neighbours or more: NaN; with -3.4e38: right",
+    _has_infinity,
 )
-def twice_the_largest(b: Rewriter, node: Node) -> Value | None:
-    """An infinity as twice the largest number: select(c, x, inf) = select(c, x, m) + select(c, 0, m)."""
-    (place, *more), operands = _infinite(b, node), list(node.inputs)
-    number = b.scalar(operands[place])
-    if more or number not in (inf, -inf):
+def with_the_largest_number(b: Rewriter, node: Node) -> Value | None:
+    """The largest number for an infinity, where that is no factor; an engine without NaN has no other form of one."""
+    if not isinstance(node.op, tfl.SelectV2 | tfl.Add | tfl.Sub | tfl.Maximum | tfl.Minimum):
         return None
-    largest = b.constant(np.copysign(np.finfo(np.float32).max, [number]).astype(np.float32))
-    operands[place] = largest
-    masked = list(operands)
-    masked[3 - place] = b.constant(np.zeros(1, np.float32))
-    return b(tfl.Add(), b(node.op, *operands), b(node.op, *masked))
+    operands, most = list(node.inputs), np.finfo(np.float32).max
+    for place, v in enumerate(node.inputs):
+        array = b.array(v)
+        if array is not None and array.dtype == FLOAT32:
+            if np.isnan(array).any():
+                return None
+            operands[place] = b.constant(np.clip(array, -most, most), name=v.name)
+    return b(node.op, *operands)
+
+
+@avoids(
+    "identical-operands",
+    "GPU: SUB, DIV, EQUAL, MAXIMUM, ... of a tensor and itself: refused (No support of few identical inputs in the "
+    "same operation); ADD and MUL: right. NaN is equal to NaN there",
+    lambda b, node: (
+        is_elementwise(node) and not isinstance(node.op, tfl.Add | tfl.Mul) and len(set(node.inputs)) < len(node.inputs)
+    ),
+)
+def of_a_sum_with_zero(b: Rewriter, node: Node) -> Value | None:
+    """x and x + 0; whether x is x is known."""
+    shape = node.output.shape
+    if isinstance(node.op, tfl.Equal | tfl.NotEqual):
+        return b.constant(np.full(shape, isinstance(node.op, tfl.Equal)))
+    *first, last = node.inputs
+    if last.dtype == BOOL or last not in first:
+        return None
+    return b(node.op, *first, b(tfl.Add(), last, b.constant(np.zeros((1,) * last.type.rank, last.dtype))))

@@ -1,0 +1,286 @@
+"""What engines refuse or compute wrongly: each pattern is found, is replaced by what means the same, and is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import inf
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import converter
+import jax_frontend
+from converter.certification.engines.gpu import Gpu
+from converter.certification.work import Outcome, Task
+from converter.errors import UnsupportedError, UsageError
+from converter.ir import Builder, Graph, TensorType, Value, evaluate, verify
+from converter.manifest import Manifest
+from converter.order import check_limits
+from converter.passes import fold_constants
+from converter.targets import tables, target
+from converter.tflite import avoid
+from converter.tflite import builtins as tfl
+from converter.tflite.export import with_own_results
+from tests.tflite.stock import file, run
+
+_random = np.random.default_rng(0)
+#: Patterns that an engine has no other form of.
+REFUSED = {"constant-int32-large"}
+#: Those that are wrong elsewhere than on the GPU.
+ELSEWHERE = {"one-hot-2d-indices"}
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Normal numbers."""
+    return _random.standard_normal(shape, np.float32)
+
+
+def ints(*shape: int, high: int = 9) -> np.ndarray:
+    """Whole numbers from 0."""
+    return _random.integers(0, high, shape).astype(np.int32)
+
+
+ZEROS, AROUND = np.zeros(4, np.float32), ((0, 0), (1, 1), (1, 1), (0, 0))
+FLAGS, ROW = floats(2, 3, 4) > 0, floats(4)
+LARGE = np.array([2**24 + 1], np.int32)
+LOWEST = np.array([-inf], np.float32)
+FILTER, WIDE, BIAS, POINT = floats(4, 3, 3, 4), floats(6, 5), floats(6), floats(1, 1, 1, 8)
+
+
+def rank_above_4(b: Builder, x: Value, row: Value) -> Value:
+    """Elementwise with a broadcast, a slice, a transposition, a sum and a concatenation of five axes."""
+    wide = b(tfl.Mul(), b(tfl.Reshape((2, 3, 2, 2, 8)), x), b(tfl.Reshape((2, 3, 1, 1, 8)), row))
+    turned = b(tfl.Transpose((4, 1, 3, 0, 2)), wide)
+    part = b(tfl.Slice((1, 0, 0, 0, 1), (5, 3, 2, 2, 1)), turned)
+    padded = b(tfl.Pad(((0, 0), (1, 0), (0, 0), (0, 0), (0, 0))), part)
+    joined = b(tfl.Concatenation(2), padded, b(tfl.ReverseV2((2,)), padded))
+    return b(tfl.Sum((0, 2, 4)), joined)
+
+
+#: By pattern: the operators, and what they are given.
+CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
+    "rank-above-4": (rank_above_4, (floats(2, 12, 8), floats(2, 3, 8))),
+    "constant-rows": (lambda b, x: b(tfl.Add(), x, b.constant(FLAGS.astype(np.float32))), (floats(2, 3, 4),)),
+    "constant-int32-first": (lambda b, x: b(tfl.Sub(), np.array([[5, 7, 9]], np.int32), x), (ints(1, 3),)),
+    "constant-int32-rank": (lambda b, x: b(tfl.Add(), x, np.array([5, 7, 9], np.int32)), (ints(2, 3),)),
+    "constant-int32-large": (lambda b, x: b(tfl.Less(), x, b.constant(LARGE)), (LARGE - np.int32([2, 1, 0]),)),
+    "select-condition-rank": (
+        lambda b, c, x, y: b(tfl.SelectV2(), c, x, y),
+        (np.array([True, False, False, True]), floats(2, 3, 4), floats(2, 3, 4)),
+    ),
+    "select-value-shape": (lambda b, c, x: b(tfl.SelectV2(), c, x, b.constant(ROW)), (FLAGS, floats(2, 3, 4))),
+    "constant-infinite": (
+        lambda b, c, x: b(tfl.Softmax(), b(tfl.SelectV2(), c, x, b.constant(LOWEST))),
+        (np.arange(16).reshape(2, 8) % 8 > 4, floats(2, 8)),
+    ),
+    "identical-operands": (
+        lambda b, x: b(tfl.SelectV2(), b(tfl.NotEqual(), x, x), x, b(tfl.Maximum(), x, x)),
+        (floats(2, 3, 4),),
+    ),
+    "sine": (
+        lambda b, x: b(tfl.Add(), b(tfl.Sin(), x), b(tfl.Mul(), b(tfl.Cos(), x), np.float32([2]))),
+        (9 * floats(8, 64),),
+    ),
+    "matmul-constant-turned": (lambda b, x: b(tfl.BatchMatmul(False, True), x, b.constant(WIDE)), (floats(4, 5),)),
+    "matmul-constant-first": (lambda b, x: b(tfl.BatchMatmul(), b.constant(WIDE), x), (floats(5, 3),)),
+    "matmul-unequal-batch": (lambda b, x, w: b(tfl.BatchMatmul(True), x, w), (floats(2, 5, 4), floats(5, 6))),
+    "matmul-wide": (lambda b, x, w: b(tfl.BatchMatmul(), x, w), (floats(2, 40000) / 200, floats(40000, 4))),
+    "fully-connected-runtime": (
+        lambda b, x, w: b(tfl.FullyConnected("RELU"), x, w, b.constant(BIAS)),
+        (floats(4, 5), floats(6, 5)),
+    ),
+    "fully-connected-vector": (lambda b, x: b(tfl.FullyConnected(), x, b.constant(WIDE)), (floats(5),)),
+    "cumsum-first-axis": (lambda b, x: b(tfl.CumSum(0), x), (floats(5, 3),)),
+    "cumsum-reverse": (lambda b, x: b(tfl.CumSum(1, reverse=True), x), (floats(5, 3),)),
+    "zeros": (lambda b, x: b(tfl.Add(), x, b(tfl.Zeros(TensorType((3, 4))))), (floats(3, 4),)),
+    "argmax-last-axis": (lambda b, x: b(tfl.ArgMax(1), x), (-abs(floats(8, 3)),)),
+    "pad-below-rank-4": (lambda b, x: b(tfl.Pad(((1, 0), (0, 2), (1, 1))), x), (floats(3, 4, 5),)),
+    "space-to-depth": (
+        lambda b, x: b(tfl.DepthToSpace(3), b(tfl.SpaceToDepth(3), b(tfl.Neg(), x))),
+        (floats(2, 6, 9, 4),),
+    ),
+    "broadcast-to": (lambda b, x: b(tfl.BroadcastTo((2, 3, 4)), x), (floats(2, 1, 4),)),
+    "gather-2d-indices": (lambda b, x, i: b(tfl.Gather(), x, i), (floats(9, 4), ints(2, 3))),
+    "one-hot-2d-indices": (lambda b, i: b(tfl.OneHot(9), i), (ints(2, 3),)),
+    "scatter-nd": (lambda b, i, x: b(tfl.ScatterNd((9, 4)), i, x), (ints(6, 1), floats(6, 4))),
+    "reverse-last-axis": (lambda b, x: b(tfl.ReverseV2((3,)), x), (floats(2, 3, 4, 5),)),
+    "softmax-vector": (lambda b, x: b(tfl.Softmax(), x), (floats(5),)),
+    "runtime-bias": (
+        lambda b, x, w, bias: b(tfl.Conv2D(activation="RELU6"), x, w, bias),
+        (floats(2, 6, 6, 4), FILTER, ROW),
+    ),
+    "depthwise-multiplier": (
+        lambda b, x: b(tfl.DepthwiseConv2D(), x, b.constant(POINT), b.constant(POINT.reshape(8))),
+        (floats(2, 6, 6, 4),),
+    ),
+    "transpose-conv-uneven-padding": (
+        lambda b, w, x: b(tfl.TransposeConv((2, 11, 12, 4), (2, 2), "SAME"), w, x),
+        (FILTER, floats(2, 6, 6, 4)),
+    ),
+    "pad-average-pool": (
+        lambda b, x: b(tfl.AveragePool2D((3, 3)), b(tfl.Pad(AROUND), b(tfl.Neg(), x))),
+        (floats(2, 8, 8, 4),),
+    ),
+    "pad-merged": (
+        lambda b, x: b(tfl.MaxPool2D((3, 3)), b(tfl.Pad(AROUND), b(tfl.Neg(), x))),
+        (abs(floats(2, 8, 8, 4)) + 0.1,),
+    ),
+}
+
+
+def graph_of(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The operators of a pattern, and inputs."""
+    build, arrays = CASES[name]
+    b = Builder()
+    feed = {f"x{k}": array for k, array in enumerate(arrays)}
+    b.graph.outputs = {"y": build(b, *(b.input(key, TensorType(a.shape, a.dtype)) for key, a in feed.items()))}
+    return b.graph, feed
+
+
+def rewritten(graph: Graph, names: Any) -> Graph:
+    """As a program has it."""
+    return with_own_results(fold_constants(verify(avoid.without(graph, names))))
+
+
+def close(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """Equal as float32 has it; NaN is not, and XNNPACK's ADD gives the largest number for an infinity."""
+    most = np.finfo(np.float32).max
+    return np.allclose(*(np.clip(a, -most, most) for a in (found, wanted)), rtol=1e-5, atol=1e-5)
+
+
+def test_every_pattern_has_a_case_and_every_table_names_patterns() -> None:
+    assert CASES.keys() == avoid.PATTERNS.keys()
+    assert all(set(target(name).avoids) <= avoid.PATTERNS.keys() for name in tables())
+    assert set(target("gpu").avoids) == set(target("web").avoids) == CASES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pattern_is_replaced_by_what_means_the_same(name: str) -> None:
+    graph, feed = graph_of(name)
+    assert {pattern.name for _, pattern in avoid.left(graph, [name])} == {name}
+    after = rewritten(graph, [name])
+    assert bool(list(avoid.left(after, [name]))) == (name in REFUSED)
+    wanted = evaluate(graph, feed)[0]["y"]
+    assert close(evaluate(after, feed)[0]["y"], wanted)
+    for xnnpack in (True, False):
+        assert close(run(file(after), feed, xnnpack)["y"], wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_patterns_together_leave_none(name: str) -> None:
+    gpu = target("gpu")
+    graph, feed = graph_of(name)
+    after = rewritten(graph, gpu.avoids)
+    if name in REFUSED:
+        with pytest.raises(UnsupportedError, match="rounded to float32"):
+            check_limits(after, gpu)
+        return
+    check_limits(after, gpu)
+    assert close(evaluate(after, feed)[0]["y"], evaluate(graph, feed)[0]["y"])
+
+
+@cache
+def on_the_gpu() -> dict[str, tuple[Outcome, Outcome]]:
+    """Each case as it was and rewritten, on the engine."""
+    gpu, names = Gpu(), [name for name in CASES if name not in REFUSED | ELSEWHERE]
+    if said := gpu.missing():
+        pytest.skip(said)
+    graphs = [(graph_of(name), rewritten(graph_of(name)[0], target("gpu").avoids)) for name in names]
+    tasks = [
+        Task(file(with_own_results(form)), [("main", feed)])
+        for (graph, feed), after in graphs
+        for form in (graph, after)
+    ]
+    outcomes = gpu.run(tasks)
+    return dict(zip(names, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in REFUSED | ELSEWHERE])
+def test_the_engine_fails_at_a_pattern_and_is_right_without(name: str) -> None:
+    graph, feed = graph_of(name)
+    wanted = evaluate(graph, feed)[0]["y"]
+
+    def right(outcome: Outcome) -> bool:
+        # What the CPU takes instead counts as accelerated, so that the log is asked as well.
+        whole = outcome.said.get("whole") and not Gpu().refusals(outcome.log)
+        return bool(whole) and not outcome.error and close(outcome.results[0]["y"], wanted)
+
+    before, after = on_the_gpu()[name]
+    assert not right(before)
+    assert right(after), (after.error, after.said, after.log[-2000:])
+
+
+def small(classes: int = 3) -> jax_frontend.Model:
+    """An embedding with rotary positions, and a loop."""
+
+    def apply(params: Any, ids: jax.Array) -> jax.Array:
+        x = jnp.take(params["table"], ids, axis=0)
+        pairs = x.reshape(*x.shape[:-1], 4, 2)
+        turned = jnp.stack([-pairs[..., 1], pairs[..., 0]], -1).reshape(x.shape)
+        return jnp.tanh(turned + params["bias"]).mean(1) @ params["head"]
+
+    rng = np.random.default_rng(0)
+    params = {
+        name: rng.standard_normal(s, np.float32)
+        for name, s in (("table", (20, 8)), ("bias", 8), ("head", (8, classes)))
+    }
+    return jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 5), np.int32)])
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("gpu", "stateless"), ("web", "stateless"), ("hexagon", "split"), ("gpu,litert-2", "stateless")]
+)
+def test_a_target_has_its_own_state(name: str, state: str) -> None:
+    program = converter.build(small(), batch=2, target=name)
+    assert program.manifest.state == state
+    assert program.manifest.target == name
+    assert Manifest.from_bytes(program.manifest.to_bytes()) == program.manifest
+    for graph in program.signatures.values():
+        check_limits(graph, target(name))
+        assert not list(avoid.left(graph, target(name).avoids))
+
+
+def test_the_strictest_of_several_targets_counts() -> None:
+    gpu, phone, old = target("gpu"), target("litert-2"), target("tflite-2.14")
+    both = target("litert-2, gpu")
+    assert list(both.avoids) == list(gpu.avoids)
+    assert (both.state, both.limits) == (gpu.state, gpu.limits)
+    three = target("gpu,tflite-2.14,litert-2")
+    assert three.limits["SLICE"] == 4
+    assert three.limits["DILATE"] == 0
+    assert all(three.per_mac[form] == max(t.per_mac[form] for t in (gpu, phone, old)) for form in three.per_mac)
+    assert not three.takes("WHILE", [TensorType((1,))])
+    assert three.takes("ADD", [TensorType((2, 3))])
+
+
+def test_an_engine_without_variables_says_so() -> None:
+    with pytest.raises(UsageError, match=r"the engine of gpu,litert-2 has no variables"):
+        converter.build(small(), batch=2, target="gpu,litert-2", state="variables")
+
+
+def test_what_an_engine_lacks_is_refused_with_layer_and_advice() -> None:
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        with jax.named_scope("largest"):
+            x = jax.lax.top_k(x @ params["w"], 2)[0]
+        return x @ params["head"]
+
+    params = {"w": floats(4, 6), "head": floats(2, 3)}
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 4), np.float32)])
+    with pytest.raises(UnsupportedError, match=r"largest: gpu has no TOPK_V2") as caught:
+        converter.build(model, batch=2, update="head", target="gpu")
+    (site, *_) = caught.value.sites
+    assert (site.layer, site.primitive) == ("largest", "TOPK_V2")
+    assert site.advice
+
+
+def test_a_function_of_many_axes_runs_for_the_gpu() -> None:
+    x = floats(4, 16)
+
+    def turned(x: jax.Array) -> jax.Array:
+        return jnp.flip(jnp.cumsum(jnp.transpose(x.reshape(2, 2, 2, 2, 2, 2), (5, 1, 3, 0, 2, 4)), 2), 1).reshape(4, 16)
+
+    np.testing.assert_allclose(converter.function(turned, x, target="gpu").run(x)[0], turned(x), rtol=1e-5, atol=1e-6)

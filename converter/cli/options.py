@@ -38,8 +38,8 @@ MicroBatch = Annotated[
 Target = Annotated[
     str | None,
     typer.Option(
-        help="Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, several as gpu,litert-2, or "
-        "a table of your own: mine.toml."
+        help="Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, gpu,litert-2, "
+        "or a table of your own: mine.toml."
     ),
 ]
 State = Annotated[

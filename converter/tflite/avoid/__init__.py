@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from converter.ir import Graph, Node, Value
 from converter.passes.common_subexpressions import merge_common_subexpressions
+from converter.passes.fold_constants import fold_constants
 from converter.passes.loops import map_bodies
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.tflite.avoid import constants, functions, matrices, movement, ranks, windows
@@ -32,7 +33,7 @@ def without(lowered: Graph, names: Sequence[str]) -> Graph:
     if ranks.NAME in names:
         lowered = ranks.with_flat_state(lowered)
     for _ in range(_MOST_ROUNDS):
-        before, lowered = lowered, merge_common_subexpressions(rewrite(lowered, replaced))
+        before, lowered = lowered, merge_common_subexpressions(fold_constants(rewrite(lowered, replaced)))
         if lowered.nodes == before.nodes:
             break
     return lowered

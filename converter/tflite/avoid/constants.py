@@ -10,6 +10,7 @@ from converter.tflite import builtins as tfl
 from converter.tflite.avoid.pattern import avoids, is_constant, is_elementwise, repeated, reshaped
 from converter.tflite.avoid.ranks import MOST, fewer
 
+_COMPARISONS = (tfl.Equal, tfl.NotEqual, tfl.Less, tfl.LessEqual, tfl.Greater, tfl.GreaterEqual)
 #: What an operator says of its operands the other way round.
 _MIRRORED = {
     tfl.Less: tfl.Greater(),
@@ -161,8 +162,8 @@ def _has_infinity(b: Rewriter, node: Node) -> bool:
     _has_infinity,
 )
 def with_the_largest_number(b: Rewriter, node: Node) -> Value | None:
-    """The largest number for an infinity, where that is no factor; an engine without NaN has no other form of one."""
-    if not isinstance(node.op, tfl.SelectV2 | tfl.Add | tfl.Sub | tfl.Maximum | tfl.Minimum):
+    """The largest number for an infinity, where that is no factor; the engine knows neither infinities nor NaN."""
+    if not isinstance(node.op, (tfl.SelectV2, tfl.Add, tfl.Sub, tfl.Maximum, tfl.Minimum, *_COMPARISONS)):
         return None
     operands, most = list(node.inputs), np.finfo(np.float32).max
     for place, v in enumerate(node.inputs):

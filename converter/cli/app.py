@@ -139,6 +139,7 @@ def build(
 
         with narrator.stage(f"run on {certify_on}"):
             certificate = certify_program(path, on=certify_on)
+        demand(path, certificate)
     if as_json:
         _print_json(
             {
@@ -158,8 +159,6 @@ def build(
         _show_build(program, path, forms)
         if certificate is not None:
             Results().certificates([certificate])
-    if certificate is not None:
-        demand(path, certificate)
 
 
 def _show_build(program: Program, path: Path, forms: bool) -> None:

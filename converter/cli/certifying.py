@@ -16,7 +16,7 @@ from converter.cli.tables import Results
 from converter.errors import NumericError
 from converter.manifest import Certificate
 
-On = Annotated[str, typer.Option("--on", help="gpu: the engine to run it on; see the command engines.")]
+On = Annotated[str, typer.Option("--on", help="gpu, hexagon:SM8650: the engine to run it on; see engines.")]
 
 
 def certify(
@@ -35,22 +35,23 @@ def certify(
 
     with Narrator(quiet).stage(f"run on {on}"):
         certificate = examine(file, on=on, steps=steps, data=None if data is None else read_samples(data))
+    demand(file, certificate)
     if as_json:
         print(json.dumps({"file": str(file), **asdict(certificate)}, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         Results().certificates([certificate])
-    demand(file, certificate)
 
 
 def demand(file: Path, certificate: Certificate) -> None:
     """Raises NumericError for a certificate that is none."""
     if not certificate.ok:
         what = "computes it wrongly" if certificate.whole else "does not take all of it"
-        raise NumericError(f"{file} is not certified on {certificate.on}: {certificate.engine} {what}")
+        listed = "".join(f"\n  {failure}\n    {failure.advice}".rstrip() for failure in certificate.failures)
+        raise NumericError(f"{file} is not certified on {certificate.on}: {certificate.engine} {what}{listed}")
 
 
 def engines(
-    name: Annotated[str | None, typer.Argument(metavar="gpu", help="The engine to set up. None: show all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="ENGINE", help="The engine to set up. None: show all.")] = None,
     accept_licence: Annotated[
         bool, typer.Option("--accept-licence", help="Accept the licence of what is fetched, where there is one.")
     ] = False,

@@ -1,0 +1,89 @@
+"""What runs where: the programs of the examples on every engine that this machine has, beside the CPU.
+
+    python -m converter engines gpu
+    .venv/bin/python scripts/bench/accelerators.py                       # all, about an hour of one core
+    .venv/bin/python scripts/bench/accelerators.py --only mlp lenet --on gpu
+
+Each program is built for the engine's target and certified; the figures go into the table of docs/accelerators.md, in
+which rows that were not run this time stay as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import optax
+
+import converter
+from converter.certification.engines import engine
+from converter.errors import PocketuneError
+from examples import EXAMPLES
+
+ROOT = Path(__file__).resolve().parents[2]
+BEGIN, END = "<!-- measured: scripts/bench/accelerators.py -->", "<!-- end -->"
+HEAD = (
+    "| program | on | | loss error | update error | output error | float16 floor | version |",
+    "|---|---|---|---|---|---|---|---|",
+)
+SCHEMES = ("sparse", "full", "head")
+ENGINES = ("gpu", "hexagon:SM8650")
+#: A net for images of 224 is as right on smaller ones.
+OPTIONS: dict[str, dict[str, Any]] = {"mobilenetv2": {"size": 96}, "efficientnet-lite": {"size": 96}}
+BATCH = 4
+
+
+def row(name: str, scheme: str, on: str, steps: int, folder: Path) -> str:
+    """A line of the table."""
+    example = EXAMPLES[name]
+    options = OPTIONS.get(name, {})
+    update = example.sparse if scheme == "sparse" else scheme
+    target = on.partition(":")[0]
+    path, cells = folder / "program.tflite", [f"{name} {scheme}", on]
+    try:
+        model = example.build(**options)
+        converter.build(
+            model, loss=example.loss, optimizer=optax.sgd(1.0), update=update, batch=BATCH, target=target, check=False
+        ).write(path)
+        certificate = converter.certify(path, on=on, steps=steps)
+    except PocketuneError as error:
+        return " | ".join(["|", *cells, f"not built: {str(error).splitlines()[0]}", *[""] * 5, "|"]).strip()
+    why = "; ".join(dict.fromkeys(map(str, certificate.failures[:2])))
+    said = "certified" if certificate.ok else f"{'whole, wrong' if certificate.whole else 'refused'}: {why}"
+    figures = (certificate.loss_error, certificate.update_error, certificate.output_error, certificate.floor)
+    shown = ["" if figure is None else f"{figure:.1e}" for figure in figures]
+    return f"| {' | '.join([*cells, said, *shown, f'{certificate.engine} {certificate.version}'])} |"
+
+
+def main() -> None:
+    """Runs what is asked for, and writes the document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    runnable = [name for name, example in EXAMPLES.items() if not example.shapes_only]
+    parser.add_argument("--only", nargs="+", default=runnable, metavar="EXAMPLE")
+    parser.add_argument("--on", nargs="+", default=ENGINES, metavar="ENGINE")
+    parser.add_argument("--schemes", nargs="+", default=SCHEMES, metavar="SCHEME")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accelerators.md")
+    arguments = parser.parse_args()
+    text = arguments.document.read_text()
+    before, rest = text.split(BEGIN)
+    table, after = rest.split(END)
+    rows = {tuple(line.split(" | ")[:2]): line for line in table.strip().splitlines()[len(HEAD) :]}
+    for on in arguments.on:
+        if (missing := engine(on).missing()) is not None:
+            print(f"{on} is left out: {missing}")
+            continue
+        for name in arguments.only:
+            for scheme in arguments.schemes:
+                with tempfile.TemporaryDirectory() as folder:
+                    line = row(name, scheme, on, arguments.steps, Path(folder))
+                print(line, flush=True)
+                rows[tuple(line.split(" | ")[:2])] = line
+    lines = [BEGIN, *HEAD, *(rows[key] for key in sorted(rows)), END]
+    arguments.document.write_text(before + "\n".join(lines) + after)
+
+
+if __name__ == "__main__":
+    main()

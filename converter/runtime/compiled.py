@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,17 +111,20 @@ def _environment() -> Environment:
 
 @contextmanager
 def listening() -> Iterator[Callable[[], str]]:
-    """Takes what LiteRT says on stderr while it opens things, and nobody asked for; yields a way to read it."""
+    """Takes what engines write to stdout and stderr while they open things; yields a way to read it."""
     with tempfile.TemporaryFile() as heard:
 
         def said() -> str:
             heard.seek(0)
             return heard.read().decode(errors="replace")
 
-        stderr = os.dup(2)
+        sys.stdout.flush()
+        kept = {number: os.dup(number) for number in (1, 2)}
         try:
-            os.dup2(heard.fileno(), 2)
+            for number in kept:
+                os.dup2(heard.fileno(), number)
             yield said
         finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+            for number, old in kept.items():
+                os.dup2(old, number)
+                os.close(old)

@@ -11,7 +11,7 @@ from converter.runtime.interpreter import InterpreterEngine
 from converter.runtime.weight_cache import WeightCache
 
 #: What may run a program, or the part of it that is not the CPU's.
-ACCELERATORS = ("cpu", "gpu")
+ACCELERATORS = ("cpu", "gpu", "hexagon")
 
 
 def open_engine(
@@ -27,10 +27,12 @@ def open_engine(
         DeviceError: LiteRT does not take the program.
         UsageError: its signatures are not those of its manifest; the folder or the accelerator cannot be used.
     """
-    if accelerator not in ACCELERATORS:
-        raise UsageError(f"accelerator: {accelerator!r} is none of cpu, gpu.{nearest(str(accelerator), ACCELERATORS)}")
-    if accelerator == "gpu":
-        return _on_gpu(program, threads, xnnpack, weight_cache)
+    kind, _, soc = str(accelerator).partition(":")
+    if kind not in ACCELERATORS or (soc and kind != "hexagon"):
+        known = "cpu, gpu, hexagon, hexagon:SM8650"
+        raise UsageError(f"accelerator: {accelerator!r} is none of {known}.{nearest(kind, ACCELERATORS)}")
+    if kind != "cpu":
+        return _accelerated(program, threads, xnnpack, weight_cache, kind, soc)
     if weight_cache is None:
         return InterpreterEngine(program, threads, xnnpack)
     if not xnnpack:
@@ -41,18 +43,29 @@ def open_engine(
     return CompiledEngine(program, threads, WeightCache(weight_cache))
 
 
-def _on_gpu(program: ProgramFile, threads: int, xnnpack: bool, weight_cache: str | os.PathLike | None) -> Engine:
-    """The GPU for everything, except for the update of a split step, which is the CPU's."""
-    if program.manifest.state == "variables":
+def _accelerated(
+    program: ProgramFile, threads: int, xnnpack: bool, weight_cache: str | os.PathLike | None, kind: str, soc: str
+) -> Engine:
+    """An accelerator for everything, except for the update of a split step, which is the CPU's."""
+    state = program.manifest.state
+    if state == "variables":
         raise UsageError(
-            "this program keeps its state in variables, which no GPU runs: build it with state='stateless' or 'split' "
-            "(--state), or open it without accelerator"
+            f"this program keeps its state in variables, which no {kind} runs: build it with state='stateless' or "
+            "'split' (--state), or open it without accelerator"
         )
+    if kind == "hexagon" and state != "split":
+        raise UsageError("hexagon rounds to float16, in which small updates are lost: build with state='split'")
     if weight_cache is not None:
-        raise UsageError("weight_cache holds what the CPU packs: leave it or accelerator='gpu' out")
-    from converter.runtime.gpu import GpuEngine
+        raise UsageError(f"weight_cache holds what the CPU packs: leave it or accelerator={kind!r} out")
+    engine: Engine
+    if kind == "gpu":
+        from converter.runtime.gpu import GpuEngine
 
-    gpu = GpuEngine(program, threads)
-    if program.manifest.state != "split":
-        return gpu
-    return Divided(gpu, InterpreterEngine(program, threads, xnnpack), (program.manifest.updating,))
+        engine = GpuEngine(program, threads)
+    else:
+        from converter.runtime.hexagon import HexagonEngine
+
+        engine = HexagonEngine(program, soc)
+    if state != "split":
+        return engine
+    return Divided(engine, InterpreterEngine(program, threads, xnnpack), (program.manifest.updating,))

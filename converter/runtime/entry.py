@@ -62,9 +62,9 @@ class Report:
     """What really runs a program.
 
     Attributes:
-        runs: `cpu` or `gpu`.
-        driver: of a GPU, by its own name.
-        emulated: whether that is a processor that plays a GPU: its times say nothing.
+        runs: `cpu`, `gpu` or `npu`.
+        driver: of an accelerator, by its own name.
+        emulated: whether that is a processor that plays one: its times say nothing.
         whole: whether nothing of the signatures that it was given is left to the CPU.
         left: operators that are, as far as they are counted.
         reasons: why, by operator.

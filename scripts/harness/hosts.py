@@ -15,11 +15,11 @@ from scripts.harness import android_jvm
 from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.computer import Computer
 from scripts.harness.device import Device
-from scripts.harness.gpu import GpuHost
+from scripts.harness.engines import GpuHost, HexagonHost
 from scripts.harness.phone import Phone
 from scripts.harness.transport import LocalTransport, SshTransport
 
-HOSTS = ("local", "local-android", "local-android:arm64", "gpu", "ssh:")
+HOSTS = ("local", "local-android", "local-android:arm64", "gpu", "hexagon-emulated", "ssh:")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +27,7 @@ def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[De
     """The devices of these names; without any, the one phone that is connected.
 
     Args:
-        names: serials of adb, `local`, `local-android[:arm64]`, `gpu`, `ssh:HOST[:FOLDER]`.
+        names: serials of adb, `local`, `local-android[:arm64]`, `gpu`, `hexagon-emulated`, `ssh:HOST[:FOLDER]`.
         adb: path of an adb binary.
         apk: the app, installed on phones that have another build of it.
 
@@ -53,6 +53,9 @@ def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> D
         return Computer(LocalTransport(name), "local-android", folder_of(name), worker, emulates="Cortex-A76 (qemu)")
     if name == "gpu":
         return GpuHost(LocalTransport(name), "gpu", folder_of(name), partial(_worker, accelerator=name))
+    if name == "hexagon-emulated":
+        worker = partial(_worker, accelerator="npu")
+        return HexagonHost(LocalTransport(name), "hexagon-emulated", folder_of(name), worker)
     if name.startswith("ssh:"):
         return ssh(name)
     if apk is not None and not apk.is_file():

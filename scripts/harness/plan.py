@@ -85,7 +85,7 @@ class Plan:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
-ACCELERATORS = ("cpu", "gpu")
+ACCELERATORS = ("cpu", "gpu", "npu")
 
 #: Fields of a plan that change no number.
 PATIENCE = ("rounds", "stall_seconds", "cooling")
@@ -315,7 +315,8 @@ def check_plan(plan: Plan, where: str) -> None:
         raise UsageError(f"{where}programs: {absolute[0]} is the same in every build: give its path in their folders")
     for name in plan.accelerators:
         if name not in ACCELERATORS:
-            raise UsageError(f"{where}accelerators: {name!r} is none of 'cpu', 'gpu'.{nearest(name, ACCELERATORS)}")
+            known = ", ".join(map(repr, ACCELERATORS))
+            raise UsageError(f"{where}accelerators: {name!r} is none of {known}.{nearest(name, ACCELERATORS)}")
     for name in ("batch", "micro_batch"):
         if any(f"{{{name}}}" in p for p in plan.programs) != bool(getattr(plan, f"{name}_sizes")):
             raise UsageError(f"{where}{name}_sizes: these and a {{{name}}} in programs belong together")

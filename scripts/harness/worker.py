@@ -23,6 +23,8 @@ from scripts.harness.batches import read_batches
 from scripts.harness.device import LOG, RESULT, RESULT_FORMAT, STATE, Job
 
 CONDITIONS_EVERY = 10
+#: What runs a job, by the accelerator that it asks for: there is no NPU but the emulated one.
+ENGINES = {"cpu": "cpu", "gpu": "gpu", "npu": "hexagon"}
 
 
 class Lines:
@@ -67,7 +69,7 @@ def _perform(job: Job, lines: Lines, state: Path, accelerator: str) -> None:
         raise UsageError(f"accelerator: {job.accelerator!r} is not offered by this host, only {accelerator!r}")
     program = Path(job.program).read_bytes()
     for repeat in range(job.repeats):
-        with TrainingSession(program, threads=job.threads, accelerator=accelerator) as session:
+        with TrainingSession(program, threads=job.threads, accelerator=ENGINES[accelerator]) as session:
             batches = read_batches(Path(job.batches), session.manifest)
             lines.write(
                 "start",

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from converter.certification.engines.gpu import Gpu
+from converter.certification.engines.hexagon import Hexagon
 from converter.errors import UsageError
 from scripts.harness import hosts
 from scripts.harness.adb import Adb, adb_binary
@@ -119,17 +120,23 @@ def test_split_programs_are_measured_like_any(tmp_path: Path) -> None:
     assert [(r.runs, r.detail, r.variant.micro_batch) for r in file.results] == [("cpu", "XNNPACK", 4)] * ROUNDS
 
 
-@pytest.mark.skipif(Gpu().missing() is not None, reason=str(Gpu().missing()))
-def test_the_gpu_of_this_machine_is_a_host_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("host", "accelerator"),
+    [
+        pytest.param(name, accelerator, marks=pytest.mark.skipif(bool(engine.missing()), reason=str(engine.missing())))
+        for name, accelerator, engine in (("gpu", "gpu", Gpu()), ("hexagon-emulated", "npu", Hexagon()))
+    ],
+)
+def test_accelerators_of_this_machine_are_hosts_of_their_own(host: str, accelerator: str, tmp_path: Path) -> None:
     split = build_program(tmp_path / "split.tflite", state="split")
-    bench = write_plan(tmp_path, split, 'accelerators = ["gpu"]')
-    error, file = run(open_device("gpu"), bench, tmp_path / "gpu", allowed=(*ALLOWED, "EMULATOR"))
+    bench = write_plan(tmp_path, split, f'accelerators = ["{accelerator}"]\ntolerance = {{loss = 0.01, update = 0.1}}')
+    error, file = run(open_device(host), bench, tmp_path / "out", allowed=(*ALLOWED, "EMULATOR"))
     assert error is None, error
     assert file is not None
     facts, (check,) = file.runs[0].facts, file.checks.values()
-    assert facts.kind == "gpu"
+    assert facts.kind == host
     assert check.ok
-    assert [r.runs for r in file.results] == ["gpu"] * ROUNDS
+    assert [r.runs for r in file.results] == [accelerator] * ROUNDS
     assert facts.is_emulator == ("EMULATOR" in file.allowed)
 
 

@@ -83,7 +83,7 @@ def test_micro_batches_are_an_axis(tmp_path: Path) -> None:
         ('programs = ["P"]\nthreds = [1]', "Did you mean 'threads'"),
         ('programs = ["P"]\nrounds = 0', "rounds: must be from 1"),
         ('programs = ["P"]\nsteps = 5\nwarmup = 5', "warmup: must be from 0 to 4"),
-        ('programs = ["P"]\naccelerators = ["npu"]', "'npu' is none of"),
+        ('programs = ["P"]\naccelerators = ["tpu"]', "'tpu' is none of"),
         ('programs = ["P"]\nbatch_sizes = [2]', "belong together"),
         ('programs = ["P"]\nmicro_batch_sizes = [2]', "micro_batch_sizes: these and a {micro_batch}"),
         ('programs = ["nowhere.tflite"]', "no such file"),

@@ -1,4 +1,4 @@
-"""Sessions on a GPU: on the real engine where it is set up, and what the session does with one in any case."""
+"""Sessions on accelerators: on the real engines where these are set up, and what a session does with any."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import converter
 import converter.runtime.gpu
 from converter.certification.engines.gpu import Gpu
+from converter.certification.engines.hexagon import Hexagon
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from converter.runtime.entry import Entry, Report
@@ -43,6 +45,20 @@ def test_steps_are_those_of_the_cpu(state: str) -> None:
             np.testing.assert_allclose(gpu.state()[tensor], array, atol=1e-4 * np.abs(array).max(), err_msg=tensor)
         np.testing.assert_allclose(gpu.infer(x[:3]), cpu.infer(x[:3]), atol=1e-4)
         assert gpu.evaluate(x, y) == pytest.approx(cpu.evaluate(x, y), rel=1e-4)
+
+
+@pytest.mark.skipif(Hexagon().missing() is not None, reason=str(Hexagon().missing()))
+def test_gradients_of_hexagon_train_as_those_of_the_cpu() -> None:
+    built = converter.build(EXAMPLES["mlp"].model(), batch=BATCH, micro_batch=4, target="hexagon", check=False).data
+    with TrainingSession(built, accelerator="hexagon") as emulated, TrainingSession(built) as cpu:
+        assert (emulated.report.runs, emulated.report.emulated, emulated.report.on_cpu) == ("npu", True, ("apply",))
+        first = cpu.state()
+        for seed in range(10):
+            x, y = EXAMPLES["mlp"].data(BATCH, seed)
+            assert emulated.train(x, y, 0.1) == pytest.approx(cpu.train(x, y, 0.1), rel=1e-2)
+        for tensor, array in cpu.state().items():
+            moved = np.linalg.norm(array - first[tensor])
+            assert np.linalg.norm(emulated.state()[tensor] - array) < 0.05 * moved, tensor
 
 
 def test_the_update_of_a_split_step_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +105,10 @@ def test_what_is_left_to_the_cpu_is_reported() -> None:
 @pytest.mark.parametrize(
     ("state", "options", "message"),
     [
-        ("variables", {"accelerator": "gpu"}, "keeps its state in variables, which no GPU runs"),
+        ("variables", {"accelerator": "gpu"}, "keeps its state in variables, which no gpu runs"),
         ("stateless", {"accelerator": "gpu", "weight_cache": "."}, "leave it or accelerator='gpu' out"),
-        ("stateless", {"accelerator": "gpus"}, "'gpus' is none of cpu, gpu. Did you mean"),
+        ("stateless", {"accelerator": "hexagon"}, "rounds to float16, in which small updates are lost"),
+        ("stateless", {"accelerator": "gpus"}, "'gpus' is none of cpu, gpu, .* Did you mean"),
     ],
 )
 def test_what_no_gpu_runs(state: str, options: dict[str, Any], message: str) -> None:

@@ -1,11 +1,13 @@
-"""This machine's GPU, or what emulates one, through LiteRT's GPU engine."""
+"""Accelerators on this machine: its GPU, or what emulates one, through LiteRT's GPU engine; an emulated Hexagon."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
 
+from converter.certification.engines.engine import Engine
 from converter.certification.engines.gpu import Gpu
+from converter.certification.engines.hexagon import Hexagon
 from converter.certification.work import Outcome, Task
 from converter.errors import UsageError
 from converter.ir import FLOAT32, Builder, TensorType
@@ -26,8 +28,7 @@ class GpuHost(Computer):
 
     def prepare(self) -> None:
         """See Device. Raises UsageError where there is no GPU and nothing that emulates one."""
-        if (lacking := Gpu().missing()) is not None:
-            raise UsageError(f"--on {self.name}: {lacking}")
+        _check_there(self.name, Gpu())
         super().prepare()
 
     @cached_property
@@ -39,3 +40,22 @@ class GpuHost(Computer):
         if outcome.error:
             raise UsageError(f"--on {self.name}: the GPU engine of LiteRT does not run: {outcome.error}")
         return outcome
+
+
+class HexagonHost(Computer):
+    """See Device. The gradients are computed on Qualcomm's emulation, the updates on the CPU."""
+
+    def facts(self) -> Facts:
+        """See Device."""
+        facts, hexagon = super().facts(), Hexagon()
+        return replace(facts, model=f"{hexagon.title} {hexagon.soc} on {facts.model}", is_emulator=True)
+
+    def prepare(self) -> None:
+        """See Device. Raises UsageError where Qualcomm's libraries are missing."""
+        _check_there(self.name, Hexagon())
+        super().prepare()
+
+
+def _check_there(name: str, engine: Engine) -> None:
+    if (lacking := engine.missing()) is not None:
+        raise UsageError(f"--on {name}: {lacking}")

@@ -152,6 +152,8 @@ export class TrainerCoach implements Coach {
   }
 
   private async load(wait: boolean): Promise<Loaded> {
+    // The largest file first: it comes in while the others are read and checked.
+    const runtime = liteRt({ folder: "litert/", compile: compileLiteRt });
     const description = readDescription(await asset(FILE));
     const [data, samples] = await Promise.all([asset(description.program.file), asset(description.samples.file)]);
     await checkDigest(data, description.program.file, description.program.sha256);
@@ -159,7 +161,6 @@ export class TrainerCoach implements Coach {
     const program = await Program.open(data);
     checkFits(description, program.manifest);
     const replay = builtInSamples(samples, description);
-    const runtime = liteRt({ folder: "litert/", compile: compileLiteRt });
     const store = await BrowserStore.open(STORE, wait ? new AbortController().signal : undefined);
     try {
       const personal = await Trainer.open(program, runtime, store);

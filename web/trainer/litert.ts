@@ -23,21 +23,28 @@ const NAME = "LiteRT.js 2.5.3";
 
 let loading: Promise<LiteRt> | undefined;
 
-/** Runs programs on stock LiteRT.js, which is loaded once a page or worker. */
+/** Runs programs on stock LiteRT.js, which is loaded once a page or worker, and from now on. */
 export function liteRt(source: LiteRtSource): RuntimeFactory {
+  const engine = begun(source);
+  // Whoever opens a program learns of it.
+  engine.catch(() => undefined);
   return async (program) => {
     try {
-      loading ??= load(source).catch((error: unknown) => {
-        // The next one may try again.
-        loading = undefined;
-        throw error;
-      });
-      const model = await (await loading).loadAndCompile(program.data, { accelerator: "wasm" });
+      const model = await (await engine).loadAndCompile(program.data, { accelerator: "wasm" });
       return new LiteRtRuntime(model, { runtime: NAME, runs: "wasm", fallback: null });
     } catch (error) {
       throw new RuntimeFailedError(`${NAME} does not take the program: ${messageOf(error)}`, { cause: error });
     }
   };
+}
+
+function begun(source: LiteRtSource): Promise<LiteRt> {
+  loading ??= load(source).catch((error: unknown) => {
+    // The next one may try again.
+    loading = undefined;
+    throw error;
+  });
+  return loading;
 }
 
 async function load({ folder, compile }: LiteRtSource): Promise<LiteRt> {

@@ -76,7 +76,7 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     private val entries = HashMap<String, EntryPoint>()
     private val memory: Memory = when (manifest.state) {
         StateKind.VARIABLES -> Variables(manifest, runtime)
-        StateKind.STATELESS, StateKind.SPLIT -> Arguments(program)
+        StateKind.STATELESS, StateKind.SPLIT -> Arguments(program, isHalf = runtime.report.runs == Accelerator.NPU)
     }
     private var isLost = false
 

@@ -4,14 +4,16 @@ import java.nio.ByteBuffer
 import java.nio.FloatBuffer
 import kotlin.math.abs
 
-/** Where half precision ends; what is larger is infinite there, or held at the end of the engine's range. */
+/** The largest number of half precision; an engine gives 131008 for whatever is above. */
 private const val HALF_PRECISION_ENDS = 65504f
 
 /**
  * The gradients of a step that is made of several calls, between them. In a stateless program an accumulator goes in and
  * out of each call, which adds to it. In a split one each call gives gradients of its own, which are added up here.
+ *
+ * @param isHalf whether what computes them rounds to half precision.
  */
-internal class Gradients(private val manifest: Manifest) {
+internal class Gradients(private val manifest: Manifest, private val isHalf: Boolean) {
     /** What `apply` takes, by name. */
     private val sums = manifest.updating.taking(Role.GRADIENT).associate { it.name to directBuffer(it.size * it.dtype.bytes) }
 
@@ -41,14 +43,15 @@ internal class Gradients(private val manifest: Manifest) {
         specs.associate { it.name to buffers.getValue(it.name) }
 
     private fun FloatBuffer.check(tensor: String) {
-        for (i in 0 until limit()) {
-            val value = get(i)
-            if (abs(value) < HALF_PRECISION_ENDS) continue // never for NaN
-            throw DivergedException(
-                "the gradient of $tensor reaches $value, and the half precision of accelerators ends at " +
-                    "$HALF_PRECISION_ENDS: lower the learning rate, or build with a loss scale below ${manifest.lossScale}"
-            )
-        }
+        val end = if (isHalf) HALF_PRECISION_ENDS else Float.POSITIVE_INFINITY
+        val bad = (0 until limit()).firstOrNull { !(abs(get(it)) < end) } ?: return
+        val advice =
+            if (isHalf) {
+                "half precision ends at $end: build with a loss scale below ${manifest.lossScale}, or scale the inputs down"
+            } else {
+                "the loss is finite and its slope is not: lower the learning rate"
+            }
+        throw DivergedException("the gradient of $tensor overflows, it reaches ${get(bad)}; $advice")
     }
 
     private fun FloatBuffer.add(part: FloatBuffer, share: Float) {

@@ -16,7 +16,7 @@ internal interface Memory {
      * are no gradients.
      *
      * @param share of the weight of the step, of the rows whose gradients these are.
-     * @throws DivergedException a gradient is larger than an accelerator can say.
+     * @throws DivergedException a gradient is larger than what computed it can say.
      */
     fun keep(entry: EntryPoint, share: Float)
 
@@ -65,8 +65,10 @@ internal class Variables(private val manifest: Manifest, private val runtime: Tr
 /**
  * `stateless`, `split`: the state goes in and out of the calls of a step. Of two buffers of a tensor one is read and the
  * other written; after the call they change places, and nothing is copied.
+ *
+ * @param isHalf whether gradients come in half precision.
  */
-internal class Arguments(private val program: Program) : Memory {
+internal class Arguments(program: Program, isHalf: Boolean) : Memory {
     private val manifest = program.manifest
 
     /** A tensor of the state. What no call makes has one buffer in both roles. */
@@ -76,7 +78,7 @@ internal class Arguments(private val program: Program) : Memory {
 
     /** The signatures that make state, and whether what each makes is in the other place just now. */
     private val turned = TreeMap<String, Boolean>()
-    private val gradients = Gradients(manifest)
+    private val gradients = Gradients(manifest, isHalf)
     private val calls = HashMap<String, Call>()
 
     init {

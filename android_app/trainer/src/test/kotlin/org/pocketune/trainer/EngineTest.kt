@@ -91,6 +91,18 @@ class EngineTest {
     }
 
     @Test
+    fun `on the CPU only what is not finite ends a training`() {
+        val program = Fixture.program("mlp-split")
+        var gradient = 131008f
+        val engine = Engine(program, ScriptedRuntime(program.manifest, gradient = { gradient }, runs = Accelerator.CPU))
+        val batch = Batch(Fixture.samples(8), List(8) { 1f })
+        engine.train(batch, 0f)
+        gradient = Float.POSITIVE_INFINITY
+        val failure = assertFailsWith<DivergedException> { engine.train(batch, 0f) }
+        assertTrue("slope" in failure.message.orEmpty(), "$failure")
+    }
+
+    @Test
     fun `state that the forward pass changes goes from part to part`() {
         val program = Fixture.program("noisy-split")
         val counter = program.manifest.step.giving(Role.STATE).single().name

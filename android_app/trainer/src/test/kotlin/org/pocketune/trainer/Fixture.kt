@@ -44,9 +44,10 @@ internal class ScriptedRuntime(
     private val loss: (Float) -> Float = { 1 / (1 + it) },
     private val accuracy: (Float) -> Float = { it / 100 },
     private val gradient: () -> Float = { 1f },
+    runs: Accelerator = Accelerator.NPU,
     private val onStep: (Int) -> Unit = {},
 ) : TrainingRuntime {
-    override val report = RuntimeReport("scripted", Accelerator.CPU, Accelerator.CPU, "1 thread")
+    override val report = RuntimeReport("scripted", runs, runs, "1 thread")
     private val thread = Thread.currentThread()
     private var steps = 0
 

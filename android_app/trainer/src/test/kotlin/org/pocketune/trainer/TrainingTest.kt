@@ -369,7 +369,7 @@ class TrainingTest {
         test: suspend (Trainer) -> Unit,
     ) = runBlocking {
         val factory = RuntimeFactory {
-            ScriptedRuntime(it.manifest, loss, accuracy, gradient, onStep).also { made -> runtime = made }
+            ScriptedRuntime(it.manifest, loss, accuracy, gradient, onStep = onStep).also { made -> runtime = made }
         }
         val store = Store(folder, "personal.state", disk)
         Trainer.open(program, factory, store, guards, Limits(samples = 1000)).use { test(it) }

@@ -6,6 +6,9 @@ plugins {
     alias(libs.plugins.kotlin.serialization)
 }
 
+// tflite or litert: gradle.properties chooses.
+val runtime: String = providers.gradleProperty("pocketune.runtime").get()
+
 android {
     namespace = "org.pocketune.app"
     compileSdk = 34
@@ -27,6 +30,7 @@ android {
     // The program is mapped into memory. scripts/build_app_assets makes it.
     androidResources.noCompress += "tflite"
     sourceSets["main"].assets.srcDir("target/assets")
+    sourceSets["main"].kotlin.srcDir("src/$runtime/kotlin")
 }
 
 kotlin {
@@ -39,6 +43,7 @@ kotlin {
 dependencies {
     implementation(project(":trainer"))
     implementation(project(":runtime-tflite"))
+    if (runtime == "litert") implementation(project(":runtime-litert"))
     implementation(libs.coroutines.android)
     implementation(libs.serialization.json)
 }

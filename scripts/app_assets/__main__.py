@@ -1,7 +1,8 @@
 """Makes what the Android app and the page in the browser carry, and what their tests compare with.
 
-scripts/build_app_assets [--out DIR]: the digits CNN of the demo as a training program with spare classes for symbols
-of the person's own, samples for replay, and their description; the same bytes each time on the same machine.
+scripts/build_app_assets [--out DIR] [--soc MODEL ...]: the digits CNN of the demo as a training program with spare
+classes for symbols of the person's own, samples for replay, and their description; the same bytes each time on the same
+machine. With SoCs, such as SM8650, the program's steps are split, and it is there once more for the NPU of each.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import keras
 import numpy as np
 
 import converter
+from converter.errors import UsageError
 from converter.runtime.state_file import State, pack
 from examples import EXAMPLES
 from examples.digits import load
 from scripts.app_assets.handwriting import Writer
+from scripts.app_assets.hexagon import compile_ahead
 from scripts.app_assets.strokes import Preprocessing, Stroke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,25 +55,37 @@ def main() -> None:
     """Writes the assets and the fixtures, unless they are there already."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, metavar="DIR", default=TARGET, help="default: android_app/app/target")
-    out: Path = parser.parse_args().out
-    stamp, sources = out / "assets.sha256", digest_of_sources()
+    parser.add_argument("--soc", action="append", metavar="MODEL", default=[], help="compile for its NPU besides")
+    arguments = parser.parse_args()
+    try:
+        write(arguments.out, sorted(set(arguments.soc)))
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def write(out: Path, socs: Sequence[str]) -> None:
+    """All of it, unless it is there already. Raises UsageError where Qualcomm's compiler does not do its part."""
+    stamp, sources = out / "assets.sha256", " ".join([digest_of_sources(), *socs])
     if stamp.exists() and stamp.read_text() == sources:
         return
     assets, fixtures, web = out / "assets", out / "fixtures", out / "web"
     for folder in (assets, fixtures, web):
         folder.mkdir(parents=True, exist_ok=True)
+    stamp.unlink(missing_ok=True)
     preprocessing = Preprocessing()
     program = converter.build(
         with_spare_classes(EXAMPLES["digits-cnn"].build(), SPARE),
         optimizer="adam",
         update=converter.UpdateScheme("sparse", dict(EXAMPLES["digits-cnn"].sparse)),
         batch=BATCH,
-        target="tflite-2.16",
+        target="hexagon,tflite-2.16" if socs else "tflite-2.16",
     )
     program.write(assets / "digits.tflite")
+    compiled = compiled_for(socs, assets)
     samples = built_in_samples()
     (assets / "digits.samples").write_bytes(samples)
-    write_json(assets / "digits.json", describe(program.data, samples, preprocessing))
+    description = describe(program.data, samples, preprocessing)
+    write_json(assets / "digits.json", description | ({"compiled": compiled} if compiled else {}))
     write_json(fixtures / "strokes.json", drawings(preprocessing))
     write_json(web / "hand.json", {"drawings": offered()})
     other = State(
@@ -78,6 +93,18 @@ def main() -> None:
     )
     (fixtures / "foreign.state").write_bytes(pack(other))
     stamp.write_text(sources)
+
+
+def compiled_for(socs: Sequence[str], assets: Path) -> dict[str, dict[str, str]]:
+    """The program compiled for the NPUs of SoCs: by SoC how the app knows the file."""
+    for old in assets.glob("digits-*.tflite"):
+        old.unlink()
+    found = {}
+    for soc in socs:
+        file = assets / f"digits-{soc}.tflite"
+        compile_ahead(assets / "digits.tflite", soc, file)
+        found[soc] = {"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    return found
 
 
 def with_spare_classes(model: Any, spare: int) -> Any:

@@ -19,6 +19,7 @@ ONLY_GRADLE = {
     "litert",
     "litert-gpu",
     "litert-gpu-api",
+    "runtime-litert",
     "tensorflow-lite",
     "tensorflow-lite-gpu",
     "tensorflow-lite-gpu-api",

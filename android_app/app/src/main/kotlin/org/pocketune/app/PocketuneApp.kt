@@ -15,6 +15,7 @@ import kotlinx.coroutines.launch
 import org.pocketune.app.core.Event
 import org.pocketune.app.core.Kept
 import org.pocketune.app.core.Notebook
+import org.pocketune.app.core.Npu
 import org.pocketune.app.core.Presenter
 import org.pocketune.app.core.TrainerCoach
 import org.pocketune.app.core.UiState
@@ -39,10 +40,13 @@ open class PocketuneApp : Application() {
     /** What runs programs; tests look over its shoulder. */
     protected open val runtime: RuntimeFactory = TfliteRuntimeFactory()
 
+    /** The phone's NPU, in a build with the library for it. */
+    protected open val npu: Npu? get() = npuOf(this)
+
     override fun onCreate() {
         super.onCreate()
         val device = Device(this)
-        val coach = TrainerCoach(assets::open, File(noBackupFilesDir, "model"), runtime, device.guards)
+        val coach = TrainerCoach(assets::open, File(noBackupFilesDir, "model"), runtime, device.guards, npu)
         val notebook = Notebook(File(noBackupFilesDir, "drawings.json"))
         val presenter = Presenter(coach, notebook, AndroidSettings(this), device.facts, Dispatchers.IO)
         scope.launch {

@@ -5,6 +5,7 @@ import java.io.File
 import java.io.FileNotFoundException
 import java.io.InputStream
 import java.nio.ByteBuffer
+import java.security.MessageDigest
 import java.util.concurrent.atomic.AtomicInteger
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
@@ -33,6 +34,7 @@ import org.pocketune.app.core.DeviceFacts
 import org.pocketune.app.core.Event
 import org.pocketune.app.core.Notebook
 import org.pocketune.app.core.Notes
+import org.pocketune.app.core.Npu
 import org.pocketune.app.core.Point
 import org.pocketune.app.core.Presenter
 import org.pocketune.app.core.Problem
@@ -125,6 +127,28 @@ class RecoveryTest {
                 until { it.problem == Problem.PROGRAM_DAMAGED }
                 assertEquals(null, state.model)
             }
+        }
+    }
+
+    @Test fun `what was compiled for the NPU of this very phone is handed to its runtime, whole or not at all`() {
+        val compiled = byteArrayOf(1, 2, 3)
+        val sha256 = MessageDigest.getInstance("SHA-256").digest(compiled).joinToString("") { "%02x".format(it) }
+        val entry = "{\"compiled\":{\"SM8650\":{\"file\":\"digits-SM8650.tflite\",\"sha256\":\"$sha256\"}},"
+        fun assets(found: ByteArray) = { name: String ->
+            when (name) {
+                "digits-SM8650.tflite" -> found.inputStream()
+                "digits.json" -> File("target/assets/$name").readText().replaceFirst("{", entry).byteInputStream()
+                else -> File("target/assets/$name").inputStream()
+            }
+        }
+        for ((soc, wanted) in listOf("SM8650" to listOf(compiled.toList()), "SM8550" to emptyList())) {
+            val given = mutableListOf<List<Byte>>()
+            val npu = Npu(soc) { bytes -> runtime.also { given += ByteArray(bytes.remaining()).also(bytes::get).toList() } }
+            process(assets(compiled), npu = npu) { until { it.model != null } }
+            assertEquals(wanted, given)
+        }
+        process(assets(byteArrayOf(1, 2)), npu = Npu("SM8650") { error("a runtime was opened") }) {
+            until { it.problem == Problem.PROGRAM_DAMAGED }
         }
     }
 
@@ -298,10 +322,11 @@ class RecoveryTest {
     private fun process(
         asset: (String) -> InputStream = { File("target/assets/$it").inputStream() },
         runtime: RuntimeFactory = this.runtime,
+        npu: Npu? = null,
         test: suspend Scene.() -> Unit,
     ) = runBlocking {
         val brake = Brake()
-        val coach = TrainerCoach(asset, File(folder.root, "model"), brake.on(runtime), Guards())
+        val coach = TrainerCoach(asset, File(folder.root, "model"), brake.on(runtime), Guards(), npu)
         val notebook = Notebook(File(folder.root, "drawings.json"))
         val presenter = Presenter(coach, notebook, FakeSettings(), flowOf(DeviceFacts()), Dispatchers.IO)
         val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)

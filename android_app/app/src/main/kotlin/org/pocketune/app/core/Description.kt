@@ -9,7 +9,11 @@ import org.pocketune.trainer.Manifest
 import org.pocketune.trainer.Role
 import org.pocketune.trainer.Sample
 
-/** What scripts/build_app_assets says about the files that it made. */
+/**
+ * What scripts/build_app_assets says about the files that it made.
+ *
+ * @property compiled the program compiled ahead of time for the NPUs of some SoCs, by the model of the SoC.
+ */
 @Serializable
 data class Description(
     val format: String,
@@ -19,6 +23,7 @@ data class Description(
     val spare: Int,
     val preprocessing: Preprocessing,
     val recipe: Recipe,
+    val compiled: Map<String, AssetFile> = emptyMap(),
 ) {
     init {
         require(labels.isNotEmpty() && labels.distinct() == labels && spare >= 0) { "labels or spare classes" }

@@ -3,6 +3,7 @@ package org.pocketune.app.core
 import java.io.File
 import java.io.IOException
 import java.io.InputStream
+import java.nio.ByteBuffer
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.emitAll
 import kotlinx.coroutines.flow.flow
@@ -27,16 +28,26 @@ import org.pocketune.trainer.Trainer
 import org.pocketune.trainer.Values
 
 /**
+ * An NPU that programs can be compiled for ahead of time.
+ *
+ * @property soc the model of the SoC that it is part of.
+ * @property runtime what runs a program there that was compiled so, and the program itself where that fails.
+ */
+class Npu(val soc: String, val runtime: (compiled: ByteBuffer) -> RuntimeFactory)
+
+/**
  * Trains the bundled program. One trainer holds the person's model, a second one the model as it was built.
  *
  * @property asset opens a file that came with the app.
  * @property directory where the person's state lives.
+ * @property npu of this phone; null where there is none, or no library for it in the app.
  */
 class TrainerCoach(
     private val asset: (String) -> InputStream,
     private val directory: File,
     private val runtime: RuntimeFactory,
     private val guards: Guards,
+    private val npu: Npu? = null,
 ) : Coach, AutoCloseable {
     private class Trainers(val personal: Trainer, val original: Trainer, val description: Description, val replay: Replay)
 
@@ -125,15 +136,23 @@ class TrainerCoach(
         val pixels = description.preprocessing.run { size * size }
         val samples = description.samples.run { builtInSamples(bytes(file).checked(file, sha256), pixels, levels) }
         description.check(program.manifest, samples)
-        val personal = Trainer.open(program, runtime, Store(directory), guards)
+        val runs = onNpu(description) ?: runtime
+        val personal = Trainer.open(program, runs, Store(directory), guards)
         val original = try {
-            Trainer.open(program, runtime, Store(File(directory, "original")))
+            Trainer.open(program, runs, Store(File(directory, "original")))
         } catch (e: Throwable) {
             // Also when the process ends meanwhile.
             personal.close()
             throw e
         }
         return Trainers(personal, original, description, Replay(samples, description.recipe.replay))
+    }
+
+    /** The program that was compiled for this very phone, where there is one. */
+    private fun onNpu(description: Description): RuntimeFactory? {
+        val phone = npu ?: return null
+        val compiled = description.compiled[phone.soc] ?: return null
+        return phone.runtime(ByteBuffer.wrap(compiled.run { bytes(file).checked(file, sha256) }))
     }
 
     private fun bytes(file: String): ByteArray = try {

@@ -5,6 +5,7 @@ import com.google.ai.edge.litert.Environment
 import java.io.File
 import java.io.FileOutputStream
 import java.io.IOException
+import java.nio.ByteBuffer
 import org.pocketune.trainer.Accelerator
 import org.pocketune.trainer.Program
 import org.pocketune.trainer.RuntimeFactory
@@ -24,18 +25,21 @@ import com.google.ai.edge.litert.Accelerator as Hardware
  * @property threads cores that a step on the CPU may use.
  * @property npuLibraries the folder of the NPU's libraries, as `applicationInfo.nativeLibraryDir`; null where the app has
  *   none.
+ * @property compiled the program as it was compiled ahead of time for the NPU of this phone, which runs that in its place.
  */
 class LitertRuntimeFactory(
     private val directory: File,
     private val preference: List<Accelerator> = listOf(Accelerator.NPU, Accelerator.GPU),
     private val threads: Int = 1,
     private val npuLibraries: File? = null,
+    private val compiled: ByteBuffer? = null,
 ) : RuntimeFactory {
     override fun open(program: Program): TrainingRuntime {
-        val file = copied(program)
+        val file = copied(program.data, "${program.manifest.graphHash}.tflite")
+        val forNpu = compiled?.let { copied(it.duplicate(), "${program.manifest.graphHash}.npu.tflite") } ?: file
         val environment = explained("LiteRT does not start", ::environment)
         return try {
-            WithEnvironment(Opening(program, file, environment).first(), environment)
+            WithEnvironment(Opening(program, file, forNpu, environment).first(), environment)
         } catch (error: Throwable) {
             environment.close()
             throw error
@@ -53,15 +57,12 @@ class LitertRuntimeFactory(
     }
 
     /** A file with the very bytes that were checked. One that another runtime has mapped stays as it is. */
-    private fun copied(program: Program): File {
-        val file = File(directory, "${program.manifest.graphHash}.tflite")
+    private fun copied(bytes: ByteBuffer, name: String): File {
+        val file = File(directory, name)
         try {
             directory.mkdirs()
             val partial = File.createTempFile("program", ".partial", directory)
-            FileOutputStream(partial).use { stream ->
-                val bytes = program.data
-                while (bytes.hasRemaining()) stream.channel.write(bytes)
-            }
+            FileOutputStream(partial).use { while (bytes.hasRemaining()) it.channel.write(bytes) }
             if (!partial.renameTo(file)) throw IOException("$partial cannot be renamed")
         } catch (error: IOException) {
             throw RuntimeFailedException("LiteRT opens programs by path, and $file cannot be written: ${error.message}", error)
@@ -73,6 +74,7 @@ class LitertRuntimeFactory(
     private inner class Opening(
         private val program: Program,
         private val file: File,
+        private val forNpu: File,
         private val environment: Environment,
     ) {
         private val manifest = program.manifest
@@ -143,7 +145,8 @@ class LitertRuntimeFactory(
             val asked = preference.firstOrNull() ?: Accelerator.CPU
             val fallback = refused.joinToString("; ").ifEmpty { null }
             val report = RuntimeReport("LiteRT", asked, runs, detail, fallback)
-            val model = explained("LiteRT does not take the program") { CompiledModel.create(file.path, options, environment) }
+            val path = (if (runs == Accelerator.NPU) forNpu else file).path
+            val model = explained("LiteRT does not take the program") { CompiledModel.create(path, options, environment) }
             return LitertRuntime(model, manifest, report)
         }
     }

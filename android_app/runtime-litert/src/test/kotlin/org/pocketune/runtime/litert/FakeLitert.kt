@@ -14,6 +14,7 @@ import kotlin.math.round
 import kotlin.math.withSign
 import org.tensorflow.lite.DataType
 import org.tensorflow.lite.Interpreter
+import org.tensorflow.lite.Tensor
 
 /**
  * LiteRT's native side as it was measured on a host, with TFLite's library to compute. An NPU rounds what it gives to half
@@ -33,6 +34,8 @@ internal class FakeLitert(
     /** What is open: models and buffers. */
     var open = 0
 
+    val paths = ArrayList<String>()
+
     /** What each model was compiled for, and in which precision on a GPU. */
     val compiled = ArrayList<Pair<Set<Accelerator>, CompiledModel.GpuOptions.Precision?>>()
 
@@ -43,6 +46,7 @@ internal class FakeLitert(
             throw LiteRtException(Status.ErrorCompilation, "ERROR: [compiled_model.cc:1036]\n└ Some ops are not accelerated.")
         }
         compiled += accelerators to options.gpuOptions?.precision
+        paths += path
         val interpreter =
             try {
                 Interpreter(File(path), Interpreter.Options().setNumThreads(options.cpuOptions?.numThreads ?: 1))
@@ -50,7 +54,8 @@ internal class FakeLitert(
                 throw LiteRtException(Status.ErrorRuntimeFailure, error.message.orEmpty())
             }
         open++
-        return Model(interpreter, isHalf = Accelerator.NPU in accelerators && takes, isOther = accelerators != setOf(Accelerator.CPU))
+        val isHalf = Accelerator.NPU in accelerators && takes
+        return Model(interpreter, isHalf, isOther = accelerators != setOf(Accelerator.CPU))
     }
 
     private inner class Model(
@@ -59,12 +64,16 @@ internal class FakeLitert(
         private val isOther: Boolean,
     ) : NativeModel {
         override fun inputBuffer(name: String, signature: String) =
-            buffer(name, signature, interpreter.getSignatureInputs(signature)) { interpreter.getInputTensorFromSignature(it, signature) }
+            buffer(name, signature, interpreter.getSignatureInputs(signature)) {
+                interpreter.getInputTensorFromSignature(it, signature)
+            }
 
         override fun outputBuffer(name: String, signature: String) =
-            buffer(name, signature, interpreter.getSignatureOutputs(signature)) { interpreter.getOutputTensorFromSignature(it, signature) }
+            buffer(name, signature, interpreter.getSignatureOutputs(signature)) {
+                interpreter.getOutputTensorFromSignature(it, signature)
+            }
 
-        private fun buffer(name: String, signature: String, names: Array<String>, tensor: (String) -> org.tensorflow.lite.Tensor): Buffer {
+        private fun buffer(name: String, signature: String, names: Array<String>, tensor: (String) -> Tensor): Buffer {
             if (name !in names) throw LiteRtException(Status.ErrorNotFound, "└ tensor not found: $name in $signature")
             val found = tensor(name)
             open++
@@ -74,7 +83,8 @@ internal class FakeLitert(
         /** Without a word about inputs that are missing. */
         override fun run(signature: String, inputs: Map<String, NativeBuffer>, outputs: Map<String, NativeBuffer>) {
             val all = interpreter.getSignatureInputs(signature).associateWith { name ->
-                (inputs[name] as Buffer?)?.bytes ?: interpreter.getInputTensorFromSignature(name, signature).run { Buffer(dataType(), numElements()).bytes }
+                val given = inputs[name] as Buffer?
+                given?.bytes ?: interpreter.getInputTensorFromSignature(name, signature).run { ByteBuffer.allocateDirect(numBytes()) }
             }
             val given = outputs.mapValues { (_, buffer) -> (buffer as Buffer).bytes.also { it.clear() } }
             all.values.forEach { it.clear() }

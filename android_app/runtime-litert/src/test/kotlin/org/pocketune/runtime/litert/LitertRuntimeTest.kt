@@ -98,6 +98,19 @@ class LitertRuntimeTest {
     }
 
     @Test
+    fun `what was compiled for the NPU runs there, and what was compiled from another program is found out`() {
+        val split = ByteBuffer.wrap(File(programs, "mlp-split.tflite").readBytes())
+        val native = FakeLitert(all)
+        assertEquals(Accelerator.NPU, trained("mlp-split", native, compiled = split).second.runs)
+        val (part, whole) = native.paths.partition { it.endsWith(".npu.tflite") }
+        assertEquals(listOf(1, 1), listOf(part.size, whole.size))
+        val other = ByteBuffer.wrap(File(programs, "cnn-split.tflite").readBytes())
+        val report = trained("mlp-split", FakeLitert(all), listOf(Accelerator.NPU), other).second
+        assertEquals(Accelerator.CPU, report.runs)
+        assertTrue("not found" in report.fallback.orEmpty(), "$report")
+    }
+
+    @Test
     fun `what an accelerator cannot run is not tried on it`() {
         val variables = trained("mlp-variables", FakeLitert(all)).second
         assertEquals(2, Regex("stateless or split").findAll(variables.fallback.orEmpty()).count(), "$variables")
@@ -139,10 +152,11 @@ class LitertRuntimeTest {
         name: String,
         native: FakeLitert,
         preference: List<Accelerator> = listOf(Accelerator.NPU, Accelerator.GPU),
+        compiled: ByteBuffer? = null,
     ): Pair<List<Float>, RuntimeReport> = runBlocking {
         natives
         Native.current = native
-        val factory = LitertRuntimeFactory(File(folder, "cache"), preference)
+        val factory = LitertRuntimeFactory(File(folder, "cache"), preference, compiled = compiled)
         val result = Trainer.open(program(name), factory, Store(File(folder, "store"))).use { trainer ->
             val steps = trainer.fit(samples(name.substringBeforeLast('-')), asOnTheHost).filterIsInstance<TrainEvent.Step>().toList()
             steps.map { it.loss } to trainer.report

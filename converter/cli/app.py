@@ -48,6 +48,7 @@ from converter.cli.options import (
 )
 from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.resolve import Job, output_path, resolve, resolve_update
+from converter.cli.samples import read_samples
 from converter.cli.tables import Results, size
 from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
 from converter.errors import PocketuneError, UsageError
@@ -255,6 +256,9 @@ def report(
         list[Path] | None,
         typer.Option(help="Lines of a training (converter.runtime.Journal, scripts/device); may be given repeatedly."),
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="D.npz", help="Samples x and y: accuracy as built, and with the state.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--profile", help="Run the step here, and show what each layer takes.")
     ] = False,
@@ -269,7 +273,8 @@ def report(
     from converter.reporting.make import report as make
 
     with Narrator(quiet).stage("write the report"):
-        make(file, out, state, run or (), measure, model_explorer)
+        samples = None if data is None else read_samples(data)
+        make(file, out, state, run or (), measure, model_explorer, samples)
     Results().line(f"wrote {out} ({size(out.stat().st_size)})")
     if model_explorer is not None:
         Results().line(

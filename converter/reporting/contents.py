@@ -112,7 +112,7 @@ class Contents:
     def times(self, signature: str) -> int:
         """How often a step calls a signature."""
         manifest = self.program.manifest
-        return manifest.batch // manifest.micro_batch if signature == "accumulate" else 1
+        return 1 if signature == "apply" else manifest.batch // manifest.micro_batch
 
     @cached_property
     def layers(self) -> dict[str, LayerCosts]:

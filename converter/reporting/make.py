@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ def report(
     runs: Sequence[str | os.PathLike] = (),
     profile: bool = False,
     model_explorer: str | os.PathLike | None = None,
+    data: Any = None,
 ) -> Path:
     """Writes a page about a program: what trains and why, the memory of a step, what each layer costs.
 
@@ -38,6 +40,8 @@ def report(
             results of `scripts/device bench`.
         profile: run the step on this machine, and show what each layer takes.
         model_explorer: a folder for node data that Google's Model Explorer shows over its drawing of the program.
+        data: samples (x, y), as for `TrainingSession.evaluate`: the page says what the program makes of them, as it was
+            built and with the state.
 
     Returns:
         The path of the page.
@@ -48,7 +52,7 @@ def report(
     """
     file = read_program(program)
     contents = _contents(file, profile)
-    html = render(contents, [read_run(run) for run in runs], changes(file, state))
+    html = render(contents, [read_run(run) for run in runs], changes(file, state), figures(file, state, data))
     write_atomically(out, html.encode())
     if model_explorer is not None:
         write_overlays(contents, model_explorer)
@@ -84,3 +88,24 @@ def changes(program: ProgramFile, state: str | os.PathLike | None) -> list[Row]:
         relative = f"{np.linalg.norm(moved) / norm:.2%}" if norm else "from zero"
         rows.append((name, str(built.size), relative, f"{np.abs(moved).max():.3g}"))
     return rows
+
+
+def figures(program: ProgramFile, state: str | os.PathLike | None, data: Any) -> list[Row]:
+    """What `evaluate` says of samples: name, as it was built, with the state.
+
+    Raises:
+        UsageError: they are no samples of this program.
+        DeviceError: LiteRT does not run it.
+    """
+    if data is None:
+        return []
+    if not isinstance(data, tuple):
+        raise UsageError("data: there is no y: samples are x and y, to say how well the program does")
+    from converter.runtime import TrainingSession
+
+    with TrainingSession(program.path or bytes(program.data)) as session:
+        before = session.evaluate(*data)
+        if state is not None:
+            session.restore(state)
+        after = session.evaluate(*data) if state is not None else {}
+    return [(name, f"{value:.4g}", f"{after[name]:.4g}" if after else "") for name, value in before.items()]

@@ -37,6 +37,7 @@ def overlays(contents: Contents) -> dict[str, dict[str, Any]]:
                 "results": {str(i): {"value": o.phase, "bgColor": _PHASES[o.phase]} for i, o in enumerate(origins)},
             }
             for name, origins in contents.origins.items()
+            if name in calls
         }
     }
     for file, (title, data) in columns.items():

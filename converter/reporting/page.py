@@ -26,13 +26,16 @@ _SCRIPTS = (
 _STYLES = ("vendor/uPlot.min.css", "page/report.css")
 
 
-def render(contents: Contents, runs: Sequence[Run] = (), state: Sequence[rows.Row] = ()) -> str:
+def render(
+    contents: Contents, runs: Sequence[Run] = (), state: Sequence[rows.Row] = (), figures: Sequence[rows.Row] = ()
+) -> str:
     """The page.
 
     Args:
         contents: of the program.
         runs: trainings of it.
         state: what a saved state changed, a row a weight.
+        figures: loss and accuracy on samples, as the program was built and with the state.
 
     Raises:
         UsageError: Jinja is not installed, or the file's parts do not fit each other.
@@ -69,6 +72,7 @@ def render(contents: Contents, runs: Sequence[Run] = (), state: Sequence[rows.Ro
         amount=amount,
         runs=runs,
         state=state,
+        figures=figures,
         # A layer may be called </script>: of JSON nothing is left that HTML would read.
         data=jinja2.utils.htmlsafe_json_dumps(drawn, separators=(",", ":"), ensure_ascii=False),
         styles="\n".join(map(_file, _STYLES)),

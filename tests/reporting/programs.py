@@ -10,7 +10,7 @@ from examples import llama
 from tests.models.zoo import CASES
 
 #: The decoder has more than 3,000 operators.
-NAMES = ("mlp", "lenet", "flax-cnn", "encoder", "llama")
+NAMES = ("mlp", "lenet", "vit", "encoder", "llama")
 
 
 @functools.cache

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import converter
+from converter.certification.signing import sign
 from converter.cli.tables import size
 from converter.errors import UsageError
+from converter.manifest import Certificate, Failure
 from converter.program_file import read_program
 from converter.reporting.contents import contents_of
 from converter.reporting.overlay import overlays
@@ -41,7 +43,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        self._inside = tag
+        self._inside = self._inside if tag == "br" else tag
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = ""
@@ -57,7 +59,7 @@ class Page(HTMLParser):
         return json.loads("".join(text for kind, text in self.scripts if kind == "application/json"))
 
 
-def page_of(data: bytes, folder: Path, **options: Any) -> Page:
+def page_of(data: bytes, folder: Path, /, **options: Any) -> Page:
     return Page(converter.report(data, folder / "report.html", **options).read_text(encoding="utf-8"))
 
 
@@ -110,11 +112,13 @@ def test_a_training_and_its_state(tmp_path: Path) -> None:
     built, (x, y) = program("mlp"), CASES["mlp"].batch(32, 0)
     with TrainingSession(built.data) as session, Journal(tmp_path / "run.jsonl") as journal:
         history = session.fit(x, y, epochs=3, learning_rate=0.1, validation=(x, y), listener=journal, progress=False)
-        trained = session.parameters()
+        trained, well = session.parameters(), session.evaluate(x, y)
         session.save(tmp_path / "mine.state")
         session.reset()
         before = session.parameters()
-    page = page_of(built.data, tmp_path, state=tmp_path / "mine.state", runs=[tmp_path / "run.jsonl"])
+    given = {"state": tmp_path / "mine.state", "runs": [tmp_path / "run.jsonl"], "data": (x, y)}
+    page = page_of(built.data, tmp_path, **given)
+    assert f"{well['accuracy']:.4g}" in page.cells
     (run,) = page.data["runs"]
     assert run["x"] == list(range(12))
     curves = {curve["name"]: curve["y"] for curve in run["curves"]}
@@ -126,6 +130,20 @@ def test_a_training_and_its_state(tmp_path: Path) -> None:
         assert (f"{moved / norm:.2%}" if norm else "from zero") in page.cells
     with pytest.raises(UsageError, match="another program"):
         page_of(program("encoder").data, tmp_path, state=tmp_path / "mine.state")
+
+
+def test_certificates_are_shown(tmp_path: Path) -> None:
+    path = program("mlp").write(tmp_path / "m.tflite")
+    failure = Failure("layers/1", "BATCH_MATMUL", "it is refused")
+    sign(
+        path,
+        Certificate(
+            "gpu", "WebGPU", "2.3", "", "2026-01-02T03:04:05Z", 3, False, False, "float32", 0.25, failures=(failure,)
+        ),
+    )
+    cells = page_of(path.read_bytes(), tmp_path).cells
+    assert {"gpu", "not certified", "in parts", "0.25"} <= set(cells)
+    assert str(failure) in " ".join(cells)
 
 
 def test_results_of_a_device(tmp_path: Path) -> None:

@@ -122,3 +122,16 @@ def test_names_of_layers_are_text(browser: Browser, tmp_path: Path) -> None:
     assert HOSTILE.partition("/")[0] in browser.run("document.body.textContent")
     assert browser.complaints == []
     assert browser.requests == [page.as_uri()]
+
+
+def test_it_is_printed_in_light_with_all_that_is_folded(browser: Browser, tmp_path: Path) -> None:
+    browser.look(1280, dark=True)
+    opened(browser, program("mlp").data, tmp_path)
+    screen = browser.run("colour('paper')")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("colour('paper')") == "#fff"
+    assert browser.run("[...document.querySelectorAll('details')].every(each => each.open)")
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("colour('paper')") == screen != "#fff"
+    assert browser.call("Page.printToPDF")["data"]
+    assert browser.complaints == []

@@ -32,9 +32,19 @@ function count(number) {
   return `${number.toFixed(2)} G`;
 }
 
-/** Draws again when the scheme of colours changes, or a page is printed in light. */
+/** What draws again when the scheme of colours changes. Paper is light, and all that is folded is printed. */
 const redraws = [];
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraws.forEach((draw) => draw()));
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+const redraw = () => redraws.forEach((draw) => draw());
+const dark = () => scheme.matches && !document.documentElement.classList.contains("printed");
+scheme.addEventListener("change", redraw);
+function onPaper(begins) {
+  document.documentElement.classList.toggle("printed", begins);
+  if (begins) document.querySelectorAll("details").forEach((each) => { each.open = true; });
+  redraw();
+}
+addEventListener("beforeprint", () => onPaper(true));
+addEventListener("afterprint", () => onPaper(false));
 
 /** Calls a function with an element's width, now and whenever that changes. */
 function onWidth(shown, draw) {

@@ -100,7 +100,7 @@
     return [
       { selector: "node", style: { label: "data(label)", "text-wrap": "wrap", "text-valign": "center", "font-size": 12, color: ink, shape: "round-rectangle", width: 190, height: 52, "background-color": colour("panel"), "border-width": 1, "border-color": colour("line"), "text-max-width": 182, "font-family": "system-ui, sans-serif" } },
       filled("trained"), filled("cut"), framed("passed", "solid"), framed("frozen", "dashed"), filled("free"), filled("plain"),
-      { selector: ".trained, .cut", style: { color: matchMedia("(prefers-color-scheme: dark)").matches ? "#101316" : "#fff" } },
+      { selector: ".trained, .cut", style: { color: dark() ? "#101316" : "#fff" } },
       { selector: ".closed", style: { "border-style": "double", "border-width": 5, "border-color": colour("ink") } },
       { selector: ".end", style: { shape: "ellipse", height: 34, width: 130, "background-color": colour("paper"), "border-color": colour("quiet") } },
       { selector: ".open", style: { "background-color": colour("panel"), "background-opacity": 0.6, "text-valign": "top", "border-color": colour("line"), color: colour("quiet"), padding: 12 } },

@@ -15,7 +15,7 @@
   if (homes.size && new Set(report.graph.map((part) => part.layer)).size > MOST_LAYERS) stacking.value = "group";
   else if (!homes.size) stacking.querySelector("[value=group]").remove();
 
-  const shade = (k) => `hsl(${HUES[k % HUES.length]} 55% ${matchMedia("(prefers-color-scheme: dark)").matches ? 58 : 52}%)`;
+  const shade = (k) => `hsl(${HUES[k % HUES.length]} 55% ${dark() ? 58 : 52}%)`;
 
   /** The group of a piece of memory. */
   function nameOf(piece) {

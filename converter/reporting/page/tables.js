@@ -35,6 +35,4 @@
       });
     });
   });
-  // All that is folded is printed.
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
 })();

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from converter.pipeline import build
     from converter.program import Program
     from converter.reporting.make import report
+    from converter.searching import search
     from converter.sparse import Channels, LoRA, UpdateScheme
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "function",
     "report",
     "runtime",
+    "search",
 ]
 
 #: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
@@ -52,6 +54,7 @@ _HOMES = {
     "compare_schemes": "converter.compare",
     "function": "converter.functions",
     "report": "converter.reporting.make",
+    "search": "converter.searching",
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from converter import schedule
 from converter.ir import Graph, Value, fingerprint, nested
+from converter.step_cost import step_cost
 from converter.targets import Target
 from converter.tflite.export import AS_ARGUMENTS, is_uniform, with_variables
 
@@ -16,9 +17,9 @@ _TABLES = 250
 
 
 def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_batches: int = 1) -> dict[str, int]:
-    """Trained parameters, FLOPs by phase and residual bytes of a training step, and what `resident` says.
+    """Trained parameters, FLOPs by phase, cost and residual bytes of a training step, and what `resident` says.
 
-    Accumulators of gradients count as state.
+    Accumulators of gradients count as state. `step_cost` is in the unit of the target's table.
 
     Args:
         signatures: `train`, or `accumulate` or `gradients` and `apply`, among others.
@@ -39,6 +40,9 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         "flops_forward": flops["forward"],
         "flops_backward": flops["backward"],
         "flops_update": flops["update"],
+        "step_cost": sum(
+            (1 if name == "apply" else micro_batches) * step_cost(graph, target) for name, graph in step.items()
+        ),
         "residual_bytes": sum(v.type.nbytes for graph in step.values() for v in residuals(graph)),
         **resident(signatures, target, state),
     }

@@ -46,9 +46,9 @@ from converter.cli.options import (
     Update,
     Updates,
 )
-from converter.cli.recipe import Recipe, read_recipe
-from converter.cli.resolve import Job, output_path, resolve, resolve_update
+from converter.cli.resolve import Job, job_of, output_path, resolve_update
 from converter.cli.samples import read_samples
+from converter.cli.searching import search
 from converter.cli.tables import Results, size
 from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
 from converter.errors import PocketuneError, UsageError
@@ -81,6 +81,9 @@ def _common(
     ] = False,
 ) -> None:
     pass
+
+
+app.command()(search)
 
 
 @app.command()
@@ -122,7 +125,7 @@ def build(
         offered = signatures.split(",") if signatures is not None else None
         flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
         flags["loss_scale"] = loss_scale
-        job = _job(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, augment=augment, **flags)
+        job = job_of(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, augment=augment, **flags)
         path = output_path(job)
     with narrator.stage("make the model"):
         subject = job.model()
@@ -198,7 +201,7 @@ def schemes(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
-        job = _job(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
+        job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
         asked = [resolve_update(name) for name in update] if update else [job.update] if job.update else []
         usual = [] if update else [name for name in DEFAULT_SCHEMES if name not in asked]
     with narrator.stage("make the model"):
@@ -356,22 +359,6 @@ def _keras_model(model: Path | None, weights: Mapping[str, Any], out: Path) -> i
     from keras_frontend.export import with_weights
 
     return with_weights(Path(model or ""), weights, out)
-
-
-def _job(recipe: Path | None, trust: bool, **flags: Any) -> Job:
-    """What the recipe and the flags ask for.
-
-    Raises:
-        UsageError: the recipe names code, and nobody said that it may run.
-    """
-    base = Recipe() if recipe is None else read_recipe(recipe)
-    for entry, code in base.references().items():
-        if flags.get(entry) is None and not trust:
-            raise UsageError(
-                f"{recipe}: {entry} names code, {code!r}, which would be run. Add --trust if you trust this recipe and "
-                f"that module, or name the {entry} on the command line"
-            )
-    return resolve(base.overridden(**flags))
 
 
 def _compare(

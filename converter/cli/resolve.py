@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.cli.recipe import Recipe, is_by_output, is_path, read_table
+from converter.cli.recipe import Recipe, is_by_output, is_path, read_recipe, read_table
 from converter.cli.references import APPLICATION, call, find, is_reference
 from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
@@ -103,6 +103,22 @@ def resolve(recipe: Recipe) -> Job:
         batch=batch,
         targets=_targets(recipe.y, batch),
     )
+
+
+def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
+    """What the recipe and the flags ask for.
+
+    Raises:
+        UsageError: the recipe names code, and nobody said that it may run.
+    """
+    base = Recipe() if recipe is None else read_recipe(recipe)
+    for entry, code in base.references().items():
+        if flags.get(entry) is None and not trust:
+            raise UsageError(
+                f"{recipe}: {entry} names code, {code!r}, which would be run. Add --trust if you trust this recipe and "
+                f"that module, or name the {entry} on the command line"
+            )
+    return resolve(base.overridden(**flags))
 
 
 def output_path(job: Job) -> Path:

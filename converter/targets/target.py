@@ -32,7 +32,8 @@ class Target:
     Attributes:
         name: as the person writes it, e.g. `litert-2/x86-64`.
         description: runtime, version, processor, and where the figures come from.
-        per_mac: cost of one multiply-accumulate by form, in the table's own unit.
+        unit: of its costs: `ns`, `instructions`, or empty where they only compare with each other.
+        per_mac: cost of one multiply-accumulate by form, in the table's own `unit`.
         per_byte: cost of one byte read or written by form, in the same unit, while what is touched stays in the cache.
         per_byte_beyond: the same where it does not.
         per_operator: cost of dispatching one operator, in the same unit.
@@ -50,6 +51,7 @@ class Target:
 
     name: str
     description: str
+    unit: str = field(default="", kw_only=True)
     per_mac: Mapping[str, float]
     per_byte: Mapping[str, float]
     per_byte_beyond: Mapping[str, float]
@@ -171,6 +173,7 @@ def _joined(targets: Sequence[Target]) -> Target:
     return Target(
         name=",".join(dict.fromkeys(t.name for t in targets)),
         description="; ".join(dict.fromkeys(t.description for t in targets)),
+        unit=targets[0].unit if len({t.unit for t in targets}) == 1 else "",
         per_mac=dearest("per_mac"),
         per_byte=dearest("per_byte"),
         per_byte_beyond=dearest("per_byte_beyond"),

@@ -10,16 +10,17 @@ from pathlib import Path
 FIGURE = re.compile(r'"(.+)" = .*')
 
 
-def fitted(table: str, measured: Mapping[str, float], path: Path, description: str) -> str:
+def fitted(table: str, measured: Mapping[str, float], path: Path, unit: str, machine: str) -> str:
     """The table as text; figures that were not measured stay as they are.
 
     Args:
         table: the text of a table of `converter/targets`.
         measured: cost of one multiply-accumulate or byte by form, as `forms.py` names them.
         path: where the table will lie; it is the target's name in programs.
-        description: of the machine.
+        unit: of the figures, `ns` or `instructions`.
+        machine: where they were measured.
     """
-    costs = dict(measured)
+    costs, description = dict(measured), f"{unit}, one thread, on {machine}"
     for place in ("", " beyond"):
         both, compare = costs.get(f"compare + select{place}"), costs.get(f"compare{place}")
         if both is not None and compare is not None:
@@ -37,6 +38,8 @@ def fitted(table: str, measured: Mapping[str, float], path: Path, description: s
             line = f'"{found[1]}" = {costs[form]:.5g}' if form in costs else line
         elif line.startswith("name = "):
             line = f'name = "{path.stem}"'
+        elif line.startswith("unit = "):
+            line = f'unit = "{unit}"'
         elif line.startswith("description = "):
             line = f'description = "{description}"'
         lines.append(line)

@@ -266,7 +266,7 @@ def main() -> None:
     if options.table:
         like = tables()[options.like or ("litert-2" if options.arm64 else "litert-2/x86-64")]
         where = options.cpu if options.arm64 else machine()["cpu"]
-        options.table.write_text(fitted(like, medians, options.table, f"{unit}, one thread, on {where}"))
+        options.table.write_text(fitted(like, medians, options.table, unit, where))
 
 
 if __name__ == "__main__":

@@ -17,12 +17,13 @@ def test_what_was_measured_is_in_the_table(tmp_path: Path) -> None:
     # Of an operand of n bytes: 1.25 n at 1, and 2.25 n at 3.
     measured |= {"compare beyond": 1.0, "compare + select beyond": (1.25 * 1 + 2.25 * 3) / 3.5}
     file = tmp_path / "mine.toml"
-    file.write_text(fitted(tables()[like.name], measured, file, "ns, on a machine"))
+    file.write_text(fitted(tables()[like.name], measured, file, "instructions", "a machine"))
     beyond = {**like.per_byte_beyond, "delegated": 3.5, "compare": 1.0, "select": pytest.approx(3.0)}
     assert target(str(file)) == replace(
         like,
         name="mine",
-        description="ns, on a machine",
+        description="instructions, one thread, on a machine",
+        unit="instructions",
         per_mac={**like.per_mac, "batch_matmul": 1.5},
         per_byte={**like.per_byte, "delegated": 2.5},
         per_byte_beyond=beyond,

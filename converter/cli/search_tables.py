@@ -1,0 +1,84 @@
+"""What a search found, on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+
+from converter.cli.tables import Results, share, size
+from converter.searching import Found
+from converter.searching.analysis import GUESSES
+from converter.searching.explore import Trained
+
+#: Combinations that a table shows beside the named schemes, and parts.
+_MOST_ROWS = 30
+
+
+def show(results: Results, found: Found, folder: Path) -> None:
+    """The parts, the schemes, whether the found one is better, and what to do next."""
+    findings = found.findings
+    _parts(results, found)
+    shown = [t for t in findings.trained if t.name in findings.held_out]
+    full = next(t for t in shown if t.name == "full")
+    score = "accuracy" if found.counted else "minus loss"
+    results.table(
+        "Schemes, the best on the rows that select first",
+        ("scheme", f"held-out {score}", "selecting", "rate", "memory", "step", "of full", "within", "front"),
+        [_scheme(found, t, full) for t in sorted(shown, key=lambda t: -t.mean)[:_MOST_ROWS]],
+        right=range(1, 7),
+    )
+    for name, why in findings.refused.items():
+        results.line(f"{name}: not for this model: {why}")
+    results.line(f"found: {findings.found.name}, learning rate {found.learning_rate:g}")
+    for sentence in found.sentences():
+        results.line(sentence)
+    worst = ", ".join(f"{name} {error:.0%}" for name, error in findings.chosen.worst.items())
+    complete = "" if findings.chosen.complete else "; not all that may fit was judged"
+    results.line(
+        f"{findings.chosen.proposals} proposals at the budgets, costs foreseen within: {worst or '-'}{complete}"
+    )
+    results.line(f"wrote {folder / 'recipe.toml'}, {folder / 'search.json'}")
+    results.line(f"next: python -m converter build --recipe {quote(str(folder / 'recipe.toml'))}")
+
+
+def _parts(results: Results, found: Found) -> None:
+    findings = found.findings
+    units = sorted(findings.gains, key=lambda name: -findings.gains[name].mean)
+    results.table(
+        "What each part gains alone, over the head",
+        ("part", "gain", *GUESSES),
+        [
+            (
+                name,
+                found.figure(findings.gains[name], sign=True),
+                *(_guess(findings.guesses[g].get(name)) for g in GUESSES),
+            )
+            for name in units[:_MOST_ROWS]
+        ],
+        right=range(1, 2 + len(GUESSES)),
+    )
+    for ranking in findings.rankings:
+        rho = "-" if ranking.rho is None else f"{ranking.rho:+.2f}"
+        results.line(f"{ranking.guess} ({GUESSES[ranking.guess]}): rank correlation {rho} over {ranking.units} parts")
+    results.line()
+
+
+def _guess(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.2g}"
+
+
+def _scheme(found: Found, trained: Trained, full: Trained) -> tuple[str, ...]:
+    held_out, costs = found.held_out(trained.name), trained.costs
+    factor, digits = (100, 1) if found.counted else (1, 3)
+    step = f"{costs['step_cost'] / 1e6:.2f} {'ms' if found.unit == 'ns' else 'M'}"
+    return (
+        trained.name,
+        "" if held_out is None else found.figure(held_out),
+        f"{factor * trained.mean:.{digits}f}",
+        f"{trained.rate:g}",
+        size(costs["resident_bytes"]),
+        step,
+        share(1.0) if trained is full else f"{costs['step_cost'] / full.costs['step_cost']:.0%}",
+        "yes" if trained.within else "no",
+        "yes" if trained.name in found.findings.pareto else "",
+    )

@@ -1,0 +1,154 @@
+"""The command `search`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from converter.cli.narration import Narrator
+from converter.cli.options import (
+    Augment,
+    Batch,
+    BatchNorm,
+    Debug,
+    Dropout,
+    Json,
+    Loss,
+    MicroBatch,
+    Model,
+    Optimizer,
+    Quiet,
+    RecipeFile,
+    Signatures,
+    State,
+    Target,
+    Trust,
+    TypeOfY,
+)
+from converter.cli.recipe_text import recipe_text
+from converter.cli.resolve import Job, job_of
+from converter.cli.samples import read_samples
+from converter.cli.tables import Results
+from converter.errors import UsageError
+from converter.files import write_atomically
+
+
+def search(
+    model: Model = None,
+    data: Annotated[
+        Path | None, typer.Option(help="An .npz file of rows: x or the inputs by name, y, and if there is one, group.")
+    ] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="memory=64MiB, step=40ms, step=30% of full, memory=head+25%; repeat it.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for recipe, figures and journal.")] = Path("found"),
+    recipe: RecipeFile = None,
+    trust: Trust = False,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    batch: Batch = None,
+    micro_batch: MicroBatch = None,
+    target: Target = None,
+    state: State = None,
+    y: TypeOfY = None,
+    signatures: Signatures = None,
+    batch_norm: BatchNorm = None,
+    dropout: Dropout = None,
+    augment: Augment = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Rows that a training learns from. None: half.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Of a training.")] = 10,
+    seeds: Annotated[int, typer.Option(min=2, help="Trainings of a scheme, of which the intervals are.")] = 5,
+    rates: Annotated[str | None, typer.Option(help="Learning rates to try: 0.001,0.003,0.01.")] = None,
+    ratios: Annotated[str | None, typer.Option(help="Shares of a weight's channels to try: 0.125,0.25,0.5,1.")] = None,
+    generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
+    affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes that train. None: one for each core.")] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="The address of a Ray cluster that trains; local: one of its own.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find which part of MODEL should train within a budget, by training its parts on DATA."""
+    from converter.cli.search_tables import show
+    from converter.searching import Effort
+    from converter.searching import search as find
+    from converter.searching.run import default_rates
+    from converter.searching.space import RATIOS
+
+    narrator = Narrator(quiet)
+    with narrator.stage("read the request"):
+        flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "y": y}
+        flags |= {"micro_batch": micro_batch, "state": state, "batch_norm": batch_norm, "dropout": dropout}
+        flags |= {"augment": augment, "signatures": None if signatures is None else tuple(signatures.split(","))}
+        job = job_of(recipe, trust, model=model, **flags)
+        options = job.options()
+        effort = Effort(
+            seeds=seeds,
+            rates=_numbers("rates", rates) or default_rates(options.get("optimizer")),
+            generations=generations,
+            affordable=affordable,
+            ratios=_numbers("ratios", ratios) or RATIOS,
+        )
+        rows, group = _rows(data)
+    with narrator.stage("make the model"):
+        subject = job.model()
+    with narrator.stage("search"):
+        found = find(
+            subject,
+            rows,
+            budget or (),
+            group=group,
+            samples=samples,
+            epochs=epochs,
+            effort=effort,
+            out=out,
+            workers=len(os.sched_getaffinity(0)) if workers is None else workers,
+            ray=ray,
+            progress=lambda done, all: (
+                narrator.say(f"  {done} of {all}") if done in (1, all) or not done % 10 else None
+            ),
+            **options,
+        )
+    figures = found.to_json()
+    write_atomically(out / "search.json", (json.dumps(figures, indent=1, allow_nan=False) + "\n").encode())
+    write_atomically(out / "recipe.toml", _recipe(job, found.update, found.learning_rate, out).encode())
+    if as_json:
+        print(json.dumps(figures, indent=2, allow_nan=False))
+    else:
+        show(Results(), found, out)
+
+
+def _recipe(job: Job, update: Any, rate: float, folder: Path) -> str:
+    said = f"Found by `converter search`; search.json beside it says how. Train it with the learning rate {rate:g}."
+    return recipe_text(replace(job.recipe, update=update, out=None), folder, said)
+
+
+def _rows(path: Path | None) -> tuple[tuple[Any, Any], Any]:
+    """x and y, and whose each row is."""
+    if path is None:
+        raise UsageError("name the rows: --data ROWS.npz, from numpy.savez(path, x=..., y=...)")
+    found = read_samples(path)
+    if not isinstance(found, tuple):
+        raise UsageError(f"{path}: y is missing: numpy.savez(path, x=..., y=...)")
+    x, y = found
+    if not isinstance(x, dict) or "group" not in x:
+        return (x, y), None
+    others = {name: array for name, array in x.items() if name != "group"}
+    return (others["x"] if others.keys() == {"x"} else others, y), x["group"]
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...]:
+    try:
+        numbers = tuple(sorted(float(part) for part in text.split(","))) if text is not None else ()
+    except ValueError:
+        numbers = (-1.0,)
+    if any(not 0 < number < float("inf") or (option == "ratios" and number > 1) for number in numbers):
+        raise UsageError(f"--{option}: expected numbers above 0 separated by commas, such as 0.125,0.25; got {text!r}")
+    return numbers

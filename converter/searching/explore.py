@@ -1,0 +1,311 @@
+"""The search: parts alone, what combinations cost, the best of them, trained for real, and judged on other rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from converter.errors import UsageError
+from converter.searching.additive import Chosen, Gains, LinearCost, best_within
+from converter.searching.analysis import (
+    Estimate,
+    Ranking,
+    Unit,
+    estimate,
+    gains_of,
+    guesses,
+    rankings,
+    units_of,
+)
+from converter.searching.budgets import RESOURCES, Budget
+from converter.searching.evolution import evolve
+from converter.searching.laboratory import Laboratory
+from converter.searching.space import RATIOS, Candidate, Space, Update
+from converter.searching.subject import Trial
+
+#: Shares of the way from the cost of the head to the budgets, at which the best combinations are trained too.
+_LEVELS = (0.25, 0.5, 0.75)
+#: Proposals that are judged for each share at the most.
+_MOST_PROPOSALS = 100
+#: Random combinations that the linear costs are fitted to, for each group of choices.
+_FITTED = 3
+
+Costs = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried.
+
+    Attributes:
+        seeds: trainings of a scheme on each side of the split.
+        rates: learning rates, of which each scheme has its best.
+        combinations: that are proposed at the budgets, where gains add up; half as many at each share of them.
+        generations: of the evolution.
+        children: of a generation.
+        ratios: shares of the channels of a weight that are tried, ascending.
+        affordable: whether only parts within the budgets are trained alone.
+    """
+
+    seeds: int = 5
+    rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    combinations: int = 4
+    generations: int = 3
+    children: int = 6
+    ratios: tuple[float, ...] = RATIOS
+    affordable: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A scheme that was trained.
+
+    Attributes:
+        name: in words.
+        update: the scheme.
+        costs: of its program.
+        within: whether these are within the budgets.
+        rate: the learning rate that did best on the rows that select.
+        scores: with it, one a seed.
+        predicted: of a combination, its gain over the head if gains added up.
+    """
+
+    name: str
+    update: Update
+    costs: Costs
+    within: bool
+    rate: float
+    scores: tuple[float, ...]
+    predicted: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean score on the rows that select."""
+        return float(np.mean(self.scores))
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a search found.
+
+    Attributes:
+        limits: the budgets by the figure of `converter.costs` that they limit.
+        found: the scheme that does best within the budgets.
+        trained: all that was trained, the named schemes first, `head` among them.
+        refused: named schemes that the model does not allow, and why.
+        pareto: names of those that no other beats in score and step, or in score and memory.
+        held_out: scores of the found and the named schemes and of `pareto`, on rows that chose nothing; without those
+            that diverge there.
+        units: the parts that were trained alone.
+        gains: of each part over the head.
+        guesses: cheap figures of each part.
+        rankings: how well these rank the gains.
+        chosen: what integer programming proposed at the budgets.
+    """
+
+    limits: Mapping[str, float]
+    found: Trained
+    trained: tuple[Trained, ...]
+    refused: Mapping[str, str]
+    pareto: tuple[str, ...]
+    held_out: Mapping[str, tuple[float, ...]]
+    units: tuple[Unit, ...]
+    gains: Mapping[str, Estimate]
+    guesses: Mapping[str, Mapping[str, float]]
+    rankings: tuple[Ranking, ...]
+    chosen: Chosen
+
+    def against(self) -> dict[str, Estimate]:
+        """The difference of the found scheme from each other one on held-out rows, training by training."""
+        mine = self.held_out.get(self.found.name)
+        others = {name: scores for name, scores in self.held_out.items() if name != self.found.name}
+        return {} if mine is None else {name: difference(mine, scores) for name, scores in others.items()}
+
+    @property
+    def additivity(self) -> list[tuple[Trained, float]]:
+        """Combinations with what they gain less what they would if gains added up."""
+        head = next(each for each in self.trained if each.name == "head")
+        return [(t, t.mean - head.mean - t.predicted) for t in self.trained if t.predicted is not None]
+
+
+class Explorer:
+    """One search."""
+
+    def __init__(self, space: Space, laboratory: Laboratory, effort: Effort, budgets: Sequence[Budget]) -> None:
+        """Asks for nothing yet.
+
+        Args:
+            space: to choose from.
+            laboratory: where it is found out.
+            effort: how much is tried.
+            budgets: what a step may take.
+        """
+        self._space, self._laboratory, self._effort, self._budgets = space, laboratory, effort, budgets
+        self._limits: dict[str, float] = {}
+        self._trained: dict[str, Trained] = {}  # by the scheme as text
+
+    def run(self, named: Sequence[str], prior: Mapping[str, float]) -> Findings:
+        """All of it.
+
+        Args:
+            named: schemes to compare with beside `full` and `head`.
+            prior: what the scheme of the architecture grants each parameter.
+
+        Raises:
+            UsageError: not even the head is within the budgets, or it diverges.
+        """
+        names, units = list(dict.fromkeys(("full", "head", *named))), units_of(self._space)
+        priced = self._laboratory.costs([*names, *(unit.update for unit in units)])
+        costs = {name: each["costs"] for name, each in zip(names, priced, strict=False) if "costs" in each}
+        refused = {name: each["error"] for name, each in zip(names, priced, strict=False) if "error" in each}
+        for name in {"full", "head"} & refused.keys():
+            raise UsageError(f"the scheme {name} is not for this model: {refused[name]}")
+        self._limits = {RESOURCES[budget.resource]: budget.limit(costs) for budget in self._budgets}
+        self._check(costs["head"])
+        of_units = {
+            u.name: each["costs"] for u, each in zip(units, priced[len(names) :], strict=True) if "costs" in each
+        }
+        if self._effort.affordable:
+            of_units = {name: each for name, each in of_units.items() if self._fits(each)}
+        units = [unit for unit in units if unit.name in of_units]
+        self._train([Wanted(name, name, costs[name]) for name in names if name in costs])
+        head = self._known("head")
+        if head is None:
+            raise UsageError(f"the head diverges with each learning rate, {self._effort.rates}: give smaller ones")
+        alone = self._train([Wanted(unit.name, unit.update, of_units[unit.name]) for unit in units])
+        gains = {part.name: difference(part.scores, head.scores) for part in alone if part is not None}
+        extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
+        table = guesses(units, self._laboratory.proxies(), extra, prior)
+        chosen = self._combine(gains_of(units, gains), costs["head"], costs["full"])
+        trained = list(self._trained.values())
+        best = min((each for each in trained if each.within), key=_order)
+        front = [each.name for each in trained if _is_undominated(each, trained)]
+        reported = [each for each in trained if each.name in {best.name, *names, *front}]
+        scores = self._laboratory.scores(
+            [t.update for t in reported], [self._trials("held_out", t.rate) for t in reported]
+        )
+        held_out = zip(reported, scores, strict=True)
+        return Findings(
+            limits=self._limits,
+            found=best,
+            trained=tuple(trained),
+            refused=refused,
+            pareto=tuple(front),
+            held_out={t.name: tuple(s for s in each if s is not None) for t, each in held_out if None not in each},
+            units=tuple(units),
+            gains=gains,
+            guesses=table,
+            rankings=tuple(rankings(table, gains)),
+            chosen=chosen,
+        )
+
+    def _check(self, head: Costs) -> None:
+        for budget in self._budgets:
+            figure = RESOURCES[budget.resource]
+            if head[figure] > self._limits[figure]:
+                raise UsageError(
+                    f"budget {budget.text}: the head alone takes {head[figure] / self._limits[figure]:.2f} times that. "
+                    "Give it more, or build with a smaller batch or micro-batch, or with fewer signatures"
+                )
+
+    def _fits(self, costs: Costs) -> bool:
+        return all(costs[figure] <= limit for figure, limit in self._limits.items())
+
+    def _trials(self, on: Literal["selection", "held_out"], rate: float) -> list[Trial]:
+        return [Trial(on, seed, rate) for seed in range(self._effort.seeds)]
+
+    def _known(self, update: Update) -> Trained | None:
+        return self._trained.get(json.dumps(update))
+
+    def _train(self, wanted: Sequence[Wanted]) -> list[Trained | None]:
+        """Trains schemes with all learning rates; None of those that diverge with each."""
+        rates, seeds = self._effort.rates, self._effort.seeds
+        trials = [trial for rate in rates for trial in self._trials("selection", rate)]
+        scores = self._laboratory.scores([w.update for w in wanted], [trials] * len(wanted))
+        for each, found in zip(wanted, scores, strict=True):
+            by_rate = {rate: found[i * seeds : (i + 1) * seeds] for i, rate in enumerate(rates)}
+            whole = {rate: [s for s in part if s is not None] for rate, part in by_rate.items() if None not in part}
+            if whole and self._known(each.update) is None:
+                rate = max(whole, key=lambda rate: (np.mean(whole[rate]), -rate))
+                made = (each.name, each.update, each.costs, self._fits(each.costs), rate, tuple(whole[rate]))
+                self._trained[json.dumps(each.update)] = Trained(*made, each.predicted)
+        return [self._known(each.update) for each in wanted]
+
+    def _combine(self, gains: Gains, head: Costs, full: Costs) -> Chosen:
+        """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes."""
+        models = self._cost_models()
+        effort, space = self._effort, self._space
+
+        def best(limits: Mapping[str, float], want: int) -> Chosen:
+            return best_within(space, gains, models, limits, self._costs, want, _MOST_PROPOSALS)
+
+        chosen = best(self._limits, effort.combinations)
+        proposed = list(chosen.best)
+        tops = {figure: self._limits.get(figure, full[figure]) for figure in RESOURCES.values()}
+        for level in _LEVELS:
+            limits = {figure: head[figure] + level * (top - head[figure]) for figure, top in tops.items()}
+            proposed += best(limits, effort.combinations // 2).best
+
+        def fits(candidates: Sequence[Candidate]) -> list[bool]:
+            return [cost is not None and self._fits(cost) for cost in self._costs(candidates)]
+
+        def scores(candidates: Sequence[Candidate]) -> list[float | None]:
+            wanted = [
+                Wanted(space.describe(c), space.update(c), cost, gains.total(c))
+                for c, cost in zip(candidates, self._costs(candidates), strict=True)
+                if cost is not None
+            ]
+            return [None if each is None else each.mean for each in self._train(wanted)]
+
+        singles = [space.alone(group, choice) for group, choice in space.columns]
+        able = [c for c, fit in zip(singles, fits(singles), strict=True) if fit and gains.total(c) is not None]
+        evolve(space, [*proposed, *able], fits, scores, effort.generations, effort.children)
+        return chosen
+
+    def _costs(self, candidates: Sequence[Candidate]) -> list[Costs | None]:
+        return [found.get("costs") for found in self._laboratory.costs([self._space.update(c) for c in candidates])]
+
+    def _cost_models(self) -> dict[str, LinearCost]:
+        """Linear costs, fitted to each choice alone and to combinations at random."""
+        rng, space = np.random.default_rng(0), self._space
+        drawn = [
+            space.candidate([rng.choice([0, *choices]) for choices in space.groups])
+            for _ in range(_FITTED * len(space.groups))
+        ]
+        points = [space.candidate([0] * len(space.groups)), *(space.alone(g, c) for g, c in space.columns), *drawn]
+        points = list(dict.fromkeys(points))
+        known = [(c, cost) for c, cost in zip(points, self._costs(points), strict=True) if cost is not None]
+        return {figure: LinearCost(space, {c: cost[figure] for c, cost in known}) for figure in RESOURCES.values()}
+
+
+class Wanted(NamedTuple):
+    """A scheme that is to be trained; see `Trained`."""
+
+    name: str
+    update: Update
+    costs: Costs
+    predicted: float | None = None
+
+
+def difference(scores: Sequence[float], others: Sequence[float]) -> Estimate:
+    """How much larger scores are than others, pair by pair."""
+    return estimate(np.subtract(scores, others).tolist())
+
+
+def _order(trained: Trained) -> tuple[float, ...]:
+    """The best score first; of equal ones the smaller."""
+    return (-trained.mean, *(trained.costs[figure] for figure in RESOURCES.values()))
+
+
+def _is_undominated(trained: Trained, others: Sequence[Trained]) -> bool:
+    """Whether in score and memory, or in score and step, no other is as good in both and better in one."""
+
+    def beats(other: Trained, figure: str) -> bool:
+        mine, theirs = (trained.mean, -trained.costs[figure]), (other.mean, -other.costs[figure])
+        return theirs != mine and all(a >= b for a, b in zip(theirs, mine, strict=True))
+
+    return any(not any(beats(other, figure) for other in others) for figure in RESOURCES.values())

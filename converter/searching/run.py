@@ -1,0 +1,133 @@
+"""`converter.search`: which part of a model should train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter.defaults import taken_over
+from converter.errors import UsageError
+from converter.ir.printer import to_text
+from converter.losses import Loss
+from converter.manifest import rows_to_infer
+from converter.models import import_loss, import_model
+from converter.requests import check_weights
+from converter.searching.budgets import parse_budgets
+from converter.searching.explore import Effort, Explorer
+from converter.searching.found import Found
+from converter.searching.laboratory import Journal, Laboratory, Progress, digest
+from converter.searching.rows import count_rows, split
+from converter.searching.space import granted, read_space
+from converter.searching.subject import Subject
+from converter.searching.workers import Inline, Processes, Ray, Workers
+from converter.targets import target as find_target
+
+#: What every search compares with; those that a model does not allow are listed with the reason.
+COMPARED = ("full", "head", "bias-only", "last-2", "last-3", "lora", "pockengine")
+#: The scheme that is chosen by architecture.
+PRIOR = "pockengine"
+#: Learning rates where none are given: of optimizers that scale the gradient, and of those that do not.
+_RATES = (1e-3, 3e-3, 1e-2)
+_RATES_OF_PLAIN = {"sgd": (1e-2, 3e-2, 1e-1), "momentum": (3e-3, 1e-2, 3e-2)}
+
+
+def search(
+    model: Any,
+    data: tuple[Any, Any],
+    budget: Sequence[str] | str = (),
+    *,
+    group: Any = None,
+    samples: int | None = None,
+    epochs: int = 10,
+    effort: Effort | None = None,
+    out: str | Path | None = None,
+    workers: int = 1,
+    ray: str | None = None,
+    progress: Progress = lambda done, all: None,
+    **options: Any,
+) -> Found:
+    """Which part of a model should train within a budget, found by training its parts with the compiled programs.
+
+    Args:
+        model: as for `converter.build`.
+        data: (x, y), all rows, as for `TrainingSession.evaluate`; what is held out of them is chosen here.
+        budget: `memory=64MiB`, `step=40ms` (of a target whose table holds times), `step=30%` (of full training),
+            `memory=head+25%`; one of each at the most.
+        group: whose each row is, a number or name: then each training is with the rows of one, and the figures
+            reported are of others than those that selected.
+        samples: rows that a training learns from; None: half of those that there are for it.
+        epochs: of a training.
+        effort: how much is tried; None: the default, with learning rates as the optimizer wants them.
+        out: a folder for the journal, in which a search that was killed goes on.
+        workers: processes that train; 0: this one.
+        ray: the address of a Ray cluster that trains instead, `local` for one of this machine's.
+        progress: told what is done.
+        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...).
+
+    Raises:
+        UsageError: an argument is wrong, the head does not fit the budget, or the folder is of another search.
+        UnsupportedError, NumericError: as `converter.build`.
+        DeviceError: workers die.
+    """
+    if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
+        raise UsageError(
+            "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'"
+        )
+    target = find_target(options.get("target", "litert-2"))
+    budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
+    x, y = data
+    effort = effort or Effort(rates=default_rates(options.get("optimizer")))
+    parts = split(count_rows(x), y, None if group is None else np.asarray(group), samples, effort.seeds)
+    source = import_model(model, options.get("micro_batch") or options.get("batch", 8))
+    check_weights(source)
+    subject = Subject(source, options, x, y, parts, epochs)
+    setting = {
+        "model": digest(to_text(source.graph), {p.name: p.model_value for p in source.graph.parameters.values()}),
+        "data": digest(x, y, None if group is None else np.asarray(group)),
+        "samples": samples,
+        "options": {name: _said(value) for name, value in sorted(options.items())},
+        "epochs": epochs,
+    }
+    journal = Journal(_journal(out), setting)
+    some: Workers = Ray(subject, ray) if ray else Processes(subject, workers) if workers else Inline(subject)
+    explorer = Explorer(read_space(source, effort.ratios), Laboratory(some, journal, progress), effort, budgets)
+    try:
+        findings = explorer.run(COMPARED, granted(source, PRIOR))
+    finally:
+        some.close()
+    return Found(findings, source.name, target.unit, _counts(source, options), effort, setting)
+
+
+def _counts(source: Any, options: Mapping[str, Any]) -> bool:
+    """Whether programs count right answers."""
+    loss, _, _ = taken_over(source, options.get("loss"), options.get("optimizer"))
+    goal = import_loss(loss, source.graph, options.get("targets"), options.get("loss_weights"))
+    return isinstance(goal, Loss) and goal.link is not None and goal.counts
+
+
+def default_rates(optimizer: Any) -> tuple[float, ...]:
+    """Learning rates to try with an optimizer."""
+    return _RATES_OF_PLAIN.get(optimizer or "sgd", _RATES) if isinstance(optimizer, str | None) else _RATES
+
+
+def _journal(out: str | Path | None) -> Path | None:
+    if out is None:
+        return None
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {out}: {error.strerror or error}") from None
+    return Path(out) / "journal.jsonl"
+
+
+def _said(value: Any) -> Any:
+    """An option as JSON, by which a search knows its journal again."""
+    try:
+        json.dumps(value)
+    except TypeError:
+        return getattr(value, "name", None) or getattr(value, "__qualname__", type(value).__name__)
+    return value

@@ -1,0 +1,121 @@
+"""What is searched for: a model with its rows, and how a scheme of it is judged. Made once, sent to every worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from converter.errors import NumericError, PocketuneError
+from converter.searching.rows import Split, take
+from converter.searching.space import Update
+
+#: Samples of this many trainings are looked at for the figures that cost no training.
+_PROBED = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a scheme: on which side of the split, the seed, the learning rate."""
+
+    on: Literal["selection", "held_out"]
+    seed: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is asked for: trainings of a scheme, or without any, what it costs; of no scheme, the proxies."""
+
+    update: Update | None
+    trials: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and its data.
+
+    Attributes:
+        source: the imported model.
+        options: of `converter.build`, except `update`.
+        x, y: all rows.
+        split: the trainings.
+        epochs: of a training.
+    """
+
+    source: Any = field(repr=False)
+    options: Mapping[str, Any]
+    x: Any = field(repr=False)
+    y: Any = field(repr=False)
+    split: Split = field(repr=False)
+    epochs: int
+
+    def __call__(self, job: Job) -> dict[str, Any]:
+        """What came out, as JSON: `scores` of the trials, `costs`, the proxies, or `error`, why there is none."""
+        try:
+            if job.update is None:
+                return {"information": self._information(), "gradients": self._gradients()}
+            return {"scores": self._train(job.update, job.trials)} if job.trials else {"costs": self._costs(job.update)}
+        except PocketuneError as error:
+            return {"error": str(error)}
+
+    def _costs(self, update: Update) -> dict[str, int]:
+        from converter.pipeline import plan
+
+        return dict(plan(self.source, update, **self.options).costs)
+
+    def _session(self, update: Update, *signatures: str, **changed: Any) -> Any:
+        from converter.pipeline import build
+        from converter.runtime import TrainingSession
+
+        options = {**self.options, "signatures": ("train", *signatures), **changed}
+        return TrainingSession(build(self.source, update=update, check=False, **options).data)
+
+    def _train(self, update: Update, trials: Sequence[Trial]) -> list[float | None]:
+        """For each training the accuracy, or less its loss where nothing is counted; None where it diverged."""
+        scores: list[float | None] = []
+        with self._session(update, "evaluate") as session:
+            for trial in trials:
+                episode = getattr(self.split, trial.on)[trial.seed]
+                session.reset()
+                try:
+                    session.fit(
+                        *self._rows(episode.learned),
+                        epochs=self.epochs,
+                        learning_rate=trial.rate,
+                        progress=False,
+                        seed=trial.seed,
+                    )
+                    found = session.evaluate(*self._rows(episode.judged))
+                    scores.append(found.get("accuracy", -found["loss"]))
+                except NumericError:
+                    scores.append(None)
+        return scores
+
+    def _rows(self, rows: np.ndarray) -> tuple[Any, Any]:
+        return take(self.x, rows), take(self.y, rows)
+
+    def _information(self) -> dict[str, list[float]]:
+        """The Fisher information of each input channel of the weights that can have it, before anything is learned."""
+        try:
+            session = self._session("channels-100", "fisher")
+        except PocketuneError:  # no weight of this model can
+            return {}
+        with session:
+            found = [session.fisher(*self._rows(e.learned)) for e in self.split.selection[:_PROBED]]
+        return {name: np.mean([f[name] for f in found], 0).tolist() for name in found[0]}
+
+    def _gradients(self) -> dict[str, float]:
+        """The square of the norm of each parameter's gradient, the mean over batches, before anything is learned."""
+        squares: dict[str, list[float]] = {}
+        with self._session("full", optimizer="sgd") as session:
+            before, batch = session.parameters(), session.manifest.batch
+            for episode in self.split.selection[:_PROBED]:
+                for start in range(0, len(episode.learned) - batch + 1, batch):
+                    session.reset()
+                    session.train(*self._rows(episode.learned[start : start + batch]), learning_rate=1.0)
+                    for name, value in session.parameters().items():
+                        squares.setdefault(name, []).append(float(np.sum(np.square(value - before[name], dtype=float))))
+        return {name: float(np.mean(each)) for name, each in squares.items()}

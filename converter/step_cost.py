@@ -1,0 +1,65 @@
+"""What a training step costs by the table of its target: the cost of every operator in the form that it has."""
+
+from __future__ import annotations
+
+from math import prod
+
+from converter.ir import Graph, Node
+from converter.schedule import how
+from converter.targets import Target
+from converter.tflite import builtins as tfl
+from converter.tflite.builtins.quantized import DynamicRange, Int8
+
+#: Builtins whose movement of data has figures of its own; others that the delegate leaves cost what shuffling does.
+_MOVED = {
+    "TRANSPOSE": "transpose",
+    "SELECT_V2": "select",
+    **dict.fromkeys(("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), "compare"),
+}
+_WEIGHTED: dict[type, str] = {
+    tfl.FullyConnected: "fully_connected",
+    tfl.Conv2D: "conv",
+    tfl.DepthwiseConv2D: "depthwise",
+    tfl.TransposeConv: "transpose_conv",
+}
+
+
+def step_cost(graph: Graph, target: Target) -> int:
+    """The cost of running a lowered graph once, in the unit of the target's table."""
+    return round(sum(_operator_cost(graph, node, target) for node in graph.nodes))
+
+
+def _operator_cost(graph: Graph, node: Node, target: Target) -> float:
+    op, inputs, outputs = node.op, [v.type for v in node.inputs], [v.type for v in node.outputs]
+    delegated = how(graph, node, target.lanes) is not None
+    match op:
+        case tfl.While():
+            return op.steps * sum(step_cost(body, target) for body in op.bodies())
+        case tfl.Reshape() if delegated:
+            return 0.0
+        case tfl.BatchMatmul():
+            k, n = inputs[0].shape[-2 if op.adj_x else -1], outputs[0].shape[-1]
+            m = outputs[0].shape[-2]
+            products = prod(inputs[1].shape[:-2])
+            times = max(outputs[0].size // (m * n * products), 1)
+            return products * target.product(m, k, n, node.inputs[1] in graph.constants, times=times)
+        case Int8() | DynamicRange():
+            form = f"{_WEIGHTED.get(type(op.op))}.{'int8' if isinstance(op, Int8) else 'dynamic'}"
+            if form in target.per_mac:
+                return target.macs(form, _macs(node))
+        case tfl.FullyConnected():
+            rows = inputs[0].size // inputs[0].shape[-1]
+            form = "fully_connected.constant" if delegated else "fully_connected.runtime"
+            return target.macs(form, _macs(node) // rows * target.tiled(rows))
+        case tfl.DepthwiseConv2D() if (
+            not delegated
+        ):  # no table has a figure: at best as quick as the other convolutions
+            return max(target.macs(form, _macs(node)) for form in ("depthwise.constant", "conv.runtime"))
+        case tfl.Conv2D() | tfl.TransposeConv():
+            return target.macs(f"{_WEIGHTED[type(op)]}.{'constant' if delegated else 'runtime'}", _macs(node))
+    form = _MOVED.get(op.code, "delegated" if delegated else "shuffled")
+    return target.moved(form, sum(t.nbytes for t in (*inputs, *outputs)))
+
+
+def _macs(node: Node) -> int:
+    return node.op.cost(tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)).flops // 2

@@ -1,0 +1,51 @@
+"""A search with fake evaluations in a process of its own, which is killed after some of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from converter.searching.budgets import parse_budgets
+from converter.searching.explore import Effort, Explorer
+from converter.searching.found import Found
+from converter.searching.laboratory import Journal, Laboratory
+from converter.searching.subject import Job
+from converter.searching.workers import Inline
+from converter.targets import target
+from tests.searching.common import NAMED, fake, space
+
+EFFORT = Effort(seeds=3, rates=(0.003, 0.01, 3.0), combinations=2, generations=2, children=3)
+PRIOR = {"block_2/w": 1.0, "block_2/b": 1.0}
+
+
+def run(
+    journal: Path | None,
+    function: Any = fake,
+    budgets: tuple[str, ...] = ("memory=60%",),
+    effort: Effort = EFFORT,
+) -> Found:
+    """The search; evaluations are made here."""
+    laboratory = Laboratory(Inline(function), Journal(journal, {"of": "a test"}))
+    explorer = Explorer(space(), laboratory, effort, parse_budgets(budgets, target("litert-2")))
+    return Found(explorer.run(NAMED, PRIOR), "fake", "", True, effort, {})
+
+
+def main() -> None:
+    """The arguments: the journal, and with which job the process is killed."""
+    left = int(sys.argv[2])
+
+    def dying(job: Job) -> dict[str, Any]:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return fake(job)
+
+    run(Path(sys.argv[1]), dying)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""A whole search on evaluations that are made up: what it finds, what it says, and that a kill changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from converter.errors import DeviceError, UsageError
+from converter.searching.analysis import estimate
+from converter.searching.budgets import parse_budgets
+from converter.searching.found import Found
+from converter.searching.laboratory import Journal
+from converter.searching.subject import Job
+from converter.searching.workers import Processes
+from converter.targets import target
+from tests.searching.common import fake
+from tests.searching.mortal import Mortal
+from tests.searching.run_fake import EFFORT, run
+
+
+@cache
+def found() -> Found:
+    return run(None)
+
+
+def test_the_found_scheme_is_within_the_budget_and_the_best_that_was_trained() -> None:
+    findings = found().findings
+    limit = 0.6 * next(t for t in findings.trained if t.name == "full").costs["resident_bytes"]
+    assert findings.limits == {"resident_bytes": limit}
+    within = [t for t in findings.trained if t.costs["resident_bytes"] <= limit]
+    assert findings.found in within
+    assert all(t.within == (t in within) for t in findings.trained)
+    assert findings.found.mean == max(t.mean for t in within)
+    assert len({json.dumps(t.update) for t in findings.trained}) == len(findings.trained)
+    assert any(t.predicted is not None for t in findings.trained)
+
+
+def test_rates_are_chosen_on_the_rows_that_select() -> None:
+    """One of three diverges, one is worse."""
+    assert {t.rate for t in found().findings.trained} == {0.01}
+    asked: list[Job] = []
+
+    def watched(job: Job) -> dict[str, Any]:
+        asked.append(job)
+        return fake(job)
+
+    run(None, watched)
+    judged = [trial for job in asked for trial in job.trials if trial.on == "held_out"]
+    assert {trial.rate for trial in judged} == {0.01}
+    first = next(i for i, job in enumerate(asked) if any(trial.on == "held_out" for trial in job.trials))
+    assert all(trial.on == "held_out" for job in asked[first:] for trial in job.trials)
+
+
+def test_the_front_holds_what_nothing_beats() -> None:
+    findings = found().findings
+    for one in findings.trained:
+        beaten = [
+            any(
+                o.mean >= one.mean and o.costs[f] <= one.costs[f] and (o.mean, o.costs[f]) != (one.mean, one.costs[f])
+                for o in findings.trained
+            )
+            for f in ("resident_bytes", "step_cost")
+        ]
+        assert (one.name in findings.pareto) == (not all(beaten))
+    assert {"full", "head", "bias-only", "pockengine", findings.found.name, *findings.pareto} == set(findings.held_out)
+
+
+def test_gains_are_paired_with_the_head_and_guesses_are_ranked() -> None:
+    findings = found().findings
+    by_name = {t.name: t for t in findings.trained}
+    part = by_name["block_2/w 1"]
+    gain = findings.gains["block_2/w 1"]
+    low, high = stats.ttest_rel(part.scores, by_name["head"].scores).confidence_interval(0.95)
+    np.testing.assert_allclose((gain.mean - gain.error, gain.mean + gain.error), (low, high))
+    prior = next(ranking for ranking in findings.rankings if ranking.guess == "prior")
+    names = list(findings.gains)
+    expected = stats.spearmanr([findings.guesses["prior"][n] for n in names], [findings.gains[n].mean for n in names])
+    assert prior.rho == pytest.approx(expected.statistic)
+    assert findings.guesses["fisher"]["block_2/w 1/4"] == 3.0
+    assert findings.guesses["fisher"]["block_2/w 1"] == 6.5
+
+
+def test_what_is_said_of_the_found_scheme() -> None:
+    said = "\n".join(found().sentences())
+    for name in ("head", "bias-only", "pockengine"):
+        by = found().findings.against()[name]
+        verb = "beats" if by.mean > by.error else "falls short of" if by.mean < -by.error else "does not differ from"
+        assert f"the found scheme {verb} {name}: {found().figure(by, sign=True)}" in said
+    json.dumps(found().to_json(), allow_nan=False)
+
+
+def test_killed_three_times_it_ends_with_the_same(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    for jobs in (5, 17, 9):
+        assert process(journal, jobs).returncode == -9
+        with journal.open("a") as file:
+            file.write('{"asked": {"cos')  # it was writing
+    assert run(journal).to_json() == found().to_json()
+    lines = journal.read_text().splitlines()
+    asked = [json.dumps(json.loads(line)["asked"], sort_keys=True) for line in lines[1:]]
+    assert len(set(asked)) == len(asked)
+
+    def nothing(job: Job) -> dict[str, Any]:
+        raise AssertionError(job)
+
+    assert run(journal, nothing).to_json() == found().to_json()
+
+
+def process(journal: Path, jobs: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.searching.run_fake", str(journal), str(jobs)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+
+
+def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal.jsonl", {"of": "one"})
+    with pytest.raises(UsageError, match="another search"):
+        Journal(tmp_path / "journal.jsonl", {"of": "other"})
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("time=3", "expected memory=... or step=..."),
+        ("memory=64", "expected memory=64MiB"),
+        ("memory=0MiB", "expected memory=64MiB"),
+        ("step=40ms", "costs of the target litert-2 are in instructions"),
+        ("memory=head-5%", "expected memory=64MiB"),
+    ],
+)
+def test_budgets_that_are_none(budget: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_budgets([budget], target("litert-2"))
+
+
+def test_budgets() -> None:
+    costs = {"full": {"resident_bytes": 100, "step_cost": 1000}, "head": {"resident_bytes": 40, "step_cost": 10}}
+    texts = ["memory=head+25%", "step=40ms"]
+    assert [b.limit(costs) for b in parse_budgets(texts, target("litert-2/x86-64"))] == [50, 40e6]
+    texts = ["step=30%", "memory=1.5KiB"]
+    assert [b.limit(costs) for b in parse_budgets(texts, target("litert-2"))] == [300, 1536]
+    with pytest.raises(UsageError, match="at the most"):
+        parse_budgets(["step=3%", "step=4%"], target("litert-2"))
+
+
+def test_a_budget_that_the_head_does_not_fit() -> None:
+    with pytest.raises(UsageError, match="the head alone takes"):
+        run(None, budgets=("memory=1KB",))
+
+
+def test_intervals_are_those_of_student() -> None:
+    assert estimate([1.0, 1.0, 1.0]).error == 0
+    values = [0.1, 0.5, 0.3, 0.2]
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    one = estimate(values)
+    np.testing.assert_allclose((one.mean - one.error, one.mean + one.error), (low, high))
+
+
+def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
+    jobs = [Job(str(number)) for number in range(5)]
+    done = dict(Processes(Mortal(tmp_path), 1).each(jobs))
+    assert done == {number: {"of": str(number)} for number in range(5)}
+
+
+def test_workers_that_always_die_end_the_search(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="died 3 times"):
+        list(Processes(Mortal(tmp_path, always=True), 1).each([Job("head")]))
+
+
+def test_the_effort_counts() -> None:
+    assert all(len(t.scores) == EFFORT.seeds for t in found().findings.trained)
+
+
+def test_what_does_not_fit_alone_may_be_left_out() -> None:
+    effort = replace(EFFORT, affordable=True, generations=0)
+    findings = run(None, budgets=("memory=60%",), effort=effort).findings
+    limit = findings.limits["resident_bytes"]
+    by_name = {t.name: t for t in findings.trained}
+    assert all(by_name[unit.name].costs["resident_bytes"] <= limit for unit in findings.units)
+    assert len(findings.units) < len(found().findings.units)
+
+
+def test_what_diverges_is_no_part_of_what_is_found() -> None:
+    def diverging(job: Job) -> dict[str, Any]:
+        result = fake(job)
+        if job.trials and not isinstance(job.update, str) and job.update is not None and "block_2/w" in job.update:
+            return {"scores": [None] * len(job.trials)}
+        return result
+
+    findings = run(None, diverging).findings
+    assert "block_2/w 1" not in findings.gains
+    assert not any("block_2/w" in t.update for t in findings.trained if not isinstance(t.update, str))

@@ -1,0 +1,106 @@
+"""A small search from the command line to a program: costs are those of the build, the recipe builds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import converter
+from converter.cli.recipe import Recipe, read_recipe
+from converter.cli.recipe_text import recipe_text
+from converter.errors import UsageError
+from converter.ir import Builder, TensorType
+from converter.step_cost import step_cost
+from converter.targets import target
+from converter.tflite import builtins as tfl
+from tests.cli.conftest import FACTORIES, Run, run  # noqa: F401  a fixture
+from tests.cli.factories import good
+
+ROWS = 160
+
+
+def data(path: Path) -> Path:
+    x = np.random.default_rng(0).standard_normal((ROWS, 6), np.float32)
+    np.savez(path, x=x, y=x[:, :3].argmax(1).astype(np.int32), group=np.arange(ROWS) % 4)
+    return path
+
+
+def test_a_whole_search(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    data(tmp_path / "rows.npz")
+    arguments = ["--data", "rows.npz", "--batch", "4", "--samples", "24", "--epochs", "2", "--seeds", "2"]
+    arguments += ["--rates", "0.1", "--ratios", "0.5,1", "--generations", "1", "--workers", "0"]
+    arguments += ["--budget", "step=100%"]
+    found = run("search", f"{FACTORIES}:good", *arguments, "--json").json
+    assert found == json.loads((tmp_path / "found/search.json").read_text())
+    by_name = {scheme["name"]: scheme for scheme in found["schemes"]}
+    assert {"full", "head", "bias-only", "last-2", "pockengine"} <= by_name.keys()
+    assert "lora" in found["refused"]
+    assert found["limits"] == {"step_cost": 1.0 * by_name["full"]["costs"]["step_cost"]}
+
+    built = run("build", "--recipe", "found/recipe.toml", "--trust", "--json", "--out", "p.tflite").json
+    costs = by_name[found["found"]]["costs"]
+    assert {**costs, "file_bytes": built["costs"]["file_bytes"]} == built["costs"]
+    assert built["manifest"]["update"]["scheme"] in ("rules", found["update"])
+    # A combination costs what its program says, too.
+    combined = next(scheme for scheme in found["schemes"] if scheme["predicted_gain"] is not None)
+    program = converter.build(good(), loss="sparse_categorical_crossentropy", update=combined["update"], batch=4)
+    assert combined["costs"] == {name: value for name, value in program.costs.items() if name != "file_bytes"}
+
+    journal = (tmp_path / "found/journal.jsonl").read_text()
+    told = run("search", f"{FACTORIES}:good", *arguments)
+    assert (tmp_path / "found/journal.jsonl").read_text() == journal
+    assert json.loads((tmp_path / "found/search.json").read_text()) == found
+    assert f"found: {found['found']}" in told.out
+    assert all(sentence in told.out for sentence in found["sentences"][:1])
+
+    refused = run("search", f"{FACTORIES}:good", *arguments, "--epochs", "3")
+    assert (refused.code, "another search" in refused.err) == (2, True)
+    refused = run("search", f"{FACTORIES}:good", *arguments, "--budget", "memory=2KB")
+    assert (refused.code, "the head alone takes" in refused.err) == (2, True)
+
+
+def test_arguments_that_are_wrong(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    np.savez(tmp_path / "x.npz", x=np.zeros((8, 6), np.float32))
+    for arguments, said in (
+        ([], "--data ROWS.npz"),
+        (["--data", "x.npz"], "y is missing"),
+        (["--data", str(data(tmp_path / "rows.npz")), "--rates", "0.1,a"], "--rates: expected numbers"),
+        (["--data", "rows.npz", "--ratios", "2"], "--ratios: expected numbers"),
+        (["--data", "rows.npz", "--budget", "step=3ms"], "not in time"),
+    ):
+        refused = run("search", f"{FACTORIES}:good", *arguments)
+        assert refused.code == 2
+        assert said in refused.err
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from converter.searching.workers import needed
+
+    with pytest.raises(UsageError, match=r"--ray needs no_such: pip install 'pocketune\[ray\]'"):
+        needed("no_such.part", "ray", "--ray")
+
+
+def test_a_recipe_is_read_as_it_was_written(tmp_path: Path) -> None:
+    update = {'a [[]0]/"k"\\': 0.125, "é/*": "bias", "head": {"lora": 4, "train_a": False}}
+    loss = {"name": "huber", "delta": 0.5}
+    recipe = Recipe(model="nets/m.keras", batch=4, update=update, loss=loss, signatures=("train",))
+    (tmp_path / "found").mkdir()
+    file = tmp_path / "found" / "recipe.toml"
+    file.write_text(recipe_text(recipe, Path("found"), "made\nby a test"))
+    read = read_recipe(file)
+    assert Path(str(read.model)).resolve() == (tmp_path / "nets/m.keras").resolve()
+    assert (read.update, read.loss, read.signatures, read.batch) == (update, loss, ("train",), 4)
+
+
+def test_the_cost_of_a_step_is_that_of_its_operators() -> None:
+    b, table = Builder(), target("litert-2/x86-64")
+    x = b.input("x", TensorType((4, 8, 16)))
+    product = b(tfl.BatchMatmul(), x, b.constant(np.ones((16, 24), np.float32)))
+    b.graph.outputs = {"y": b(tfl.Exp(), b(tfl.Reshape((32, 24)), product))}
+    expected = table.product(8, 16, 24, constant=True, times=4) + table.moved("delegated", 2 * 4 * 32 * 24)
+    assert step_cost(b.graph, table) == round(expected)
+    halves = [converter.build(good(), batch=8, micro_batch=rows, check=False).costs["step_cost"] for rows in (8, 4)]
+    assert halves[1] > halves[0]

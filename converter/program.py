@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converter import origins, seal
+from converter.account import account_of
 from converter.files import write_atomically
 from converter.inference.layout import assembly_of
 from converter.ir import Graph, Parameter, Value, nested
@@ -22,7 +23,6 @@ from converter.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, T
 from converter.merge import MERGE, Merge, MergedWeight
 from converter.models import Source
 from converter.notes import Note
-from converter.reporting.gather import account_of
 from converter.sparse import Adapter, Plain, Row
 from converter.targets import Target
 from converter.tflite import export

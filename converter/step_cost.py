@@ -26,13 +26,16 @@ _WEIGHTED: dict[type, str] = {
 
 def step_cost(graph: Graph, target: Target) -> int:
     """The cost of running a lowered graph once, in the unit of the target's table."""
-    return round(sum(_operator_cost(graph, node, target) for node in graph.nodes))
+    return round(sum(operator_cost(graph, node, target) for node in graph.nodes))
 
 
-def _operator_cost(graph: Graph, node: Node, target: Target) -> float:
+def operator_cost(graph: Graph, node: Node, target: Target) -> float:
+    """The cost of running one operator of a lowered graph once; of a loop, of all its steps."""
     op, inputs, outputs = node.op, [v.type for v in node.inputs], [v.type for v in node.outputs]
     delegated = how(graph, node, target.lanes) is not None
     match op:
+        case tfl.VarHandle() | tfl.ReadVariable() | tfl.AssignVariable() | tfl.CallOnce():
+            return 0.0
         case tfl.While():
             return op.steps * sum(step_cost(body, target) for body in op.bodies())
         case tfl.Reshape() if delegated:

@@ -23,7 +23,14 @@ MAX_LINES = 400
 #: From the bottom up. A unit imports only itself and units of the rows above its own.
 LAYERS = (
     ("converter.errors",),
-    ("converter.records", "converter.files", "converter.seal", "converter.notes", "converter.interrupts"),
+    (
+        "converter.records",
+        "converter.files",
+        "converter.seal",
+        "converter.notes",
+        "converter.interrupts",
+        "converter.words",
+    ),
     ("converter.ir", "converter.manifest"),
     ("converter.links", "converter.row_losses"),
     ("converter.passes",),
@@ -36,6 +43,7 @@ LAYERS = (
         "converter.targets",
     ),
     ("converter.sparse", "jax_frontend", "converter.tflite", "converter.dropout"),
+    ("converter.step_cost", "converter.engines"),
     (
         "converter.optim",
         "keras_frontend",
@@ -44,22 +52,24 @@ LAYERS = (
         "converter.mixing",
         "converter.order",
     ),
+    ("converter.origins",),
+    ("converter.layers",),
     (
         "converter.models",
         "converter.runtime",
         "converter.step",
         "converter.augment",
         "converter.fisher",
-        "converter.origins",
     ),
     ("converter.merge",),
-    ("converter.check", "converter.quantize", "converter.requests"),
+    ("converter.check", "converter.quantize", "converter.requests", "converter.account"),
     ("converter.inference",),
     ("converter.program", "converter.profile", "converter.certification", "converter.defaults"),
     ("converter.budget",),
     ("converter.stages",),
     ("converter.pipeline",),
-    ("converter.compare", "converter.functions"),
+    ("converter.compare", "converter.functions", "converter.reporting"),
+    ("converter.searching",),
     ("converter",),
     ("examples",),
     ("converter.cli",),
@@ -78,14 +88,17 @@ NARROW = {
     ),
     # Runs where no compiler is installed or wanted: it knows files, not graphs.
     "converter.runtime": (
+        "converter.engines",
         "converter.errors",
         "converter.files",
         "converter.ir.view",
+        "converter.layers",
         "converter.manifest",
         "converter.program_file",
         "converter.records",
         "converter.seal",
         "converter.tflite.metadata",
+        "converter.tflite.parts",
     ),
 }
 
@@ -100,6 +113,7 @@ LIBRARIES = {
     "safetensors": ("converter.inference",),
     "ai_edge_litert": (
         "converter.certification",
+        "converter.engines",
         "converter.runtime",
         "converter.check",
         "converter.functions",

@@ -9,13 +9,13 @@ from math import isfinite
 from typing import Any
 
 from converter.certification import localize
-from converter.certification.engines import Engine, engine
 from converter.certification.judge import Deviation, Judge
-from converter.certification.layers import Layers
 from converter.certification.reference import PROBE, RATE, Call, calls
 from converter.certification.signing import sign
-from converter.certification.work import Outcome, Task
+from converter.engines import Engine, engine
+from converter.engines.work import Outcome, Task
 from converter.errors import UsageError
+from converter.layers import Layers
 from converter.manifest import Certificate, Failure
 from converter.manifest.certificates import MOST_FAILURES
 from converter.program_file import ProgramFile, read_program

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from converter.certification.advice import SPLIT, advice
-from converter.certification.engines import Engine
-from converter.certification.engines.engine import Refusal
 from converter.certification.judge import Deviation
-from converter.certification.layers import Entry, Layers, Place
 from converter.certification.reference import Call, Cpu
-from converter.certification.work import Outcome, Task
+from converter.engines import Engine
+from converter.engines.engine import Refusal
+from converter.engines.work import Outcome, Task
+from converter.layers import Entry, Layers, Place
 from converter.manifest import Failure
 from converter.tflite.parts import SIGNATURE, tensor_name
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
@@ -46,10 +45,10 @@ from converter.cli.options import (
     Update,
     Updates,
 )
+from converter.cli.reporting import report
 from converter.cli.resolve import Job, job_of, output_path, resolve_update
-from converter.cli.samples import read_samples
 from converter.cli.searching import search
-from converter.cli.tables import Results, size
+from converter.cli.tables import Results
 from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
 from converter.errors import PocketuneError, UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
@@ -57,6 +56,7 @@ from converter.interrupts import too_late
 from converter.pipeline import build as build_program
 from converter.program import Program
 from converter.program_file import ProgramFile, read_program
+from converter.words import size
 
 app = typer.Typer(
     help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
@@ -84,6 +84,7 @@ def _common(
 
 
 app.command()(search)
+app.command()(report)
 
 
 @app.command()
@@ -246,43 +247,6 @@ def profile(
         _print_json({"file": str(file), **measured.to_json()})
     else:
         Results().profile(measured, [by] if by else ["layer", "operator"])
-
-
-@app.command()
-def report(
-    file: ProgramPath,
-    out: Annotated[Path, typer.Option(metavar="REPORT.html", help="The page to write.")] = Path("report.html"),
-    state: Annotated[
-        Path | None, typer.Option(help="A saved state of the program: shows how far each weight moved.")
-    ] = None,
-    run: Annotated[
-        list[Path] | None,
-        typer.Option(help="Lines of a training (converter.runtime.Journal, scripts/device); may be given repeatedly."),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="D.npz", help="Samples x and y: accuracy as built, and with the state.")
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--profile", help="Run the step here, and show what each layer takes.")
-    ] = False,
-    model_explorer: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Also write node data for Google's Model Explorer."),
-    ] = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Write a page about a program: what trains and why, the memory of a step, what each layer costs."""
-    from converter.reporting.make import report as make
-
-    with Narrator(quiet).stage("write the report"):
-        samples = None if data is None else read_samples(data)
-        make(file, out, state, run or (), measure, model_explorer, samples)
-    Results().line(f"wrote {out} ({size(out.stat().st_size)})")
-    if model_explorer is not None:
-        Results().line(
-            f"next: model-explorer {quote(str(file))} --node_data_paths={quote(str(model_explorer / 'cost.json'))}"
-        )
 
 
 @app.command()

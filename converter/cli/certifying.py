@@ -58,7 +58,7 @@ def engines(
     debug: Debug = False,
 ) -> None:
     """Set up an engine that programs are certified on, or show which ones this machine has."""
-    from converter.certification.engines import ENGINES, engine, engines_folder
+    from converter.engines import ENGINES, engine, engines_folder
 
     results = Results()
     if name is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
-from converter.cli.tables import Results, share, size
+from converter.cli.tables import Results
 from converter.searching import Found
 from converter.searching.analysis import GUESSES
 from converter.searching.explore import Trained
+from converter.words import share, size
 
 #: Combinations that a table shows beside the named schemes, and parts.
 _MOST_ROWS = 30

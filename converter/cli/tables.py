@@ -18,6 +18,7 @@ from converter.notes import Note
 from converter.origins import PHASES
 from converter.program import Choice
 from converter.tflite.forms import FormChoice
+from converter.words import COSTS, amount, count, share, size
 
 if TYPE_CHECKING:
     from converter.profile import Profile
@@ -34,22 +35,6 @@ _MOST_NAMES = 3
 
 #: Stands for the layer of what the compiler adds.
 _COMPILER = "(compiler)"
-
-#: The figures of `converter.costs` in words, in the order shown; the flag says that they are bytes.
-COSTS: dict[str, tuple[str, bool]] = {
-    "trained_parameters": ("trained parameters", False),
-    "flops_forward": ("FLOPs forward", False),
-    "flops_backward": ("FLOPs backward", False),
-    "flops_update": ("FLOPs update", False),
-    "step_cost": ("step by the target's table", False),
-    "residual_bytes": ("residuals", True),
-    "resident_bytes": ("resident memory", True),
-    "arena_bytes": ("arena", True),
-    "state_bytes": ("state", True),
-    "packed_bytes": ("packed weights", True),
-    "mapped_bytes": ("mapped file", True),
-    "file_bytes": ("file", True),
-}
 
 
 class Results:
@@ -278,33 +263,3 @@ def _error(value: float | None) -> str:
 def _ms(milliseconds: float) -> str:
     """A time, with more digits of a short one; blank where there is none."""
     return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}" if milliseconds else ""
-
-
-def share(fraction: float) -> str:
-    """How much of a parameter trains."""
-    return {0.0: "frozen", 1.0: "all"}.get(fraction, f"{fraction:.1%}")
-
-
-def amount(name: str, value: float | None) -> str:
-    """A figure of `converter.costs` with its unit."""
-    if value is None:
-        return "unknown"
-    return size(value) if COSTS[name][1] else count(value)
-
-
-def size(nbytes: float) -> str:
-    """Bytes in binary units."""
-    for unit in ("B", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.2f} GiB"
-
-
-def count(number: float) -> str:
-    """A number in thousands, millions, ..."""
-    for unit in ("", " k", " M"):
-        if number < 1000:
-            return f"{number:.0f}" if not unit else f"{number:.1f}{unit}"
-        number /= 1000
-    return f"{number:.2f} G"

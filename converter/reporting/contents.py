@@ -10,11 +10,11 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from converter.account import KINDS, Account, read_account
 from converter.errors import UsageError
 from converter.ir import Origin
 from converter.origins import PHASES, read_origins
 from converter.program_file import ProgramFile
-from converter.reporting.account import KINDS, Account, read_account
 from converter.reporting.tree import groups
 from converter.tflite.operators import OperatorFile
 

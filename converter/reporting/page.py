@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 
-from converter.cli.tables import amount, count, share, size
 from converter.errors import UsageError
 from converter.origins import PHASES
 from converter.reporting import rows
 from converter.reporting.contents import STATUSES, Contents
 from converter.reporting.runs import Run
+from converter.words import amount, count, share, size
 
 #: In the order in which a browser runs them.
 _SCRIPTS = (

@@ -9,10 +9,10 @@ from math import prod
 
 import numpy as np
 
-from converter.cli.tables import COSTS, count, size
 from converter.manifest import TensorSpec
 from converter.origins import PHASES
 from converter.reporting.contents import STATUSES, Contents, LayerCosts
+from converter.words import COSTS, count, size
 
 Row = tuple[str, ...]
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from converter.reporting.account import Part
+from converter.account import Part
 
 #: A name with a number in it, and more behind.
 _NUMBERED = re.compile(r"(.*?\d+)[_.-](?=.)")

@@ -9,7 +9,7 @@ from functools import partial
 from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, GpuOptions, Options
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
-from converter.certification.engines.gpu import Gpu
+from converter.engines.gpu import Gpu
 from converter.errors import DeviceError
 from converter.program_file import ProgramFile
 from converter.runtime.compiled import CompiledEntry, compiled, listening

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.certification.engines.hexagon import Hexagon
-from converter.certification.layers import Layers
+from converter.engines.hexagon import Hexagon
 from converter.errors import DeviceError
+from converter.layers import Layers
 from converter.manifest import Signature
 from converter.program_file import ProgramFile
 from converter.runtime.compiled import listening
@@ -37,7 +37,7 @@ class HexagonEntry(Entry):
         if self._compiled is not None:
             return
         # Needs libraries that nothing else does.
-        from converter.certification.workers.hexagon import Compiled
+        from converter.engines.workers.hexagon import Compiled
 
         self._operators = self._layers.entry(self.name)
         with tempfile.TemporaryDirectory() as folder, listening():

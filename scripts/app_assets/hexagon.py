@@ -8,7 +8,7 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from converter.certification.engines.hexagon import Hexagon
+from converter.engines.hexagon import Hexagon
 from converter.errors import UsageError
 from converter.tflite.schema import generated
 

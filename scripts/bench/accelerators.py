@@ -18,7 +18,7 @@ from typing import Any
 import optax
 
 import converter
-from converter.certification.engines import engine
+from converter.engines import engine
 from converter.errors import PocketuneError
 from examples import EXAMPLES
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from converter.certification.engines.engine import Engine
-from converter.certification.engines.gpu import Gpu
-from converter.certification.engines.hexagon import Hexagon
-from converter.certification.work import Outcome, Task
+from converter.engines.engine import Engine
+from converter.engines.gpu import Gpu
+from converter.engines.hexagon import Hexagon
+from converter.engines.work import Outcome, Task
 from converter.errors import UsageError
 from converter.ir import FLOAT32, Builder, TensorType
 from converter.tflite import builtins as tfl

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import converter
-from converter.certification.engines.engine import FOLDER
+from converter.engines.engine import FOLDER
 from converter.errors import UsageError
 from converter.tflite.schema import generated
 from jax_frontend import Model

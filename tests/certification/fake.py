@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from converter.certification.engines.engine import Engine, Refusal
-from converter.certification.work import Arrays, serve
+from converter.engines.engine import Engine, Refusal
+from converter.engines.work import Arrays, serve
 from converter.tflite.operators import FileOperator, OperatorFile
 from converter.tflite.parts import constant_of, tensor_name
 

@@ -13,9 +13,9 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.certification.engines import engine
-from converter.certification.engines.debian import fetch
-from converter.certification.engines.engine import Refusal
+from converter.engines import engine
+from converter.engines.debian import fetch
+from converter.engines.engine import Refusal
 from converter.errors import UsageError
 from converter.program_file import read_program
 from tests.certification.test_certify import built

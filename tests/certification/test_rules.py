@@ -19,7 +19,7 @@ import pytest
 import converter
 import jax_frontend
 from converter import targets
-from converter.certification.engines import engine
+from converter.engines import engine
 
 RNG = np.random.default_rng(0)
 MISSING = engine("gpu").missing()

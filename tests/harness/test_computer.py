@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from converter.certification.engines.gpu import Gpu
-from converter.certification.engines.hexagon import Hexagon
+from converter.engines.gpu import Gpu
+from converter.engines.hexagon import Hexagon
 from converter.errors import UsageError
 from scripts.harness import hosts
 from scripts.harness.adb import Adb, adb_binary

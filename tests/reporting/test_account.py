@@ -16,12 +16,11 @@ import pytest
 
 import converter
 from converter import schedule
+from converter.account import KINDS, parts, read_account
 from converter.errors import UsageError
 from converter.models import import_model
 from converter.program_file import read_program
-from converter.reporting.account import KINDS, read_account
 from converter.reporting.contents import contents_of
-from converter.reporting.gather import parts
 from converter.reporting.tree import groups
 from converter.targets import target
 from converter.tflite.export import with_variables

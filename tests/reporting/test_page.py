@@ -15,13 +15,13 @@ import pytest
 
 import converter
 from converter.certification.signing import sign
-from converter.cli.tables import size
 from converter.errors import UsageError
 from converter.manifest import Certificate, Failure
 from converter.program_file import read_program
 from converter.reporting.contents import contents_of
 from converter.reporting.overlay import overlays
 from converter.runtime import Journal, TrainingSession
+from converter.words import size
 from jax_frontend import Model
 from tests.models.zoo import CASES
 from tests.reporting.programs import program

@@ -10,8 +10,8 @@ import pytest
 
 import converter
 import converter.runtime.gpu
-from converter.certification.engines.gpu import Gpu
-from converter.certification.engines.hexagon import Hexagon
+from converter.engines.gpu import Gpu
+from converter.engines.hexagon import Hexagon
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from converter.runtime.entry import Entry, Report

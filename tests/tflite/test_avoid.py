@@ -14,8 +14,8 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.certification.engines.gpu import Gpu
-from converter.certification.work import Outcome, Task
+from converter.engines.gpu import Gpu
+from converter.engines.work import Outcome, Task
 from converter.errors import UnsupportedError, UsageError
 from converter.ir import Builder, Graph, TensorType, Value, evaluate, verify
 from converter.manifest import Manifest

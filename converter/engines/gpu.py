@@ -9,8 +9,8 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from converter.certification.engines.debian import fetch
-from converter.certification.engines.engine import Engine, Refusal, engines_folder
+from converter.engines.debian import fetch
+from converter.engines.engine import Engine, Refusal, engines_folder
 
 _LIBRARIES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
 
@@ -21,7 +21,7 @@ class Gpu(Engine):
     name = "gpu"
     title = "LiteRT GPU"
     precision = "float32"
-    worker = "converter.certification.workers.gpu"
+    worker = "converter.engines.workers.gpu"
 
     @property
     def version(self) -> str:

@@ -12,7 +12,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from converter.certification.engines.engine import Engine, Refusal, engines_folder
+from converter.engines.engine import Engine, Refusal, engines_folder
 from converter.errors import UsageError, nearest
 
 #: The wheel of QNN's libraries, and what is taken from it.
@@ -31,7 +31,7 @@ class Hexagon(Engine):
     name = "hexagon"
     title = "Qualcomm QNN HTP"
     precision = "float16"
-    worker = "converter.certification.workers.hexagon"
+    worker = "converter.engines.workers.hexagon"
     apart = True
     version = QNN_VERSION
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from converter.certification.work import Outcome, Task, perform
+from converter.engines.work import Outcome, Task, perform
 from converter.errors import UsageError
 
 #: Where engines are set up; else in a folder of the person's cache.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.certification.engines.engine import Engine, engines_folder
-from converter.certification.engines.gpu import Gpu
-from converter.certification.engines.hexagon import Hexagon
+from converter.engines.engine import Engine, engines_folder
+from converter.engines.gpu import Gpu
+from converter.engines.hexagon import Hexagon
 from converter.errors import UsageError, nearest
 
 __all__ = ["ENGINES", "Engine", "engine", "engines_folder"]

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from converter import schedule
+from converter.account.record import KINDS, Account, Call, Memory, Part
 from converter.costs import STEP
 from converter.ir import Graph, Value
 from converter.notes import Note
-from converter.reporting.account import KINDS, Account, Call, Memory, Part
-from converter.reporting.prices import price
+from converter.step_cost import operator_cost
 from converter.targets import Target
 from converter.tflite.export import AS_ARGUMENTS, with_variables
 from converter.tflite.forms import FormChoice
@@ -57,7 +57,7 @@ def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> Call
     pieces = run.pieces
     return Call(
         (*_flops(graph), *(0 for _ in more)),
-        tuple(round(price(exported, node, target)) for node in exported.nodes),
+        tuple(round(operator_cost(exported, node, target)) for node in exported.nodes),
         () if order == sorted(order) else tuple(order),
         (*(-1 if number is None else number for number in run.partitions), *(-1 for _ in more)),
         Memory(

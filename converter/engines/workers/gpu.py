@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.compiled_model import CompiledModel, GpuOptions, HardwareAccelerator, Options
 
-from converter.certification.work import Arrays, serve
+from converter.engines.work import Arrays, serve
 
 
 class _Model:

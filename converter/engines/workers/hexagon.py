@@ -15,7 +15,7 @@ import onnxruntime
 from flatbuffers import flexbuffers
 from onnx import helper
 
-from converter.certification.work import Arrays, serve
+from converter.engines.work import Arrays, serve
 from converter.tflite.schema import generated
 
 _EP = "QNNExecutionProvider"

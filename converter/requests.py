@@ -83,8 +83,9 @@ class Request:
             if (value := getattr(self, name)) not in known:
                 raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
         if not self.target.keeps(self.state):
+            lacks = "has no variables" if self.state == "variables" else "rounds weights and optimizer slots to float16"
             raise UsageError(
-                f"state={self.state!r}: the engine of {self.target.name} has no variables. Leave it out, for "
+                f"state={self.state!r}: the engine of {self.target.name} {lacks}. Leave it out, for "
                 f"{self.target.state!r}"
             )
         for name in self.signatures:

@@ -46,7 +46,7 @@ class Target:
             for all builtins that have no entry of this kind.
         avoids: names of patterns of operators that the engine refuses or computes wrongly; see
             `converter.tflite.avoid`.
-        state: how a program keeps its state there if nothing else is asked for. What takes `variables` takes all else.
+        state: how a program keeps its state there if nothing else is asked for. An engine takes what asks less, too.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Target:
 
     def keeps(self, state: str) -> bool:
         """Whether its engine runs programs that keep their state so."""
-        return state != "variables" or self.state == "variables"
+        return STATES.index(state) >= STATES.index(self.state)
 
     def repeats(self, code: str) -> bool:
         """Whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""

@@ -262,6 +262,11 @@ def test_an_engine_without_variables_says_so() -> None:
         converter.build(small(), batch=2, target="gpu,litert-2", state="variables")
 
 
+def test_an_engine_that_would_round_the_state_says_so() -> None:
+    with pytest.raises(UsageError, match=r"hexagon rounds weights and optimizer slots to float16\. .* 'split'"):
+        converter.build(small(), batch=2, target="hexagon", state="stateless")
+
+
 def test_what_an_engine_lacks_is_refused_with_layer_and_advice() -> None:
     def apply(params: Any, x: jax.Array) -> jax.Array:
         with jax.named_scope("largest"):

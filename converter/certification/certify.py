@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -32,7 +33,7 @@ def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None)
 
     Args:
         path: the `.tflite`; its manifest gets the certificate, whether it is a good one or not.
-        on: `gpu`, `hexagon:SM8650`.
+        on: `gpu`, `hexagon:SM8650`, `web`.
         steps: how many are compared.
         data: rows (x, y), as for a training session; None draws them.
 
@@ -54,16 +55,31 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
     """What comes of running a program on an engine; nothing is written."""
     if program.manifest.state == "variables" and engine.name != "android":
         what = "no delegate takes the operators of variables, so no step runs there whole"
-        return _certificate(engine, steps, (), Outcome([], {}, "", ""), [Failure("", "VAR_HANDLE", what, ADVICE_STATE)])
+        return _certificate(engine, steps, [_Found(failures=[Failure("", "VAR_HANDLE", what, ADVICE_STATE)])])
     made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
-    layers, failures = Layers(program), list[Failure]()
-    outcome = _apart(engine, layers, made) if engine.apart else _together(engine, program, made)
-    judge = Judge(program.manifest, made, engine.precision)
+    judge, layers = Judge(program.manifest, made, engine.precision), Layers(program)
+    found = [_examined(part, program, layers, made, judge) for part in engine.parts]
+    return _certificate(engine, steps, found, judge.floor)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What comes of running a program on a part of an engine."""
+
+    failures: Sequence[Failure]
+    deviations: Sequence[Deviation] = ()
+    is_whole: bool = False
+    driver: str = ""
+
+
+def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence[Call], judge: Judge) -> _Found:
+    failures = list[Failure]()
+    outcome = _apart(part, layers, made) if part.apart else _together(part, program, made)
     pairs = [(call, results) for call, results in zip(made, outcome.results, strict=False) if results]
     found = [deviation for call, results in pairs for deviation in judge.deviations(call, results)]
-    refusals = engine.refusals(outcome.log)
+    refusals = part.refusals(outcome.log)
     if refusals or outcome.error:
-        failures += localize.refused(engine, layers, refusals)
+        failures += localize.refused(part, layers, refusals)
     if outcome.error and not failures:
         failures.append(Failure("", "", f"the engine gave up: {outcome.error}"))
     if not outcome.said.get("whole") and not failures:
@@ -73,8 +89,11 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
     for signature in dict.fromkeys(deviation.signature for deviation in wrong):
         worst = next(d for d in wrong if d.signature == signature)
         call = next(c for c in made if c.signature == signature)
-        failures += localize.wrong(engine, layers, call, worst, known)
-    return _certificate(engine, steps, found, outcome, failures, judge.floor)
+        failures += localize.wrong(part, layers, call, worst, known)
+    if part.label:
+        failures = [replace(failure, what=f"{part.label}: {failure.what}") for failure in failures]
+    whole = bool(outcome.said.get("whole")) and not refusals
+    return _Found(failures, found, whole, str(outcome.said.get("driver", "")))
 
 
 def _together(engine: Engine, program: ProgramFile, made: Sequence[Call]) -> Outcome:
@@ -109,29 +128,23 @@ def _apart(engine: Engine, layers: Layers, made: Sequence[Call]) -> Outcome:
     return Outcome([next(given[call.signature], {}) for call in made], said, log, "; ".join(errors))
 
 
-def _certificate(
-    engine: Engine,
-    steps: int,
-    found: Sequence[Deviation],
-    outcome: Outcome,
-    failures: Iterable[Failure],
-    floor: float | None = None,
-) -> Certificate:
-    kept = tuple(dict.fromkeys(failures))[:MOST_FAILURES]
-    whole = bool(outcome.said.get("whole")) and not engine.refusals(outcome.log)
+def _certificate(engine: Engine, steps: int, found: Sequence[_Found], floor: float | None = None) -> Certificate:
+    kept = tuple(dict.fromkeys(failure for one in found for failure in one.failures))[:MOST_FAILURES]
+    deviations = [deviation for one in found for deviation in one.deviations]
+    whole = all(one.is_whole for one in found)
     return Certificate(
         on=engine.on,
         engine=engine.title,
         version=engine.version,
-        driver=str(outcome.said.get("driver", "")),
+        driver="; ".join(dict.fromkeys(one.driver for one in found if one.driver)),
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         steps=steps,
-        ok=whole and not kept and bool(found),
+        ok=whole and not kept and all(one.deviations for one in found),
         whole=whole,
         precision=engine.precision,
-        loss_error=_worst(d.error for d in found if d.kind == "loss"),
-        update_error=_worst(d.error for d in found if d.kind == "update"),
-        output_error=_worst(d.error for d in found if d.kind == "output"),
+        loss_error=_worst(d.error for d in deviations if d.kind == "loss"),
+        update_error=_worst(d.error for d in deviations if d.kind == "update"),
+        output_error=_worst(d.error for d in deviations if d.kind == "output"),
         floor=None if engine.precision == "float32" else floor,
         failures=kept,
     )

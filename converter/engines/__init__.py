@@ -5,16 +5,17 @@ from __future__ import annotations
 from converter.engines.engine import Engine, engines_folder
 from converter.engines.gpu import Gpu
 from converter.engines.hexagon import Hexagon
+from converter.engines.web import Web
 from converter.errors import UsageError, nearest
 
 __all__ = ["ENGINES", "Engine", "engine", "engines_folder"]
 
 #: By what a person calls them.
-ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon)}
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, Web)}
 
 
 def engine(on: str) -> Engine:
-    """The engine that a person asks for: `gpu`, `hexagon:SM8650`.
+    """The engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`.
 
     Raises:
         UsageError: there is no such engine.

@@ -52,6 +52,16 @@ class Engine(ABC):
         return self.name
 
     @property
+    def parts(self) -> tuple[Engine, ...]:
+        """What runs a program there, each of which must take it whole and be right."""
+        return (self,)
+
+    @property
+    def label(self) -> str:
+        """Which part of an engine it is; empty where it is all of it."""
+        return ""
+
+    @property
     @abstractmethod
     def version(self) -> str:
         """Of the engine; a certificate holds for this one alone."""

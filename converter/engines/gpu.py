@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
-import re
 from importlib import metadata
 from pathlib import Path
 
 from converter.engines.debian import fetch
+from converter.engines.delegate_log import refusals
 from converter.engines.engine import Engine, Refusal, engines_folder
 
 _LIBRARIES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
@@ -69,15 +69,4 @@ class Gpu(Engine):
         return f"SwiftShader (Apache 2.0) and the Vulkan loader, from Debian's packages, are in {self._folder}"
 
     def refusals(self, log: str) -> list[Refusal]:
-        """Each block of the log names operators and the reason, and is followed by how many are left out."""
-        found, listening = dict[Refusal, None](), False
-        for line in log.splitlines():
-            if "operations are not supported by GPU delegate" in line:
-                listening = True
-            elif listening and re.match(r"\d+ operations will run on the GPU", line):
-                listening = False
-            elif listening and (match := re.match(r"([A-Z][A-Z0-9_]*)(?: v\d+)?(?:: |$)(.*)", line)):
-                found[Refusal(match[1], match[2].strip())] = None
-            elif re.search(r"Error while parsing WGSL|error: .*WGSL|Invalid ShaderModule", line):
-                found[Refusal("", f"it made a shader that does not compile: {line.strip()[:200]}")] = None
-        return list(found)
+        return refusals(log)

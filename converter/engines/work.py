@@ -80,7 +80,8 @@ def perform(
         folder: where files go; None is a temporary one.
     """
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="pocketune-") as temporary:
+        # What a killed process had started may write to the last.
+        with tempfile.TemporaryDirectory(prefix="pocketune-", ignore_cleanup_errors=True) as temporary:
             return perform(module, tasks, options, environment, limit, Path(temporary))
     for number, task in enumerate(tasks):
         (folder / f"{number}.tflite").write_bytes(task.program)

@@ -29,7 +29,7 @@ HEAD = (
     "|---|---|---|---|---|---|---|---|",
 )
 SCHEMES = ("sparse", "full", "head")
-ENGINES = ("gpu", "hexagon:SM8650")
+ENGINES = ("gpu", "hexagon:SM8650", "web")
 #: A net for images of 224 is as right on smaller ones.
 OPTIONS: dict[str, dict[str, Any]] = {"mobilenetv2": {"size": 96}, "efficientnet-lite": {"size": 96}}
 BATCH = 4

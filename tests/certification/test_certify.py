@@ -17,6 +17,7 @@ import converter
 import jax_frontend
 from converter.certification.certify import examine
 from converter.certification.signing import sign
+from converter.engines.engine import Engine
 from converter.errors import UsageError
 from converter.manifest import Certificate, Manifest
 from converter.program_file import read_program
@@ -122,6 +123,35 @@ def test_float16_is_held_against_rounded_inputs() -> None:
     assert certificate.update_error is not None
     assert certificate.floor is not None
     assert certificate.update_error > certificate.floor / 3
+
+
+class Labelled(Fake):
+    label = "the other"
+
+
+class Both(Fake):
+    """An engine of two parts; what is told are the mistakes of the second."""
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        return Fake(), Labelled(**self._faults)
+
+
+def test_each_part_of_an_engine_must_be_right() -> None:
+    program = read_program(built())
+    right = examine(program, Both(), 1)
+    assert right.ok
+    assert right.driver == "nothing"
+    wrong = examine(program, Both(wrong="TANH"), 1)
+    assert wrong.whole
+    assert not wrong.ok
+    assert wrong.update_error is not None
+    assert wrong.update_error > 1e-3
+    assert {(f.layer, f.operator) for f in wrong.failures} == {("second", "TANH")}
+    assert all(f.what.startswith("the other: ") for f in wrong.failures)
+    refused = examine(program, Both(refuses="TANH"), 1)
+    assert not refused.whole
+    assert not examine(program, Both(aborts="TANH"), 1).ok
 
 
 def test_variables_run_on_no_delegate() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import jax_frontend
 from converter.engines import engine
 from converter.engines.debian import fetch
 from converter.engines.engine import Refusal
+from converter.engines.web import PACKAGES, VERSION
+from converter.engines.workers.chromium import Browser
 from converter.errors import UsageError
 from converter.program_file import read_program
 from tests.certification.test_certify import built
@@ -41,11 +45,12 @@ def here(on: str) -> Any:
 
 
 def test_the_gpus_log_is_read() -> None:
-    assert engine("gpu").refusals(LOG) == [
-        Refusal("CONV_2D", "Expected 1 or 2 input tensor(s), but node has 3 runtime inputs."),
-        Refusal("BROADCAST_TO", "Operation is not supported."),
-    ]
-    assert engine("gpu").refusals("INFO: all is well") == []
+    for on in ("gpu", "web"):
+        assert engine(on).refusals("INFO: all is well") == []
+        assert engine(on).refusals(LOG) == [
+            Refusal("CONV_2D", "Expected 1 or 2 input tensor(s), but node has 3 runtime inputs."),
+            Refusal("BROADCAST_TO", "Operation is not supported."),
+        ]
 
 
 def test_processors_that_are_not_known_are_refused() -> None:
@@ -71,6 +76,69 @@ def test_a_package_that_cannot_be_had_leaves_nothing(tmp_path: Path, monkeypatch
     assert not (tmp_path / "engines/vulkan").exists()
 
 
+def test_the_browser_runs_what_the_page_is_built_with() -> None:
+    web = Path(__file__).parents[2] / "web"
+    assert json.loads((web / "package.json").read_text())["dependencies"][PACKAGES[0]] == VERSION
+    locked = json.loads((web / "package-lock.json").read_text())["packages"]
+    assert [locked[f"node_modules/{package}"]["version"] for package in PACKAGES] == [VERSION] * len(PACKAGES)
+
+
+def test_what_the_browser_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("POCKETUNE_ENGINES", str(tmp_path / "engines"))
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    assert "no Chromium" in (engine("web").missing() or "")
+    monkeypatch.setenv("CHROMIUM", sys.executable)
+    assert "python -m converter engines web" in (engine("web").missing() or "")
+    with pytest.raises(UsageError, match="npm is needed"):
+        engine("web").set_up(accepted=False)
+    assert not any((tmp_path / "engines").iterdir())
+    for package in PACKAGES:
+        file = tmp_path / "engines/web/node_modules" / package / "package.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"version": VERSION}))
+    assert engine("web").missing() is None
+    file.write_text(json.dumps({"version": "2.4.0"}))
+    assert engine("web").missing() is not None
+
+
+#: A browser that knows its version, tells of an event before it says so, and goes at any other command.
+BROWSER = """\
+import json, os
+rest, out = b"", lambda message: os.write(4, json.dumps(message).encode() + b"\\0")
+while True:
+    while b"\\0" not in rest:
+        rest += os.read(3, 5)
+    message, _, rest = rest.partition(b"\\0")
+    command = json.loads(message)
+    if command["method"] == "Browser.getVersion":
+        out({"method": "Event", "params": {"text": "heard"}})
+        out({"id": command["id"], "result": {"product": "Chrome/1.2"}})
+    elif command["method"] == "Unknown":
+        out({"id": command["id"], "error": {"message": "what?"}})
+    else:
+        print("goodbye", flush=True)
+        break
+"""
+
+
+def test_a_browser_is_spoken_to_through_a_pipe(tmp_path: Path) -> None:
+    command = tmp_path / "browser"
+    command.write_text(f"#!{sys.executable}\n{BROWSER}")
+    command.chmod(0o700)
+    browser, heard = Browser(str(command), (), tmp_path), list[Any]()
+    browser.hear(lambda method, said: heard.append((method, said)))
+    assert browser.version == "1.2"
+    assert heard == [("Event", {"text": "heard"})]
+    with pytest.raises(RuntimeError, match="refuses Unknown: what"):
+        browser.command("Unknown")
+    assert browser.is_there
+    with pytest.raises(RuntimeError, match=r"ended.*goodbye"):
+        browser.command("Crash")
+    browser.close()
+    assert not browser.is_there
+
+
 def convolution(**options: Any) -> bytes:
     """A convolution that trains with its bias, as the CPU likes it."""
     rng = np.random.default_rng(0)
@@ -86,6 +154,29 @@ def convolution(**options: Any) -> bytes:
     model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, 6, 6, 1), np.float32)])
     settings = {"batch": 2, "optimizer": optax.sgd(1.0), "signatures": ["train"], "check": False, **options}
     return converter.build(model, **settings).data
+
+
+@here("web")
+def test_the_browser_runs_a_step_on_both_of_its_accelerators(tmp_path: Path) -> None:
+    path = tmp_path / "p.tflite"
+    path.write_bytes(convolution(target="web"))
+    certificate = converter.certify(path, on="web", steps=1)
+    assert certificate.ok, certificate.failures
+    assert "WebGPU on" in certificate.driver
+    assert "WebAssembly, Chromium" in certificate.driver
+    assert read_program(path).manifest.is_certified("web", "LiteRT.js", certificate.version)
+
+
+@here("web")
+def test_what_webgpu_refuses_is_said_by_layer(tmp_path: Path) -> None:
+    path = tmp_path / "p.tflite"
+    path.write_bytes(convolution(state="stateless"))
+    certificate = converter.certify(path, on="web", steps=1)
+    assert not certificate.whole
+    assert {(f.layer, f.operator) for f in certificate.failures} == {("conv", "CONV_2D")}
+    assert certificate.failures[0].what.startswith("WebGPU: refused: Expected 1 or 2 input tensor(s)")
+    assert certificate.update_error is not None
+    assert certificate.update_error < 1e-4  # what was refused ran in WebAssembly
 
 
 @here("gpu")

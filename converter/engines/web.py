@@ -1,0 +1,103 @@
+"""LiteRT.js in headless Chromium: WebGPU, on SwiftShader where there is no GPU, and WebAssembly. Both must be right."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from converter.engines.delegate_log import refusals
+from converter.engines.engine import Engine, Refusal, engines_folder
+from converter.errors import UsageError
+
+#: What npm installs; all at LiteRT.js' version.
+PACKAGES, VERSION = ("@litertjs/core", "@litertjs/wasm-utils"), "2.5.3"
+#: Where Chromium is, for those who keep it elsewhere than on the PATH.
+CHROMIUM = "CHROMIUM"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+#: Seconds that a download may take.
+_LIMIT = 900
+
+
+class Web(Engine):
+    """A browser chooses WebGPU or WebAssembly by what it has, so a program must be right on both."""
+
+    name = "web"
+    title = "LiteRT.js"
+    precision = "float32"
+    worker = "converter.engines.workers.web"
+    version = VERSION
+
+    def __init__(self, processor: str = "", accelerator: str = "webgpu") -> None:
+        super().__init__(processor)
+        self._accelerator = accelerator
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        return self, Web(accelerator="wasm")
+
+    @property
+    def label(self) -> str:
+        return {"webgpu": "WebGPU", "wasm": "WebAssembly"}[self._accelerator]
+
+    @property
+    def _folder(self) -> Path:
+        return engines_folder() / "web"
+
+    @property
+    def _is_here(self) -> bool:
+        return all(_version(self._folder / "node_modules" / package) == VERSION for package in PACKAGES)
+
+    @property
+    def _browser(self) -> str | None:
+        """Chromium's command."""
+        return next(filter(None, map(shutil.which, (os.environ.get(CHROMIUM, ""), *_BROWSERS))), None)
+
+    def missing(self) -> str | None:
+        if self._browser is None:
+            return f"there is no Chromium ({', '.join(_BROWSERS)}) on the PATH, nor does ${CHROMIUM} name one"
+        if not self._is_here:
+            return f"{PACKAGES[0]} {VERSION} is not here: python -m converter engines web"
+        return None
+
+    def options(self) -> dict[str, Any]:
+        packages = str(self._folder / "node_modules")
+        return {"browser": self._browser, "packages": packages, "accelerator": self._accelerator}
+
+    def set_up(self, accepted: bool) -> str:
+        if not self._is_here:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=".fetch-") as temporary:
+                ready = Path(temporary) / "ready"
+                ready.mkdir()
+                (ready / "package.json").write_text('{"private": true}')
+                # Nothing that is used here needs the scripts of its package.
+                flags = ["--no-fund", "--no-audit", "--ignore-scripts", "--save-exact"]
+                _run(["npm", "install", *flags, *(f"{package}@{VERSION}" for package in PACKAGES)], ready)
+                shutil.rmtree(self._folder, ignore_errors=True)
+                ready.rename(self._folder)
+        return f"{PACKAGES[0]} {VERSION} (Apache 2.0) is in {self._folder}"
+
+    def refusals(self, log: str) -> list[Refusal]:
+        return refusals(log)
+
+
+def _version(package: Path) -> str | None:
+    """Of a package that npm has installed."""
+    try:
+        return str(json.loads((package / "package.json").read_text())["version"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _run(command: list[str], where: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=_LIMIT, check=False)  # noqa: S603
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{command[0]} is needed, which comes with Node.js: {error}") from None
+    if done.returncode:
+        raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}")

@@ -1,0 +1,91 @@
+"""The process of LiteRT.js: a browser, and for each program a page of its own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter.engines.work import Arrays, serve
+from converter.engines.workers.chromium import Browser, Page
+
+#: WebGPU without a GPU.
+_FLAGS = (
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--enable-features=Vulkan,WebGPU",
+    "--use-vulkan=swiftshader",
+    "--ignore-gpu-blocklist",
+)
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm"}
+_HTML = b"""<!doctype html><link rel="icon" href="data:,"><body><script type="importmap">{"imports": {
+"@litertjs/core": "/@litertjs/core/dist/index.js", "@litertjs/wasm-utils": "/@litertjs/wasm-utils/dist/index.js"
+}}</script><script type="module" src="/web.js"></script>"""
+
+
+class _Pages:
+    """The browser, started for the first page, and anew when it has gone."""
+
+    def __init__(self) -> None:
+        self._browser: Browser | None = None
+        self._page: Page | None = None
+
+    def open(self, folder: Path, options: Mapping[str, Any]) -> tuple[Page, str]:
+        """A page in the place of the last one, and the browser's version."""
+        if self._browser is not None and self._page is not None:
+            self._page.close()
+        if self._browser is None or not self._browser.is_there:
+            self._browser = Browser(options["browser"], _FLAGS, folder)
+        packages = Path(options["packages"]).resolve()
+        self._page = Page(self._browser, lambda path: _file(packages, path))
+        return self._page, self._browser.version
+
+    def close(self) -> None:
+        if self._browser is not None:
+            self._browser.close()
+
+
+def _file(packages: Path, path: str) -> tuple[str, bytes] | None:
+    if path == "/":
+        return _TYPES[".html"], _HTML
+    if path == "/web.js":
+        return _TYPES[".js"], resources.files("converter.engines.workers").joinpath("web.js").read_bytes()
+    file = (packages / path.lstrip("/")).resolve()
+    if not file.is_relative_to(packages) or not file.is_file():
+        return None
+    return _TYPES.get(file.suffix, "application/octet-stream"), file.read_bytes()
+
+
+class _Model:
+    """A program in a page."""
+
+    def __init__(self, pages: _Pages, path: Path, options: Mapping[str, Any]) -> None:
+        self._page, version = pages.open(path.parent, options)
+        program = base64.b64encode(path.read_bytes()).decode()
+        said = self._page.call("load", options["accelerator"], program)
+        self._said = {"whole": said["whole"], "driver": f"{said['device']}, Chromium {version}"}
+
+    def said(self, log: str) -> dict[str, Any]:
+        return self._said
+
+    def __call__(self, signature: str, feed: Arrays) -> Arrays:
+        tensors = [
+            [name, array.dtype.name, [*array.shape], base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()]
+            for name, array in feed.items()
+        ]
+        return {
+            name: np.frombuffer(base64.b64decode(data), dtype).reshape(shape)
+            for name, dtype, shape, data in self._page.call("run", signature, tensors)
+        }
+
+
+if __name__ == "__main__":
+    pages = _Pages()
+    try:
+        serve(lambda path, options: _Model(pages, path, options))
+    finally:
+        pages.close()

@@ -21,6 +21,8 @@ _FLAGS = (
     "--use-vulkan=swiftshader",
     "--ignore-gpu-blocklist",
 )
+#: Bytes in a message: Chromium takes none of 100 MiB.
+_PIECE = 1 << 24
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm"}
 _HTML = b"""<!doctype html><link rel="icon" href="data:,"><body><script type="importmap">{"imports": {
 "@litertjs/core": "/@litertjs/core/dist/index.js", "@litertjs/wasm-utils": "/@litertjs/wasm-utils/dist/index.js"
@@ -65,22 +67,27 @@ class _Model:
 
     def __init__(self, pages: _Pages, path: Path, options: Mapping[str, Any]) -> None:
         self._page, version = pages.open(path.parent, options)
-        program = base64.b64encode(path.read_bytes()).decode()
-        said = self._page.call("load", options["accelerator"], program)
+        self._send("program", path.read_bytes())
+        said = self._page.call("load", options["accelerator"])
         self._said = {"whole": said["whole"], "driver": f"{said['device']}, Chromium {version}"}
 
     def said(self, log: str) -> dict[str, Any]:
         return self._said
 
     def __call__(self, signature: str, feed: Arrays) -> Arrays:
-        tensors = [
-            [name, array.dtype.name, [*array.shape], base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()]
-            for name, array in feed.items()
-        ]
+        for name, array in feed.items():
+            self._send(name, array.tobytes())
+        tensors = [[name, array.dtype.name, [*array.shape]] for name, array in feed.items()]
         return {
             name: np.frombuffer(base64.b64decode(data), dtype).reshape(shape)
             for name, dtype, shape, data in self._page.call("run", signature, tensors)
         }
+
+    def _send(self, name: str, data: bytes) -> None:
+        """Hands bytes to the page."""
+        for at in range(0, max(1, len(data)), _PIECE):
+            piece = base64.b64encode(data[at : at + _PIECE]).decode()
+            self._page.call("take", name, len(data), at, piece)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from converter.errors import UsageError
 _HELD_OUT = 0.25
 #: Fewer groups than this on each side say nothing of others.
 _FEWEST_GROUPS = 2
+#: Fewer rows than this to judge a training by are no figure.
+_FEWEST_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def _episodes(
             raise UsageError(f"samples: {count} of {len(pool)} rows to learn from leave none to select by")
         learned = _sample(pool, labels, count, np.random.default_rng((side, seed)))
         rest = np.setdiff1d(pool, learned) if judged is None else judged[seed % len(judged)]
+        if len(rest) < _FEWEST_ROWS:
+            raise UsageError(f"{len(rest)} rows are too few to judge a training by: at least {_FEWEST_ROWS} are needed")
         episodes.append(Episode(learned, rest))
     return tuple(episodes)
 

@@ -85,6 +85,7 @@ def search(
     source = import_model(model, options.get("micro_batch") or options.get("batch", 8))
     check_weights(source)
     subject = Subject(source, options, x, y, parts, epochs)
+    subject.check()
     setting = {
         "model": digest(to_text(source.graph), {p.name: p.model_value for p in source.graph.parameters.values()}),
         "data": digest(x, y, None if group is None else np.asarray(group)),

@@ -61,6 +61,11 @@ class Subject:
         except PocketuneError as error:
             return {"error": str(error)}
 
+    def check(self) -> None:
+        """Raises UsageError for rows that no program of the model takes, before anything is compared."""
+        with self._session("head", "evaluate", "infer") as session:  # `infer` says how many labels there are
+            session.evaluate(self.x, self.y)
+
     def _costs(self, update: Update) -> dict[str, int]:
         from converter.pipeline import plan
 
@@ -76,7 +81,7 @@ class Subject:
     def _train(self, update: Update, trials: Sequence[Trial]) -> list[float | None]:
         """For each training the accuracy, or less its loss where nothing is counted; None where it diverged."""
         scores: list[float | None] = []
-        with self._session(update, "evaluate") as session:
+        with self._session(update, "evaluate", "infer") as session:
             for trial in trials:
                 episode = getattr(self.split, trial.on)[trial.seed]
                 session.reset()

@@ -48,6 +48,7 @@ def test_groups_that_select_do_not_report() -> None:
         (None, None, 1, "seeds must be at least 2"),
         (None, 75, 2, "leave none"),
         (np.repeat([0, 1, 2], [40, 30, 30]), None, 2, "3 groups are too few"),
+        (np.repeat(np.arange(20), 5), None, 2, "3 rows are too few to judge"),
         (np.zeros(7), None, 2, "one number or name for each of the 100 rows"),
     ],
 )

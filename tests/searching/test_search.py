@@ -62,6 +62,16 @@ def test_a_whole_search(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert (refused.code, "the head alone takes" in refused.err) == (2, True)
 
 
+def test_rows_that_the_model_does_not_take(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    x = np.zeros((ROWS, 6), np.float32)
+    for wrong, y, said in ((x, np.full(ROWS, 7), "labels go from 0 to 2"), (x[:, :5], np.zeros(ROWS, int), "[160, 5]")):
+        np.savez(tmp_path / "rows.npz", x=wrong, y=y.astype(np.int32))
+        refused = run("search", f"{FACTORIES}:good", "--data", "rows.npz", "--batch", "4", "--workers", "0")
+        assert refused.code == 2
+        assert said in refused.err
+        assert not (tmp_path / "found").exists()
+
+
 def test_arguments_that_are_wrong(run: Run, tmp_path: Path) -> None:  # noqa: F811
     np.savez(tmp_path / "x.npz", x=np.zeros((8, 6), np.float32))
     for arguments, said in (

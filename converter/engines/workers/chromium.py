@@ -141,8 +141,8 @@ class Page:
     def __init__(self, browser: Browser, files: Files) -> None:
         """Opens the page that is the file `/`."""
         self._browser, self._files, self._is_loaded = browser, files, False
-        self._target = browser.command("Target.createTarget", url="about:blank")["targetId"]
-        attached = browser.command("Target.attachToTarget", targetId=self._target, flatten=True)
+        target = browser.command("Target.createTarget", url="about:blank")["targetId"]
+        attached = browser.command("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         browser.hear(self._hear)
         for domain in ("Inspector", "Runtime", "Log", "Page", "Fetch"):
@@ -172,12 +172,6 @@ class Page:
             thrown = given["exceptionDetails"]
             raise RuntimeError(thrown.get("exception", {}).get("description") or thrown["text"])
         return given["result"].get("value")
-
-    def close(self) -> None:
-        """Takes it away."""
-        self._browser.hear(lambda method, said: None)
-        with suppress(RuntimeError):
-            self._browser.command("Target.closeTarget", targetId=self._target)
 
     def _hear(self, method: str, said: Mapping[str, Any]) -> None:
         if method == "Fetch.requestPaused":

@@ -1,4 +1,4 @@
-"""The process of LiteRT.js: a browser, and for each program a page of its own."""
+"""The process of LiteRT.js: for each program a page in a browser of its own."""
 
 from __future__ import annotations
 
@@ -30,25 +30,22 @@ _HTML = b"""<!doctype html><link rel="icon" href="data:,"><body><script type="im
 
 
 class _Pages:
-    """The browser, started for the first page, and anew when it has gone."""
+    """A browser for each page: with a few pages of WebGPU behind it, Chromium ends itself."""
 
     def __init__(self) -> None:
         self._browser: Browser | None = None
-        self._page: Page | None = None
 
     def open(self, folder: Path, options: Mapping[str, Any]) -> tuple[Page, str]:
         """A page in the place of the last one, and the browser's version."""
-        if self._browser is not None and self._page is not None:
-            self._page.close()
-        if self._browser is None or not self._browser.is_there:
-            self._browser = Browser(options["browser"], _FLAGS, folder)
+        self.close()
+        self._browser = Browser(options["browser"], _FLAGS, folder)
         packages = Path(options["packages"]).resolve()
-        self._page = Page(self._browser, lambda path: _file(packages, path))
-        return self._page, self._browser.version
+        return Page(self._browser, lambda path: _file(packages, path)), self._browser.version
 
     def close(self) -> None:
         if self._browser is not None:
             self._browser.close()
+            self._browser = None
 
 
 def _file(packages: Path, path: str) -> tuple[str, bytes] | None:

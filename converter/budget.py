@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from converter.errors import PocketuneError, UsageError
 from converter.program import Choice, Plan
+from converter.words import size
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: What is suggested where the scheme that was asked for does not fit, in this order.
@@ -73,7 +74,7 @@ def _too_small(budget: int, tried: Sequence[Plan], smaller: Callable[[str], Plan
         if _resident(plan) < _resident(least)
     ]
     said = (
-        f"memory_budget: {_mib(budget)} is less than the scheme {least.scheme!r} can do, which needs {_needs(least)}."
+        f"memory_budget: {size(budget)} is less than the scheme {least.scheme!r} can do, which needs {_needs(least)}."
     )
     if not lines:
         return f"{said} No smaller scheme needs less; frozen layers in int8 (frozen='int8') do."
@@ -86,9 +87,5 @@ def _resident(plan: Plan) -> int:
 
 def _needs(plan: Plan) -> str:
     costs = plan.costs
-    parts = ", ".join(f"{part} {_mib(costs[f'{part}_bytes'])}" for part in ("arena", "state", "packed", "mapped"))
-    return f"{_mib(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}: {parts})"
-
-
-def _mib(nbytes: float) -> str:
-    return f"{nbytes / 2**20:.1f} MiB"
+    parts = ", ".join(f"{part} {size(costs[f'{part}_bytes'])}" for part in ("arena", "state", "packed", "mapped"))
+    return f"{size(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}: {parts})"

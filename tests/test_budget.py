@@ -34,7 +34,7 @@ def test_the_largest_micro_batch_that_fits_is_chosen() -> None:
 
 
 def test_the_least_is_said_where_nothing_fits() -> None:
-    with pytest.raises(UsageError, match=r"10\.0 KiB|0\.0 MiB") as caught:
+    with pytest.raises(UsageError, match=r"10\.0 KiB") as caught:
         built("10KiB")
     said = str(caught.value)
     assert "'full'" in said

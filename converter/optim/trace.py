@@ -34,7 +34,8 @@ def resolve(optimizer: Any) -> optax.GradientTransformation:
         if optimizer not in NAMED:
             raise UsageError(
                 f"unknown optimizer {optimizer!r}.{nearest(optimizer.lower(), NAMED)} "
-                f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation."
+                f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation (in a recipe: a table of name and "
+                'options, as { name = "lamb" }).'
             )
         return optax_optimizer(optimizer, {})
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):

@@ -222,9 +222,11 @@ def _as_rows_of(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
 
 
 def _hint_of_list(spec: TensorSpec, value: Any) -> str:
-    """What may be meant by a list that is not the rows of a target."""
-    if spec.role != "target" or not isinstance(value, list | tuple) or not any(getattr(v, "ndim", 0) for v in value):
+    """What may be meant by a list that is not the rows of an input or target."""
+    if not isinstance(value, list | tuple) or not any(getattr(v, "ndim", 0) for v in value):
         return ""
+    if spec.role != "target":
+        return f" A {type(value).__name__} is read as rows: give inputs and targets apart, fit(x, y)."
     return f" A list is read as rows, and the program takes one target, {spec.label}: pass its array."
 
 
@@ -251,6 +253,9 @@ def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
     if wanted.kind == "i" and array.dtype.kind == "f" and (broken := array != np.round(array)).any():
         number = array[tuple(np.argwhere(broken)[0])]
         raise UsageError(f"{spec.name}: expected {expected}, whole numbers, and {number:g} is none")
+    if array.dtype.kind == "f" and not _all_finite(cast) and (lost := np.isfinite(array) & ~np.isfinite(cast)).any():
+        number = array[tuple(np.argwhere(lost)[0])]
+        raise UsageError(f"{spec.name}: expected {expected}, and {number:g} is larger than {wanted} can hold")
     if array.dtype.kind in ("iuf" if wanted.kind == "i" else "iu") and not (cast == array).all():
         raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold")
     return cast

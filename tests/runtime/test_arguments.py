@@ -179,8 +179,9 @@ def test_what_fit_does_not_take(options: dict[str, Any], message: str) -> None:
         ([{"x": X, "y": Y}], r"x: batch 0 is dict, and expected is \(x, y\) or \(x, y, weight\)"),
         (iter([]), "no rows"),
         (X, "y: missing"),
+        ((X, Y), r"give inputs and targets apart, fit\(x, y\)"),
     ],
-    ids=["a function", "dicts", "nothing", "no y"],
+    ids=["a function", "dicts", "nothing", "no y", "both in one"],
 )
 @pytest.mark.parametrize("method", ["fit", "evaluate"])
 def test_what_is_no_data(method: str, source: Any, message: str) -> None:

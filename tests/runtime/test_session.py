@@ -228,7 +228,7 @@ BAD = {
     "large integers": (np.full((8, 12), 2**24 + 1), Y, "float32 cannot hold"),
     "NaN": (np.where(np.arange(8)[:, None] == 3, np.nan, X), Y, "x: row 3 holds NaN"),
     "infinity": (np.where(np.arange(8)[:, None] == 7, -np.inf, X), Y, "x: row 7 holds NaN or inf"),
-    "too large for float32": (X.astype(float) * 1e300, Y, "x: row 0 holds NaN or inf"),
+    "too large for float32": (X.astype(float) * 1e300, Y, "is larger than float32 can hold"),
     "label too large": (X, np.full(8, 4), "y: labels go from 0 to 3 in this program, and these from 4 to 4"),
     "label below zero": (X, np.full(8, -1), "y: labels go from 0 to 3"),
     "label of 64 bits": (X, np.full(8, 2**32), "y: .* int32 cannot hold"),

@@ -49,7 +49,7 @@ def weights(step: int) -> np.ndarray:
         ("flax-cnn", 2, "stateless", "sgd"),
         *(("mlp", rows, "split", "clipped adamw") for rows in (1, 2, 4)),
         ("lenet", 2, "split", "sgd"),
-        ("mobilenetv2-0.35", 1, "variables", "sgd"),
+        pytest.param("mobilenetv2-0.35", 1, "variables", "sgd", marks=pytest.mark.slow),
     ],
 )
 def test_steps_equal_jax_and_optax(name: str, micro_batch: int, state: str, optimizer: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import converter
 from tests.models.oracle import Oracle
-from tests.models.zoo import CASES
+from tests.models.zoo import CASES, NAMES
 
 BATCH, STEPS = 4, 10
 #: Each scheme and each optimizer once in the usual run, the other pairs in the slow one.
@@ -19,8 +19,6 @@ TRAININGS = [
     pytest.param("full", "sgd", marks=pytest.mark.slow),
     pytest.param("sparse", "adamw", marks=pytest.mark.slow),
 ]
-#: Left to the slow run: another net of the same blocks is always there.
-LIKE_ANOTHER = ("mobilenetv2-1.0", "mcunet", "proxylessnas")
 #: With the usual eps of 1e-8 AdamW moves an element whose gradient is a rounding error as far as any other.
 OPTIMIZERS = {"sgd": optax.sgd(1.0), "adamw": optax.adamw(1.0, eps=1e-5, weight_decay=0.01)}
 
@@ -50,7 +48,7 @@ def weights(step: int) -> np.ndarray:
 
 @pytest.mark.parametrize("xnnpack", [True, False], ids=["xnnpack", "builtin"])
 @pytest.mark.parametrize(("update", "optimizer"), TRAININGS)
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LIKE_ANOTHER else n for n in CASES])
+@pytest.mark.parametrize("name", NAMES)
 def test_ten_steps_equal_jax_and_optax(name: str, update: str, optimizer: str, xnnpack: bool) -> None:
     case = CASES[name]
     wanted, parameters = expected(name, update, optimizer)

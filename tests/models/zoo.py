@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from examples import EXAMPLES
 
@@ -58,3 +59,8 @@ CASES = {
     "distilbert": Case("distilbert", {"length": 12, "width": 24, "heads": 2, "layers": 1, "vocabulary": 50}),
     "llama": Case("llama", {"length": 12, "width": 32, "heads": 4, "layers": 2, "vocabulary": 50}),
 }
+
+#: Left to the slow run: another net of the same blocks is always there.
+LIKE_ANOTHER = ("mobilenetv2-1.0", "mcunet", "proxylessnas")
+#: The names, as parameters of a test that trains or runs each.
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_ANOTHER else name for name in CASES]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from converter.compare import compare_schemes
     from converter.errors import UnsupportedError
     from converter.functions import Function, function
-    from converter.manifest import Certificate
     from converter.pipeline import build
-    from converter.program import Program
+    from converter.program.manifest import Certificate
+    from converter.program.program import Program
     from converter.reporting.make import report
     from converter.searching import search
     from converter.sparse import Channels, LoRA, UpdateScheme
@@ -42,11 +42,11 @@ __all__ = [
 
 #: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
 _HOMES = {
-    "Certificate": "converter.manifest",
+    "Certificate": "converter.program.manifest",
     "Channels": "converter.sparse",
     "Function": "converter.functions",
     "LoRA": "converter.sparse",
-    "Program": "converter.program",
+    "Program": "converter.program.program",
     "UnsupportedError": "converter.errors",
     "UpdateScheme": "converter.sparse",
     "build": "converter.pipeline",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from converter.errors import PocketuneError, UsageError
-from converter.program import Choice, Plan
+from converter.program.program import Choice, Plan
 from converter.words import size
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from converter.manifest import rows_to_infer
 from converter.models import import_model
 from converter.pipeline import plan
+from converter.program.manifest import rows_to_infer
 from converter.sparse import UpdateScheme
 
 #: What is compared when the person names nothing.

@@ -10,10 +10,10 @@ from converter.autodiff import differentiate
 from converter.errors import UsageError
 from converter.ir import Builder, Graph, Node, Value, ops
 from converter.losses import JointLoss, Loss, attach_loss
-from converter.manifest import FISHER
 from converter.mixing import mixing
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.rewrite import rewrite
+from converter.program.manifest import FISHER
 
 
 def without_probes(graph: Graph) -> Graph:

@@ -11,7 +11,7 @@ import numpy as np
 from converter.errors import UsageError
 from converter.ir import Origin
 from converter.origins import read_origins
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 from converter.tflite.operators import FileOperator, OperatorFile
 from converter.tflite.parts import constant_of, part
 from converter.tflite.schema import generated

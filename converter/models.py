@@ -12,8 +12,8 @@ from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.ir import Graph, TensorType, Value, reachable
 from converter.losses import JointLoss, Loss, Penalty, named_loss, traced_loss
-from converter.manifest import TARGET, gathered
 from converter.notes import Note
+from converter.program.manifest import TARGET, gathered
 
 if TYPE_CHECKING:
     from keras_frontend.compiled import Compiled

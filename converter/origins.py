@@ -12,7 +12,7 @@ from itertools import groupby
 
 from converter.errors import UsageError
 from converter.ir import Graph, Origin
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 
 #: Name of the metadata entry.
 ENTRY = "pocketune.origins"

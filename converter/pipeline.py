@@ -15,7 +15,7 @@ from converter.errors import UsageError
 from converter.losses import link_notes
 from converter.models import import_model, without_idle_outputs
 from converter.notes import grouped
-from converter.program import Plan, Program
+from converter.program.program import Plan, Program
 from converter.requests import Request, check_dropout, check_sizes, check_weights, part_of_batch, whole_batch
 from converter.sparse import UpdateScheme, update_scheme
 from converter.stages import compile_signatures

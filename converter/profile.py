@@ -18,11 +18,11 @@ from typing import Any, Literal
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from converter.check import synthetic_inputs, synthetic_targets
 from converter.errors import DeviceError, UsageError
 from converter.ir import FLOAT32, Builder, Origin, TensorType
 from converter.origins import PHASES, read_origins
-from converter.program_file import ProgramFile, read_program
+from converter.program.check import synthetic_inputs, synthetic_targets
+from converter.program.file import ProgramFile, read_program
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Entry
 from converter.runtime.memory import memory_of

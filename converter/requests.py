@@ -11,8 +11,8 @@ from typing import Any, Literal
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.ir import is_described
-from converter.manifest import MAX_ELEMENTS, rows_to_infer
 from converter.models import Source
+from converter.program.manifest import MAX_ELEMENTS, rows_to_infer
 from converter.sparse import UpdateScheme
 from converter.targets import Target
 

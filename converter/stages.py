@@ -23,7 +23,6 @@ from converter.errors import NumericError, UsageError
 from converter.fisher import fisher, without_probes
 from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
-from converter.manifest import INFER, rows_to_infer
 from converter.mixing import mixing_notes, whole_batches
 from converter.models import Source, import_loss
 from converter.notes import Note
@@ -38,6 +37,7 @@ from converter.passes import (
     simplify,
     simplify_loops,
 )
+from converter.program.manifest import INFER, rows_to_infer
 from converter.randomness import call_counter
 from converter.requests import Request, check_batch_norm, check_fisher
 from converter.sparse import Adapter, Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select

@@ -20,9 +20,9 @@ from converter.dropout import with_masks
 from converter.errors import NumericError
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.losses import JointLoss, Loss, attach_loss
-from converter.manifest import GRADIENT
 from converter.optim import OptimizerProgram, apply_updates, layer_of
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
+from converter.program.manifest import GRADIENT
 
 
 def _as_it_is(graph: Graph) -> Graph:

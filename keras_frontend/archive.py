@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from converter.errors import UnsupportedError, UsageError, nearest
-from converter.files import check_regular
+from converter.program.files import check_regular
 
 CONFIG = "config.json"
 WEIGHTS = ("model.weights.h5", "model.weights.npz")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.files import write_atomically
+from converter.program.files import write_atomically
 from keras_frontend.importer import load, named_variables
 
 

@@ -18,8 +18,8 @@ import converter
 import jax_frontend
 from converter.errors import UsageError
 from converter.inference import export_inference
-from converter.manifest import INFERENCE
-from converter.program_file import ProgramFile, read_program
+from converter.program.file import ProgramFile, read_program
+from converter.program.manifest import INFERENCE
 
 WIDTH = 48
 

@@ -9,14 +9,13 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.tree import ROOT, scripts, sources
+
 PACKAGES = ("converter", "jax_frontend", "keras_frontend")
 MAX_LINES = 400
 
@@ -24,14 +23,15 @@ MAX_LINES = 400
 LAYERS = (
     ("converter.errors",),
     (
-        "converter.records",
-        "converter.files",
-        "converter.seal",
+        "converter.program",
+        "converter.program.records",
+        "converter.program.files",
+        "converter.program.seal",
         "converter.notes",
         "converter.interrupts",
         "converter.words",
     ),
-    ("converter.ir", "converter.manifest"),
+    ("converter.ir", "converter.program.manifest"),
     ("converter.links", "converter.row_losses"),
     ("converter.passes",),
     (
@@ -48,7 +48,7 @@ LAYERS = (
         "converter.optim",
         "keras_frontend",
         "converter.costs",
-        "converter.program_file",
+        "converter.program.file",
         "converter.mixing",
         "converter.order",
     ),
@@ -62,9 +62,9 @@ LAYERS = (
         "converter.fisher",
     ),
     ("converter.merge",),
-    ("converter.check", "converter.quantize", "converter.requests", "converter.account"),
+    ("converter.program.check", "converter.quantize", "converter.requests", "converter.account"),
     ("converter.inference",),
-    ("converter.program", "converter.profile", "converter.certification", "converter.defaults"),
+    ("converter.program.program", "converter.profile", "converter.certification", "converter.defaults"),
     ("converter.budget",),
     ("converter.stages",),
     ("converter.pipeline",),
@@ -79,24 +79,24 @@ LAYERS = (
 #: Units that may import still less of the project than what is below them.
 NARROW = {
     "converter.ir": ("converter.errors",),
-    "converter.program_file": (
+    "converter.program.file": (
         "converter.errors",
-        "converter.files",
-        "converter.manifest",
-        "converter.seal",
+        "converter.program.files",
+        "converter.program.manifest",
+        "converter.program.seal",
         "converter.tflite.metadata",
     ),
     # Runs where no compiler is installed or wanted: it knows files, not graphs.
     "converter.runtime": (
         "converter.engines",
         "converter.errors",
-        "converter.files",
+        "converter.program.files",
         "converter.ir.view",
         "converter.layers",
-        "converter.manifest",
-        "converter.program_file",
-        "converter.records",
-        "converter.seal",
+        "converter.program.manifest",
+        "converter.program.file",
+        "converter.program.records",
+        "converter.program.seal",
         "converter.tflite.metadata",
         "converter.tflite.parts",
     ),
@@ -115,7 +115,7 @@ LIBRARIES = {
         "converter.certification",
         "converter.engines",
         "converter.runtime",
-        "converter.check",
+        "converter.program.check",
         "converter.functions",
         "converter.inference",
         "converter.quantize",
@@ -133,9 +133,12 @@ def within(module: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def unit_of(module: str) -> str:
-    """The smallest thing the rules speak of: a package or module directly in `converter`, or another package."""
+    """The smallest thing the rules speak of: what has a row, else what lies directly in `converter`, else a package."""
     parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] == "converter" else parts[0]
+    rows = {unit for row in LAYERS for unit in row}
+    named = (".".join(parts[:length]) for length in range(len(parts), 2, -1))
+    own = ".".join(parts[:2]) if parts[0] == "converter" else parts[0]
+    return next((name for name in named if name in rows), own)
 
 
 def level(unit: str) -> int | None:
@@ -194,11 +197,6 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def sources(*folders: str) -> list[Path]:
-    """The Python files of the project in some of its folders."""
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-
-
 PRODUCT = sources(*PACKAGES, "examples")
 MODULES = frozenset(module_name(path) for path in PRODUCT)
 
@@ -225,13 +223,13 @@ def test_the_tables_name_what_exists() -> None:
         ("converter.autodiff", "from ai_edge_litert.interpreter import Interpreter"),
         ("converter.models", "import keras"),
         ("keras_frontend.importer", "import tensorflow as tf"),
-        ("converter.check", "from tensorflow import lite"),
+        ("converter.program.check", "from tensorflow import lite"),
         ("jax_frontend.model", "import torch"),
         ("converter.ir.graph", "from converter.passes import simplify"),
         ("converter.ir.graph", "from converter import files"),
         ("converter.ir.graph", "from converter import pipeline"),
         ("converter.passes.fold", "from converter.tflite.emit import emit"),
-        ("converter.tflite.lower", "from converter.program import Program"),
+        ("converter.tflite.lower", "from converter.program.program import Program"),
         ("converter.tflite.lower", "from converter import build"),
         ("converter.pipeline", "from converter.cli import main"),
         ("converter.sparse.select", "if TYPE_CHECKING:\n    from converter.pipeline import build"),
@@ -239,7 +237,7 @@ def test_the_tables_name_what_exists() -> None:
         ("converter.runtime.session", "from converter.tflite import metadata, emit"),
         ("converter.runtime.session", "from converter.passes import simplify"),
         ("converter.runtime.session", "import importlib\nimportlib.import_module('converter.pipeline')"),
-        ("converter.files", "__import__('converter.ir')"),
+        ("converter.program.files", "__import__('converter.ir')"),
         ("jax_frontend.model", "import keras_frontend"),
         ("converter.cli.main", "import examples_of_mine.digits\nfrom tests import cases"),
         ("converter.ir.graph", "from . import types"),
@@ -249,7 +247,12 @@ def test_the_tables_name_what_exists() -> None:
     ],
 )
 def test_a_planted_import_is_found(module: str, source: str) -> None:
-    planted = MODULES | {"converter.files", "converter.pipeline", "converter.tflite.metadata", "converter.tflite.emit"}
+    planted = MODULES | {
+        "converter.program.files",
+        "converter.pipeline",
+        "converter.tflite.metadata",
+        "converter.tflite.emit",
+    }
     assert len(violations(module, source, planted)) == 1
 
 
@@ -291,7 +294,7 @@ def text_faults(name: str, text: str) -> list[str]:
 
 
 def test_files_are_short_and_self_contained() -> None:
-    texts = [*sources(*PACKAGES, "examples", "tests", "scripts"), *_scripts(), *(ROOT / "recipes").rglob("*.toml")]
+    texts = [*sources(*PACKAGES, "examples", "tests", "scripts"), *scripts(), *(ROOT / "recipes").rglob("*.toml")]
     found = [fault for path in texts for fault in text_faults(str(path.relative_to(ROOT)), path.read_text())]
     assert not found, "\n".join(found)
 
@@ -306,88 +309,3 @@ def test_files_are_short_and_self_contained() -> None:
 )
 def test_a_planted_fault_is_found(name: str, text: str) -> None:
     assert len(text_faults(name, text)) == 1
-
-
-# -- requirements ------------------------------------------------------------------------------------------------------
-
-
-def requirement_faults(name: str, lines: list[str]) -> list[str]:
-    """Requirements that are not pinned, and anything that says where to get them: that is the person's choice."""
-    wanted = (line.split("#")[0].strip() for line in lines)
-    return [f"{name}: {line}" for line in wanted if line and not re.fullmatch(r"[\w.-]+(\[[\w,-]+])?==[\w.+!]+", line)]
-
-
-def index_faults(name: str, text: str) -> list[str]:
-    """Places in a script that name a package index."""
-    pattern = r"--(extra-)?index-url|--find-links|--trusted-host|PIP_\w*(INDEX|FIND_LINKS)\w*=|pypi\.org|/simple\b"
-    return [f"{name}: {found[0]}" for found in re.finditer(pattern, text)]
-
-
-def _scripts() -> list[Path]:
-    folders = (ROOT / "scripts", ROOT / ".ci")
-    files = [
-        path for folder in folders for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ]
-    return [path for path in files if path.suffix in ("", ".sh")]
-
-
-def _project_requirements() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = project["project"]["optional-dependencies"].values()
-    return [*project["build-system"]["requires"], *project["project"]["dependencies"], *(r for e in extras for r in e)]
-
-
-def range_faults(requirements: list[str], pins: Mapping[str, str]) -> list[str]:
-    """Requirements of the project that leave everything open, or that the pinned versions do not meet."""
-    faults = []
-    for requirement in map(Requirement, requirements):
-        name = requirement.name.lower()
-        if not any(part.operator in (">=", "==") for part in requirement.specifier):
-            faults.append(f"{requirement}: from which version on?")
-        elif pins.get(name) is None or not requirement.specifier.contains(pins[name]):
-            faults.append(f"{requirement}: constraints.txt has {pins.get(name)}")
-    return faults
-
-
-def _pins() -> dict[str, str]:
-    lines = (line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines())
-    return {name.lower(): version for name, _, version in (line.partition("==") for line in lines if line)}
-
-
-def test_what_is_installed_is_pinned_and_no_index_is_named() -> None:
-    found = []
-    for path in [ROOT / "constraints.txt", *ROOT.glob("scripts/**/requirements*.txt")]:
-        found += requirement_faults(path.name, path.read_text().splitlines())
-    for path in [*_scripts(), ROOT / "pyproject.toml"]:
-        found += index_faults(path.name, path.read_text())
-    assert not found, "\n".join(found)
-
-
-def test_the_projects_ranges_hold_the_pinned_versions() -> None:
-    assert not range_faults([r for r in _project_requirements() if not r.startswith("pocketune[")], _pins())
-
-
-def test_a_planted_range_is_found() -> None:
-    assert len(range_faults(["numpy", "numpy<3", "numpy>=99", "nobody>=1"], _pins())) == 4
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "numpy",
-        "numpy>=2",
-        "--index-url https://example.org/simple",
-        "-f /opt/wheels",
-        "numpy @ https://example.org/numpy.whl",
-        "-e .",
-    ],
-)
-def test_a_planted_requirement_is_found(line: str) -> None:
-    assert len(requirement_faults("requirements.txt", ["jax==0.10.2  # a pin", line])) == 1
-
-
-@pytest.mark.parametrize(
-    "text", ["pip install --index-url x", "export PIP_INDEX_URL=x", "pip install --extra-index-url x", "curl pypi.org"]
-)
-def test_a_planted_index_is_found(text: str) -> None:
-    assert index_faults("setup", text)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from converter.errors import UsageError
 from converter.ir.view import View
-from converter.manifest import Manifest
-from converter.manifest.checks import _viewed
+from converter.program.manifest import Manifest
+from converter.program.manifest.checks import _viewed
 from tests.runtime.programs import EXAMPLES, program
 
 CASES = [

@@ -19,8 +19,8 @@ from keras import layers, losses, optimizers
 import converter
 import jax_frontend
 from converter.errors import UnsupportedError, UsageError
-from converter.manifest import Manifest
-from converter.program import Program
+from converter.program.manifest import Manifest
+from converter.program.program import Program
 from converter.runtime import TrainingSession
 from scripts.harness.batches import batches_from, random_batches, read_batches
 

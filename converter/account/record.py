@@ -14,8 +14,8 @@ from typing import Literal
 
 from converter.errors import UsageError
 from converter.notes import Note
-from converter.program_file import ProgramFile
-from converter.records import decode
+from converter.program.file import ProgramFile
+from converter.program.records import decode
 from converter.tflite.forms import FormChoice
 from converter.tflite.metadata import ACCOUNT
 

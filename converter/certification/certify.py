@@ -17,9 +17,9 @@ from converter.engines import Engine, engine
 from converter.engines.work import Outcome, Task
 from converter.errors import UsageError
 from converter.layers import Layers
-from converter.manifest import Certificate, Failure
-from converter.manifest.certificates import MOST_FAILURES
-from converter.program_file import ProgramFile, read_program
+from converter.program.file import ProgramFile, read_program
+from converter.program.manifest import Certificate, Failure
+from converter.program.manifest.certificates import MOST_FAILURES
 from converter.tflite.parts import SIGNATURE, tensor_name
 
 ADVICE_STATE = "build with state='stateless' (--state stateless): the state goes in and out of each call"

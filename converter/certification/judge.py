@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from converter.certification.reference import Arrays, Call
-from converter.manifest import Manifest
+from converter.program.manifest import Manifest
 
 #: Of a float32 engine, relative to the largest number.
 LIMIT = 1e-4

@@ -20,7 +20,7 @@ from converter.engines import Engine
 from converter.engines.engine import Refusal
 from converter.engines.work import Outcome, Task
 from converter.layers import Entry, Layers, Place
-from converter.manifest import Failure
+from converter.program.manifest import Failure
 from converter.tflite.parts import SIGNATURE, tensor_name
 
 #: Operators of which each is tried on its own, at most.

@@ -10,10 +10,10 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from converter.certification.bounds import index_bounds
-from converter.check import synthetic_target
 from converter.errors import DeviceError
-from converter.manifest import Manifest, Signature, TensorSpec
-from converter.program_file import ProgramFile
+from converter.program.check import synthetic_target
+from converter.program.file import ProgramFile
+from converter.program.manifest import Manifest, Signature, TensorSpec
 from converter.runtime.examples import check_examples
 
 #: Of the steps that lead from state to state: small enough for any optimizer on data that mean nothing.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from converter import seal
-from converter.files import write_atomically
-from converter.manifest import MANIFEST, Certificate
-from converter.program_file import read_program
+from converter.program import seal
+from converter.program.file import read_program
+from converter.program.files import write_atomically
+from converter.program.manifest import MANIFEST, Certificate
 from converter.tflite.metadata import with_entry
 
 

@@ -54,8 +54,8 @@ from converter.errors import PocketuneError, UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
 from converter.pipeline import build as build_program
-from converter.program import Program
-from converter.program_file import ProgramFile, read_program
+from converter.program.file import ProgramFile, read_program
+from converter.program.program import Program
 from converter.words import size
 
 app = typer.Typer(
@@ -111,7 +111,12 @@ def build(
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     certify_on: Annotated[
-        str | None, typer.Option("--certify", metavar="ENGINE", help="Run what was written on gpu, and compare.")
+        str | None,
+        typer.Option(
+            "--certify",
+            metavar="ENGINE",
+            help="Run what was written on an engine (gpu, hexagon:SM8650, web), and compare.",
+        ),
     ] = None,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
     as_json: Json = False,

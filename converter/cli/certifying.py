@@ -14,7 +14,7 @@ from converter.cli.options import Debug, Json, ProgramPath, Quiet
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
 from converter.errors import NumericError
-from converter.manifest import Certificate
+from converter.program.manifest import Certificate
 
 On = Annotated[str, typer.Option("--on", help="gpu, hexagon:SM8650, web: the engine to run it on; see engines.")]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError
-from converter.manifest import Manifest
-from converter.program_file import read_program
+from converter.program.file import read_program
+from converter.program.manifest import Manifest
 from converter.tflite.operators import OperatorFile
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from converter.cli.references import is_reference
 from converter.errors import UsageError, nearest
-from converter.files import check_regular
-from converter.records import decode
+from converter.program.files import check_regular
+from converter.program.records import decode
 
 #: No recipe and no table of rules is larger.
 MAX_BYTES = 16 << 20

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.files import check_regular
-from converter.manifest import TARGET
+from converter.program.files import check_regular
+from converter.program.manifest import TARGET
 
 #: A hundred samples are much smaller; compressed ones do not expand by more than this.
 MAX_BYTES = 1 << 30

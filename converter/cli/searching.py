@@ -35,7 +35,7 @@ from converter.cli.resolve import Job, job_of
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
 from converter.errors import UsageError
-from converter.files import write_atomically
+from converter.program.files import write_atomically
 
 
 def search(

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from converter.cli.inspection import Contents
-from converter.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.notes import Note
 from converter.origins import PHASES
-from converter.program import Choice
+from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
+from converter.program.program import Choice
 from converter.tflite.forms import FormChoice
 from converter.words import COSTS, amount, count, share, size
 

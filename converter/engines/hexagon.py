@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from importlib import util
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.engines.engine import Engine, Refusal, engines_folder
+from converter.engines.tools import run
 from converter.errors import UsageError, nearest
 
 #: The wheel of QNN's libraries, and what is taken from it.
@@ -82,14 +82,14 @@ class Hexagon(Engine):
             ready = Path(temporary) / "ready"
             ready.mkdir()
             wheel = ["--no-deps", "--only-binary=:all:", "-q", "-d", temporary, f"{QNN}=={QNN_VERSION}"]
-            _run([sys.executable, "-m", "pip", "download", *wheel])
+            run([sys.executable, "-m", "pip", "download", *wheel])
             shutil.unpack_archive(next(Path(temporary).glob("*.whl")), Path(temporary) / "wheel", "zip")
             package = Path(temporary) / "wheel" / "onnxruntime_qnn"
             for file in [*(package / n for n in (*_LIBRARIES, _LICENCE)), *package.with_suffix(".libs").iterdir()]:
                 shutil.copy(file, ready)
             # LiteRT's plugin is linked with a library that the wheel lacks, and calls nothing in it here.
             empty = ["-shared", "-fPIC", "-x", "c", os.devnull, "-Wl,-soname,libQnnLpai.so"]
-            _run(["cc", *empty, "-o", str(ready / "libQnnLpai.so")])
+            run(["cc", *empty, "-o", str(ready / "libQnnLpai.so")])
             (ready / f".done-{QNN_VERSION}").touch()
             shutil.rmtree(self._folder, ignore_errors=True)
             ready.rename(self._folder)
@@ -98,12 +98,3 @@ class Hexagon(Engine):
     def refusals(self, log: str) -> list[Refusal]:
         found = re.findall(r"(?:Failed to validate op|Unsupported op|not supported)[^\n]*", log)
         return [Refusal("", line[:200]) for line in dict.fromkeys(found)]
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)  # noqa: S603
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{command[0]} is needed: {error}") from None
-    if done.returncode:
-        raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}")

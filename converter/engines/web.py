@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from converter.engines.delegate_log import refusals
 from converter.engines.engine import Engine, Refusal, engines_folder
-from converter.errors import UsageError
+from converter.engines.tools import run
 
 #: What npm installs; all at LiteRT.js' version.
 PACKAGES, VERSION = ("@litertjs/core", "@litertjs/wasm-utils"), "2.5.3"
 #: Where Chromium is, for those who keep it elsewhere than on the PATH.
 CHROMIUM = "CHROMIUM"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-#: Seconds that a download may take.
-_LIMIT = 900
 
 
 class Web(Engine):
@@ -77,7 +74,8 @@ class Web(Engine):
                 (ready / "package.json").write_text('{"private": true}')
                 # Nothing that is used here needs the scripts of its package.
                 flags = ["--no-fund", "--no-audit", "--ignore-scripts", "--save-exact"]
-                _run(["npm", "install", *flags, *(f"{package}@{VERSION}" for package in PACKAGES)], ready)
+                named = [f"{package}@{VERSION}" for package in PACKAGES]
+                run(["npm", "install", *flags, *named], ready, "it comes with Node.js")
                 shutil.rmtree(self._folder, ignore_errors=True)
                 ready.rename(self._folder)
         return f"{PACKAGES[0]} {VERSION} (Apache 2.0) is in {self._folder}"
@@ -92,12 +90,3 @@ def _version(package: Path) -> str | None:
         return str(json.loads((package / "package.json").read_text())["version"])
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _run(command: list[str], where: Path) -> None:
-    try:
-        done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=_LIMIT, check=False)  # noqa: S603
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{command[0]} is needed, which comes with Node.js: {error}") from None
-    if done.returncode:
-        raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}")

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 
 from converter.errors import UsageError
-from converter.manifest import INFERENCE
-from converter.program_file import ProgramFile
-from converter.records import decode
+from converter.program.file import ProgramFile
+from converter.program.manifest import INFERENCE
+from converter.program.records import decode
 from converter.tflite.metadata import read_buffers
 
 #: Bytes of the largest entry that is read: the tables of a model of a hundred thousand operators are smaller.

@@ -12,12 +12,12 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from converter.errors import UsageError
-from converter.files import write_atomically
 from converter.inference.assembly import assemble
 from converter.inference.fold import folded
 from converter.inference.shrink import with_float16, with_int8_weights
 from converter.merge import merged_weights, read_merge, stored_weights
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
+from converter.program.files import write_atomically
 from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.state_file import load_state
 

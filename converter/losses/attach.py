@@ -9,8 +9,8 @@ from converter.errors import UnsupportedError, UsageError
 from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Value, dependents, ops
 from converter.links import FoldedLink, Link, folded_link
 from converter.losses.loss import JointLoss, Loss, Penalty, Term
-from converter.manifest import TARGET
 from converter.notes import Note
+from converter.program.manifest import TARGET
 from converter.row_losses import masked_mean, mean_rows
 
 #: Inputs that training adds to the model's own, and what its signatures give.

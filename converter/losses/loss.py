@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from converter.errors import UsageError
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.links import Link
-from converter.manifest import TARGET
+from converter.program.manifest import TARGET
 
 #: Emits the loss of each row, or of a row and place, from the outputs and the targets.
 PerExample = Callable[[Builder, list[Value], list[Value]], Value]

@@ -13,7 +13,7 @@ from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, Builder, TensorType, Value
 from converter.links import Link
 from converter.losses.loss import Loss, PerExample, Targets
-from converter.manifest import TARGET
+from converter.program.manifest import TARGET
 from converter.row_losses import RowLoss
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.ir import Graph, TensorType
-from converter.manifest import Signature, TensorSpec
+from converter.program.manifest import Signature, TensorSpec
 from converter.runtime.examples import check_examples
 
 

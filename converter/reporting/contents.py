@@ -14,7 +14,7 @@ from converter.account import KINDS, Account, read_account
 from converter.errors import UsageError
 from converter.ir import Origin
 from converter.origins import PHASES, read_origins
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 from converter.reporting.tree import groups
 from converter.tflite.operators import OperatorFile
 

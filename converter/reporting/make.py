@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError
-from converter.files import write_atomically
-from converter.program_file import ProgramFile, read_program
+from converter.program.file import ProgramFile, read_program
+from converter.program.files import write_atomically
 from converter.reporting.contents import Contents, contents_of
 from converter.reporting.overlay import write_overlays
 from converter.reporting.page import render

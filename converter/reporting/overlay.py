@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError
-from converter.files import write_atomically
+from converter.program.files import write_atomically
 from converter.reporting.contents import Contents
 
 #: White to red, for costs.

@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from converter.manifest import TensorSpec
 from converter.origins import PHASES
+from converter.program.manifest import TensorSpec
 from converter.reporting.contents import STATUSES, Contents, LayerCosts
 from converter.words import COSTS, count, size
 

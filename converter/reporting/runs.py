@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from converter.errors import UsageError
-from converter.files import open_regular
+from converter.program.files import open_regular
 
 #: No file of lines is larger; a limit for what is not trusted.
 MAX_BYTES = 64 << 20

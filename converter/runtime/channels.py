@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from converter.errors import NumericError, UsageError
-from converter.manifest import FISHER, Manifest
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
+from converter.program.manifest import FISHER, Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples
 

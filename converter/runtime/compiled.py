@@ -18,8 +18,8 @@ from ai_edge_litert.environment import Environment
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
 from converter.errors import DeviceError
-from converter.manifest import Signature
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
+from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
 from converter.runtime.weight_cache import WeightCache
 

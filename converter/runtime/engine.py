@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from converter.errors import UsageError, nearest
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 from converter.runtime.entry import Divided, Engine
 from converter.runtime.interpreter import InterpreterEngine
 from converter.runtime.weight_cache import WeightCache

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import DeviceError, UsageError
-from converter.manifest import Manifest, Signature, TensorSpec
+from converter.program.manifest import Manifest, Signature, TensorSpec
 
 
 class Entry(ABC):

@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from converter.errors import NumericError, UsageError
-from converter.manifest import Manifest
+from converter.program.manifest import Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples, check_whole
 

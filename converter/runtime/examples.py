@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.manifest import TARGET, Manifest, Signature, TensorSpec
+from converter.program.manifest import TARGET, Manifest, Signature, TensorSpec
 from converter.runtime.entry import Entry
 
 #: The learning rate where none is given, of an optimizer without one of its own.

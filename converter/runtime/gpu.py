@@ -11,7 +11,7 @@ from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
 from converter.engines.gpu import Gpu
 from converter.errors import DeviceError
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 from converter.runtime.compiled import CompiledEntry, compiled, listening
 from converter.runtime.entry import Engine, Report
 

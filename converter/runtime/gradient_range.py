@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from converter.errors import NumericError
-from converter.manifest import GRADIENT, Manifest
+from converter.program.manifest import GRADIENT, Manifest
 from converter.runtime.entry import Entry
 
 #: The largest number of float16, from which on a gradient is not to be believed.

@@ -14,8 +14,8 @@ import numpy as np
 from converter.engines.hexagon import Hexagon
 from converter.errors import DeviceError
 from converter.layers import Layers
-from converter.manifest import Signature
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
+from converter.program.manifest import Signature
 from converter.runtime.compiled import listening
 from converter.runtime.entry import Engine, Entry, Report
 from converter.tflite.parts import SIGNATURE, tensor_name

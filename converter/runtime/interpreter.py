@@ -8,8 +8,8 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from converter.errors import DeviceError
-from converter.manifest import Signature
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
+from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 from converter.runtime.entry import Engine, Entry
 
 

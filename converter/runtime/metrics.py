@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.manifest import TARGET, Manifest
+from converter.program.manifest import TARGET, Manifest
 from converter.runtime.examples import Examples
 
 #: A name, or a function (y, output) -> a number a row, or one for all rows; or several of these.

@@ -8,8 +8,8 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.ir.view import View
-from converter.manifest import Manifest
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
+from converter.program.manifest import Manifest
 
 
 def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: str) -> None:

@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from converter.errors import NumericError
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.examples import Examples, check_whole
 from converter.runtime.gradient_range import GradientRange

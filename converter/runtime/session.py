@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError
-from converter.manifest import Manifest, gathered
-from converter.program_file import read_program
+from converter.program.file import read_program
+from converter.program.manifest import Manifest, gathered
 from converter.runtime.channels import has_trained, information, largest
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report

@@ -16,9 +16,9 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from converter.errors import NumericError, PocketuneError, UsageError
-from converter.files import beside, check_regular, write_atomically
-from converter.manifest import Dtype
-from converter.records import decode
+from converter.program.files import beside, check_regular, write_atomically
+from converter.program.manifest import Dtype
+from converter.program.records import decode
 
 MAGIC = b"PTSTATE\n"
 VERSION = 1

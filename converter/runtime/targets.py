@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from converter.errors import UsageError
-from converter.manifest import Manifest
+from converter.program.manifest import Manifest
 from converter.runtime.examples import Examples, finite_number
 
 #: By how much a probability may miss its bounds: what rounding does.

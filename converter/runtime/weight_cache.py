@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from converter.errors import UsageError
-from converter.program_file import ProgramFile
+from converter.program.file import ProgramFile
 
 SUFFIX = ".packed"
 

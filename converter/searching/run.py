@@ -13,8 +13,8 @@ from converter.defaults import taken_over
 from converter.errors import UsageError
 from converter.ir.printer import to_text
 from converter.losses import Loss
-from converter.manifest import rows_to_infer
 from converter.models import import_loss, import_model
+from converter.program.manifest import rows_to_infer
 from converter.requests import check_weights
 from converter.searching.budgets import parse_budgets
 from converter.searching.explore import Effort, Explorer

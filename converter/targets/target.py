@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError, nearest
-from converter.files import check_regular
 from converter.ir import TensorType
+from converter.program.files import check_regular
 
 #: The target whose table has every figure.
 COMPLETE = "litert-2"
@@ -133,7 +133,7 @@ class Target:
 
 
 def tables() -> dict[str, str]:
-    """The text of each measured table by the name of its target."""
+    """The text of each table by the name of its target; some are like another one where they say nothing."""
     texts = [file.read_text() for file in resources.files("converter.targets").iterdir() if file.name.endswith(".toml")]
     return {tomllib.loads(text)["name"]: text for text in sorted(texts)}
 
@@ -158,7 +158,16 @@ def target(name: object) -> Target:
         return _read(Path(name), tomllib.loads(known[COMPLETE]))
     if name not in known:
         raise UsageError(f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.")
-    return Target(**tomllib.loads(known[name]))
+    return Target(**_table(name, known))
+
+
+def _table(name: str, known: Mapping[str, str]) -> dict[str, Any]:
+    """A table, with what it does not say taken from the one that it is `like`."""
+    table = tomllib.loads(known[name])
+    if (other := table.pop("like", None)) is None:
+        return table
+    like = _table(other, known)
+    return like | {key: {**like.get(key, {}), **v} if isinstance(v, dict) else v for key, v in table.items()}
 
 
 def _joined(targets: Sequence[Target]) -> Target:

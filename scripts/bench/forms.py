@@ -17,6 +17,7 @@ import argparse
 import statistics
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,7 +247,11 @@ def main() -> None:
     parser.add_argument("--builtin", action="store_true", help="without XNNPACK")
     parser.add_argument("--only", nargs="+", default=[""], help="forms whose name contains one of these")
     parser.add_argument("--table", type=Path, help="write a target's table with the figures measured")
-    parser.add_argument("--like", choices=tables(), help="the target whose table gives what was not measured")
+    parser.add_argument(
+        "--like",
+        choices=[name for name, text in tables().items() if "like" not in tomllib.loads(text)],
+        help="the target whose table gives what was not measured",
+    )
     options = parser.parse_args()
     unit = "instructions" if options.arm64 else "ns"
     table = Table("form", f"{unit} per MAC or byte", "by shape")

@@ -20,7 +20,7 @@ import numpy as np
 
 import converter
 from converter.errors import UnsupportedError
-from converter.program_file import read_program
+from converter.program.file import read_program
 from converter.runtime.parameters import parameters_of
 from converter.targets import tables
 from converter.targets import target as target_of

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.check import synthetic_target
 from converter.errors import UsageError
-from converter.manifest import Manifest, TensorSpec
+from converter.program.check import synthetic_target
+from converter.program.manifest import Manifest, TensorSpec
 
 #: More batches than this are not sent: steps take them in turn.
 MOST_BATCHES = 16

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from converter.errors import NumericError, PocketuneError
-from converter.files import write_atomically
+from converter.program.files import write_atomically
 from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, check_program, describe, held, result_path, run_all
 from scripts.harness.compare import compare as compare_files

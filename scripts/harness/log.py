@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any, Literal
 
 from converter.errors import UsageError
-from converter.records import decode
+from converter.program.records import decode
 from scripts.harness.device import Conditions, Facts
 from scripts.harness.plan import Setup, Variant
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from converter.errors import UsageError
-from converter.manifest import Manifest
-from converter.records import decode
+from converter.program.manifest import Manifest
+from converter.program.records import decode
 from converter.runtime import load_state
 from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Device, Job
 from scripts.harness.faults import Failed, Fallback

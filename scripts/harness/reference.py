@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.program_file import read_program
+from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from scripts.harness.batches import read_batches
 from scripts.harness.outcome import Outcome

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from converter.errors import PocketuneError, UsageError
-from converter.files import write_atomically
-from converter.records import decode
+from converter.program.files import write_atomically
+from converter.program.records import decode
 from converter.runtime import TrainingSession
 from scripts.harness.batches import read_batches
 from scripts.harness.device import LOG, RESULT, RESULT_FORMAT, STATE, Job

@@ -19,8 +19,8 @@ from converter.certification.certify import examine
 from converter.certification.signing import sign
 from converter.engines.engine import Engine
 from converter.errors import UsageError
-from converter.manifest import Certificate, Manifest
-from converter.program_file import read_program
+from converter.program.file import read_program
+from converter.program.manifest import Certificate, Manifest
 from tests.certification.fake import Fake
 
 

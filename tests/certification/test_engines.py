@@ -21,7 +21,7 @@ from converter.engines.engine import Refusal
 from converter.engines.web import PACKAGES, VERSION
 from converter.engines.workers.chromium import Browser
 from converter.errors import UsageError
-from converter.program_file import read_program
+from converter.program.file import read_program
 from tests.certification.test_certify import built
 
 #: As LiteRT's GPU engine writes it.

@@ -12,7 +12,7 @@ import pytest
 import converter.cli.app
 from converter import Program
 from converter.errors import DeviceError, NumericError
-from converter.manifest import Manifest
+from converter.program.manifest import Manifest
 from tests.cli import factories
 from tests.cli.conftest import FACTORIES, Run
 

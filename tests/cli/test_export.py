@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import converter
 from converter.errors import UsageError
-from converter.program import Program
+from converter.program.program import Program
 from converter.runtime import TrainingSession
 from converter.tflite.operators import OperatorFile
 from tests.cli.conftest import FACTORIES, Run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from converter.interrupts import INTERRUPTED
-from converter.program_file import read_program
+from converter.program.file import read_program
 
 
 def interrupted_after(seconds: float, out: Path) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import converter
 from converter import origins
-from converter.program_file import ProgramFile, read_program
+from converter.program.file import ProgramFile, read_program
 from converter.tflite.operators import FileOperator, OperatorFile
 from tests.cli.conftest import FACTORIES, Run
 from tests.cli.factories import good

@@ -19,7 +19,7 @@ from converter import schedule
 from converter.account import KINDS, parts, read_account
 from converter.errors import UsageError
 from converter.models import import_model
-from converter.program_file import read_program
+from converter.program.file import read_program
 from converter.reporting.contents import contents_of
 from converter.reporting.tree import groups
 from converter.targets import target

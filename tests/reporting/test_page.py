@@ -16,8 +16,8 @@ import pytest
 import converter
 from converter.certification.signing import sign
 from converter.errors import UsageError
-from converter.manifest import Certificate, Failure
-from converter.program_file import read_program
+from converter.program.file import read_program
+from converter.program.manifest import Certificate, Failure
 from converter.reporting.contents import contents_of
 from converter.reporting.overlay import overlays
 from converter.runtime import Journal, TrainingSession

@@ -12,8 +12,8 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.check import StandstillWarning, check_program
 from converter.errors import NumericError, UsageError
+from converter.program.check import StandstillWarning, check_program
 from converter.runtime import TrainingSession
 from tests.runtime.programs import program
 

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 import converter
 import jax_frontend
 from converter.errors import UsageError
-from converter.program import Program
+from converter.program.program import Program
 from converter.runtime import TrainingSession
 
 BATCH, ROWS, FEATURES, CLASSES = 4, 11, 3, 7

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter import seal
 from converter.errors import UsageError
-from converter.program_file import read_program
+from converter.program import seal
+from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from converter.runtime.engine import open_engine
 from converter.tflite.metadata import read_metadata
@@ -136,7 +136,7 @@ def test_opening_a_file_keeps_nothing_of_it_on_the_heap(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(seal.seal(padded))
     code = (
-        "import sys, re; from pathlib import Path; from converter.program_file import read_program\n"
+        "import sys, re; from pathlib import Path; from converter.program.file import read_program\n"
         "def resident(): return int(re.search(r'RssAnon:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) << 10\n"
         "before = resident(); program = read_program(sys.argv[1]); print(resident() - before)"
     )

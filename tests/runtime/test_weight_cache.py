@@ -15,7 +15,7 @@ import pytest
 import converter
 import jax_frontend
 from converter.errors import UsageError
-from converter.program import Program
+from converter.program.program import Program
 from converter.runtime import TrainingSession
 from tests.runtime.programs import BATCH, EXAMPLES, program
 

@@ -13,7 +13,7 @@ _CODE = """
 import ctypes, re, sys
 from pathlib import Path
 import numpy as np
-from converter.program_file import read_program
+from converter.program.file import read_program
 from converter.runtime.engine import open_engine
 
 def anonymous():

@@ -20,8 +20,8 @@ import jax_frontend
 from converter import Channels
 from converter.errors import UnsupportedError, UsageError
 from converter.inference import trained_weights
-from converter.manifest import Manifest
-from converter.program_file import read_program
+from converter.program.file import read_program
+from converter.program.manifest import Manifest
 from converter.runtime import TrainingSession
 from converter.runtime.state_file import save_state
 from tests.models.oracle import flat, jax_model

@@ -23,9 +23,9 @@ import jax_frontend
 from converter import LoRA
 from converter.errors import UnsupportedError, UsageError
 from converter.inference import export_weights
-from converter.manifest import FROZEN
 from converter.merge import MERGE, read_merge
-from converter.program_file import read_program
+from converter.program.file import read_program
+from converter.program.manifest import FROZEN
 from converter.runtime import TrainingSession
 from converter.tflite.operators import OperatorFile
 from tests.models.oracle import flat, jax_model

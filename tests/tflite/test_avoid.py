@@ -18,9 +18,9 @@ from converter.engines.gpu import Gpu
 from converter.engines.work import Outcome, Task
 from converter.errors import UnsupportedError, UsageError
 from converter.ir import Builder, Graph, TensorType, Value, evaluate, verify
-from converter.manifest import Manifest
 from converter.order import check_limits
 from converter.passes import fold_constants
+from converter.program.manifest import Manifest
 from converter.targets import tables, target
 from converter.tflite import avoid
 from converter.tflite import builtins as tfl

@@ -10,7 +10,7 @@ from emulated import Emulator
 
 from converter.origins import read_origins
 from converter.profile import FREE
-from converter.program_file import read_program
+from converter.program.file import read_program
 from converter.tflite.operators import OperatorFile
 
 #: Programs of one operator that one emulated process counts.

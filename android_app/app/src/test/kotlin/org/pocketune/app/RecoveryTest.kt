@@ -3,62 +3,30 @@ package org.pocketune.app
 import java.io.ByteArrayInputStream
 import java.io.File
 import java.io.FileNotFoundException
-import java.io.InputStream
 import java.nio.ByteBuffer
-import java.security.MessageDigest
 import java.util.concurrent.atomic.AtomicInteger
-import kotlinx.coroutines.CoroutineScope
-import kotlinx.coroutines.Dispatchers
-import kotlinx.coroutines.SupervisorJob
-import kotlinx.coroutines.cancel
-import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.delay
-import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.first
-import kotlinx.coroutines.flow.flowOf
-import kotlinx.coroutines.flow.receiveAsFlow
-import kotlinx.coroutines.launch
-import kotlinx.coroutines.runBlocking
-import kotlinx.coroutines.withTimeoutOrNull
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
-import org.junit.Assert.fail
-import org.junit.Rule
 import org.junit.Test
-import org.junit.rules.TemporaryFolder
 import org.junit.runner.RunWith
-import org.pocketune.app.core.Coach
 import org.pocketune.app.core.Comparison
-import org.pocketune.app.core.DeviceFacts
 import org.pocketune.app.core.Event
-import org.pocketune.app.core.Notebook
-import org.pocketune.app.core.Notes
-import org.pocketune.app.core.Npu
 import org.pocketune.app.core.Point
-import org.pocketune.app.core.Presenter
 import org.pocketune.app.core.Problem
 import org.pocketune.app.core.Standing
-import org.pocketune.app.core.Stroke
 import org.pocketune.app.core.Switch
 import org.pocketune.app.core.Training
-import org.pocketune.app.core.TrainerCoach
-import org.pocketune.app.core.Trial
-import org.pocketune.app.core.UiState
-import org.pocketune.app.core.builtInSamples
-import org.pocketune.trainer.Guards
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.TrainingRuntime
-import org.pocketune.trainer.Values
 import org.robolectric.RobolectricTestRunner
 
-/** Presenter, trainer and the real TFLite library, without windows, when things go wrong. */
+/** When things go wrong. */
 @RunWith(RobolectricTestRunner::class)
-class RecoveryTest {
-    @get:Rule val folder = TemporaryFolder()
-    private val person = Fixtures.read.person
-
+class RecoveryTest : ProcessScene() {
     @Test fun `a training goes on where the process ended`() {
         process {
             teach()
@@ -127,28 +95,6 @@ class RecoveryTest {
                 until { it.problem == Problem.PROGRAM_DAMAGED }
                 assertEquals(null, state.model)
             }
-        }
-    }
-
-    @Test fun `what was compiled for the NPU of this very phone is handed to its runtime, whole or not at all`() {
-        val compiled = byteArrayOf(1, 2, 3)
-        val sha256 = MessageDigest.getInstance("SHA-256").digest(compiled).joinToString("") { "%02x".format(it) }
-        val entry = "{\"compiled\":{\"SM8650\":{\"file\":\"digits-SM8650.tflite\",\"sha256\":\"$sha256\"}},"
-        fun assets(found: ByteArray) = { name: String ->
-            when (name) {
-                "digits-SM8650.tflite" -> found.inputStream()
-                "digits.json" -> File("target/assets/$name").readText().replaceFirst("{", entry).byteInputStream()
-                else -> File("target/assets/$name").inputStream()
-            }
-        }
-        for ((soc, wanted) in listOf("SM8650" to listOf(compiled.toList()), "SM8550" to emptyList())) {
-            val given = mutableListOf<List<Byte>>()
-            val npu = Npu(soc) { bytes -> runtime.also { given += ByteArray(bytes.remaining()).also(bytes::get).toList() } }
-            process(assets(compiled), npu = npu) { until { it.model != null } }
-            assertEquals(wanted, given)
-        }
-        process(assets(byteArrayOf(1, 2)), npu = Npu("SM8650") { error("a runtime was opened") }) {
-            until { it.problem == Problem.PROGRAM_DAMAGED }
         }
     }
 
@@ -316,97 +262,4 @@ class RecoveryTest {
     private fun states() = listOf("", ".previous").map { File(folder.root, "model/personal.state$it") }.filter(File::exists)
 
     private fun damage(file: File, at: Int) = file.writeBytes(file.readBytes().also { it[at] = (it[at] + 1).toByte() })
-
-    private val runtime = TestApp.real
-
-    private fun process(
-        asset: (String) -> InputStream = { File("target/assets/$it").inputStream() },
-        runtime: RuntimeFactory = this.runtime,
-        npu: Npu? = null,
-        test: suspend Scene.() -> Unit,
-    ) = runBlocking {
-        val brake = Brake()
-        val coach = TrainerCoach(asset, File(folder.root, "model"), brake.on(runtime), Guards(), npu)
-        val notebook = Notebook(File(folder.root, "drawings.json"))
-        val presenter = Presenter(coach, notebook, FakeSettings(), flowOf(DeviceFacts()), Dispatchers.IO)
-        val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
-        val events = Channel<Event>(Channel.UNLIMITED)
-        val states = MutableStateFlow(UiState())
-        scope.launch { presenter.states(events.receiveAsFlow()).collect { states.value = it } }
-        try {
-            withTimeoutOrNull(60_000) { Scene(coach, brake, events, states).test() }
-                ?: fail("waited too long; ${states.value.copy(notes = Notes())}")
-        } finally {
-            // The process ends: nobody says goodbye.
-            scope.cancel()
-            brake.release()
-            coach.close()
-        }
-    }
-
-    private inner class Scene(
-        private val coach: Coach,
-        val brake: Brake,
-        private val events: Channel<Event>,
-        private val states: MutableStateFlow<UiState>,
-    ) {
-        val state get() = states.value
-
-        fun tell(vararg told: Event) = told.forEach { events.trySend(it) }
-
-        suspend fun until(isThere: (UiState) -> Boolean) {
-            states.first(isThere)
-        }
-
-        suspend fun teach() {
-            until { it.model != null }
-            for (drawing in person) {
-                tell(Event.Choose(drawing.label))
-                drawing.strokes.forEach { tell(Event.Draw(it)) }
-                tell(Event.Add)
-            }
-            until { it.notes.drawings.size == person.size }
-            isNoted()
-        }
-
-        suspend fun personalize() {
-            val before = state.trainings
-            tell(Event.Personalize)
-            until { it.trainings > before }
-            isNoted()
-        }
-
-        /** Waits until all that the person did and saw is on the disk. */
-        suspend fun isNoted() {
-            while (Notebook(File(folder.root, "drawings.json")).read() != state.notes) delay(1)
-        }
-
-        /** Begins a training, or goes on with one, and holds it at a step: after [held] steps of this process. */
-        suspend fun personalizeUpTo(step: Int, held: Int = step) {
-            brake.holdAfter(held)
-            tell(Event.Personalize)
-            until { (it.training as? Training.Running)?.step == step }
-        }
-
-        suspend fun bestOf(strokes: List<Stroke>): Int =
-            coach.logits(listOf(checkNotNull(state.model).description.preprocessing.image(strokes))).single().best()
-
-        /** Of the built-in samples, how many are answered right. */
-        suspend fun shareOfDigits(): Double {
-            val file = checkNotNull(state.model).description.samples
-            val samples = builtInSamples(File("target/assets/${file.file}").readBytes(), 64, file.levels)
-            val answers = coach.logits(samples.map { (it.inputs.getValue("x") as Values.Floats).array }).map { it.best() }
-            return samples.indices.count { answers[it] == samples[it].label } / samples.size.toDouble()
-        }
-
-        private fun FloatArray.best() = indices.maxBy { this[it] }
-
-        /** What the models say now of a drawing. */
-        suspend fun answer(): Trial {
-            tell(Event.ClearTrial)
-            until { it.trial.strokes.isEmpty() }
-            tell(Event.Try(person[0].strokes[0]))
-            return states.first { it.trial.strokes.size == 1 && it.trial.isCurrent }.trial
-        }
-    }
 }

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from converter.errors import NumericError
-from converter.manifest import Manifest, Signature, TensorSpec
+from converter.program.manifest import Manifest, Signature, TensorSpec
 from converter.runtime import TrainingSession
 
 #: Large enough to move a float32 weight, small enough for one step of any optimizer.

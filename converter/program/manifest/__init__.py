@@ -1,7 +1,7 @@
 """The manifest: what a training program says about itself."""
 
-from converter.manifest.certificates import Certificate, Failure
-from converter.manifest.records import (
+from converter.program.manifest.certificates import Certificate, Failure
+from converter.program.manifest.records import (
     FISHER,
     FROZEN,
     GRADIENT,

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from converter.errors import UsageError
-from converter.manifest.certificates import Certificate
-from converter.records import decode
+from converter.program.manifest.certificates import Certificate
+from converter.program.records import decode
 
 T = TypeVar("T")
 
@@ -257,7 +257,7 @@ class Manifest:
             raise UsageError(
                 f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune"
             )
-        from converter.manifest.checks import check_manifest
+        from converter.program.manifest.checks import check_manifest
 
         manifest = decode(Manifest, data, "manifest")
         check_manifest(manifest)

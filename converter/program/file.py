@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from converter.errors import UsageError
-from converter.files import open_regular
-from converter.manifest import FROZEN, INFERENCE, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
-from converter.seal import check_seal
+from converter.program.files import open_regular
+from converter.program.manifest import FROZEN, INFERENCE, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
+from converter.program.seal import check_seal
 from converter.tflite.metadata import ACCOUNT, read_metadata
 
 

@@ -8,8 +8,8 @@ from math import frexp, prod
 from typing import Any
 
 from converter.errors import UsageError
-from converter.manifest.certificates import check_certificates
-from converter.manifest.records import (
+from converter.program.manifest.certificates import check_certificates
+from converter.program.manifest.records import (
     FISHER,
     FROZEN,
     GRADIENT,

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converter import origins, seal
+from converter import origins
 from converter.account import account_of
-from converter.files import write_atomically
 from converter.inference.layout import assembly_of
 from converter.ir import Graph, Parameter, Value, nested
 from converter.ir.printer import to_text
-from converter.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
 from converter.merge import MERGE, Merge, MergedWeight
 from converter.models import Source
 from converter.notes import Note
+from converter.program import seal
+from converter.program.files import write_atomically
+from converter.program.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
 from converter.sparse import Adapter, Plain, Row
 from converter.targets import Target
 from converter.tflite import export
@@ -225,14 +226,14 @@ class Program:
     ) -> Path:
         """Writes the model with the weights of a state as a plain `.tflite`; see `converter.inference`."""
         from converter.inference import export_inference
-        from converter.program_file import read_program
+        from converter.program.file import read_program
 
         export_inference(read_program(self.data), path, state, quantize, exact)
         return Path(path)
 
     def check(self) -> None:
         """Runs one step in the stock interpreter. Raises NumericError when a result is not finite or nothing moves."""
-        from converter.check import check_program
+        from converter.program.check import check_program
 
         check_program(self.data)
 

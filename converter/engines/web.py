@@ -20,6 +20,11 @@ CHROMIUM = "CHROMIUM"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
+def find_chromium() -> str | None:
+    """The command of the browser, where there is one."""
+    return next(filter(None, map(shutil.which, (os.environ.get(CHROMIUM, ""), *_BROWSERS))), None)
+
+
 class Web(Engine):
     """A browser chooses WebGPU or WebAssembly by what it has, so a program must be right on both."""
 
@@ -49,13 +54,8 @@ class Web(Engine):
     def _is_here(self) -> bool:
         return all(_version(self._folder / "node_modules" / package) == VERSION for package in PACKAGES)
 
-    @property
-    def _browser(self) -> str | None:
-        """Chromium's command."""
-        return next(filter(None, map(shutil.which, (os.environ.get(CHROMIUM, ""), *_BROWSERS))), None)
-
     def missing(self) -> str | None:
-        if self._browser is None:
+        if find_chromium() is None:
             return f"there is no Chromium ({', '.join(_BROWSERS)}) on the PATH, nor does ${CHROMIUM} name one"
         if not self._is_here:
             return f"{PACKAGES[0]} {VERSION} is not here: python -m converter engines web"
@@ -63,7 +63,7 @@ class Web(Engine):
 
     def options(self) -> dict[str, Any]:
         packages = str(self._folder / "node_modules")
-        return {"browser": self._browser, "packages": packages, "accelerator": self._accelerator}
+        return {"browser": find_chromium(), "packages": packages, "accelerator": self._accelerator}
 
     def set_up(self, accepted: bool) -> str:
         if not self._is_here:

@@ -1,28 +1,24 @@
-"""Headless Chromium over its debugging pipe: enough of the DevTools protocol to open a page and click through it."""
+"""A window of headless Chromium, to open a page and click through it."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import selectors
-import shutil
-import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-#: Debian's package `chromium`, and what other systems call it.
-BINARY = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
+from converter.engines.web import find_chromium
+from converter.engines.workers.chromium import Browser
+
 #: Seconds that anything may take on a busy machine.
 PATIENCE = 60.0
 
 
-class Browser:
+class Window:
     """A browser with one page, and what the page said and asked for.
 
     Attributes:
@@ -31,70 +27,36 @@ class Browser:
     """
 
     def __init__(self) -> None:
-        assert BINARY is not None
+        command = find_chromium()
+        assert command is not None
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
-        options = [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--hide-scrollbars", "--remote-debugging-pipe",
-            f"--user-data-dir={self._folder.name}", "about:blank",
-        ]  # fmt: skip
-        script = f'exec "$@" 3<&{read_there} 4>&{write_there}'
-        self._process = subprocess.Popen(
-            ["bash", "-c", script, "bash", BINARY, *options],
-            pass_fds=(read_there, write_there), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        os.close(read_there)
-        os.close(write_there)
-        self._in, self._out, self._waiting, self._number = write_here, read_here, b"", 0
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._out, selectors.EVENT_READ)
-        self._session: str | None = None
-        self._events: list[dict[str, Any]] = []
+        flags = ("--disable-gpu", "--hide-scrollbars")
+        self._browser = Browser(command, flags, Path(self._folder.name), PATIENCE)
+        self._browser.hear(self._hear)
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        pages = [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"]
-        attached = self.call("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)
-        self._session = attached["sessionId"]
+        self._is_loaded = False
+        targets = self._browser.command("Target.getTargets")["targetInfos"]
+        page = next(target["targetId"] for target in targets if target["type"] == "page")
+        self._session = self._browser.command("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command and its result."""
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters}
-        if self._session is not None:
-            message["sessionId"] = self._session
-        os.write(self._in, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
-                return answer["result"]
+        """A command to the page and its result."""
+        return self._browser.command(method, self._session, **parameters)
 
-    def _next(self, patience: float = PATIENCE) -> dict[str, Any]:
-        while b"\0" not in self._waiting:
-            if not self._selector.select(patience):
-                raise TimeoutError("Chromium does not answer")
-            read = os.read(self._out, 1 << 20)
-            assert read, "Chromium has ended"
-            self._waiting += read
-        text, _, self._waiting = self._waiting.partition(b"\0")
-        message = json.loads(text)
-        if "method" in message:
-            self._told(message["method"], message["params"])
-            self._events.append(message)
-        return message
-
-    def _told(self, method: str, what: dict[str, Any]) -> None:
-        if method == "Network.requestWillBeSent":
-            self.requests.append(what["request"]["url"])
+    def _hear(self, method: str, said: Mapping[str, Any]) -> None:
+        if method == "Page.loadEventFired":
+            self._is_loaded = True
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(said["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            self.complaints.append(json.dumps(what["exceptionDetails"])[:1000])
-        elif method == "Runtime.consoleAPICalled" and what["type"] in ("error", "warning", "assert"):
-            self.complaints.append(json.dumps(what["args"])[:1000])
-        elif method == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(what["entry"]["text"])
+            self.complaints.append(json.dumps(said["exceptionDetails"])[:1000])
+        elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
+            self.complaints.append(json.dumps(said["args"])[:1000])
+        elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(said["entry"]["text"])
 
     def look(self, width: int, height: int = 900, dark: bool = False) -> None:
         """The size of the window and the scheme of colours."""
@@ -106,11 +68,11 @@ class Browser:
 
     def open(self, path: Path) -> float:
         """Opens a page. Returns the seconds until it was drawn and could be used."""
-        self._events.clear()
+        self._is_loaded = False
         before = time.monotonic()
         self.call("Page.navigate", url=path.resolve().as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self._events):
-            self._next()
+        while not self._is_loaded:
+            self.run("0")
         # Two frames later all that the scripts did is on the screen.
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return time.monotonic() - before
@@ -157,19 +119,11 @@ class Browser:
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Window:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._session = None
-        try:
-            self.call("Browser.close")
-        except (AssertionError, OSError):
-            self._process.kill()
-        self._process.wait()
-        self._selector.close()
-        os.close(self._in)
-        os.close(self._out)
+        self._browser.close()
         self._folder.cleanup()

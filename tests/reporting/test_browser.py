@@ -8,23 +8,24 @@ from pathlib import Path
 import pytest
 
 import converter
-from tests.reporting.chromium import BINARY, Browser
+from converter.engines.web import find_chromium
+from tests.reporting.chromium import Window
 from tests.reporting.programs import NAMES, program
 from tests.reporting.test_page import HOSTILE, hostile
 
-pytestmark = pytest.mark.skipif(BINARY is None, reason="there is no Chromium: apt-get install chromium")
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium: apt-get install chromium")
 #: Seconds of the page's main thread until it is drawn; not of the clock, since other tests run meanwhile.
 QUICK = 2.0
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
+def browser() -> Iterator[Window]:
+    with Window() as browser:
         browser.call("Performance.enable", timeDomain="threadTicks")
         yield browser
 
 
-def opened(browser: Browser, data: bytes, folder: Path) -> Path:
+def opened(browser: Window, data: bytes, folder: Path) -> Path:
     page = converter.report(data, folder / "report.html")
     browser.complaints.clear()
     browser.requests.clear()
@@ -32,12 +33,12 @@ def opened(browser: Browser, data: bytes, folder: Path) -> Path:
     return page
 
 
-def shown(browser: Browser, selector: str) -> str:
+def shown(browser: Window, selector: str) -> str:
     return str(browser.run(f"document.querySelector({selector!r}).innerText"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_drawn_at_once_and_asks_for_nothing(browser: Browser, name: str, tmp_path: Path) -> None:
+def test_it_is_drawn_at_once_and_asks_for_nothing(browser: Window, name: str, tmp_path: Path) -> None:
     browser.look(1280)
     page = opened(browser, program(name).data, tmp_path)
     metrics = {m["name"]: m["value"] for m in browser.call("Performance.getMetrics")["metrics"]}
@@ -62,7 +63,7 @@ def test_it_is_drawn_at_once_and_asks_for_nothing(browser: Browser, name: str, t
     assert browser.requests == [page.as_uri()] * 2
 
 
-def test_it_is_clicked_through(browser: Browser, tmp_path: Path) -> None:
+def test_it_is_clicked_through(browser: Window, tmp_path: Path) -> None:
     browser.look(1280, dark=True)
     opened(browser, program("llama").data, tmp_path)
     browser.click("#close-all")
@@ -92,7 +93,7 @@ def test_it_is_clicked_through(browser: Browser, tmp_path: Path) -> None:
     assert browser.complaints == []
 
 
-def test_keys_alone_are_enough(browser: Browser, tmp_path: Path) -> None:
+def test_keys_alone_are_enough(browser: Window, tmp_path: Path) -> None:
     browser.look(1280)
     opened(browser, program("llama").data, tmp_path)
     for _ in range(40):
@@ -115,7 +116,7 @@ def test_keys_alone_are_enough(browser: Browser, tmp_path: Path) -> None:
     assert browser.complaints == []
 
 
-def test_names_of_layers_are_text(browser: Browser, tmp_path: Path) -> None:
+def test_names_of_layers_are_text(browser: Window, tmp_path: Path) -> None:
     browser.look(1280)
     page = opened(browser, hostile(), tmp_path)
     assert browser.run("document.querySelectorAll('img').length") == 0
@@ -124,7 +125,7 @@ def test_names_of_layers_are_text(browser: Browser, tmp_path: Path) -> None:
     assert browser.requests == [page.as_uri()]
 
 
-def test_it_is_printed_in_light_with_all_that_is_folded(browser: Browser, tmp_path: Path) -> None:
+def test_it_is_printed_in_light_with_all_that_is_folded(browser: Window, tmp_path: Path) -> None:
     browser.look(1280, dark=True)
     opened(browser, program("mlp").data, tmp_path)
     screen = browser.run("colour('paper')")

@@ -6,6 +6,7 @@ import base64
 import fcntl
 import json
 import os
+import select
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,16 +39,18 @@ _LEAVE = 10.0
 
 
 class Browser:
-    """A browser. Whoever waits for one that hangs waits for ever."""
+    """A browser."""
 
-    def __init__(self, command: str, flags: Sequence[str], folder: Path) -> None:
+    def __init__(self, command: str, flags: Sequence[str], folder: Path, patience: float | None = None) -> None:
         """Starts it.
 
         Args:
             command: Chromium.
             flags: besides the usual ones.
             folder: where it keeps what it keeps.
+            patience: seconds that it may say nothing while it is waited for; None: for ever.
         """
+        self._patience = patience
         self._log = folder / "chromium.log"
         theirs, ours = os.pipe(), os.pipe()
         # Above those that Chromium takes them for, lest one is overwritten by the other.
@@ -124,6 +127,8 @@ class Browser:
     def _receive(self) -> dict[str, Any]:
         pieces = [self._rest]
         while b"\0" not in pieces[-1]:
+            if not select.select([self._in], [], [], self._patience)[0]:
+                raise RuntimeError(f"Chromium has said nothing for {self._patience:g} seconds")
             if not (piece := os.read(self._in.fileno(), 1 << 20)):
                 raise RuntimeError(self._gone)
             pieces.append(piece)

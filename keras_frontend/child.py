@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from converter.errors import PocketuneError, UnsupportedError
+from converter.errors import PocketuneError
 from keras_frontend.importer import import_archive
 from keras_frontend.process import Request
 
 
 def answer(request: Request) -> tuple[str, Any]:
-    """("imported", the model), or the class of the error and its arguments."""
+    """("imported", the model) or ("refused", the error)."""
     try:
         return "imported", import_archive(*request)
     except PocketuneError as error:
-        return type(error).__name__, (str(error), *([error.sites] if isinstance(error, UnsupportedError) else []))
+        return "refused", error
 
 
 def main(asked: Path, answered: Path) -> None:

@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import converter.errors as errors
-
 if TYPE_CHECKING:
     from keras_frontend.importer import Imported
 
@@ -47,8 +45,8 @@ def import_in_child(request: Request) -> Imported:
         if not answered.exists():
             raise RuntimeError(f"the process that traces the Keras model on JAX failed:\n{ran.stderr[-4000:]}")
         kind, content = pickle.loads(answered.read_bytes())  # noqa: S301 (our child wrote it, in a folder of our own)
-    if kind != "imported":
-        raise getattr(errors, kind)(*content)
+    if kind == "refused":
+        raise content
     return content
 
 

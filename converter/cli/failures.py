@@ -30,7 +30,7 @@ def explain(error: Exception) -> tuple[str, int]:
     An exception that the person's own code raised is theirs: it is shown with its file and line.
     """
     if isinstance(error, PocketuneError):
-        return str(error), error.exit_code
+        return "\n".join([str(error), *getattr(error, "__notes__", ())]), error.exit_code
     raised = _reason(error)
     if (place := their_line(error.__traceback__)) is not None:
         return f"your code failed at {place}\n{raised}", UsageError.exit_code

@@ -1,0 +1,87 @@
+"""The blocks of code of a page, and how each is run.
+
+A page is run from the top in a folder of its own, as its reader would: blocks of Python share their names, blocks of
+shell the folder. Two kinds of comments in a page say more:
+
+    <!-- skip: next "why the next block cannot run here" -->
+    <!-- invisible-code-block: python
+    what a block of the page takes as given
+    -->
+
+A block of Python that begins with `# name.py` is that file, for later blocks to run or to import.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from unittest import SkipTest
+
+from sybil import Document, Example
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+
+from tests.tree import ROOT
+
+#: All that code may be marked as, and whether it runs.
+LANGUAGES = {"python": True, "bash": True, "json": False, "kotlin": False, "text": False, "toml": False, "ts": False}
+#: What a clone holds that blocks use.
+_CLONE = ("examples", "recipes", "scripts", "web", "tests", "pyproject.toml")
+
+_FILE = re.compile(r"# (\w+\.py)\n")
+_FENCE = re.compile(r"^ *```(.*)$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """All pages of the documentation that are written by hand."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def parse(path: Path) -> Document:
+    """A page with its blocks."""
+    python = CodeBlockParser("python", _run_python)
+    return Document.parse(str(path), python, CodeBlockParser("bash", _run_shell), SkipParser())
+
+
+def run(path: Path, folder: Path) -> list[str]:
+    """Runs the blocks of a page in a folder, which is the current one; gives why some were left out."""
+    for name in _CLONE:
+        (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    skipped = []
+    document = parse(path)
+    document.namespace["__name__"] = "__main__"
+    for example in document.examples():
+        try:
+            example.evaluate()
+        except SkipTest as reason:
+            skipped.append(f"{path.name}:{example.line}: {reason}")
+    return skipped
+
+
+def faults(name: str, text: str) -> list[str]:
+    """Blocks of a page that nobody would know what to do with."""
+    fences = [fence.strip() for fence in _FENCE.findall(text)]
+    found = [f"{name}: a block of {word or 'no language'}" for word in fences[::2] if word not in LANGUAGES]
+    outside = "".join(re.split(r"(?ms)^ *```.*?^ *```$|^<!--.*?-->$", text))
+    indented = re.findall(r"(?m)^\n {4,}\S.*$", outside)
+    return found + [f"{name}: code without a fence: {line.strip()}" for line in indented]
+
+
+def _run_python(example: Example) -> None:
+    if (named := _FILE.match(example.parsed)) is not None:
+        Path(named[1]).write_text(example.parsed)
+    else:
+        PythonEvaluator()(example)
+
+
+def _run_shell(example: Example) -> None:
+    here = Path.cwd()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    settings = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join([str(here), str(ROOT)])}
+    command = ["bash", "-euo", "pipefail", "-c", str(example.parsed)]
+    done = subprocess.run(command, cwd=here, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{example.path}:{example.line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

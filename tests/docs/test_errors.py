@@ -1,0 +1,65 @@
+"""Every refusal names a page of docs/errors/ that is there, and every page is about something that is refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import converter
+from converter.cli.failures import explain
+from converter.errors import PAGES, NumericError, UnsupportedError, UsageError
+from scripts.pages.refusals import PACKAGES, index, listed, refusals, refusals_of
+from tests.tree import ROOT, sources
+
+PAGES_THERE = {path.stem for path in (ROOT / "docs/errors").glob("*.md")}
+
+
+def test_each_kind_of_refusal_has_a_page_and_each_page_a_kind() -> None:
+    found = refusals()
+    assert len(found) > 300, "the scan misses what the code raises"
+    assert not [refusal for refusal in found if refusal.page not in PAGES_THERE]
+    assert {refusal.page for refusal in found} == PAGES_THERE
+
+
+def test_the_table_of_pages_names_modules_that_there_are() -> None:
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources(*PACKAGES)}
+    assert PAGES.keys() <= modules | {name.removesuffix(".__init__") for name in modules}
+
+
+def test_a_planted_refusal_without_a_page_is_found() -> None:
+    (planted,) = refusals_of("def f(name):\n    raise UsageError(f'no {name} here')", "converter.unheard_of")
+    assert (planted.page, planted.message) == ("", "no … here")
+
+
+def test_a_refusal_says_where_it_is_explained() -> None:
+    with pytest.raises(UsageError) as caught:
+        converter.runtime.TrainingSession("there_is_none.tflite")
+    assert caught.value.page == "program-files"
+    assert "docs:" not in str(caught.value), "the message is what it was"
+    message, code = explain(caught.value)
+    assert message.endswith("\ndocs: errors/program-files")
+    assert code == 2
+
+
+def test_the_page_survives_another_process() -> None:
+    with pytest.raises(UsageError) as caught:
+        converter.LoRA(rank=0)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.page, again.__notes__) == ("adapters", ["docs: errors/adapters"])
+
+
+def test_errors_of_other_code_have_the_page_of_their_class_or_none() -> None:
+    assert NumericError("x").page == "numbers"
+    error = UnsupportedError("x")
+    assert error.page == ""
+    assert explain(error) == ("x", 3)
+
+
+def test_messages_are_listed_on_their_page() -> None:
+    found = refusals()
+    assert "a .tflite file ends at 2 GiB" in listed("file-size", found)
+    assert "a .tflite file ends at 2 GiB" not in listed("losses", found)
+    assert "| [Sizes](file-size.md) | `errors/file-size` | `UnsupportedError` (3) |" in index(
+        {"file-size": "Sizes"}, found
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.ir import Graph, Node, Value, ops
+from converter.ir import FLOAT32, Graph, Node, Value, ops
 from converter.passes.rewrite import Rewriter, rewrite
 
 
@@ -71,8 +71,10 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
         return x
     if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y)):
         return joined
-    if isinstance(node.op, ops.Mul) and (joined := _one_scalar(b, x, y) or _before_scatter(b, x, y)):
-        return joined
+    if isinstance(node.op, ops.Mul):
+        for rule in (_one_scalar, _before_scatter, _before_product):
+            if (joined := rule(b, x, y)) is not None:
+                return joined
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
     if stripped[0] is not x:
         return b(node.op, stripped[0], y)
@@ -107,6 +109,22 @@ def _before_scatter(b: Rewriter, x: Value, y: Value) -> Value | None:
             indices, updates = inner.inputs
             if len(factor.shape) <= len(updates.shape):
                 return b(inner.op, indices, b(ops.Mul(), updates, factor))
+    return None
+
+
+def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """MatMul(p, q) * a with one number a: MatMul(p, q * a), where q is an operand smaller than the product.
+
+    So the learning rate meets a batch's cotangents in place of the gradient of a dense layer.
+    """
+    for product, factor in ((x, y), (y, x)):
+        inner = b.producer(product, ops.MatMul)
+        if inner is None or factor.type.size != 1 or not b.used_once(product) or product.dtype != FLOAT32:
+            continue
+        smaller = min(inner.inputs, key=lambda operand: operand.type.size)
+        if smaller.type.size < product.type.size and len(factor.shape) <= len(smaller.shape):
+            scaled = b(ops.Mul(), smaller, factor)
+            return b(inner.op, *(scaled if operand is smaller else operand for operand in inner.inputs))
     return None
 
 

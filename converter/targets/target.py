@@ -102,7 +102,7 @@ class Target:
             touched: see `moved`; of the packing.
             times: how many left operands of m rows are met, each of which begins a tile.
         """
-        macs = times * self.tiled(m) * k * -(-n // self.lanes) * self.lanes
+        macs = times * self.tiled(m) * k * self.whole_lanes(n)
         if constant:
             return self.macs("fully_connected.constant", macs)
         return self.macs("batch_matmul", macs) + self.moved("packed", 4 * k * n, touched)
@@ -110,6 +110,10 @@ class Target:
     def tiled(self, m: int) -> int:
         """Rows that the kernel of a matrix product computes for m."""
         return -(-m // self.rows) * self.rows
+
+    def whole_lanes(self, n: int) -> int:
+        """Columns that it computes for n."""
+        return -(-n // self.lanes) * self.lanes
 
     def reshaped(self, nbytes: int) -> float:
         """Cost of a RESHAPE: free between two of XNNPACK's operators, a copy at a border or where others read, too.

@@ -24,6 +24,21 @@ def test_a_factor_goes_before_a_scatter() -> None:
     np.testing.assert_allclose(results["y"], expected["y"], rtol=1e-6)
 
 
+def test_a_factor_goes_before_a_product_with_fewer_elements() -> None:
+    """The learning rate meets the rows' cotangents, not the gradient of a dense layer, unless that is smaller."""
+    for rows, scaled in ((3, (3, 20)), (50, (20, 30))):
+        b = Builder()
+        x, dy = b.input("x", TensorType((rows, 20))), b.input("dy", TensorType((rows, 30)))
+        b.graph.outputs = {"y": b(ops.Mul(), b(ops.MatMul(adj_x=True), x, dy), b.input("rate", TensorType((1,))))}
+        after = simplify(b.graph)
+        (product,) = (node for node in after.nodes if isinstance(node.op, ops.Mul))
+        assert product.output.shape == scaled
+        rng = np.random.default_rng(0)
+        feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
+        (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
+        np.testing.assert_allclose(results["y"], expected["y"], rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_always_true_asks_for_nothing() -> None:
     b = Builder()
     mask = b.input("mask", TensorType((1, 4, 1, 1, 5), np.dtype(np.bool_)))

@@ -110,6 +110,39 @@ def test_every_form_of_a_product_is_right(name: str, adj_y: bool) -> None:
     np.testing.assert_allclose(found["y"], x @ w, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("adj_x", "adj_y"), [(False, False), (False, True), (True, False)])
+def test_few_rows_fill_the_columns_of_a_tile(adj_x: bool, adj_y: bool) -> None:
+    """Eight rows are two tiles of rows, and one of columns; a weight that must be turned for it is dearer."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((8, 64)).astype(np.float32), rng.standard_normal((64, 120)).astype(np.float32)
+    given = {"x": x.T.copy() if adj_x else x, "w": w.T.copy() if adj_y else w}
+    b = Builder()
+    operands = [b.input(name, TensorType(array.shape)) for name, array in given.items()]
+    b.graph.outputs = {"y": b(ops.MatMul(adj_x, adj_y), *operands)}
+    choices: list[FormChoice] = []
+    lower(b.graph, target("litert-2"), choices)
+    assert (choices[0].form == "exchanged") == adj_y
+    lowered = lower(b.graph, replace(X86, forced=frozenset({"exchanged"})), choices)
+    assert choices[-1].form == "exchanged"
+    np.testing.assert_allclose(run(file(lowered), given, xnnpack=True)["y"], x @ w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", ["litert-2", "litert-2/x86-64"])
+@pytest.mark.parametrize("kind", [ops.ReluGrad, ops.Relu6Grad])
+def test_masks_are_exact_by_either_scaling(kind: type[ops.ReluGrad | ops.Relu6Grad], machine: str) -> None:
+    """Arm64 scales and clamps by MUL, x86-64 by a depthwise convolution: where y is barely 0 or 6, too."""
+    edges = [0.0, 1e-20, 1e-7, 3.0, np.nextafter(np.float32(6), np.float32(0)), 6.0 if kind is ops.Relu6Grad else 9.0]
+    y = np.tile(np.array(edges, np.float32), (8, 8, 8, 1))
+    dy = np.random.default_rng(0).standard_normal(y.shape).astype(np.float32)
+    b = Builder()
+    b.graph.outputs = {"dx": b(kind(), b.input("y", TensorType(y.shape)), b.input("dy", TensorType(dy.shape)))}
+    lowered = lower(b.graph, replace(target(machine), forced=frozenset({"mask"})))
+    scaled = any(node.op.code == "DEPTHWISE_CONV_2D" for node in lowered.nodes)
+    assert scaled == (machine == "litert-2/x86-64")
+    expected = np.where((y > 0) & ((y < 6) | (kind is ops.ReluGrad)), dy, 0)
+    np.testing.assert_array_equal(run(file(lowered), {"y": y, "dy": dy}, xnnpack=True)["dx"], expected)
+
+
 @pytest.mark.parametrize(("width", "form"), [(7, "flat product"), (12, "product")])
 def test_pixels_are_met_at_once_where_rows_leave_tiles_empty(width: int, form: str) -> None:
     """Six rows are computed at once on arm64: 7 pixels cost as much as 12."""

@@ -34,6 +34,8 @@ SAME_MEANING: dict[type[Op], Op] = {
 #: Large enough to turn the smallest useful float into 1 behind a clamp, small enough to keep ordinary values finite; a
 #: power of two, so that products with it are exact.
 HUGE = 2.0**100
+#: Positions of a depthwise filter that XNNPACK's smallest kernels compute.
+_LEAST_TILE = 3
 
 #: Of erf(x) / x: polynomials of x^2, the highest power first.
 _ERF_ABOVE = (
@@ -187,13 +189,26 @@ def _select(c: Lowering, compared: float, n: int, build: Callable[[], Value]) ->
 
 def _mask(c: Lowering, before: int, n: int, build: Callable[[], Value]) -> Form:
     """A mask from `n` bytes that were prepared by moving `before`, and its product with a cotangent."""
-    moved = (before, 2 * n, 3 * n)
-    return Form("mask", sum(c.target.moved("delegated", nbytes, 3 * n) for nbytes in moved), build)
+    moved = c.target.moved("delegated", before, 3 * n) + c.target.moved("delegated", 3 * n, 3 * n)
+    return Form("mask", moved + min(_by_depthwise(c, n), _by_product(c, n)), build)
 
 
 def _positive(c: Lowering, x: Value) -> Value:
     """1 where x is positive, 0 where it is zero."""
+    n = x.type.nbytes
+    if _by_product(c, n) < _by_depthwise(c, n):
+        return c(tfl.Mul("RELU_N1_TO_1"), x, HUGE)
     return _scaled(c, x, HUGE, 0.0, "RELU_N1_TO_1")
+
+
+def _by_product(c: Lowering, n: int) -> float:
+    """The cost of scaling and clamping `n` bytes by MUL, whose activation is a second pass in XNNPACK."""
+    return 2 * c.target.moved("delegated", 2 * n, 3 * n)
+
+
+def _by_depthwise(c: Lowering, n: int) -> float:
+    """The same by DEPTHWISE_CONV_2D, whose kernels compute as many positions of a filter as their tile has."""
+    return c.target.macs("depthwise.constant", _LEAST_TILE * n // 4)
 
 
 def _saturated(c: Lowering, y: Value) -> Value:
@@ -203,7 +218,7 @@ def _saturated(c: Lowering, y: Value) -> Value:
 
 
 def _scaled(c: Lowering, x: Value, scale: float, offset: float, activation: Activation) -> Value:
-    """scale x + offset, clamped: XNNPACK does this quickest as a 1x1 depthwise convolution."""
+    """scale x + offset, clamped, in one pass: a 1x1 depthwise convolution."""
     channels = x.shape[-1]
     image = x if len(x.shape) == 4 else c.reshape(x, (1, 1, x.type.size // channels, channels))
     weight, bias = np.full((1, 1, 1, channels), scale, np.float32), np.full(channels, offset, np.float32)

@@ -39,6 +39,8 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         return c.target.macs(form, macs // rows * c.target.tiled(rows))
 
     forms = [Form("batch_matmul", cost("batch_matmul", result.shape[-2]), batch_matmul)]
+    if len(w.shape) == len(x.shape) == 2:
+        forms.append(_exchanged(c, op, x, w))
     if len(w.shape) == 2 and not op.adj_x:
         pixels = prod(x.shape[:-1])
         if len(x.shape) > 2:
@@ -51,6 +53,23 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         rows = result.shape[-2]
         forms.append(Form("fully_connected", cost("fully_connected.runtime", rows) + swaps, fully_connected))
     return c.cheapest(forms)
+
+
+def _exchanged(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Form:
+    """(w' x')': where x has few rows they fill the columns of a tile, and w is read where it lies and not packed.
+
+    The left operand of a product is transposed where it does not lie row by row.
+    """
+    result = op.infer(x.type, w.type)
+    (rows, columns), depth = result.shape, w.shape[1 if op.adj_y else 0]
+    tiles = c.target.tiled(columns) * depth * c.target.whole_lanes(rows)
+    turned = result.nbytes + (0 if op.adj_y else w.type.nbytes)
+    cost = c.target.macs("batch_matmul", tiles) + c.target.moved("transpose", 2 * turned)
+    return Form(
+        "exchanged",
+        cost,
+        lambda: c.transpose(c(tfl.BatchMatmul(not op.adj_y, not op.adj_x), w, x), (1, 0)),
+    )
 
 
 def _of_integers(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:

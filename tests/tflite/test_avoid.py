@@ -93,7 +93,6 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
         lambda b, x, w: b(tfl.FullyConnected("RELU"), x, w, b.constant(BIAS)),
         (floats(4, 5), floats(6, 5)),
     ),
-    "fully-connected-vector": (lambda b, x: b(tfl.FullyConnected(), x, b.constant(WIDE)), (floats(5),)),
     "cumsum-first-axis": (lambda b, x: b(tfl.CumSum(0), x), (floats(5, 3),)),
     "cumsum-reverse": (lambda b, x: b(tfl.CumSum(1, reverse=True), x), (floats(5, 3),)),
     "zeros": (lambda b, x: b(tfl.Add(), x, b(tfl.Zeros(TensorType((3, 4))))), (floats(3, 4),)),

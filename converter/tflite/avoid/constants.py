@@ -158,7 +158,7 @@ def _has_infinity(b: Rewriter, node: Node) -> bool:
 
 @avoids(
     "constant-infinite",
-    "GPU: SOFTMAX of what SELECT_V2 masked with a constant -inf, four neighbours or more: NaN; with -3.4e38: right",
+    "GPU: SOFTMAX of what SELECT_V2 masked with a constant -inf, the first four or more: NaN; with -3.4e38: right",
     _has_infinity,
 )
 def with_the_largest_number(b: Rewriter, node: Node) -> Value | None:

@@ -99,17 +99,6 @@ def bias_added(b: Rewriter, node: Node) -> Value:
     return b(tfl.Add(node.op.activation), b(replace(node.op, activation="NONE"), x, w), bias)
 
 
-@avoids(
-    "fully-connected-vector",
-    "GPU: FULLY_CONNECTED of [3] and [7,3]: wrong, errors of 1; of [1,3]: right",
-    lambda b, node: isinstance(node.op, tfl.FullyConnected) and node.inputs[0].type.rank == 1,
-)
-def of_one_row(b: Rewriter, node: Node) -> Value:
-    """Of [1, n]."""
-    x, *others = node.inputs
-    return reshaped(b, b(node.op, reshaped(b, x, (1, *x.shape)), *others), node.output.shape)
-
-
 def _is_wide(b: Rewriter, node: Node) -> bool:
     if not isinstance(node.op, (tfl.BatchMatmul, tfl.FullyConnected)):
         return False

@@ -16,7 +16,7 @@ from converter.certification.signing import sign
 from converter.engines import Engine, engine
 from converter.engines.work import Outcome, Task
 from converter.errors import UsageError
-from converter.layers import Layers
+from converter.layers import Entry, Layers
 from converter.program.file import ProgramFile, read_program
 from converter.program.manifest import Certificate, Failure
 from converter.program.manifest.certificates import MOST_FAILURES
@@ -74,12 +74,15 @@ class _Found:
 
 def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence[Call], judge: Judge) -> _Found:
     failures = list[Failure]()
-    outcome = _apart(part, layers, made) if part.apart else _together(part, program, made)
+    entries = [layers.entry(name) for name in dict.fromkeys(call.signature for call in made)]
+    # What is the CPU's, as the update of a split program, is no work of the engine.
+    apart = part.apart or len(entries) < len(program.manifest.signatures)
+    outcome = _apart(part, entries, made) if apart else _together(part, program, made)
     pairs = [(call, results) for call, results in zip(made, outcome.results, strict=False) if results]
     found = [deviation for call, results in pairs for deviation in judge.deviations(call, results)]
     refusals = part.refusals(outcome.log)
     if refusals or outcome.error:
-        failures += localize.refused(part, layers, refusals)
+        failures += localize.refused(part, entries, refusals)
     if outcome.error and not failures:
         failures.append(Failure("", "", f"the engine gave up: {outcome.error}"))
     if not outcome.said.get("whole") and not failures:
@@ -101,9 +104,8 @@ def _together(engine: Engine, program: ProgramFile, made: Sequence[Call]) -> Out
     return engine.run([Task(bytes(program.data), [(call.signature, call.feed) for call in made])])[0]
 
 
-def _apart(engine: Engine, layers: Layers, made: Sequence[Call]) -> Outcome:
+def _apart(engine: Engine, entries: Sequence[Entry], made: Sequence[Call]) -> Outcome:
     """What comes of the calls, each signature in a file of its own."""
-    entries = [layers.entry(name) for name in dict.fromkeys(call.signature for call in made)]
     tasks = [
         Task(
             entry.part(range(len(entry.places)), list(entry.outputs)),

@@ -35,18 +35,18 @@ LIMIT = 120.0
 LIMITS = {"float32": 1e-4, "float16": 1e-2}
 
 
-def refused(engine: Engine, layers: Layers, refusals: Sequence[Refusal]) -> list[Failure]:
+def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal]) -> list[Failure]:
     """The operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
 
     Args:
         engine: which.
-        layers: of the program.
+        entries: the signatures that it was given.
         refusals: what it wrote; none where it ended without a word, then all operators are tried.
     """
     kinds = {refusal.operator for refusal in refusals} - {""}
     places = {
         place.operator.key: place
-        for entry in layers.entries
+        for entry in entries
         for place in entry.places
         if not kinds or place.operator.kind in kinds
     }
@@ -54,7 +54,7 @@ def refused(engine: Engine, layers: Layers, refusals: Sequence[Refusal]) -> list
     outcomes = engine.run([Task(places[key].operator.program()) for key in tried], LIMIT)
     bad = {key: outcome for key, outcome in zip(tried, outcomes, strict=True) if _is_refused(engine, outcome)}
     failures: dict[tuple[str, str], Failure] = {}
-    for entry in layers.entries:
+    for entry in entries:
         for place in entry.places:
             key = place.operator.key
             if key in bad:
@@ -63,7 +63,7 @@ def refused(engine: Engine, layers: Layers, refusals: Sequence[Refusal]) -> list
     told = {failure.operator for failure in failures.values()}
     # What stands alone may be fine, and refused only beside others.
     others = [r for r in refusals if r.operator not in told]
-    return [*failures.values(), *(_unplaced(layers, refusal) for refusal in others)]
+    return [*failures.values(), *(_unplaced(entries, refusal) for refusal in others)]
 
 
 def _is_refused(engine: Engine, outcome: Outcome) -> bool:
@@ -75,8 +75,8 @@ def _why(engine: Engine, outcome: Outcome) -> str:
     return f"refused: {reasons[0] or 'the engine has no such operator'}" if reasons else f"refused: {outcome.error}"
 
 
-def _unplaced(layers: Layers, refusal: Refusal) -> Failure:
-    places = [p for entry in layers.entries for p in entry.places if p.operator.kind == refusal.operator]
+def _unplaced(entries: Sequence[Entry], refusal: Refusal) -> Failure:
+    places = [p for entry in entries for p in entry.places if p.operator.kind == refusal.operator]
     names = list(dict.fromkeys(place.origin.layer for place in places if place.origin.layer))
     layer = names[0] if len(names) == 1 else ""
     among = f"; one of {', '.join(names[:6])}" if len(names) > 1 else ""

@@ -6,8 +6,10 @@ Both sides share a folder: `<task>.tflite`, the inputs of its calls `<task>-<cal
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -103,7 +105,12 @@ def _ended(command: Sequence[str], log: Path, environment: Mapping[str, str], li
     """Runs the process to its end; how it ended."""
     with log.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603 our own module
-            command, stdout=file, stderr=file, env={**os.environ, **environment}, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **environment},
+            start_new_session=True,
         )
         try:
             code = _wait(process, log.parent, limit)
@@ -131,6 +138,8 @@ def _end(process: subprocess.Popen) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _outcome(folder: Path, number: int, task: Task, ended: str) -> Outcome:
@@ -166,6 +175,7 @@ def last_words(text: str) -> str:
 
 def serve(load: Callable[[Path, Mapping[str, Any]], Runner]) -> None:
     """The other side: the process of an engine. `load` loads a program, and is told the options."""
+    _end_with_who_asked()
     folder, number, options = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
     while (folder / f"{number}.task").exists():
         calls = json.loads((folder / f"{number}.task").read_text())
@@ -185,6 +195,18 @@ def serve(load: Callable[[Path, Mapping[str, Any]], Runner]) -> None:
         (folder / f"{number}.partial").write_text(json.dumps({"said": said, "error": error}))
         (folder / f"{number}.partial").rename(folder / f"{number}.json")
         number += 1
+
+
+def _end_with_who_asked() -> None:
+    """Ends this process and what it starts once the one that holds the other end of stdin is gone, however it ended.
+
+    By a signal of the kernel: an engine that compiles for minutes lets no thread of ours run meanwhile.
+    """
+    stdin = sys.stdin.fileno()
+    fcntl.fcntl(stdin, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(stdin, fcntl.F_SETFL, fcntl.fcntl(stdin, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([stdin], [], [], 0)[0]:  # it was gone before
+        os.killpg(0, signal.SIGKILL)
 
 
 @contextmanager

@@ -70,6 +70,12 @@ def test_the_calls_of_micro_batches_are_compared() -> None:
     assert not examined(data, wrong="SQRT").ok  # in `apply` alone
 
 
+def test_the_update_of_a_split_program_is_no_work_of_the_engine() -> None:
+    split = built("adam", state="split", signatures=("train", "infer"))
+    assert examined(split, refuses="SQRT").ok  # in `apply` alone
+    assert not examined(split, refuses="TANH").ok
+
+
 def test_a_refused_operator_is_named_with_its_layer() -> None:
     certificate = examined(refuses="TANH")
     assert not certificate.ok

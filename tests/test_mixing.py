@@ -1,6 +1,7 @@
 """Rows that influence each other: found in the graph, and a short batch is refused there, never filled up."""
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 import converter
 from converter.errors import UsageError
+from converter.ir.evaluate import evaluate_outputs
 from converter.mixing import mixing
 from converter.runtime import TrainingSession
 from converter.stages import canonicalize
@@ -124,6 +126,63 @@ APART: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
         (4, 4, 4, 3),
     ),
 }
+
+#: Of rows of five numbers five others, each made of its own row.
+WITHIN: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "running sum by a scan": lambda x: jax.lax.associative_scan(jnp.add, x, axis=1),
+    "running affine map": lambda x: jax.lax.associative_scan(
+        lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x, x + 1), axis=1, reverse=True
+    )[1],
+    "running largest": lambda x: jax.lax.cummax(x, 1),
+    "running product, features first": lambda x: jax.lax.cumprod(x.T, 0, reverse=True).T,
+    "running logsumexp": lambda x: jax.lax.cumlogsumexp(x, 1),
+    "with a part of none": lambda x: jnp.concatenate([x[:, 2:], x[:, :0], x[:, :2]], 1),
+    "between zeros": lambda x: jax.lax.pad(x, 0.0, ((0, 0, 0), (0, 0, 1)))[:, 2:7],
+    "summed by column": lambda x: jax.ops.segment_sum(x.T, np.array([4, 0, 0, 2, 4]), 5).T,
+    "summed by number": lambda x: x + jax.ops.segment_sum(x, np.arange(BATCH), BATCH),
+    "largest by column": lambda x: x + jax.ops.segment_max(x.T, np.array([1, 0, 0, 2, 4]), 5)[:3].sum(0)[:, None],
+    "a filter of each row": lambda x: jax.vmap(lambda row: jnp.convolve(row, row[1:4], "same"))(x),
+    "sorted": lambda x: jnp.sort(x, 1),
+    "a column set": lambda x: x.at[:, 1].set(0.5),
+    "a matrix of each row": lambda x: jnp.einsum("bi,bj->bij", x, x).sum(1),
+}
+#: And such that read another row.
+ACROSS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "mean": lambda x: x - x.mean(0),
+    "running": lambda x: jax.lax.cummax(x, 0),
+    "scan": lambda x: jax.lax.associative_scan(jnp.add, x),
+    "two rows in one": lambda x: x + jax.ops.segment_sum(x, np.array([0, 1, 0, 3]), BATCH),
+    "one row twice": lambda x: x + jax.ops.segment_sum(x[np.array([0, 0, 2, 3])], np.arange(BATCH), BATCH),
+    "as one list": lambda x: jnp.cumsum(x.reshape(-1)).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(name,) for name in (*WITHIN, *ACROSS)]
+    + [tuple(np.random.default_rng(seed).choice([*WITHIN, *WITHIN, *ACROSS], 3).tolist()) for seed in range(10)],
+    ids=" ".join,
+)
+def test_the_rows_that_move_with_another_are_those_that_are_found(names: tuple[str, ...]) -> None:
+    """One row is changed after the other, and it is seen which rows of the result move."""
+    steps = [(WITHIN | ACROSS)[name] for name in names]
+
+    def fn(w: jax.Array, x: jax.Array) -> jax.Array:
+        return reduce(lambda value, step: jnp.tanh(step(value)), steps, x @ w)
+
+    graph = canonicalize(trace(model(fn), BATCH))
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (BATCH, 3)).astype(np.float32)
+
+    def result(rows: np.ndarray) -> np.ndarray:
+        return evaluate_outputs(graph, [rows])[0]
+
+    before = result(x)
+    moved = [
+        (result(np.where(np.arange(BATCH)[:, None] == row, by - x, x)) != before).any(1) & (np.arange(BATCH) != row)
+        for row in range(BATCH)
+        for by in (-2, 2)
+    ]
+    assert (mixing(graph, graph.outputs.values()) is not None) == np.any(moved)
 
 
 @pytest.mark.parametrize("fn", MIXED.values(), ids=MIXED)

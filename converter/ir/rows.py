@@ -83,7 +83,7 @@ class Rows:
 
 def rows_through(node: Node, known: Mapping[Value, Rows]) -> tuple[Rows, ...]:
     """Of a node's results. Raises RowsMixed."""
-    if not all(value.type.size for value in (*node.inputs, *node.outputs)):
+    if not all(value.type.size for value in node.outputs):
         return tuple(Rows.none(len(value.shape)) for value in node.outputs)
     made = node.op.batch_rows(tuple(v.type for v in node.inputs), *(known[v] for v in node.inputs))
     return made if isinstance(made, tuple) else (made,)
@@ -167,6 +167,23 @@ def taken(table: Rows, indices: Rows, axis: int, size: int) -> Rows:
     if (block[least] != block[np.where(known, np.minimum(largest, size - 1), least)]).any():
         raise RowsMixed
     return together(Rows(np.take(table.of, least, axis)), where)
+
+
+def scattered(indices: Rows, updates: Rows, count: int, rows: int) -> Rows:
+    """Of `rows` rows, each made of those of `count` updates whose index it is. Raises RowsMixed."""
+    made = together(updates, Rows(indices.of.reshape(-1, *(1,) * (updates.of.ndim - 1)))).of
+    if len(made) == 1:  # so is every row to which one goes
+        return Rows(made)
+    if (bounds := indices.known()) is None:
+        raise RowsMixed
+    least, largest = (np.broadcast_to(end, count).astype(np.int64) for end in bounds)
+    if least.min() < 0 or largest.max() >= rows:
+        raise RowsMixed
+    result = np.full((rows, *made.shape[1:]), NO_ROW)
+    for row, first, last in zip(made, least, largest, strict=True):
+        there = slice(first, last + 1)
+        result[there] = together(Rows(result[there]), Rows(row[None])).of
+    return Rows(compact(result))
 
 
 def compact(array: np.ndarray) -> np.ndarray:

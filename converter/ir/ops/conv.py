@@ -229,6 +229,11 @@ class DepthwiseConv2D(Windowed):
         view = windows(pad_or_crop(x, self.padding), w.shape[1:3], self.strides, self.dilation)
         return np.einsum("nijchw,hwc->nijc", view, w[0], optimize=True)
 
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
+        x, w = (rows.along(axes) for rows, axes in zip(operands, ((1, 2), (0, 1, 2)), strict=True))
+        filters = inputs[1].shape[3] // inputs[0].shape[3]
+        return together(x.moved(lambda a: a.repeat(filters if a.shape[3] > 1 else 1, 3)), w)
+
     def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         attributes, channels, m = (self.strides, self.padding, self.dilation), x.shape[3], w.shape[3] // x.shape[3]
 

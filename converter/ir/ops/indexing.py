@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add
 from converter.ir.ops.shape import Movement, Pad, Slice
-from converter.ir.rows import Rows, taken, together
+from converter.ir.rows import Rows, scattered, taken, together
 from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ class ScatterAdd(Op):
         np.add.at(out, indices, updates)
         return out
 
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return scattered(*operands, inputs[0].size, self.rows)
+
     def vjp(self, b: Builder, indices: Value, updates: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, lambda: b(Gather(0), dy, indices)
 
@@ -104,6 +107,9 @@ class Segment(Op):
         out = np.full((self.rows, *updates.shape[1:]), self.start(updates.dtype), updates.dtype)
         type(self).function.at(out, indices, updates)
         return out
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return scattered(*operands, inputs[0].size, self.rows)
 
 
 def _limits(dtype: np.dtype) -> tuple[float, float]:

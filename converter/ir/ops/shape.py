@@ -174,13 +174,19 @@ class Dilate(Movement):
         return x.with_shape(tuple((d - 1) * s + 1 if d else 0 for d, s in zip(x.shape, self.strides, strict=True)))
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
-        out = np.zeros([(d - 1) * s + 1 if d else 0 for d, s in zip(x.shape, self.strides, strict=True)], x.dtype)
+        return self._spread(x, 0)
+
+    def _spread(self, x: np.ndarray, between: int) -> np.ndarray:
+        out = np.full(
+            [(d - 1) * s + 1 if d else 0 for d, s in zip(x.shape, self.strides, strict=True)], between, x.dtype
+        )
         out[tuple(slice(None, None, s) for s in self.strides)] = x
         return out
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         of = operands[0].of
-        return Rows(Dilate(tuple(s if d > 1 else 1 for d, s in zip(of.shape, self.strides, strict=True))).evaluate(of))
+        varying = Dilate(tuple(s if d > 1 else 1 for d, s in zip(of.shape, self.strides, strict=True)))
+        return Rows(varying._spread(of, NO_ROW))
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Slice((0,) * len(x.shape), x.shape, self.strides), dy),)

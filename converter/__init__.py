@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from converter.certification.certify import certify
     from converter.compare import compare_schemes
     from converter.errors import UnsupportedError
+    from converter.estimating import estimate
     from converter.functions import Function, function
     from converter.pipeline import build
     from converter.program.manifest import Certificate
@@ -34,6 +35,7 @@ __all__ = [
     "build",
     "certify",
     "compare_schemes",
+    "estimate",
     "function",
     "report",
     "runtime",
@@ -52,6 +54,7 @@ _HOMES = {
     "build": "converter.pipeline",
     "certify": "converter.certification.certify",
     "compare_schemes": "converter.compare",
+    "estimate": "converter.estimating",
     "function": "converter.functions",
     "report": "converter.reporting.make",
     "search": "converter.searching",

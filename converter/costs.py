@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from converter import schedule
 from converter.ir import Graph, Value, fingerprint, nested
-from converter.step_cost import step_cost
+from converter.step_cost import step_cost, step_traffic
 from converter.targets import Target
 from converter.tflite.export import AS_ARGUMENTS, is_uniform, with_variables
 
@@ -17,7 +17,7 @@ _TABLES = 250
 
 
 def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_batches: int = 1) -> dict[str, int]:
-    """Trained parameters, FLOPs by phase, cost and residual bytes of a training step, and what `resident` says.
+    """Trained parameters, FLOPs by phase, cost, traffic and residuals of a training step, and what `resident` says.
 
     Accumulators of gradients count as state. `step_cost` is in the unit of the target's table.
 
@@ -28,21 +28,20 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         micro_batches: in how many parts a step takes its rows.
     """
     step = {name: graph for name, graph in signatures.items() if name in STEP}
+    calls = {name: 1 if name == "apply" else micro_batches for name in step}
     flops = dict.fromkeys(("forward", "backward", "update"), 0)
     for name, graph in step.items():
         for node in graph.nodes:
             types = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
-            calls = 1 if name == "apply" else micro_batches
-            flops[node.origin.phase] += calls * node.op.cost(*types).flops
+            flops[node.origin.phase] += calls[name] * node.op.cost(*types).flops
     parameters = {p.name: p for graph in step.values() for p in graph.parameters.values()}.values()
     return {
         "trained_parameters": sum(p.value.size for p in parameters if p.kind == "weight"),
         "flops_forward": flops["forward"],
         "flops_backward": flops["backward"],
         "flops_update": flops["update"],
-        "step_cost": sum(
-            (1 if name == "apply" else micro_batches) * step_cost(graph, target) for name, graph in step.items()
-        ),
+        "step_cost": sum(calls[name] * step_cost(graph, target) for name, graph in step.items()),
+        "traffic_bytes": sum(calls[name] * step_traffic(graph, target) for name, graph in step.items()),
         "residual_bytes": sum(v.type.nbytes for graph in step.values() for v in residuals(graph)),
         **resident(signatures, target, state),
     }

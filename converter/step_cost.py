@@ -1,4 +1,4 @@
-"""What a training step costs by the table of its target: the cost of every operator in the form that it has."""
+"""What a training step costs by the table of its target: every operator in the form that it has; and its traffic."""
 
 from __future__ import annotations
 
@@ -27,6 +27,26 @@ _WEIGHTED: dict[type, str] = {
 def step_cost(graph: Graph, target: Target) -> int:
     """The cost of running a lowered graph once, in the unit of the target's table."""
     return round(sum(operator_cost(graph, node, target) for node in graph.nodes))
+
+
+def step_traffic(graph: Graph, target: Target) -> int:
+    """Bytes that operators of a lowered graph read and write in a run, of those whose operands outgrow the cache.
+
+    No table of instructions sees them. What a larger cache than a core's own still holds is counted, too.
+    """
+    return sum(_traffic(graph, node, target) for node in graph.nodes)
+
+
+def _traffic(graph: Graph, node: Node, target: Target) -> int:
+    match node.op:
+        case tfl.VarHandle() | tfl.ReadVariable() | tfl.AssignVariable() | tfl.CallOnce():
+            return 0
+        case tfl.While() as loop:
+            return loop.steps * sum(step_traffic(body, target) for body in loop.bodies())
+        case tfl.Reshape() if how(graph, node, target.lanes) is not None:
+            return 0
+    touched = sum(v.type.nbytes for v in (*node.inputs, *node.outputs))
+    return touched if touched > target.cache_bytes else 0
 
 
 def operator_cost(graph: Graph, node: Node, target: Target) -> float:

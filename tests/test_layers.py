@@ -69,7 +69,7 @@ LAYERS = (
     ("converter.stages",),
     ("converter.pipeline",),
     ("converter.compare", "converter.functions", "converter.reporting"),
-    ("converter.searching",),
+    ("converter.searching", "converter.estimating"),
     ("converter",),
     ("examples",),
     ("converter.cli",),

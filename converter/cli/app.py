@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 
 from converter.cli.certifying import certify, demand, engines
+from converter.cli.comparing import compare, schemes_of
+from converter.cli.estimating import estimate
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.inspection import read_contents
@@ -46,11 +48,10 @@ from converter.cli.options import (
     Updates,
 )
 from converter.cli.reporting import report
-from converter.cli.resolve import Job, job_of, output_path, resolve_update
+from converter.cli.resolve import job_of, output_path
 from converter.cli.searching import search
 from converter.cli.tables import Results
-from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
-from converter.errors import PocketuneError, UsageError
+from converter.errors import UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
 from converter.pipeline import build as build_program
@@ -85,6 +86,7 @@ def _common(
 
 app.command()(search)
 app.command()(report)
+app.command()(estimate)
 
 
 @app.command()
@@ -208,11 +210,10 @@ def schemes(
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
         job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
-        asked = [resolve_update(name) for name in update] if update else [job.update] if job.update else []
-        usual = [] if update else [name for name in DEFAULT_SCHEMES if name not in asked]
+        usual, asked = schemes_of(job, update)
     with narrator.stage("make the model"):
         subject = job.model()
-    rows = _compare(job, subject, usual, asked, narrator)
+    rows = compare(job, subject, usual, asked, narrator)
     if as_json:
         _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
     else:
@@ -328,36 +329,6 @@ def _keras_model(model: Path | None, weights: Mapping[str, Any], out: Path) -> i
     from keras_frontend.export import with_weights
 
     return with_weights(Path(model or ""), weights, out)
-
-
-def _compare(
-    job: Job, model: Any, usual: Sequence[str], asked: Sequence[Any], narrator: Narrator
-) -> list[dict[str, Any]]:
-    """One row a scheme. One of the usual ones that the model does not allow is a row with its reason.
-
-    Raises:
-        PocketuneError: a scheme that was asked for fails, or all do.
-    """
-    with narrator.stage("import the model"):
-        source = import_once(model, **job.options())
-
-    def compare(scheme: Any) -> list[dict[str, Any]]:
-        with narrator.stage(f"compile {scheme if isinstance(scheme, str) else scheme.name}"):
-            return compare_schemes(source, [job.scheme(scheme)], **job.options())
-
-    rows: list[dict[str, Any]] = []
-    failures: list[PocketuneError] = []
-    for name in usual:
-        try:
-            rows += compare(name)
-        except PocketuneError as error:
-            failures.append(error)
-            rows.append({"scheme": name, "error": str(error)})
-    for scheme in asked:
-        rows += compare(scheme)
-    if len(failures) == len(rows):
-        raise failures[0]
-    return rows
 
 
 def _print_json(result: dict[str, Any]) -> None:

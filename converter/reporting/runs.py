@@ -56,7 +56,7 @@ def read_run(path: str | os.PathLike) -> Run:
     Raises:
         UsageError: it cannot be read, or its lines are none of the three kinds.
     """
-    lines = list(_lines(Path(path)))
+    lines = list(json_lines(Path(path)))
     kinds = {line.get("type") for line in lines}
     try:
         if "run" in kinds:
@@ -70,7 +70,8 @@ def read_run(path: str | os.PathLike) -> Run:
     )
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
+def json_lines(path: Path) -> Iterable[dict[str, Any]]:
+    """The objects of a file of JSON lines. Raises UsageError where it cannot be read, is too large or no JSON."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -1,0 +1,138 @@
+"""The command `estimate`."""
+
+from __future__ import annotations
+
+import json
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from converter.cli.comparing import compare, schemes_of
+from converter.cli.narration import Narrator
+from converter.cli.options import (
+    Batch,
+    Debug,
+    Json,
+    Loss,
+    MicroBatch,
+    Model,
+    Optimizer,
+    Quiet,
+    RecipeFile,
+    State,
+    Target,
+    Trust,
+    TypeOfY,
+    Updates,
+)
+from converter.cli.resolve import job_of
+from converter.cli.tables import Results
+from converter.errors import UsageError
+from converter.estimating import Estimate, Estimates, Interval
+from converter.words import size
+
+#: Words for what the planner foresees of the memory.
+_MEMORY = {"fits": "fits", "tight": "may be killed", "too much": "too much"}
+
+
+def estimate(
+    model: Model = None,
+    device: Annotated[
+        str | None, typer.Option(help="A device by name (any other word lists them), or a file with its cores.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Rows to learn from.")] = 1000,
+    epochs: Annotated[int, typer.Option(min=1, help="How often.")] = 1,
+    results: Annotated[
+        list[Path] | None, typer.Option(help="What scripts/device bench measured; may be given repeatedly.")
+    ] = None,
+    program: Annotated[
+        list[Path] | None, typer.Option(help="A program that the results measured; may be given repeatedly.")
+    ] = None,
+    recipe: RecipeFile = None,
+    trust: Trust = False,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    update: Updates = None,
+    batch: Batch = None,
+    micro_batch: MicroBatch = None,
+    target: Target = None,
+    state: State = None,
+    y: TypeOfY = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Estimate time, memory and energy of training MODEL on a device, before anything is deployed."""
+    from converter.estimating import devices, estimate_rows, read_measured, setting
+
+    narrator = Narrator(quiet)
+    with narrator.stage("read the request"):
+        if device is None:
+            raise UsageError(f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}")
+        flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
+        job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
+        chosen, table = setting(device, job.recipe.target)
+        measured, left_out = read_measured(results or (), program or ())
+        usual, asked = schemes_of(job, update)
+    with narrator.stage("make the model"):
+        subject = job.model()
+    rows = compare(job, subject, usual, asked, narrator, target=table)
+    steps = epochs * ceil(samples / job.batch)
+    found = estimate_rows(rows, chosen, table, steps, measured, left_out)
+    if as_json:
+        said = {"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()}
+        print(json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(Results(), found, f"{job.name} on {chosen.title} ({chosen.soc}), one thread")
+
+
+def _show(results: Results, found: Estimates, title: str) -> None:
+    rows = [row for row in found.rows if isinstance(row, Estimate)]
+    results.table(
+        f"{title}: {found.steps} steps",
+        ("scheme", "a step", "training", "energy", "memory", "", "by"),
+        [
+            (
+                row.scheme,
+                _times(row.step),
+                _times(row.training),
+                row.energy,
+                size(row.resident_bytes),
+                _MEMORY[row.memory],
+                row.based_on,
+            )
+            for row in rows
+        ],
+        right=range(1, 5),
+    )
+    for row in found.rows:
+        if not isinstance(row, Estimate):
+            results.line(f"{row['scheme']}: not for this model: {row['error']}")
+    if not all(row.is_measured for row in rows):
+        results.line(f"speed: {found.speed}")
+    for note in found.notes:
+        results.line(f"not used: {note}")
+    fits, too_much = rows[0].memory_limits
+    results.line(
+        f"memory: {found.device.title} has {found.device.memory_gib:g} GiB; up to {size(fits)} fit, from "
+        f"{size(too_much)} on it is too much"
+    )
+    results.line("energy: A to 10 J, B to 100 J, C to 1 kJ, D to 10 kJ, E; a phone's battery holds about 60 kJ")
+
+
+def _times(interval: Interval) -> str:
+    return f"{_time(interval.low)} to {_time(interval.high)}"
+
+
+def _time(seconds: float) -> str:
+    """With two digits, in the unit that a person would take."""
+    for unit, factor, most in (("µs", 1e6, 1e-3), ("ms", 1e3, 1), ("s", 1, 100), ("min", 1 / 60, 6000)):
+        if seconds < most:
+            return f"{_two(seconds * factor)} {unit}"
+    return f"{_two(seconds / 3600)} h"
+
+
+def _two(number: float) -> str:
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}"

@@ -22,6 +22,7 @@ PAGES = {
     "converter.defaults": "arguments",
     "converter.dropout": "dropout",
     "converter.engines": "engines",
+    "converter.estimating": "estimates",
     "converter.fisher": "adapters",
     "converter.functions": "functions",
     "converter.inference": "program-files",

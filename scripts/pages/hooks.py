@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -12,6 +14,9 @@ from scripts.pages.links import OUTSIDE, ROOT, with_site_links
 from scripts.pages.refusals import index, listed, refusals
 
 _REFUSALS = refusals()
+
+#: What a browser fetches by itself when it opens a page; links are the reader's to follow.
+_FETCHED = re.compile(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -34,6 +39,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder, _, name = page.file.src_uri.rpartition("/")
     messages = listed(name.removesuffix(".md"), _REFUSALS) if folder == "errors" else ""
     return with_site_links(markdown, page.file.src_uri) + messages
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuses a page that would ask the network for anything."""
+    if (fetched := _FETCHED.search(output)) is not None:
+        raise PluginError(f"{page.file.src_uri} is not to be had offline: {fetched[0]}")
+    return output
 
 
 def _expanded(nav: Any) -> Any:

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from unittest import SkipTest
 
+from markdown_it import MarkdownIt
 from sybil import Document, Example
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
@@ -32,7 +33,6 @@ LANGUAGES = {"python": True, "bash": True, "json": False, "kotlin": False, "text
 _CLONE = ("examples", "recipes", "scripts", "web", "tests", "pyproject.toml")
 
 _FILE = re.compile(r"# (\w+\.py)\n")
-_FENCE = re.compile(r"^ *```(.*)$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
@@ -64,11 +64,13 @@ def run(path: Path, folder: Path) -> list[str]:
 
 def faults(name: str, text: str) -> list[str]:
     """Blocks of a page that nobody would know what to do with."""
-    fences = [fence.strip() for fence in _FENCE.findall(text)]
-    found = [f"{name}: a block of {word or 'no language'}" for word in fences[::2] if word not in LANGUAGES]
-    outside = "".join(re.split(r"(?ms)^ *```.*?^ *```$|^<!--.*?-->$", text))
-    indented = re.findall(r"(?m)^\n {4,}\S.*$", outside)
-    return found + [f"{name}: code without a fence: {line.strip()}" for line in indented]
+    found = []
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.type == "code_block":
+            found.append(f"{name}: code without a fence: {token.content.strip()}")
+        elif token.type == "fence" and token.info.strip() not in LANGUAGES:
+            found.append(f"{name}: a block of {token.info.strip() or 'no language'}")
+    return found
 
 
 def _run_python(example: Example) -> None:

@@ -154,9 +154,16 @@ def compile_signatures(
         lowered[first] = join(to_builtins(augmented, target), lowered[first])
     if "features" in signatures:
         features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
-        lowered["features"] = to_builtins(features, target) if front is None else features
         on_features = step.graphs_on_features(rest, goal, rule)
-        lowered |= {name: to_builtins(graph, target) for name, graph in on_features.items()}
+        steps = {name: to_builtins(graph, target) for name, graph in on_features.items()}
+        if front is None:
+            lowered["features"] = to_builtins(features, target)
+        else:
+            from converter.quantize import kept_as_int8
+
+            lowered["features"], widened = kept_as_int8(front)
+            steps = {name: join(widened, graph) for name, graph in steps.items()}
+        lowered |= steps
     if without is not None and exported is not None:
         without = replace(without, graph=in_order(exported, target))
     mixing |= {name: mixing["infer"] for name in graphs if rows_to_infer(name) and "infer" in mixing}

@@ -2,6 +2,15 @@
 
 from converter.quantize.choose import FrozenLayer
 from converter.quantize.frozen import Quantized, quantize, quantize_plain
+from converter.quantize.kept import kept_as_int8
 from converter.quantize.report import QuantizationReport, QuantizationWarning
 
-__all__ = ["FrozenLayer", "QuantizationReport", "QuantizationWarning", "Quantized", "quantize", "quantize_plain"]
+__all__ = [
+    "FrozenLayer",
+    "QuantizationReport",
+    "QuantizationWarning",
+    "Quantized",
+    "kept_as_int8",
+    "quantize",
+    "quantize_plain",
+]

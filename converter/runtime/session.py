@@ -162,7 +162,8 @@ class TrainingSession:
         """What the frozen first layers make of any number of rows: they give the same in every epoch.
 
         Returns:
-            float32 [rows, ...], or a tuple of them; `fit` trains on it where the program offers that.
+            [rows, ...], or a tuple of them; `fit` trains on it where the program offers that. float32, or where first
+            layers in int8 end, the int8 that they give.
 
         Raises:
             UsageError: as `train`; the program was built without the signature `features`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -144,6 +145,32 @@ def test_all_signatures_share_the_int8_prefix() -> None:
         history = session.fit(x, y, epochs=5, learning_rate=0.002, progress=False)  # on cached features
         assert history["loss"][0] == pytest.approx(before, rel=1e-5)
         assert history["loss"][-1] < before
+
+
+@pytest.mark.parametrize("state", ["variables", "stateless"])
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_features_are_kept_as_the_integers_that_they_are(state: str, micro_batch: int | None, tmp_path: Path) -> None:
+    """A quarter of the memory, and to the last bit the training without them: packed weights in a file or not."""
+    x, y = data(10, seed=2)
+    x8, y8 = data(48)
+    trained, losses = [], []
+    for signatures in (("train",), ("train", "features")):
+        program = converter.build(
+            model(), update={"late": 1, "head": 1}, batch=4, micro_batch=micro_batch, target="litert-2", check=False,
+            state=state, signatures=signatures, frozen="int8", calibration=(x8, y8),
+        )  # fmt: skip
+        for packed in (None, tmp_path) if "features" in signatures else (None,):
+            with TrainingSession(program.data, weight_cache=packed) as session:
+                if "features" in signatures:
+                    features = session.features(x)
+                    assert isinstance(features, np.ndarray)
+                    assert features.dtype == np.int8
+                losses.append(session.fit(x, y, epochs=2, learning_rate=0.01, progress=False, seed=0)["loss"])
+                trained.append(session.parameters())
+    for found, state_of in zip(losses[1:], trained[1:], strict=True):
+        assert found == losses[0]
+        for name, array in trained[0].items():
+            np.testing.assert_array_equal(state_of[name], array, err_msg=name)
 
 
 def test_int8_stays_inside_xnnpack_and_is_smaller() -> None:

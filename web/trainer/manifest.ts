@@ -13,12 +13,12 @@ import {
   string,
 } from "./strict-json.ts";
 
-/** Type of the elements of a tensor. */
+/** Type of the elements of a tensor; int8 is that of kept features only. */
 export type Dtype = Decoded<typeof dtype>;
-const dtype = oneOf("float32", "int32", "bool");
+const dtype = oneOf("float32", "int32", "bool", "int8");
 
 /** Bytes of one element. */
-export const ELEMENT_BYTES: Record<Dtype, number> = { float32: 4, int32: 4, bool: 1 };
+export const ELEMENT_BYTES: Record<Dtype, number> = { float32: 4, int32: 4, bool: 1, int8: 1 };
 
 /** Who feeds or reads a tensor of a signature. */
 export type Role = Decoded<typeof role>;

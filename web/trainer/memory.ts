@@ -129,7 +129,7 @@ export function freeAll(tensors: Tensors): void {
 
 /** Numbers of a type, all 0. */
 export function zeros(dtype: Dtype, size: number): Values {
-  return new { float32: Float32Array, int32: Int32Array, bool: Uint8Array }[dtype](size);
+  return new { float32: Float32Array, int32: Int32Array, bool: Uint8Array, int8: Int8Array }[dtype](size);
 }
 
 async function stored(manifest: Manifest, tensors: Tensors): Promise<StoredTensor[]> {

@@ -29,7 +29,8 @@ MAX_BYTES = 4 << 20
 #: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
 MAX_ELEMENTS = 1 << 31
 
-Dtype = Literal["float32", "int32", "bool"]
+#: int8: what the frozen first layers gave in integers, from `features` to the step on them.
+Dtype = Literal["float32", "int32", "bool", "int8"]
 Role = Literal[
     "input",
     "target",

@@ -35,6 +35,7 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
             Dtype.FLOAT32 -> Values.Floats(FloatArray(spec.rowSize) { floats.get(start + it) })
             Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { ints.get(start + it) })
             Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { buffer.get(start + it) != 0.toByte() })
+            Dtype.INT8 -> Values.Ints(IntArray(spec.rowSize) { buffer.get(start + it).toInt() })
         }
     }
 }

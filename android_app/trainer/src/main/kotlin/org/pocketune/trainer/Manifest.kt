@@ -6,12 +6,13 @@ import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 
-/** Type of the elements of a tensor. [bytes]: of one element. */
+/** Type of the elements of a tensor; int8 is that of kept features only. [bytes]: of one element. */
 @Serializable
 enum class Dtype(val bytes: Int) {
     @SerialName("float32") FLOAT32(4),
     @SerialName("int32") INT32(4),
     @SerialName("bool") BOOL(1),
+    @SerialName("int8") INT8(1),
 }
 
 /** Who feeds or reads a tensor of a signature. */

@@ -82,4 +82,5 @@ private fun ByteBuffer.row(spec: TensorSpec): Values = when (spec.dtype) {
     Dtype.FLOAT32 -> Values.Floats(FloatArray(spec.rowSize) { getFloat() })
     Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { getInt() })
     Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { get() != 0.toByte() })
+    Dtype.INT8 -> Values.Ints(IntArray(spec.rowSize) { get().toInt() })
 }

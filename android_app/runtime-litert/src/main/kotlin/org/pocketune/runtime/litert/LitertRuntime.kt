@@ -25,11 +25,13 @@ internal class LitertRuntime(
         private val floats = FloatArray(if (spec.dtype == Dtype.FLOAT32) spec.size else 0)
         private val ints = IntArray(if (spec.dtype == Dtype.INT32) spec.size else 0)
         private val bools = BooleanArray(if (spec.dtype == Dtype.BOOL) spec.size else 0)
+        private val bytes = ByteArray(if (spec.dtype == Dtype.INT8) spec.size else 0)
 
         fun write(from: ByteBuffer) = when (spec.dtype) {
             Dtype.FLOAT32 -> buffer.writeFloat(floats.also { from.asFloatBuffer().get(it) })
             Dtype.INT32 -> buffer.writeInt(ints.also { from.asIntBuffer().get(it) })
             Dtype.BOOL -> buffer.writeBoolean(bools.also { for (i in it.indices) it[i] = from.get(i) != 0.toByte() })
+            Dtype.INT8 -> buffer.writeInt8(bytes.also { from.duplicate().get(it) })
         }
 
         fun read(to: ByteBuffer) {
@@ -37,6 +39,7 @@ internal class LitertRuntime(
                 Dtype.FLOAT32 -> to.asFloatBuffer().put(buffer.readFloat().also { check(it.size) })
                 Dtype.INT32 -> to.asIntBuffer().put(buffer.readInt().also { check(it.size) })
                 Dtype.BOOL -> buffer.readBoolean().also { check(it.size) }.forEachIndexed { i, b -> to.put(i, if (b) 1 else 0) }
+                Dtype.INT8 -> to.duplicate().put(buffer.readInt8().also { check(it.size) })
             }
         }
 

@@ -93,6 +93,7 @@ private val Dtype.type: DataType
         Dtype.FLOAT32 -> DataType.FLOAT32
         Dtype.INT32 -> DataType.INT32
         Dtype.BOOL -> DataType.BOOL
+        Dtype.INT8 -> DataType.INT8
     }
 
 /** TFLite's messages carry those before them; the last line is about this error. */

@@ -83,11 +83,15 @@ class TensorBuffer internal constructor(internal val buffer: NativeBuffer) : Jni
 
     fun writeBoolean(data: BooleanArray) = write(data)
 
+    fun writeInt8(data: ByteArray) = write(data)
+
     fun readInt() = read() as IntArray
 
     fun readFloat() = read() as FloatArray
 
     fun readBoolean() = read() as BooleanArray
+
+    fun readInt8() = read() as ByteArray
 
     override fun destroy() = buffer.close()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.ir import Graph, TensorType, Value, reachable
-from converter.losses import JointLoss, Loss, Penalty, named_loss, traced_loss
+from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss, traced_loss
 from converter.notes import Note
 from converter.program.manifest import TARGET, gathered
 
@@ -207,7 +207,7 @@ def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
             "the loss ctc needs to know how long the labels are: targets=jax.ShapeDtypeStruct((1, 20), 'int32') "
             "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank"
         )
-    return replace(_one_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False)
+    return replace(_one_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False, labels=labels_of(TARGET))
 
 
 def _target_types(targets: Any, batch: tuple[int, ...]) -> Any:

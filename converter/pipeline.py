@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -218,6 +218,11 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
         adapters=done.adapters,
         scheme=request.scheme.name,
         loss=done.loss.stated,
+        target_labels={
+            name: asdict(labels)
+            for term in done.loss.terms(source.graph)
+            for name, labels in term.labels(source.graph).items()
+        },
         optimizer=rule.name,
         learning_rate=rule.learning_rate,
         target=request.target,

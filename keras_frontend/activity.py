@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -21,31 +21,71 @@ def penalty_of(regularizer: Any) -> Penalty | None:
     return penalty if penalty.l1 or penalty.l2 else None
 
 
-@contextmanager
-def marked_activities() -> Iterator[None]:
-    """While it lasts, layers with an activity regularizer mark what they give."""
-    import keras
+class Activities:
+    """The outputs that a call of a model regularizes, numbered in order.
 
-    with patch.object(keras.layers.Layer, "__call__", _marking(keras.layers.Layer.__call__)):
-        yield
+    A layer that is called again, not from within another one, forgets what it and the layers in it have added to the
+    loss before: so Keras does while it trains, and of several uses of a shared layer the last one counts.
 
+    Attributes:
+        model: whose call it is.
+        marks: numbers of those that are marked; None for all.
+        kept: the layer of each that counts, as far as is known.
+    """
 
-def _marking(original: Callable[..., Any]) -> Callable[..., Any]:
-    import keras
-    from keras.src.backend import get_keras_mask, set_keras_mask
+    def __init__(self, model: Any, marks: Collection[int] | None = None) -> None:
+        self.model, self.marks = model, marks
+        self.kept: dict[int, Any] = {}
+        self._seen = self._depth = 0
 
-    def call(layer: Any, *arguments: Any, **options: Any) -> Any:
-        outputs = original(layer, *arguments, **options)
-        penalty = penalty_of(getattr(layer, "activity_regularizer", None))
+    @staticmethod
+    def exist(model: Any) -> bool:
+        """Whether a layer of the model regularizes what it gives."""
+        return any(penalty_of(getattr(layer, "activity_regularizer", None)) for layer in model._flatten_layers())
 
-        def mark(x: Any) -> Any:
-            if penalty is None or not getattr(x, "ndim", 0):
-                return x
-            marked = jax_frontend.activity(x, penalty.l1, penalty.l2, layer.name)
-            if (mask := get_keras_mask(x)) is not None:
-                set_keras_mask(marked, mask)
-            return marked
+    @contextmanager
+    def marked(self) -> Iterator[None]:
+        """While it lasts, layers with an activity regularizer mark what they give."""
+        import keras
 
-        return outputs if penalty is None else keras.tree.map_structure(mark, outputs)
+        with patch.object(keras.layers.Layer, "__call__", self._marking(keras.layers.Layer.__call__)):
+            yield
 
-    return call
+    def _marking(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        import keras
+
+        def call(layer: Any, *arguments: Any, **options: Any) -> Any:
+            if layer is self.model:
+                return original(layer, *arguments, **options)
+            if not self._depth:
+                self._forget(layer)
+            self._depth += 1
+            try:
+                outputs = original(layer, *arguments, **options)
+            finally:
+                self._depth -= 1
+            penalty = penalty_of(getattr(layer, "activity_regularizer", None))
+            if penalty is None:
+                return outputs
+            return keras.tree.map_structure(lambda x: self._mark(x, layer, penalty), outputs)
+
+        return call
+
+    def _forget(self, layer: Any) -> None:
+        layer._clear_losses()
+        within = {id(each) for each in layer._flatten_layers()}
+        self.kept = {number: owner for number, owner in self.kept.items() if id(owner) not in within}
+
+    def _mark(self, x: Any, layer: Any, penalty: Penalty) -> Any:
+        from keras.src.backend import get_keras_mask, set_keras_mask
+
+        if not getattr(x, "ndim", 0):
+            return x
+        number, self._seen = self._seen, self._seen + 1
+        self.kept[number] = layer
+        if self.marks is not None and number not in self.marks:
+            return x
+        marked = jax_frontend.activity(x, penalty.l1, penalty.l2, layer.name)
+        if (mask := get_keras_mask(x)) is not None:
+            set_keras_mask(marked, mask)
+        return marked

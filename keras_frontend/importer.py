@@ -20,7 +20,7 @@ from converter.ir import Graph, ops
 from converter.losses import Penalty
 from converter.notes import Note
 from jax_frontend.mask import masked
-from keras_frontend.activity import marked_activities
+from keras_frontend.activity import Activities
 from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import archived_config, compile_config
 from keras_frontend.dropout import marked
@@ -183,12 +183,19 @@ def jax_model(
 
     def apply(params: dict[str, Any], *arrays: Any) -> Any:
         mapping = [(v, params[name]) for name, v in variables.items()]
-        scope = keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None)
-        with marked(), marked_activities(), scope:
-            outputs = jax.tree.map(_masked, call(arrays))
-        if own_losses is not None:
-            own_losses[:] = scope.losses
-        return outputs
+
+        def called(activities: Activities) -> Any:
+            scope = keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None)
+            with marked(), activities.marked(), scope:
+                outputs = jax.tree.map(_masked, call(arrays))
+            if own_losses is not None:
+                own_losses[:] = scope.losses
+            return outputs
+
+        every = Activities(model)
+        if Activities.exist(model):  # which of them count is known behind the last
+            jax.eval_shape(lambda: called(every))
+        return called(Activities(model, every.kept))
 
     return jax_frontend.Model(apply, {name: v.value for name, v in variables.items()}, inputs)
 

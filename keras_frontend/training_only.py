@@ -141,7 +141,8 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
     if (regularizer := getattr(layer, "activity_regularizer", None)) is not None:
         what = f"the activity regularizer {type(regularizer).__name__}"
         if layer.name in activities:
-            yield Note(name, "in the loss", f"{what}, where something before it trains")
+            last = "; of the uses of a layer the last counts, as in Keras" if len(layer._inbound_nodes) > 1 else ""
+            yield Note(name, "in the loss", f"{what}, where something before it trains{last}")
         else:
             yield Note(name, "left out", f"{what}: it does not join the loss")
     if getattr(layer, "compute_dtype", None) in _HALVES and not isinstance(layer, keras.layers.InputLayer):

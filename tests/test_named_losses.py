@@ -221,6 +221,25 @@ def test_tokens_beyond_the_vocabulary_are_refused_and_masked_ones_are_not() -> N
             session.train(x, np.full((2, 4), CLASSES))
 
 
+def test_labels_are_checked_in_a_program_without_infer() -> None:
+    """Of a label, of tokens one of which is left out though there is no such class, and beside a teacher's logits."""
+    rows = jax_frontend.Model(lambda p, x: x @ p["w"], {"w": X[0]}, [jax.ShapeDtypeStruct((1, PLACES), jnp.float32)])
+    words = replace(rows, inputs=[jax.ShapeDtypeStruct((1, 4, PLACES), jnp.float32)])
+    x = RNG.standard_normal((2, 4, PLACES)).astype(np.float32)
+    teacher = RNG.standard_normal((2, CLASSES)).astype(np.float32)
+    good = np.array([0, CLASSES - 1])
+    for model, loss, inputs, y, wrong in (
+        (rows, "sparse_categorical_crossentropy", x[:, 0], good, good + 1),
+        (words, named_loss("next_token", ignore=255), x, np.array([[255, 1, 2, -7]] * 2), np.full((2, 4), 254)),
+        (rows, named_loss("distillation", alpha=0.5), x[:, 0], (good, teacher), (good - 1, teacher)),
+    ):
+        program = converter.build(model, loss=loss, batch=2, signatures=("train",), check=False)
+        with TrainingSession(program.data) as session:
+            session.train(inputs, y, 0.1)
+            with pytest.raises(UsageError, match="labels go from 0 to 4"):
+                session.train(inputs, wrong, 0.1)
+
+
 @pytest.mark.parametrize("name", ["mae", "huber", "log_cosh", "cosine_similarity", "binary_crossentropy"])
 def test_no_gradient_is_lost_where_the_answer_is_right_or_far_off(name: str) -> None:
     far = np.array([[0.0, 60.0, -60.0], [0.0, 0.0, 0.0]], np.float32)

@@ -175,9 +175,9 @@ class _Draw:
 
     def _drawn(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
         if spec.role == "target":
-            labels = self._manifest.labels_of.get(spec.name)
+            labels = self._manifest.target_labels.get(spec.name)
             if labels is not None and self._manifest.losses.get(spec.name) != "ctc":
-                return rng.integers(max(0, labels.start), labels.stop, spec.shape, np.int32)
+                return rng.integers(0, labels.count, spec.shape, np.int32)
             return synthetic_target(spec, self._manifest.losses.get(spec.name, ""), rng)
         if spec.dtype == "float32":
             return rng.random(spec.shape, np.float32)

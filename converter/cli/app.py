@@ -210,10 +210,10 @@ def schemes(
     with narrator.stage("read the request"):
         flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
         job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
-        usual, asked = schemes_of(job, update)
+        schemes = schemes_of(job, update)
     with narrator.stage("make the model"):
         subject = job.model()
-    rows = compare(job, subject, usual, asked, narrator)
+    rows = compare(job, subject, schemes, narrator)
     if as_json:
         _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
     else:

@@ -75,10 +75,10 @@ def estimate(
         job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
         chosen, table = setting(device, job.recipe.target)
         measured, left_out = read_measured(results or (), program or ())
-        usual, asked = schemes_of(job, update)
+        schemes = schemes_of(job, update)
     with narrator.stage("make the model"):
         subject = job.model()
-    rows = compare(job, subject, usual, asked, narrator, target=table)
+    rows = compare(job, subject, schemes, narrator, target=table)
     steps = epochs * ceil(samples / job.batch)
     found = estimate_rows(rows, chosen, table, steps, measured, left_out)
     if as_json:

@@ -2,7 +2,7 @@
 
 from converter.losses.attach import attach_loss, link_notes
 from converter.losses.loss import JointLoss, Loss, Penalty, traced_loss
-from converter.losses.named import LOSSES, loss_from_table, named_loss
+from converter.losses.named import LOSSES, labels_of, loss_from_table, named_loss
 
 __all__ = [
     "LOSSES",
@@ -12,6 +12,7 @@ __all__ = [
     "attach_loss",
     "loss_from_table",
     "link_notes",
+    "labels_of",
     "named_loss",
     "traced_loss",
 ]

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from converter.errors import UsageError
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.links import Link
-from converter.program.manifest import TARGET
+from converter.program.manifest import TARGET, TargetLabels
 
 #: Emits the loss of each row, or of a row and place, from the outputs and the targets.
 PerExample = Callable[[Builder, list[Value], list[Value]], Value]
 #: Types of the targets by name (`y`, or `y/...` for several) for outputs of given types.
 Targets = Callable[[list[TensorType]], dict[str, TensorType]]
+#: The labels of those targets that hold labels, likewise.
+Labels = Callable[[list[TensorType]], dict[str, TargetLabels]]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Loss:
         outputs: how many outputs it reads; None for all that there are.
         mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count.
         counts: whether right answers are counted, where there is a link.
+        labels: the labels that its targets hold.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Loss:
     outputs: int | None = None
     mask: Callable[[Builder, Value], Value] | None = None
     counts: bool = True
+    labels: Labels = lambda outputs: {}
 
     @property
     def classifies(self) -> bool:
@@ -142,8 +146,16 @@ class Term:
     def targets(self, graph: Graph) -> dict[str, TensorType]:
         """Types of its targets, by the names that they have in the program."""
         own = self.loss.targets([v.type for v in self.outputs(graph)])
+        return {self._here(name): type for name, type in own.items()}
+
+    def labels(self, graph: Graph) -> dict[str, TargetLabels]:
+        """The labels of those targets that hold labels."""
+        own = self.loss.labels([v.type for v in self.outputs(graph)])
+        return {self._here(name): labels for name, labels in own.items()}
+
+    def _here(self, target: str) -> str:
         root = f"{TARGET}/{self.name}" if self.name else TARGET
-        return {root + name.removeprefix(TARGET): type for name, type in own.items()}
+        return root + target.removeprefix(TARGET)
 
 
 def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:

@@ -12,8 +12,8 @@ from converter import row_losses
 from converter.errors import UsageError, nearest
 from converter.ir import FLOAT32, INT32, Builder, TensorType, Value
 from converter.links import Link
-from converter.losses.loss import Loss, PerExample, Targets
-from converter.program.manifest import TARGET
+from converter.losses.loss import Labels, Loss, PerExample, Targets
+from converter.program.manifest import TARGET, TargetLabels
 from converter.row_losses import RowLoss
 
 
@@ -27,6 +27,15 @@ def _labels(outputs: list[TensorType]) -> dict[str, TensorType]:
 
 def _labels_and_teacher(outputs: list[TensorType]) -> dict[str, TensorType]:
     return {f"{TARGET}/label": TensorType(outputs[0].shape[:-1], INT32), f"{TARGET}/teacher": outputs[0]}
+
+
+def labels_of(target: str, masked: bool = False, ignored: int | None = None) -> Labels:
+    """Labels of the classes along the last axis of the only output."""
+    return lambda outputs: {target: TargetLabels(outputs[0].shape[-1], masked, ignored)}
+
+
+def _no_labels(outputs: list[TensorType]) -> dict[str, TargetLabels]:
+    return {}
 
 
 def _number(outputs: list[TensorType]) -> dict[str, TensorType]:
@@ -62,6 +71,7 @@ class _Named(NamedTuple):
         targets: as for `Loss`, from the options.
         outputs: how many it reads.
         mask: as for `Loss`, from the options.
+        labels: as for `Loss`, from the options.
     """
 
     make: Callable[..., PerExample]
@@ -69,10 +79,16 @@ class _Named(NamedTuple):
     targets: Callable[..., Targets] = lambda **_: _like_output
     outputs: int = 1
     mask: Callable[..., Callable[[Builder, Value], Value]] | None = None
+    labels: Callable[..., Labels] = lambda **_: _no_labels
 
 
 _NAMED: dict[str, _Named] = {
-    "sparse_categorical_crossentropy": _Named(_one(row_losses.sparse_cross_entropy), "softmax", lambda **_: _labels),
+    "sparse_categorical_crossentropy": _Named(
+        _one(row_losses.sparse_cross_entropy),
+        "softmax",
+        lambda **_: _labels,
+        labels=lambda **_: labels_of(TARGET),
+    ),
     "categorical_crossentropy": _Named(_one(row_losses.cross_entropy), "softmax"),
     "categorical_focal_crossentropy": _Named(_one(row_losses.focal_cross_entropy), "softmax"),
     "next_token": _Named(
@@ -80,10 +96,14 @@ _NAMED: dict[str, _Named] = {
         "softmax",
         lambda **_: _labels,
         mask=lambda ignore=None, **_: row_losses.mask_of_labels(ignore),
+        labels=lambda ignore=None, **_: labels_of(TARGET, masked=True, ignored=None if ignore is None else int(ignore)),
     ),
     "kl_divergence": _Named(_one(row_losses.kl_divergence), "softmax"),
     "distillation": _Named(
-        row_losses.distillation, "softmax", lambda alpha=1, **_: _like_output if alpha == 1 else _labels_and_teacher
+        row_losses.distillation,
+        "softmax",
+        lambda alpha=1, **_: _like_output if alpha == 1 else _labels_and_teacher,
+        labels=lambda alpha=1, **_: _no_labels if alpha == 1 else labels_of(f"{TARGET}/label"),
     ),
     "binary_crossentropy": _Named(_one(row_losses.binary_cross_entropy), "sigmoid"),
     "binary_focal_crossentropy": _Named(_one(row_losses.binary_focal_cross_entropy), "sigmoid"),
@@ -122,8 +142,15 @@ def named_loss(name: str, **options: float) -> Loss:
             raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
             raise UsageError(f"the loss {name}: {option} is a number that is not negative, got {value!r}")
-    mask = None if kind.mask is None else kind.mask(**options)
-    return Loss(name, kind.targets(**options), kind.make(**options), kind.link, outputs=kind.outputs, mask=mask)
+    return Loss(
+        name,
+        kind.targets(**options),
+        kind.make(**options),
+        kind.link,
+        outputs=kind.outputs,
+        mask=None if kind.mask is None else kind.mask(**options),
+        labels=kind.labels(**options),
+    )
 
 
 def loss_from_table(table: Mapping[str, Any]) -> Loss:

@@ -141,8 +141,8 @@ class Program:
             mixing: where rows influence each other, by signature.
             quantization: what became int8.
             target: that the graphs were lowered for.
-            **facts: what else goes into the manifest (scheme, loss, optimizer, learning_rate, batch, micro_batch,
-                labels, preprocessing, frozen, loss_scale).
+            **facts: what else goes into the manifest (scheme, loss, target_labels, optimizer, learning_rate, batch,
+                micro_batch, labels, preprocessing, frozen, loss_scale).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
@@ -187,6 +187,7 @@ class Program:
                 "frozen": facts["frozen"],
                 "learning_rate": facts["learning_rate"],
                 "loss_scale": facts["loss_scale"],
+                "target_labels": facts["target_labels"],
                 "choices": [_choice(a, tensors) for a in adapters if a.a.kind == "choice"],
             }
         )

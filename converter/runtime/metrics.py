@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ RowMetric = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 class Metric(ABC):
     """A number that grows with the rows that were seen."""
+
+    def check(self, y: np.ndarray, weight: np.ndarray) -> None:  # noqa: B027 (most metrics are of any rows)
+        """Raises UsageError where rows with these targets and weights have no such number."""
 
     @abstractmethod
     def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
@@ -62,6 +66,23 @@ class OfAllRows(Metric):
         return self._of_all(*(np.concatenate(arrays) for arrays in zip(*self._seen, strict=True)))
 
 
+class AreaUnderCurve(OfAllRows):
+    """The area under the ROC curve."""
+
+    def __init__(self) -> None:
+        super().__init__(_auc)
+
+    def check(self, y: np.ndarray, weight: np.ndarray) -> None:
+        answers = y.argmax(-1) if y.ndim > 1 and y.shape[-1] == 2 else (y > 0.5).astype(int)
+        answers = answers[weight > 0]
+        kinds = np.unique(answers)
+        if len(kinds) == 1:
+            raise UsageError(
+                f"all {len(answers)} rows are of class {kinds[0]}, and the area under the curve compares rows of two "
+                "classes: take rows of both, or leave it out"
+            )
+
+
 @dataclass(frozen=True)
 class Measure:
     """A metric at its place.
@@ -80,18 +101,27 @@ class Measure:
     metric: Metric
     counted: str
 
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """While it lasts, errors say which metric is meant."""
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"metrics: {self.name}: {error}") from None
 
-def measures(metrics: Metrics, manifest: Manifest) -> list[Measure]:
+
+def measures(metrics: Metrics, manifest: Manifest, examples: Examples | None) -> list[Measure]:
     """New metrics for a program.
 
     Args:
         metrics: one or a list of names and functions; for a model of several outputs a dict of these by output.
         manifest: of the program.
+        examples: the rows to measure.
 
     Raises:
-        UsageError: an unknown name or output, or an output without a target.
+        UsageError: an unknown name or output, an output without a target, or rows that have no such number.
     """
-    if metrics is None:
+    if metrics is None or examples is None:
         return []
     if "infer" not in manifest.signatures:
         raise UsageError("metrics need the signature 'infer': build with signatures=('train', 'evaluate', 'infer')")
@@ -117,6 +147,9 @@ def measures(metrics: Metrics, manifest: Manifest) -> list[Measure]:
             )
             counted = called.removesuffix(name) + "accuracy" if own else ""
             found.append(Measure(called, output, target, _metric(each), counted))
+    for measure in found:
+        with measure.named():
+            measure.metric.check(examples.arrays[measure.target], examples.arrays["weight"])
     return found
 
 
@@ -138,9 +171,15 @@ def measured(
     others = [m for m in measures if m.counted not in figures]
     for rows, given in outputs if others else ():
         for measure in others:
-            measure.metric.add(examples.arrays[measure.target][rows], given[measure.output], weight[rows])
+            with measure.named():
+                measure.metric.add(examples.arrays[measure.target][rows], given[measure.output], weight[rows])
     counted = {m.name: figures[m.counted] for m in measures if m.counted in figures}
-    return figures | counted | {measure.name: measure.metric.result() for measure in others}
+    return figures | counted | {measure.name: _result(measure) for measure in others}
+
+
+def _result(measure: Measure) -> float:
+    with measure.named():
+        return measure.metric.result()
 
 
 def _target(output: str, manifest: Manifest) -> str:
@@ -159,7 +198,7 @@ def _metric(given: Any) -> Metric:
         raise UsageError(f"metrics: expected a name or a function (y, output), got {given!r}")
     name = re.sub("(?<=[a-z])(?=[A-Z])", "_", given).lower()
     if name == "auc":
-        return OfAllRows(_auc)
+        return AreaUnderCurve()
     if top := re.fullmatch(r"top_([1-9]\d*)", name):
         return MeanOfRows(_top(int(top[1])))
     if name not in _OF_ROWS:
@@ -177,8 +216,13 @@ def _weighted(values: Any, weight: np.ndarray) -> float:
 def _by_function(function: Callable[..., Any], y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
     value = np.asarray(function(y, output))
     if value.ndim and len(value) != len(weight):
-        raise UsageError(f"metrics: a function gave {list(value.shape)} for {len(weight)} rows, not a number for each")
+        raise UsageError(f"a function gave {list(value.shape)} for {len(weight)} rows, not a number for each")
     return _weighted(value, weight) / float(weight.sum(dtype=np.float64)) if value.ndim else float(value)
+
+
+def _shape(array: np.ndarray) -> str:
+    """In words; metrics see the rows in parts."""
+    return f"[{', '.join(['rows', *map(str, array.shape[1:])])}]"
 
 
 def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
@@ -186,10 +230,10 @@ def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
     if y.shape == output.shape and y.ndim > 1:
         return y.argmax(-1)
     if y.shape != output.shape[:-1]:
-        raise UsageError(f"metrics: y {list(y.shape)} are no labels or one-hot rows of an output {list(output.shape)}")
+        raise UsageError(f"y {_shape(y)} are no labels or one-hot rows of an output {_shape(output)}")
     if (y < 0).any():
         raise UsageError(
-            "metrics: labels below 0 are places that the loss leaves out, and this metric would count them: pass a "
+            "labels below 0 are places that the loss leaves out, and this metric would count them: pass a "
             "function (y, output) that leaves them out too"
         )
     return y
@@ -197,7 +241,7 @@ def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
 
 def _like(y: np.ndarray, output: np.ndarray) -> np.ndarray:
     if y.shape != output.shape:
-        raise UsageError(f"metrics: y {list(y.shape)} is not like the output {list(output.shape)}")
+        raise UsageError(f"y {_shape(y)} is not like the output {_shape(output)}")
     return y.astype(np.float64)
 
 
@@ -238,13 +282,13 @@ def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
     if output.shape[1:] == (2,):  # two scores a row: what counts is the difference
         y, output = _labels(y, output), output[:, 1] - output[:, 0]
     if output.size != y.size:
-        raise UsageError(f"metrics: auc is of one score a row, or of two classes; the output is {list(output.shape)}")
+        raise UsageError(f"it is of one score a row, or of two classes; the output is {_shape(output)}")
     positive, scores = _like(y, output.reshape(y.shape)).reshape(-1) > 0.5, output.reshape(-1)
     weights = np.repeat(weight.astype(np.float64), len(scores) // len(weight))
     _, place = np.unique(scores, return_inverse=True)
     ones, zeros = (np.bincount(place, weights * kind, place.max() + 1) for kind in (positive, ~positive))
     pairs = ones.sum() * zeros.sum()
-    return float((ones * (zeros.cumsum() - zeros / 2)).sum() / pairs) if pairs else float("nan")
+    return float((ones * (zeros.cumsum() - zeros / 2)).sum() / pairs)
 
 
 _OF_ROWS: dict[str, RowMetric] = {

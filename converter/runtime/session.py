@@ -139,7 +139,7 @@ class TrainingSession:
 
     def _judge(self, examples: Examples, metrics: Metrics) -> dict[str, float]:
         with self._lock:
-            wanted = measures(metrics, self.manifest)
+            wanted = measures(metrics, self.manifest, examples)
             found = figures(self._open().ready("evaluate"), examples, self.manifest.micro_batch)
             if wanted:
                 found = measured(wanted, found, outputs(self._open().ready("infer"), examples), examples)
@@ -227,7 +227,7 @@ class TrainingSession:
             check_whole("evaluate", self.manifest.signatures["evaluate"], judged.rows)
         elif metrics is not None:
             raise UsageError("metrics are computed after each epoch on validation rows: pass validation=(x, y) as well")
-        measures(metrics, self.manifest)
+        measures(metrics, self.manifest, judged)
         signature, size = self.manifest.step, self.manifest.batch
 
         def checked(x: Any, y: Any, weight: Any = None) -> Examples:

@@ -36,13 +36,12 @@ _TAKES = {
 
 def check_targets(examples: Examples, manifest: Manifest) -> Examples:
     """The same rows, whose targets are what the losses compare. Raises UsageError for others."""
-    for name, known in manifest.labels_of.items():
-        if (labels := examples.arrays.get(name)) is None:
-            continue
-        low, high = labels.min(), labels.max()
-        if not known.start <= low <= high < known.stop:
+    for name, known in manifest.target_labels.items():
+        labels = examples.arrays.get(name)
+        if labels is not None and not known.fit(labels).all():
             raise UsageError(
-                f"{name}: labels go from 0 to {known.stop - 1} in this program, and these from {low} to {high}"
+                f"{name}: labels go from 0 to {known.count - 1} in this program, and these from {labels.min()} to "
+                f"{labels.max()}"
             )
     for name, loss in manifest.losses.items():
         numbers, y = _TAKES.get(loss), examples.arrays.get(name)
@@ -79,19 +78,15 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
         raise UsageError(
             f"class_weight is for labels, one whole number or one-hot row each; {name} is {y.dtype} {list(y.shape)}"
         )
-    known = (
-        range(y.shape[1])
-        if one_hot
-        else range(2)
-        if manifest.losses.get(name, "").startswith("binary_")
-        else manifest.labels_of.get(name)
-    )
+    known = y.shape[1] if one_hot else 2 if manifest.losses.get(name, "").startswith("binary_") else None
+    if name in manifest.target_labels:
+        known = manifest.target_labels[name].count
     factors = np.ones(len(y), np.float32)
     for label, weight in weights.items():
         if not isinstance(label, int | float | np.number) or label != np.round(label):
             raise UsageError(f"class_weight: {label!r} is no label, which is a whole number")
-        if known is not None and label not in known:
-            raise UsageError(f"class_weight: {label!r} is no label of this program, which has 0 to {known.stop - 1}")
+        if known is not None and not 0 <= label < known:
+            raise UsageError(f"class_weight: {label!r} is no label of this program, which has 0 to {known - 1}")
         if (number := finite_number(f"class_weight[{label!r}]", weight)) < 0:
             raise UsageError(f"class_weight[{label!r}] is below zero: {number}")
         factors[labels[:, 0] == label] = number

@@ -63,8 +63,8 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
             return synthetic_target(spec, loss, rng).astype("<f4")
         if spec.dtype == "float32":
             return rng.standard_normal(spec.shape).astype("<f4")
-        labels = manifest.labels_of.get(spec.name, range(classes))
-        limit = labels.stop if spec.role == "target" else 2
+        labels = manifest.target_labels.get(spec.name)
+        limit = 2 if spec.role != "target" else classes if labels is None else labels.count
         return rng.integers(0, limit, spec.shape).astype(np.dtype(spec.dtype).newbyteorder("<"))
 
     return b"".join(tensor(spec).tobytes() for _ in range(min(count, MOST_BATCHES)) for spec in _specs(manifest))

@@ -118,6 +118,9 @@ def test_a_scheme_that_does_not_fit_is_a_row_with_a_reason(run: Run) -> None:
     reasons = {row["scheme"]: row["error"] for row in shown if "error" in row}
     assert "stopped" in reasons["full"]
     assert "head" not in reasons
+    named = run("schemes", f"{FACTORIES}:no_gradient", "--update", "full", "--update", "head")
+    assert named.code == 0
+    assert "full: not for this model: " in named.out
     assert run("schemes", f"{FACTORIES}:no_gradient", "--update", "full").code == 4
     assert run("schemes", f"{FACTORIES}:nan").code == 4
 

@@ -158,6 +158,61 @@ def test_regularizers_train_as_in_keras(micro_batch: int | None) -> None:
             np.testing.assert_allclose(session.parameters()[weight.path], weight.numpy(), rtol=1e-3, atol=1e-5)
 
 
+@keras.saving.register_keras_serializable("tests")
+class Twice(layers.Layer):
+    """A layer of layers, which calls one of them twice: both count."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.inner = layers.Dense(4, activity_regularizer=regularizers.L2(0.1))
+
+    def build(self, shape: Any) -> None:
+        self.inner.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.inner(self.inner(x))
+
+
+class Subclassed(keras.Model):
+    """Calls a layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.last = layers.Dense(4, activity_regularizer=regularizers.L1(0.1)), layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.shared(x) + self.shared(2 * x))
+
+
+def shared_model(how: str) -> keras.Model:
+    """A regularized layer that is used twice: directly, in a model that is used twice, in a layer, in a subclass."""
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((4,))
+    shared = layers.Dense(4, activity_regularizer=regularizers.L2(0.1))
+    if how == "subclass":
+        model = Subclassed()
+        model(np.zeros((1, 4), np.float32))
+        return model
+    if how == "in a layer":
+        return keras.Model(inputs, layers.Dense(1)(Twice()(inputs)))
+    if how == "in a model":
+        inside = keras.Input((4,))
+        shared = keras.Model(inside, shared(inside))
+    return keras.Model(inputs, layers.Dense(1)(layers.Add()([shared(inputs), shared(2 * inputs)])))
+
+
+@pytest.mark.parametrize("how", ["directly", "in a model", "in a layer", "subclass"])
+def test_of_the_uses_of_a_shared_layer_those_count_that_count_in_keras(how: str) -> None:
+    model = shared_model(how)
+    x, y = RNG.standard_normal((BATCH, 4)).astype(np.float32), np.zeros((BATCH, 1), np.float32)
+    model.compile(keras.optimizers.SGD(RATE), "mse")
+    program = converter.build(model, batch=BATCH, check=False)
+    assert not any("add_loss" in note.why for note in program.notes)
+    expected = [float(model.train_on_batch(x, y)) for _ in range(3)]
+    with converter.runtime.TrainingSession(program.data) as session:
+        np.testing.assert_allclose([session.train(x, y) for _ in range(3)], expected, rtol=1e-5)
+
+
 def test_what_is_frozen_pays_no_penalty() -> None:
     model = model_of(layers.Dense(3, kernel_regularizer="l2", name="first"))
     x, y = RNG.standard_normal((2, 6, 6, 3)).astype(np.float32), np.zeros((2, 3), np.float32)

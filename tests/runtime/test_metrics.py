@@ -158,10 +158,23 @@ def test_what_is_no_metric(metrics: Any, message: str | None) -> None:
 
 def test_metrics_that_do_not_fit_or_have_no_rows() -> None:
     with TrainingSession(program(y="int32").data) as session:
-        with pytest.raises(UsageError, match=r"y .* is not like the output"):
+        with pytest.raises(UsageError, match=r"metrics: mae: y \[rows\] is not like the output \[rows, "):
             session.evaluate(X, LABELS, metrics="mae")
         with pytest.raises(UsageError, match="validation"):
             session.fit(X, LABELS, metrics="accuracy")
+
+
+def test_there_is_no_curve_of_one_class() -> None:
+    """Said before anything is trained; rows of weight 0 are not there."""
+    ones, bits = np.ones((ROWS, 1), np.float32), BITS[:, :1]
+    with TrainingSession(program(1).data) as session:
+        before = session.state()
+        for y, weight in ((ones, None), (bits, (bits[:, 0] > 0).astype(np.float32))):
+            with pytest.raises(UsageError, match=r"metrics: auc: all \d+ rows are of class 1, and the area"):
+                session.evaluate(X, y, weight, metrics=["auc"])
+        with pytest.raises(UsageError, match="metrics: auc"):
+            session.fit(X, bits, epochs=1, validation=(X, ones), metrics=["auc"])
+        assert all(np.array_equal(before[name], array) for name, array in session.state().items())
 
 
 def test_labels_that_the_loss_leaves_out_are_not_counted() -> None:

@@ -105,6 +105,8 @@ const LIES: Record<string, [string, string][]> = {
     ['"view":[', '"view":[["transpose",[0,0]],'],
     ['"view":[', '"view":[["spin"],'],
     ['"loss":"', '"loss":null,"x":"'],
+    ['"target_labels":{"y"', '"target_labels":{"z"'],
+    ['"count":4', '"count":0'],
   ],
   "mlp-by-2-stateless": [
     ['"micro_batch":2', '"micro_batch":8'],

@@ -12,6 +12,7 @@ import {
   type TrainEvent,
   Trainer,
 } from "../trainer.ts";
+import { isLabel, type TargetLabels } from "../trainer/manifest.ts";
 import { collected, FailingStore, Log, program, type Script, samples, samplesOf, scripted } from "./fixture.ts";
 
 const stateless = await program("mlp-stateless");
@@ -294,6 +295,16 @@ test("bad samples and plans are refused before the first step", async () => {
   await assert.rejects(collected(trainer.fit([good], plan, { heldOut: [labelled(x, 9)] })), InputError);
   await assert.rejects(trainer.infer([]), /there are none/);
   assert.equal(record.weights.length, 0);
+});
+
+test("labels are those of the target, and those that its loss leaves out", async () => {
+  const { manifest } = await program("mlp-variables");
+  assert.deepEqual([...manifest.targetLabels], [["y", { count: 4, masked: false, ignored: null }]]);
+  const some = [-100, -1, 0, 3, 4, 254, 255];
+  const taken = (labels: TargetLabels) => some.filter((label) => isLabel(labels, label));
+  assert.deepEqual(taken({ count: 4 }), [0, 3]);
+  assert.deepEqual(taken({ count: 4, masked: true }), [-100, -1, 0, 3]);
+  assert.deepEqual(taken({ count: 4, ignored: 255 }), [0, 3, 255]);
 });
 
 test("a batch whose rows influence each other is not filled up", async () => {

@@ -1,13 +1,14 @@
 import { InputError } from "./errors.ts";
 import {
+  isLabel,
   labelOf,
-  MASKED,
   type Manifest,
   ofRole,
   rowSize,
   rowsOf,
   type Signature,
   TARGET,
+  type TargetLabels,
   type TensorSpec,
 } from "./manifest.ts";
 import { problemOfNumbers } from "./numbers.ts";
@@ -22,7 +23,7 @@ export class Inputs {
   private readonly taken: TensorSpec[];
   private readonly targets: TensorSpec[];
   private readonly losses: Map<string, string>;
-  private readonly labels: Map<string, number>;
+  private readonly labels: Map<string, TargetLabels>;
 
   constructor(
     private readonly manifest: Manifest,
@@ -31,7 +32,7 @@ export class Inputs {
     this.taken = ofRole(manifest.infer.inputs, "input");
     this.targets = ofRole(manifest.step.inputs, "target");
     this.losses = manifest.losses;
-    this.labels = manifest.labelCounts;
+    this.labels = manifest.targetLabels;
   }
 
   /** Samples to train with; there must be something of weight above 0. */
@@ -120,11 +121,11 @@ export class Inputs {
       const loss = this.losses.get(spec.name) ?? "";
       const problem = problemOfNumbers(loss, target);
       if (problem) refuse(`${where}.${spec.name}: ${problem}`);
-      const classes = this.labels.get(spec.name);
-      if (classes === undefined || !(target instanceof Int32Array)) continue;
-      const bad = target.find((label) => label >= classes || (label < 0 && loss !== MASKED));
+      const known = this.labels.get(spec.name);
+      if (known === undefined || !(target instanceof Int32Array)) continue;
+      const bad = target.find((label) => !isLabel(known, label));
       if (bad !== undefined) {
-        refuse(`${where}.${spec.name}: labels go from 0 to ${classes - 1} in this program, and this is ${bad}`);
+        refuse(`${where}.${spec.name}: labels go from 0 to ${known.count - 1} in this program, and this is ${bad}`);
       }
     }
     const known = this.targets.map(labelOf);

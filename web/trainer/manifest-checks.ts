@@ -208,9 +208,15 @@ class ManifestChecks {
     }
   }
 
-  /** One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets. */
+  /** One is `y`, several are `y/...`, and some losses take none; losses and labels are those of the targets. */
   private targets(): void {
-    const names = ofRole(this.manifest.step.inputs, "target").map((spec) => spec.name);
+    const targets = ofRole(this.manifest.step.inputs, "target");
+    const names = targets.map((spec) => spec.name);
+    for (const [name, { count }] of this.manifest.targetLabels) {
+      if (count < 1 || !targets.some((spec) => spec.name === name && spec.dtype === "int32")) {
+        fail(`target_labels.${name}: ${count} labels, or no int32 target of that name`);
+      }
+    }
     const isOne = names.length === 1 && names[0] === TARGET;
     if (!isOne && !names.every((name) => name.startsWith(`${TARGET}/`))) fail(`the targets are ${names.join(", ")}`);
     if (typeof this.manifest.fields.loss === "string") return;

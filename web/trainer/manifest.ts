@@ -64,6 +64,13 @@ const parameterSpec = record({
 export type ChosenChannels = Decoded<typeof chosenChannels>;
 const chosenChannels = record({ weight: string, channels: integer, indices: string, change: string });
 
+/**
+ * The labels that a target holds: those from 0 to `count` - 1, and what the loss leaves out: those below 0 if they are
+ * `masked`, and one that is `ignored`, be it among the others or beyond them.
+ */
+export type TargetLabels = Decoded<typeof targetLabels>;
+const targetLabels = record({ count: integer }, { masked: bool, ignored: nullable(integer) });
+
 /** What came of running the program on an engine beside the CPU; it says nothing of another version of the engine. */
 export type Certificate = Decoded<typeof certificate>;
 const certificate = record(
@@ -114,22 +121,12 @@ export const manifestFields = record(
     choices: list(chosenChannels),
     loss_scale: number,
     certificates: list(certificate),
+    target_labels: mapOf(targetLabels),
   },
 );
 
 /** What the only target is called; several are called this, a slash and a name of their own. */
 export const TARGET = "y";
-
-/** A loss that leaves out labels below 0. */
-export const MASKED = "next_token";
-
-/** Losses that compare labels, and what the name of the target ends in that holds them. */
-const LABELS = new Map([
-  ["sparse_categorical_crossentropy", ""],
-  ["next_token", ""],
-  ["ctc", ""],
-  ["distillation", "/label"],
-]);
 
 /** Elements of a shape. */
 export function product(shape: readonly number[]): number {
@@ -144,6 +141,11 @@ export function rowSize(spec: TensorSpec): number {
 /** Bytes of a tensor. */
 export function byteSize(tensor: { shape: number[]; dtype: Dtype }): number {
   return product(tensor.shape) * ELEMENT_BYTES[tensor.dtype];
+}
+
+/** Whether a label is one of those that a target holds. */
+export function isLabel({ count, masked, ignored }: TargetLabels, label: number): boolean {
+  return label === ignored || (label < count && (masked === true || label >= 0));
 }
 
 /** What the app calls a tensor: of several targets each is `y/<label>`. */
@@ -171,11 +173,14 @@ export function rowsOf(signature: Signature): number {
 export class Manifest {
   readonly choices: ChosenChannels[];
   readonly certificates: Certificate[];
+  /** The labels that there are, by the name of each target that holds labels. */
+  readonly targetLabels: Map<string, TargetLabels>;
   readonly learningRate: number | null;
 
   constructor(readonly fields: ManifestFields) {
     this.choices = fields.choices ?? [];
     this.certificates = fields.certificates ?? [];
+    this.targetLabels = fields.target_labels ?? new Map();
     this.learningRate = fields.learning_rate ?? null;
   }
 
@@ -265,24 +270,9 @@ export class Manifest {
     );
   }
 
-  /** How many labels there are, by the name of each target that holds labels; those below 0 may be masked. */
-  get labelCounts(): Map<string, number> {
-    const given = ofRole(this.infer.outputs, "output");
-    const sizes = new Map(
-      given.map((spec) => [given.length === 1 ? TARGET : `${TARGET}/${spec.name}`, spec.shape.at(-1) ?? 0]),
-    );
-    const counts = new Map<string, number>();
-    for (const [name, loss] of this.losses) {
-      const size = sizes.get(name);
-      const suffix = LABELS.get(loss);
-      if (size !== undefined && suffix !== undefined) counts.set(name + suffix, size);
-    }
-    return counts;
-  }
-
   /** How many answers a classifier chooses from; undefined when the only target is no label. */
   get classes(): number | undefined {
-    return this.labelCounts.get(TARGET);
+    return this.targetLabels.get(TARGET)?.count;
   }
 
   /** Bytes of all state tensors. */

@@ -83,7 +83,8 @@ class ScatterAdd(Op):
         return out
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return scattered(*operands, inputs[0].size, self.rows)
+        indices, updates = operands
+        return scattered(indices, updates, inputs[0].size, self.rows)
 
     def vjp(self, b: Builder, indices: Value, updates: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, lambda: b(Gather(0), dy, indices)
@@ -109,7 +110,8 @@ class Segment(Op):
         return out
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return scattered(*operands, inputs[0].size, self.rows)
+        indices, updates = operands
+        return scattered(indices, updates, inputs[0].size, self.rows)
 
 
 def _limits(dtype: np.dtype) -> tuple[float, float]:

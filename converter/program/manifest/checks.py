@@ -156,7 +156,7 @@ class _Checker:
         return {name for name, t in self.state.items() if not t.slot} - chosen - forward
 
     def targets(self) -> None:
-        """One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets."""
+        """One is `y`, several are `y/...`, and some losses take none; losses and labels are those of the targets."""
         m, names = self.manifest, [spec.name for spec in self.manifest.targets]
         if names != [TARGET] and not all(name.startswith(f"{TARGET}/") for name in names):
             _fail(f"signatures.{m.step}: its targets are {', '.join(names)}, and neither y nor y/...")
@@ -164,6 +164,12 @@ class _Checker:
             owners = [next((n for n in m.losses if f"{name}/".startswith(f"{n}/")), None) for name in names]
             if None in owners or set(owners) != set(m.losses):
                 _fail(f"loss: those of {', '.join(m.loss)}, and the targets are {', '.join(names)}")
+        labelled = {spec.name for spec in m.targets if spec.dtype == "int32"}
+        for name, labels in m.target_labels.items():
+            if name not in labelled or not 1 <= labels.count < MAX_ELEMENTS:
+                _fail(f"target_labels.{name}: {labels.count} labels, or no int32 target of that name")
+            if labels.ignored is not None and abs(labels.ignored) >= MAX_ELEMENTS:
+                _fail(f"target_labels.{name}: {labels.ignored} is no int32")
 
     def gradients(self) -> None:
         """Those of a split step go from one half to the other; a stateless one is handed its accumulators each time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Literal, TypeVar
 
@@ -57,13 +57,6 @@ FISHER = "fisher/"
 INFER = "infer_"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
-#: Losses that compare labels: what the target's name ends in, and the least of them (those below 0 are masked).
-LABELS = {
-    "sparse_categorical_crossentropy": ("", 0),
-    "next_token": ("", -(1 << 31)),
-    "ctc": ("", 0),
-    "distillation": ("/label", 0),
-}
 #: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
 NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
 
@@ -203,6 +196,26 @@ class Update:
 
 
 @dataclass(frozen=True)
+class TargetLabels:
+    """The labels that a target holds: those from 0 to count - 1, and what the loss leaves out.
+
+    Attributes:
+        count: how many there are.
+        masked: whether those below 0 are left out.
+        ignored: one more that is left out, be it among the others or beyond them.
+    """
+
+    count: int
+    masked: bool = False
+    ignored: int | None = None
+
+    def fit(self, labels: np.ndarray) -> np.ndarray:
+        """Which of some are such."""
+        within = labels < self.count if self.masked else (labels >= 0) & (labels < self.count)
+        return within if self.ignored is None else within | (labels == self.ignored)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a program says about itself.
 
@@ -223,6 +236,7 @@ class Manifest:
         choices: the weights of which chosen channels train.
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
         certificates: on which engines the step was run, the last time of each.
+        target_labels: the labels that there are, by the name of each target that holds labels.
     """
 
     format: Literal["pocketune/1"]
@@ -246,6 +260,7 @@ class Manifest:
     choices: tuple[ChosenChannels, ...] = ()
     loss_scale: float = 1.0
     certificates: tuple[Certificate, ...] = ()
+    target_labels: dict[str, TargetLabels] = field(default_factory=dict)
 
     @staticmethod
     def from_json(data: Any) -> Manifest:
@@ -332,18 +347,6 @@ class Manifest:
     def losses(self) -> dict[str, str]:
         """The loss of each target that has one of its own, by the target's name."""
         return {TARGET: self.loss} if isinstance(self.loss, str) else {f"{TARGET}/{n}": v for n, v in self.loss.items()}
-
-    @property
-    def labels_of(self) -> dict[str, range]:
-        """The labels that there are, by the name of each target that holds labels."""
-        given = self.signatures["infer"].giving("output") if "infer" in self.signatures else ()
-        sizes = {TARGET: given[0].shape[-1]} if len(given) == 1 else {f"{TARGET}/{s.name}": s.shape[-1] for s in given}
-        found = {}
-        for name, loss in self.losses.items():
-            if loss in LABELS and name in sizes:
-                suffix, least = LABELS[loss]
-                found[name + suffix] = range(least, sizes[name])
-        return {spec.name: found[spec.name] for spec in self.targets if spec.name in found}
 
     @property
     def state_bytes(self) -> int:

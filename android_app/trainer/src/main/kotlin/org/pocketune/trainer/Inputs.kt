@@ -87,11 +87,10 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
             values("$where.${spec.name}", spec, target)
             val loss = manifest.losses[spec.name]
             Numbers.of(loss)?.problem(checkNotNull(loss), target)?.let { refuse("$where.${spec.name}: $it") }
-            val classes = manifest.labelCounts[spec.name] ?: continue
+            val known = manifest.targetLabels[spec.name] ?: continue
             val labels = (target as? Values.Ints)?.array ?: continue
-            val least = if (loss == MASKED) Int.MIN_VALUE else 0
-            labels.firstOrNull { it !in least until classes }?.let {
-                refuse("$where.${spec.name}: labels go from 0 to ${classes - 1} in this program, and this is $it")
+            labels.firstOrNull { !known.fits(it) }?.let {
+                refuse("$where.${spec.name}: labels go from 0 to ${known.count - 1} in this program, and this is $it")
             }
         }
         val known = specs.map { it.label }

@@ -120,6 +120,19 @@ data class ChosenChannels(val weight: String, val channels: Int, val indices: St
         indices.toSet().size == indices.size && indices.all { it in 0 until channels }
 }
 
+/**
+ * The labels that a target holds: those from 0 to count - 1, and what the loss leaves out.
+ *
+ * @property count how many there are.
+ * @property masked whether those below 0 are left out.
+ * @property ignored one more that is left out, be it among the others or beyond them.
+ */
+@Serializable
+data class TargetLabels(val count: Int, val masked: Boolean = false, val ignored: Int? = null) {
+    /** Whether [label] is such. */
+    internal fun fits(label: Int): Boolean = label == ignored || label < count && (masked || label >= 0)
+}
+
 /** One line of the update scheme: how much of a weight trains. */
 @Serializable
 data class UpdateRow(val parameter: String, val fraction: Double, val why: String)
@@ -173,6 +186,7 @@ data class Certificate(
  * @property choices the weights of which chosen channels train.
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so.
  * @property certificates on which engines the step was run, the last time of each.
+ * @property targetLabels the labels that there are, by the name of each target that holds labels.
  */
 @Serializable
 data class Manifest(
@@ -197,6 +211,7 @@ data class Manifest(
     val choices: List<ChosenChannels> = emptyList(),
     @SerialName("loss_scale") val lossScale: Double = 1.0,
     val certificates: List<Certificate> = emptyList(),
+    @SerialName("target_labels") val targetLabels: Map<String, TargetLabels> = emptyMap(),
 ) {
     /** Whether the program was found right on an engine, in this very version. */
     fun isCertified(on: String, engine: String, version: String): Boolean =
@@ -213,15 +228,7 @@ data class Manifest(
         }
 
     /** How many answers a classifier chooses from; null when the only target is no label. */
-    val classes: Int? get() = labelCounts[TARGET]
-
-    /** How many labels there are, by the name of each target that holds labels; those below 0 may be masked. */
-    internal val labelCounts: Map<String, Int> by lazy {
-        val given = infer.giving(Role.OUTPUT)
-        val sizes = given.associate { (if (given.size == 1) TARGET else "$TARGET/${it.name}") to it.shape.last() }
-        val names = losses.filterKeys { it in sizes }.mapNotNull { (name, loss) -> LABELS[loss]?.let { name to name + it } }
-        names.associate { (name, target) -> target to sizes.getValue(name) }
-    }
+    val classes: Int? get() = targetLabels[TARGET]?.count
 
     /** Whether the rows of a step come in several calls. */
     val accumulates: Boolean get() = microBatch < batch
@@ -264,12 +271,6 @@ internal const val UPDATE = "apply"
 
 /** What the only target is called; several are called this, a slash and a name of their own. */
 internal const val TARGET = "y"
-
-/** Losses that compare labels, and what the name of the target ends in that holds them. */
-private val LABELS = mapOf("sparse_categorical_crossentropy" to "", "next_token" to "", "ctc" to "", "distillation" to "/label")
-
-/** A loss that leaves out labels below 0. */
-internal const val MASKED = "next_token"
 
 private val JsonElement.text: String get() = (this as JsonPrimitive).content
 

@@ -156,9 +156,16 @@ private class ManifestChecks(private val manifest: Manifest) {
         if (each.isEmpty() || each.any { it !is JsonPrimitive || !it.isString }) fail("loss: expected a name, or one by output")
     }
 
-    /** One is `y`, several are `y/...`, and some losses take none; losses by output are those of the targets. */
+    /** One is `y`, several are `y/...`, and some losses take none; losses and labels are those of the targets. */
     private fun targets() {
-        val names = manifest.step.taking(Role.TARGET).map { it.name }
+        val targets = manifest.step.taking(Role.TARGET)
+        val names = targets.map { it.name }
+        val labelled = targets.filter { it.dtype == Dtype.INT32 }.map { it.name }
+        manifest.targetLabels.forEach { (name, labels) ->
+            if (name !in labelled || labels.count < 1) {
+                fail("target_labels.$name: ${labels.count} labels, or no int32 target of that name")
+            }
+        }
         if (names != listOf(TARGET) && !names.all { it.startsWith("$TARGET/") }) fail("the targets are $names")
         if (manifest.loss !is JsonObject) return
         val owners = names.map { name -> manifest.losses.keys.firstOrNull { "$name/".startsWith("$it/") } }

@@ -89,6 +89,8 @@ class ProgramTest {
             "\"view\":[" to "\"view\":[[\"transpose\",[0,0]],",
             "\"view\":[" to "\"view\":[[\"spin\"],",
             "\"loss\":\"" to "\"loss\":null,\"x\":\"",
+            "\"target_labels\":{\"y\"" to "\"target_labels\":{\"z\"",
+            "\"count\":4" to "\"count\":0",
         )
         assertRefused(manifest, lies)
         for (text in listOf("", "null", "[]", "{}", "[".repeat(1_000_000), "\"\\ud800\"", "{\"a\":NaN}")) {

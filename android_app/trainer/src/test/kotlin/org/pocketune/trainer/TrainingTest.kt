@@ -320,6 +320,21 @@ class TrainingTest {
     }
 
     @Test
+    fun `labels are those of the target, and those that its loss leaves out`() {
+        val manifest = Fixture.program("mlp-variables").manifest
+        assertEquals(mapOf("y" to TargetLabels(4)), manifest.targetLabels)
+        fun takes(labels: TargetLabels?, label: Int): Boolean {
+            val known = manifest.copy(targetLabels = listOfNotNull(labels).associateBy { "y" })
+            return runCatching { Inputs(known, Limits()).check(listOf(Fixture.sample(label))) }.isSuccess
+        }
+        val some = listOf(-100, -1, 0, 3, 4, 254, 255)
+        assertEquals(listOf(0, 3), some.filter { takes(TargetLabels(4), it) })
+        assertEquals(listOf(-100, -1, 0, 3), some.filter { takes(TargetLabels(4, masked = true), it) })
+        assertEquals(listOf(0, 3, 255), some.filter { takes(TargetLabels(4, ignored = 255), it) })
+        assertEquals(some, some.filter { takes(null, it) })
+    }
+
+    @Test
     fun `a target holds the numbers that its loss takes`() {
         val manifest = Fixture.program("two-stateless").manifest
         fun problem(loss: String, vararg size: Float): String? {

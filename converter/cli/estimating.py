@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from math import ceil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +64,7 @@ def estimate(
     debug: Debug = False,
 ) -> None:
     """Estimate time, memory and energy of training MODEL on a device, before anything is deployed."""
-    from converter.estimating import devices, estimate_rows, read_measured, setting
+    from converter.estimating import devices, estimate_rows, read_measured, setting, steps_of
 
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
@@ -79,8 +78,7 @@ def estimate(
     with narrator.stage("make the model"):
         subject = job.model()
     rows = compare(job, subject, schemes, narrator, target=table)
-    steps = epochs * ceil(samples / job.batch)
-    found = estimate_rows(rows, chosen, table, steps, measured, left_out)
+    found = estimate_rows(rows, chosen, table, steps_of(samples, epochs, job.batch), measured, left_out)
     if as_json:
         said = {"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()}
         print(json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False))
@@ -99,7 +97,7 @@ def _show(results: Results, found: Estimates, title: str) -> None:
                 _times(row.step),
                 _times(row.training),
                 row.energy,
-                size(row.resident_bytes),
+                size(row.resident_bytes) if row.peak_bytes is None else f"{size(row.peak_bytes)} (measured)",
                 _MEMORY[row.memory],
                 row.based_on,
             )
@@ -119,6 +117,10 @@ def _show(results: Results, found: Estimates, title: str) -> None:
         f"memory: {found.device.title} has {found.device.memory_gib:g} GiB; up to {size(fits)} fit, from "
         f"{size(too_much)} on it is too much"
     )
+    if found.device.accelerators:
+        results.line(
+            f"{', '.join(found.device.accelerators)} could run it as well (certify --on), and no table has times"
+        )
     results.line("energy: A to 10 J, B to 100 J, C to 1 kJ, D to 10 kJ, E; a phone's battery holds about 60 kJ")
 
 

@@ -29,6 +29,8 @@ PROGRAMS_DIFFER = 1.5
 WARM = 0.7
 #: Of its memory: what a process may take without a second thought, and from where it will not get it.
 SHARES = {"phone": (0.25, 0.5), "board": (0.6, 0.9), "computer": (0.6, 0.9)}
+#: The same of what a device said that it had free.
+FREE = (0.7, 1.0)
 #: The classes of energy, each up to so many joules; behind the last comes E.
 ENERGY = {"A": 10, "B": 100, "C": 1_000, "D": 10_000}
 
@@ -46,6 +48,7 @@ class Estimate:
         is_measured: this step was measured on this device.
         based_on: what the step is known by; `Estimates.speed` says the rest where it was not measured.
         resident_bytes: memory of a session, by the planner.
+        peak_bytes: what the whole process held where this step was measured; None where it was not.
         memory: whether an app (on a board a process) gets so much.
         memory_limits: bytes up to which it fits, and from which it is too much.
         energy: classes of the whole training, the least and the most, one letter where they agree.
@@ -58,6 +61,7 @@ class Estimate:
     is_measured: bool
     based_on: str
     resident_bytes: int
+    peak_bytes: int | None
     memory: Memory
     memory_limits: tuple[int, int]
     energy: str
@@ -72,6 +76,7 @@ class Estimate:
             "measured": self.is_measured,
             "based_on": self.based_on,
             "resident_bytes": self.resident_bytes,
+            "peak_bytes": self.peak_bytes,
             "memory": self.memory,
             "memory_limits": list(self.memory_limits),
             "energy": self.energy,
@@ -141,7 +146,7 @@ def estimate(
     chosen, target = setting(device, options.get("target"))
     measured, notes = read_measured(results, programs)
     rows = compare_schemes(model, schemes, **{**options, "target": target})
-    return estimate_rows(rows, chosen, target, _steps(samples, epochs, options.get("batch", 8)), measured, notes)
+    return estimate_rows(rows, chosen, target, steps_of(samples, epochs, options.get("batch", 8)), measured, notes)
 
 
 def setting(name: str, asked: str | Target | None) -> tuple[Device, Target]:
@@ -196,7 +201,8 @@ def estimate_rows(
     return Estimates(device, target.name, steps, speed.words, found, [*notes, *unknown])
 
 
-def _steps(samples: int, epochs: int, batch: int) -> int:
+def steps_of(samples: int, epochs: int, batch: int) -> int:
+    """Steps of a training, the last batch of an epoch filled up. Raises UsageError for numbers below 1."""
     if samples < 1 or epochs < 1:
         raise UsageError(f"samples and epochs must be at least 1, got {samples} and {epochs}")
     return epochs * ceil(samples / batch)
@@ -214,7 +220,9 @@ def _estimate(
     resident = int(costs["resident_bytes"])
     available = min((m.available_bytes for m in same if m.available_bytes is not None), default=None)
     whole = device.memory_gib * 2**30 if available is None else available
-    fits, too_much = (int(whole * share) for share in (SHARES[device.kind] if available is None else (0.7, 1.0)))
+    fits, too_much = (int(whole * share) for share in (SHARES[device.kind] if available is None else FREE))
+    peak = None if exact is None else exact.peak_bytes
+    needed = resident if peak is None else peak
     watts = Interval.around(w for core in device.working for w in class_of(core.kind).watts)
     training = step * steps
     return Estimate(
@@ -224,7 +232,8 @@ def _estimate(
         is_measured=exact is not None,
         based_on=based_on,
         resident_bytes=resident,
-        memory="fits" if resident <= fits else "tight" if resident < too_much else "too much",
+        peak_bytes=peak,
+        memory="fits" if needed <= fits else "tight" if needed < too_much else "too much",
         memory_limits=(fits, too_much),
         energy=energy_class(training.low * watts.low, training.high * watts.high),
         costs=costs,

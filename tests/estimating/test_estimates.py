@@ -124,6 +124,7 @@ def test_a_measured_step_is_taken_as_it_is(folder: Path) -> None:
     assert (head.is_measured, full.is_measured) == (True, False)
     assert (head.step.low, head.step.high) == (2e-3, 5e-3)
     assert head.memory_limits[1] == 1 << 30
+    assert (head.peak_bytes, full.peak_bytes) == (4 << 20, None)
     # Another step of this device: as fast as the one that was measured.
     rate = 3.5e-3 / head.costs["step_cost"] * full.costs["step_cost"]
     assert full.step.low == pytest.approx(rate / PROGRAMS_DIFFER)

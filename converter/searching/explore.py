@@ -159,18 +159,14 @@ class Explorer:
             UsageError: not even the head is within the budgets, or it diverges.
         """
         names, units = list(dict.fromkeys(("full", "head", *named))), units_of(self._space)
-        priced = self._laboratory.costs([*names, *(unit.update for unit in units)])
-        costs = {name: each["costs"] for name, each in zip(names, priced, strict=False) if "costs" in each}
-        refused = {name: each["error"] for name, each in zip(names, priced, strict=False) if "error" in each}
+        priced = self._laboratory.costs(names)
+        costs = {name: each["costs"] for name, each in zip(names, priced, strict=True) if "costs" in each}
+        refused = {name: each["error"] for name, each in zip(names, priced, strict=True) if "error" in each}
         for name in {"full", "head"} & refused.keys():
             raise UsageError(f"the scheme {name} is not for this model: {refused[name]}")
         self._limits = {RESOURCES[budget.resource]: budget.limit(costs) for budget in self._budgets}
         self._check(costs["head"])
-        of_units = {
-            u.name: each["costs"] for u, each in zip(units, priced[len(names) :], strict=True) if "costs" in each
-        }
-        if self._effort.affordable:
-            of_units = {name: each for name, each in of_units.items() if self._fits(each)}
+        of_units = self._priced(units)
         units = [unit for unit in units if unit.name in of_units]
         self._train([Wanted(name, name, costs[name]) for name in names if name in costs])
         head = self._known("head")
@@ -202,6 +198,27 @@ class Explorer:
             rankings=tuple(rankings(table, gains)),
             chosen=chosen,
         )
+
+    def _priced(self, units: Sequence[Unit]) -> dict[str, Costs]:
+        """Costs by name of the parts that the model allows; where only affordable ones are wanted, of these.
+
+        Of a layer more channels cost more, and so do more biases: what is more than too much is not even looked at.
+        """
+        found: dict[str, Costs] = {}
+        if not self._effort.affordable:
+            each = self._laboratory.costs([unit.update for unit in units])
+            return {u.name: priced["costs"] for u, priced in zip(units, each, strict=True) if "costs" in priced}
+        growing: dict[object, list[Unit]] = {}  # blocks, which have no choice, are by themselves
+        for unit in units:
+            growing.setdefault(unit.name if unit.choice is None else unit.choice[0], []).append(unit)
+        left = list(growing.values())
+        while left:
+            each = self._laboratory.costs([some[0].update for some in left])
+            fits = ["costs" not in priced or self._fits(priced["costs"]) for priced in each]
+            pairs = [(some, priced, fit) for some, priced, fit in zip(left, each, fits, strict=True) if fit]
+            found |= {some[0].name: priced["costs"] for some, priced, _ in pairs if "costs" in priced}
+            left = [some[1:] for some, _, _ in pairs if some[1:]]
+        return found
 
     def _check(self, head: Costs) -> None:
         for budget in self._budgets:
@@ -237,7 +254,7 @@ class Explorer:
 
     def _combine(self, gains: Gains, head: Costs, full: Costs) -> Chosen:
         """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes."""
-        models = self._cost_models()
+        models = self._cost_models(gains)
         effort, space = self._effort, self._space
 
         def best(limits: Mapping[str, float], want: int) -> Chosen:
@@ -269,14 +286,16 @@ class Explorer:
     def _costs(self, candidates: Sequence[Candidate]) -> list[Costs | None]:
         return [found.get("costs") for found in self._laboratory.costs([self._space.update(c) for c in candidates])]
 
-    def _cost_models(self) -> dict[str, LinearCost]:
-        """Linear costs, fitted to each choice alone and to combinations at random."""
+    def _cost_models(self, gains: Gains) -> dict[str, LinearCost]:
+        """Linear costs, fitted to each choice alone and to combinations at random, of those that may be proposed."""
         rng, space = np.random.default_rng(0), self._space
+        columns = [column for column in space.columns if gains.of.get(column) is not None]
+        groups = [[0.0, *(c for g, c in columns if g == group)] for group in range(len(space.groups))]
         drawn = [
-            space.candidate([rng.choice([0, *choices]) for choices in space.groups])
-            for _ in range(_FITTED * len(space.groups))
+            space.candidate([rng.choice(choices) for choices in groups])
+            for _ in range(_FITTED * sum(len(choices) > 1 for choices in groups))
         ]
-        points = [space.candidate([0] * len(space.groups)), *(space.alone(g, c) for g, c in space.columns), *drawn]
+        points = [space.candidate([0] * len(groups)), *(space.alone(g, c) for g, c in columns), *drawn]
         points = list(dict.fromkeys(points))
         known = [(c, cost) for c, cost in zip(points, self._costs(points), strict=True) if cost is not None]
         return {figure: LinearCost(space, {c: cost[figure] for c, cost in known}) for figure in RESOURCES.values()}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from converter.errors import NumericError, PocketuneError
+from converter.errors import NumericError, PocketuneError, UsageError
 from converter.searching.rows import Split, take
 from converter.searching.space import Update
 
@@ -81,7 +81,7 @@ class Subject:
     def _train(self, update: Update, trials: Sequence[Trial]) -> list[float | None]:
         """For each training the accuracy, or less its loss where nothing is counted; None where it diverged."""
         scores: list[float | None] = []
-        with self._session(update, "evaluate", "infer") as session:
+        with self._quickest(update) as session:
             for trial in trials:
                 episode = getattr(self.split, trial.on)[trial.seed]
                 session.reset()
@@ -98,6 +98,13 @@ class Subject:
                 except NumericError:
                     scores.append(None)
         return scores
+
+    def _quickest(self, update: Update) -> Any:
+        """A session that runs first layers that are frozen once a row, not once a row and epoch, where that can be."""
+        try:
+            return self._session(update, "evaluate", "infer", "features")
+        except UsageError:  # the first layer trains, or what is kept of a row would not be the same in each epoch
+            return self._session(update, "evaluate", "infer")
 
     def _rows(self, rows: np.ndarray) -> tuple[Any, Any]:
         return take(self.x, rows), take(self.y, rows)

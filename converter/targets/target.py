@@ -21,6 +21,12 @@ from converter.program.files import check_regular
 
 #: The target whose table has every figure.
 COMPLETE = "litert-2"
+#: The depth of the products that `per_mac` is of.
+_DEEP = 64
+#: The share of `conv.runtime` that multiplies, in the shapes that it was measured on; the rest gathers.
+_MULTIPLIED = 0.8
+#: What copying an element into a patch costs, beside packing it.
+_COPIED = 0.35
 #: How a program keeps its state, those first that ask most of an engine.
 STATES = ("variables", "stateless", "split")
 
@@ -33,12 +39,15 @@ class Target:
         name: as the person writes it, e.g. `litert-2/x86-64`.
         description: runtime, version, processor, and where the figures come from.
         unit: of its costs: `ns`, `instructions`, or empty where they only compare with each other.
-        per_mac: cost of one multiply-accumulate by form, in the table's own `unit`.
+        per_mac: cost of one multiply-accumulate by form, in the table's own `unit`; of a product, where it is 64 deep.
         per_byte: cost of one byte read or written by form, in the same unit, while what is touched stays in the cache.
         per_byte_beyond: the same where it does not.
         per_operator: cost of dispatching one operator, in the same unit.
         lanes: columns that the kernel of a matrix product computes at once.
         rows: rows that it computes at once.
+        depth: what beginning a tile of these, and each tap of a filter in it, costs, in multiply-accumulates of each
+            output.
+        run: cost of beginning to copy, or to filter, the channels of one pixel, in the table's own `unit`.
         cache_bytes: what one core has to itself (its second level).
         forced: names of forms that are taken wherever they are possible, whatever they cost.
         limits: the largest rank of an operator's operands and results in a runtime that takes less than the newest, by
@@ -58,6 +67,8 @@ class Target:
     per_operator: float
     lanes: int
     rows: int
+    depth: float
+    run: float
     cache_bytes: int
     forced: frozenset[str] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -85,7 +96,7 @@ class Target:
         """Whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
         return any(key.startswith(f"{code}.") and key.endswith(".broadcast") for key in self.limits)
 
-    def macs(self, form: str, count: int) -> float:
+    def macs(self, form: str, count: float) -> float:
         """Cost of an operator of `count` multiply-accumulates in a form."""
         return self.per_mac[form] * count + self.per_operator
 
@@ -102,10 +113,27 @@ class Target:
             touched: see `moved`; of the packing.
             times: how many left operands of m rows are met, each of which begins a tile.
         """
-        macs = times * self.tiled(m) * k * self.whole_lanes(n)
         if constant:
-            return self.macs("fully_connected.constant", macs)
-        return self.macs("batch_matmul", macs) + self.moved("packed", 4 * k * n, touched)
+            return self.tiles("fully_connected.constant", m, k, n, times)
+        packed = 4 * k * self.whole_lanes(n)
+        return self.tiles("batch_matmul", m, k, n, times) + self.moved("packed", packed, touched)
+
+    def tiles(self, form: str, m: int, k: int, n: int, times: int = 1, taps: int = 1) -> float:
+        """Cost of m rows and n columns of products that are `taps` times k deep, `times` over, in whole tiles."""
+        macs = times * self.tiled(m) * self.whole_lanes(n) * (taps * (k + self.depth) + self.depth)
+        return self.macs(form, macs * _DEEP / (_DEEP + 2 * self.depth))
+
+    def gathered(self, macs: int, patches: int, results: int, runs: int) -> float:
+        """Cost of a convolution whose filter is not constant: its patches are gathered, packed and multiplied.
+
+        Args:
+            macs: multiply-accumulates.
+            patches: elements of all patches.
+            results: elements of the result.
+            runs: pieces of the image that are copied into patches; 0 where it is read as it is.
+        """
+        moved = 4 * (patches * (1 + _COPIED * bool(runs)) + 2 * results)
+        return self.macs("conv.runtime", _MULTIPLIED * macs) + self.moved("packed", round(moved)) + runs * self.run
 
     def tiled(self, m: int) -> int:
         """Rows that the kernel of a matrix product computes for m."""
@@ -193,6 +221,8 @@ def _joined(targets: Sequence[Target]) -> Target:
         per_operator=max(t.per_operator for t in targets),
         lanes=max(t.lanes for t in targets),
         rows=max(t.rows for t in targets),
+        depth=max(t.depth for t in targets),
+        run=max(t.run for t in targets),
         cache_bytes=min(t.cache_bytes for t in targets),
         forced=frozenset[str]().union(*(t.forced for t in targets)),
         limits={key: int(min(t._limit(*_parts(key), inf) for t in targets)) for key in sorted(limits)},

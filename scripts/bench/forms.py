@@ -7,8 +7,8 @@
     .venv/bin/python scripts/bench/forms.py --table mine.toml           # for `build --target mine.toml`
 
 A form is measured on several shapes, small enough to stay in the caches unless its name says `beyond`; the table gives
-the median cost of one multiply-accumulate or of one byte read or written, and each shape's own. Costs of different
-forms are comparable within one run only.
+the median cost of one multiply-accumulate or of one byte read or written, and each shape's own. Products are of whole
+tiles, as a target counts them. Costs of different forms are comparable within one run only.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from fitted import fitted
 from rich.console import Console
 from rich.table import Table
 
-from converter.ir import INT8, TensorType, Value
+from converter.ir import INT8, Graph, TensorType, Value
 from converter.quantize.scales import of_bias, of_range, of_weight
+from converter.step_cost import step_cost
 from converter.targets import Target, tables
+from converter.targets import target as find_target
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.lower import Lowering
 
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
-NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0)
+NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,22 @@ def movements() -> list[Case]:
     return cases
 
 
-def built(case: Case) -> bytes:
-    """The `.tflite` of a case, with one signature `main`."""
+def graph_of(case: Case) -> Graph:
+    """The operators of a case."""
     c = Lowering(NO_TARGET)
     c.graph.outputs = {"y": case.emit(c)}
-    return emit([Subgraph("main", c.graph)], {}, case.form)
+    return c.graph
+
+
+def built(case: Case) -> bytes:
+    """The `.tflite` of a case, with one signature `main`."""
+    return emit([Subgraph("main", graph_of(case))], {}, case.form)
+
+
+def priced(case: Case, like: Target) -> float:
+    """The work of a case as a target counts it: of a figure of the table so many make the cost."""
+    figure = like.per_mac.get(case.form)
+    return case.work if figure is None else step_cost(graph_of(case), like) / figure
 
 
 def nanoseconds(data: bytes, xnnpack: bool) -> float:
@@ -261,17 +274,18 @@ def main() -> None:
         measured = instructions(cases, Emulator(options.arm64, options.library, options.cpu, not options.builtin))
     else:
         measured = [nanoseconds(built(case), not options.builtin) for case in cases]
+    known = tables()
+    like = options.like or ("litert-2" if options.arm64 else "litert-2/x86-64")
     costs: dict[str, list[tuple[str, float]]] = {}
     for case, cost in zip(cases, measured, strict=True):
-        costs.setdefault(case.form, []).append((case.shape, cost / case.work))
+        costs.setdefault(case.form, []).append((case.shape, cost / priced(case, find_target(like))))
     medians = {form: statistics.median(cost for _, cost in by_shape) for form, by_shape in costs.items()}
     for form, by_shape in costs.items():
         table.add_row(form, f"{medians[form]:.4f}", ", ".join(f"{shape}: {cost:.4f}" for shape, cost in by_shape))
     Console().print(table)
     if options.table:
-        like = tables()[options.like or ("litert-2" if options.arm64 else "litert-2/x86-64")]
         where = options.cpu if options.arm64 else machine()["cpu"]
-        options.table.write_text(fitted(like, medians, options.table, unit, where))
+        options.table.write_text(fitted(known[like], medians, options.table, unit, where))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""Rows to search with for nets that others have trained: `converter search examples.imu:build --data imu.npz ...`.
+
+    scripts/pretrained
+    .venv/bin/python scripts/bench/search_rows.py imu imu.npz
+    .venv/bin/python scripts/bench/search_rows.py efficientnet-lite digits.npz
+    .venv/bin/python scripts/bench/search_rows.py minilm texts.npz
+
+What the nets see is what `scripts/bench/accuracy` shows them. The watch is worn by 24 people, each with it turned
+about the arm in a way of their own, and `group` says whose each row is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from examples import efficientnet_lite, imu, minilm, mnist, motions, sentiment
+
+#: Those who wear the watch.
+WEARERS = 24
+#: Of the images and of the sentences, the first ones, which stand in random order.
+IMAGES, SENTENCES, SIZE, LENGTH = 800, 800, 96, 32
+
+
+def worn() -> dict[str, np.ndarray]:
+    """The recordings that the net has not learned from, in windows that do not overlap, once for each wearer."""
+    x, y = motions.windows(motions.load()[1], imu.LENGTH, imu.LENGTH)
+    turns = [_turn(np.random.default_rng(seed)) for seed in range(WEARERS)]
+    rows = np.concatenate([motions.worn(x, turn) for turn in turns])
+    return {"x": rows, "y": np.tile(y, WEARERS), "group": np.repeat(np.arange(WEARERS), len(y))}
+
+
+def _turn(rng: np.random.Generator) -> np.ndarray:
+    """Any rotation, all alike likely: of four normal numbers as a quaternion."""
+    a, b, c, d = (q := rng.standard_normal(4)) / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (c * c + d * d), 2 * (b * c - a * d), 2 * (b * d + a * c)],
+            [2 * (b * c + a * d), 1 - 2 * (b * b + d * d), 2 * (c * d - a * b)],
+            [2 * (b * d - a * c), 2 * (c * d + a * b), 1 - 2 * (b * b + c * c)],
+        ]
+    )
+
+
+def photographed() -> dict[str, np.ndarray]:
+    """Handwritten digits of MNIST."""
+    images = mnist.load()
+    pixels = mnist.photographs(images.pixels[:IMAGES], SIZE)
+    return {"x": efficientnet_lite.from_pixels(pixels), "y": images.y[:IMAGES]}
+
+
+def rated() -> dict[str, np.ndarray]:
+    """Sentences of film reviews, friendly or unfriendly."""
+    texts = sentiment.load()
+    return {"x": minilm.tokenizer().encode(texts.texts[:SENTENCES], LENGTH), "y": texts.y[:SENTENCES]}
+
+
+ROWS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
+    "imu": worn,
+    "efficientnet-lite": photographed,
+    "minilm": rated,
+}
+
+
+def main() -> None:
+    """Writes the file."""
+    np.savez(sys.argv[2], **ROWS[sys.argv[1]]())  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
 from converter.ir import Graph, TensorType, Value, reachable
 from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss, traced_loss
-from converter.notes import Note
+from converter.notes import Note, half_notes
 from converter.program.manifest import TARGET, gathered
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def import_model(model: Any, batch: int) -> Source:
     if module == "jax_frontend":
         import jax_frontend
 
-        return Source(jax_frontend.trace(model, batch), model.name, model.layers)
+        halves: dict[str, str] = {}
+        graph = jax_frontend.trace(model, batch, halves)
+        return Source(graph, model.name, model.layers, half_notes(halves))
     raise UsageError(
         f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
         "pass a keras.Model, the path of a .keras file, or a jax_frontend.Model"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 #: Layers that a note names.
@@ -22,6 +22,14 @@ class Note:
     subject: str
     status: str
     why: str
+
+
+def half_notes(halves: Mapping[str, str]) -> list[Note]:
+    """What to say of weights and layers by name that are of half precision, of which type."""
+    return [
+        Note(name, "in float32", f"{half} in the model: the program computes in float32, which rounds less")
+        for name, half in halves.items()
+    ]
 
 
 def grouped(notes: Iterable[Note]) -> list[Note]:

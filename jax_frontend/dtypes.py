@@ -13,10 +13,12 @@ from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
 
 #: What JAX calls the keys that a compiled program has.
 KEYS = "pocketune"
+#: Half precision, which is computed in float32.
+HALVES = ("bfloat16", "float16")
 #: Types whose stand-in computes the same or, for half precision, more precisely. float64 loses digits: TFLite has no
 #: other. Integers are counts and places: those that need more than 31 bits are refused where they are known.
 _NARROWED: dict[str, np.dtype] = {
-    **dict.fromkeys(("float32", "float64", "bfloat16", "float16"), FLOAT32),
+    **dict.fromkeys(("float32", "float64", *HALVES), FLOAT32),
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), INT32),
     "bool": BOOL,
 }

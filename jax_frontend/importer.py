@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from converter.ir import Builder, Origin, TensorType, Value, dependents
 from converter.ir.op import ShapeError
-from jax_frontend.dtypes import ir_type, is_bits, narrow
+from jax_frontend.dtypes import HALVES, ir_type, is_bits, narrow
 from jax_frontend.folding import squeezed
 from jax_frontend.integers import BITWISE, as_typed, by_order, is_narrow
 from jax_frontend.keys import draws, on_words
@@ -95,6 +95,8 @@ class Importer:
         if name not in RULES:
             return self._computed(eqn, values)
         avals = [a.aval for a in eqn.invars]
+        if name == "convert_element_type" and (half := str(eqn.params["new_dtype"])) in HALVES:
+            self.problems.halves.setdefault(where.layer or where.source or "the model", half)
         call = Call(
             self.b,
             dict(eqn.params),
@@ -104,7 +106,7 @@ class Importer:
             lambda closed, arguments: self._inline(closed, arguments, where),
             lambda closed, arguments: self._inline_primal(closed, arguments, where),
             self._is_primal,
-            any(str(a.aval.dtype) == "uint32" for a in eqn.invars),
+            tuple(str(a.dtype) for a in avals),
             where,
             self.problems,
         )

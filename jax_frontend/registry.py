@@ -49,7 +49,7 @@ class Call:
         inline: imports a closed jaxpr in place, `inline(jaxpr, values) -> outputs`.
         inline_primal: the same for a jaxpr that is never differentiated: its derivative is known otherwise.
         is_primal: the equation stands in such a jaxpr.
-        unsigned: the operands are uint32, whose numbers from 2^31 on are negative here.
+        dtypes: names of the operands' element types in JAX, which may be narrower than those of `inputs`.
         site: where the equation stands.
         problems: collects what cannot be imported.
     """
@@ -62,9 +62,14 @@ class Call:
     inline: Callable[[Any, Sequence[Value]], list[Value]]
     inline_primal: Callable[[Any, Sequence[Value]], list[Value]]
     is_primal: bool
-    unsigned: bool
+    dtypes: tuple[str, ...]
     site: Site
     problems: Problems
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether operands are uint32, whose numbers from 2^31 on are negative here."""
+        return "uint32" in self.dtypes
 
     @property
     def output(self) -> TensorType:

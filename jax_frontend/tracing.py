@@ -14,7 +14,7 @@ import jax_frontend.rules  # noqa: F401  (fills the table of rules)
 from converter.errors import UsageError
 from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
 from jax_frontend.cleanup import with_layers, without_dead_code
-from jax_frontend.dtypes import ir_type, narrow
+from jax_frontend.dtypes import HALVES, ir_type, narrow
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer
 from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, output_names, untrained
@@ -25,11 +25,13 @@ from jax_frontend.rules.random import RAW_BITS
 from jax_frontend.unsupported import Problems
 
 
-def trace(model: Model, batch: int) -> Graph:
+def trace(model: Model, batch: int, halves: dict[str, str] | None = None) -> Graph:
     """The forward graph of a model for one batch size.
 
     Inputs are named `x`, or `x_0`, `x_1`, .... Outputs are `output`; of a tuple or list `output_0`, `output_1`, ...; of
     another tree the paths in it, joined with "/" (`boxes`, `heads/class`), in its order.
+
+    `halves` takes the weights and layers that are of half precision in the model, and float32 here, with their types.
 
     Raises:
         UnsupportedError: the model uses what cannot be compiled; all sites are listed.
@@ -39,11 +41,13 @@ def trace(model: Model, batch: int) -> Graph:
     """
     leaves = named_leaves(model.params)
     treedef = jax.tree_util.tree_structure(model.params)
-    importer = Importer(FoldingBuilder())
+    importer = Importer(FoldingBuilder(), Problems(halves=halves))
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
     if unknown := [n for n, leaf in leaves.items() if n not in arrays and isinstance(leaf, jax.ShapeDtypeStruct)]:
         raise UsageError(f"{unknown[0]} has no value: what is not of floating point is a constant, give its numbers")
     check_finite(arrays)
+    types = {name: str(getattr(leaves[name], "dtype", "")) for name in arrays}
+    importer.problems.halves.update({name: dtype for name, dtype in types.items() if dtype in HALVES})
     fixed = untrained(model, list(arrays))
 
     def call(parameters: dict[str, Any], *inputs: Any) -> Any:

@@ -35,16 +35,18 @@ class Problems:
 
     Attributes:
         refuses_known_keys: whether what is drawn by a constant key is one: in a model it is the same in every step.
+        halves: what is no problem, but worth a word: where the model is of half precision, and of which type.
     """
 
-    def __init__(self, refuses_known_keys: bool = True) -> None:
+    def __init__(self, refuses_known_keys: bool = True, halves: dict[str, str] | None = None) -> None:
         self._sites: dict[str, dict[Site, str]] = {}
         self._advice: dict[str, str] = {}
         self.refuses_known_keys = refuses_known_keys
+        self.halves = {} if halves is None else halves
 
     def empty(self) -> Problems:
         """Another report, on a part of the same model."""
-        return Problems(self.refuses_known_keys)
+        return Problems(self.refuses_known_keys, self.halves)
 
     def __bool__(self) -> bool:
         """Whether there is anything to report."""

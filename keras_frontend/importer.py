@@ -18,7 +18,7 @@ from converter.batch_norm import BatchNorm
 from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from converter.ir import Graph, ops
 from converter.losses import Penalty
-from converter.notes import Note
+from converter.notes import Note, half_notes
 from jax_frontend.mask import masked
 from keras_frontend.activity import Activities
 from keras_frontend.archive import check_archive
@@ -130,7 +130,8 @@ def import_live(
 ) -> Imported:
     """A live model of the JAX backend."""
     own_losses: list[Any] = []
-    graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch)
+    halves: dict[str, str] = {}
+    graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, halves)
     variables = named_variables(model, names)
     trainable = {id(v) for v in model.trainable_variables}
     frozen = {name for name, v in variables.items() if id(v) not in trainable}
@@ -144,6 +145,8 @@ def import_live(
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
     notes = [*_mask_notes(graph), *notes_on(model, variables, len(own_losses), activities)]
+    if not any(note.status == "in float32" for note in notes):  # by no policy, which says it of its layers
+        notes += half_notes(halves)
     return Imported(graph, notes, penalties(variables), compile_config(model), batch_norms(model, variables))
 
 

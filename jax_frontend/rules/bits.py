@@ -29,6 +29,21 @@ def bitwise_and(x: Any, y: Any, **_: Any) -> Any:
     return half(xs, ys) * 65536 + half(x - xs * 65536, y - ys * 65536)
 
 
+def rounded(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """The nearest number of fewer bits, of two the even one; beyond the largest infinity, below the smallest zero."""
+    bits, least = lax.bitcast_convert_type(x, jnp.int32), 2 - (1 << (exponent_bits - 1))
+    if (dropped := max(23 - mantissa_bits, 0)) > 0:
+        last = lax.shift_right_arithmetic(bits, jnp.int32(dropped))
+        odd = last - 2 * lax.shift_right_arithmetic(last, jnp.int32(1))
+        up = bits + odd + ((1 << (dropped - 1)) - 1)
+        bits = lax.shift_right_arithmetic(up, jnp.int32(dropped)) * (1 << dropped)
+    number = lax.bitcast_convert_type(bits, jnp.float32)
+    if exponent_bits < 8:
+        size, largest = abs(number), (2 - 2.0**-mantissa_bits) * 2.0 ** (1 - least)
+        number = jnp.where(size > largest, number * np.inf, jnp.where(size < 2.0**least, number * 0.0, number))
+    return jnp.where(x == x, number, x)
+
+
 def bitwise_or(x: Any, y: Any, **_: Any) -> Any:
     """The bits of one or the other, and those of both."""
     return lax.bitwise_xor(x, y) + bitwise_and(x, y)

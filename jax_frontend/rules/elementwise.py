@@ -6,6 +6,7 @@ import inspect
 from functools import reduce
 from math import log
 
+import jax.numpy as jnp
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Graph, Op, Value, ops
@@ -13,7 +14,7 @@ from converter.randomness import LARGEST_DIVISOR, unsigned_remainder
 from jax_frontend.importer import full
 from jax_frontend.integers import clamped
 from jax_frontend.registry import Call, NotImportable, Result, rule
-from jax_frontend.rules.bits import unsigned_rem
+from jax_frontend.rules.bits import rounded, unsigned_rem
 from jax_frontend.rules.functions import trigamma
 from jax_frontend.rules.random import drawn
 from jax_frontend.rules.spelled import with_derivative, written_out
@@ -92,8 +93,11 @@ def identity(call: Call, *values: Value) -> Result:
 
 @rule("reduce_precision", broadcasts=True)
 def reduce_precision(call: Call, x: Value) -> Result:
-    """The identity for at least float32's own precision; a narrower one is computed more precisely."""
-    return x
+    """Rounded to fewer bits; the identity for those of its own type, as half precision is computed in float32."""
+    kept = jnp.finfo(call.dtypes[0])
+    if call.params["exponent_bits"] >= kept.nexp and call.params["mantissa_bits"] >= kept.nmant:
+        return x
+    return with_derivative(call, (x,), written_out(call, rounded, (full(call.b, x, call.output),)))
 
 
 @rule("stop_gradient", broadcasts=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import converter
 import jax_frontend
 from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.ir import FLOAT32, INT32, Graph, evaluate
@@ -147,6 +148,24 @@ def test_half_precision_is_computed_in_float32(dtype: Any) -> None:
     np.testing.assert_allclose(
         evaluate(graph, [X])[0]["output"], jax.nn.softmax(X @ w.astype(np.float32) * 2), rtol=1e-5
     )
+
+
+def test_half_precision_is_said_once_by_the_layers_that_cast_and_the_weights() -> None:
+    def apply(params: Any, x: Any) -> Any:
+        with jax.named_scope("narrow"):
+            h = (x.astype(jnp.bfloat16) @ params["w"].astype(jnp.bfloat16)).astype(jnp.float32)
+        with jax.named_scope("wide"):
+            h = jnp.tanh(h) * 2
+        with jax.named_scope("loop"):
+            return jax.lax.scan(
+                lambda s, _: (s.astype(jnp.float16).astype(jnp.float32) * params["s"], None), h, None, 99
+            )[0]
+
+    params = {"w": np.ones((4, 3), np.float32), "s": jnp.ones((), jnp.bfloat16)}
+    (note, loop) = converter.build(model(apply, params), loss="mse", batch=2, check=False).notes
+    assert (note.subject, note.status) == ("s, narrow", "in float32")
+    assert note.why == "bfloat16 in the model: the program computes in float32, which rounds less"
+    assert (loop.subject, loop.why.partition(" ")[0]) == ("loop", "float16")
 
 
 def test_wide_types_are_narrowed() -> None:

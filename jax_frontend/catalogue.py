@@ -16,6 +16,21 @@ from jax_frontend.unsupported import GROUPS, HINTS
 #: What a rule calls to refuse a form of its primitive, with the words for it first.
 _REFUSALS = {"NotImportable": 0, "known": 1}
 
+#: Where a program computes something else than JAX, and why.
+DIFFERENCES = (
+    (
+        "NaN: XNNPACK's exp, max and min read NaN as a number, and so does what is made of them (cosh, softplus, "
+        "relu and its derivative, largest elements of windows and axes); its rsqrt gives NaN at 0 and its logistic "
+        "at infinity. To guard them would cost every element another operator. Inputs, weights and losses that are "
+        "not finite are refused."
+    ),
+    (
+        "Indices out of range: clamped or filled where the code says so (mode='clip', fill_value=0); where JAX "
+        "would read NaN the runtime refuses the call, as a test of each index would make every look-up slower."
+    ),
+    "Half precision is computed in float32, and integers of 64 bits in 32.",
+)
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -261,13 +261,13 @@ def ops(
     debug: Debug = False,
 ) -> None:
     """Show which operations of JAX compile, how, and when; gpu, web and hexagon have fewer, and a build says which."""
-    from jax_frontend.catalogue import catalogue
+    from jax_frontend.catalogue import DIFFERENCES, catalogue
 
     entries = catalogue()
     if as_json:
-        _print_json({"primitives": [asdict(entry) for entry in entries]})
+        _print_json({"primitives": [asdict(entry) for entry in entries], "differences": list(DIFFERENCES)})
     else:
-        Results().operations(entries)
+        Results().operations(entries, DIFFERENCES)
 
 
 @app.command()

@@ -159,13 +159,15 @@ class Results:
             if "error" in row:
                 self.line(f"{row['scheme']}: not for this model: {row['error']}")
 
-    def operations(self, entries: Sequence[Entry]) -> None:
-        """What JAX's primitives become."""
+    def operations(self, entries: Sequence[Entry], differences: Sequence[str]) -> None:
+        """What JAX's primitives become, and where the results differ."""
         self.table(
             "Primitives of JAX",
             ("primitive", "rules for", "how, or what to do instead", "not"),
             [(entry.primitive, entry.subject, entry.how, "; ".join(entry.refused)) for entry in entries],
         )
+        for difference in differences:
+            self.line(difference)
 
     def contents(self, contents: Contents) -> None:
         """All of a program file."""

@@ -75,6 +75,9 @@ case(
 case("reduce from another start", lambda x: lax.reduce(x, np.float32(2), lax.add, (1,)), f(3, 4), gradient=False)
 case("reduce with a lambda", lambda x: lax.reduce(x, np.float32(0), lambda a, c: a + c, (1,)), f(3, 4))
 case("reduce_precision", lambda x: lax.reduce_precision(x, 8, 23), f(4))
+ROUNDED = np.array([0.7013, -1.9, 1 + 2**-8, 1 + 3 * 2**-8, 65519, 65520, 6.2e-5, 6e-5, -1e30, np.inf, -np.inf, 0])
+for _e, _m in ((8, 7), (5, 10), (4, 3), (5, 23)):
+    case(f"reduce_precision to {_e} and {_m} bits", lambda x, e=_e, m=_m: lax.reduce_precision(x, e, m), ROUNDED)
 for _name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):
     for _reverse in (False, True):
         case(f"{_name} reverse={_reverse}", lambda x, n=_name, r=_reverse: getattr(lax, n)(x, 1, reverse=r), f(3, 5, 2))

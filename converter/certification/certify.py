@@ -57,7 +57,8 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
         what = "no delegate takes the operators of variables, so no step runs there whole"
         return _certificate(engine, steps, [_Found(failures=[Failure("", "VAR_HANDLE", what, ADVICE_STATE)])])
     made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
-    judge, layers = Judge(program.manifest, made, engine.precision), Layers(program)
+    layers = Layers(program)
+    judge = Judge(program.manifest, layers, made, engine.precision)
     found = [_examined(part, program, layers, made, judge) for part in engine.parts]
     return _certificate(engine, steps, found, judge.floor)
 

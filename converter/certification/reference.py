@@ -184,15 +184,16 @@ class _Draw:
         return rng.integers(0, self._bounds.get(spec.name, 2), spec.shape).astype(spec.dtype)
 
 
+def neighbours(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each number becomes one of its two neighbours among the float32 numbers; zeros stay."""
+    towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
+    return np.where(array == 0, array, np.nextafter(array, towards))
+
+
 def _shaken(feed: Mapping[str, np.ndarray], rng: np.random.Generator) -> Arrays:
-    """Each number becomes one of its two neighbours among the float32 numbers, but for those that are said exactly."""
-
-    def other(array: np.ndarray) -> np.ndarray:
-        towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
-        return np.where(array == 0, array, np.nextafter(array, towards))
-
+    """Other last bits, but for what is said exactly."""
     exact = ("learning_rate", "weight")
-    return {n: other(a) if a.dtype == np.float32 and n not in exact else a for n, a in feed.items()}
+    return {n: neighbours(a, rng) if a.dtype == np.float32 and n not in exact else a for n, a in feed.items()}
 
 
 def _in_half(array: np.ndarray) -> np.ndarray:

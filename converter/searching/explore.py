@@ -279,7 +279,8 @@ class Explorer:
             return [None if each is None else each.mean for each in self._train(wanted)]
 
         singles = [space.alone(group, choice) for group, choice in space.columns]
-        able = [c for c, fit in zip(singles, fits(singles), strict=True) if fit and gains.total(c) is not None]
+        singles = [single for single in singles if gains.total(single) is not None]
+        able = [single for single, fit in zip(singles, fits(singles), strict=True) if fit]
         evolve(space, [*proposed, *able], fits, scores, effort.generations, effort.children)
         return chosen
 

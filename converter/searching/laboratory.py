@@ -38,7 +38,8 @@ class Journal:
         found, *lines = whole.splitlines()
         if found != first:
             raise UsageError(
-                f"{path} is of another search (model, data or options differ): name another folder, or remove it"
+                f"{path} is of another search (model, data, options or the target's table differ): name another "
+                "folder, or remove it"
             )
         for line in lines:
             record = json.loads(line)

@@ -188,6 +188,28 @@ def test_what_does_not_fit_alone_may_be_left_out() -> None:
     assert len(findings.units) < len(found().findings.units)
 
 
+def test_what_is_more_than_too_much_is_not_priced() -> None:
+    """Half of a layer is beyond the budget: neither it whole nor a combination with it is planned."""
+    priced: list[Any] = []
+
+    def watched(job: Job) -> dict[str, Any]:
+        if not job.trials and job.update is not None:
+            priced.append(job.update)
+        return fake(job)
+
+    effort = replace(EFFORT, affordable=True, generations=0)
+    findings = run(None, watched, budgets=("memory=head+30%",), effort=effort).findings
+    layers = [unit for unit in found().findings.units if unit.kind == "layer"]
+    beyond = {unit.name.split()[0] for unit in layers} - {unit.name.split()[0] for unit in findings.units}
+    assert beyond
+    assert any(isinstance(update, dict) and beyond & update.keys() for update in priced)
+    assert not any(
+        isinstance(update, dict) and update.get(name) == 1.0 and len(update) == 2
+        for update in priced
+        for name in beyond
+    )
+
+
 def test_what_diverges_is_no_part_of_what_is_found() -> None:
     def diverging(job: Job) -> dict[str, Any]:
         result = fake(job)

@@ -39,7 +39,8 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
             )
         if compiled.loss is not None:
             loss = compiled.loss
-            notes.append(Note("loss", "as compiled", f"{loss.name}; name another to change it"))
+            by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
+            notes.append(Note("loss", "as compiled", f"{loss.name}; name another to change it; {by_weight}"))
     loss = DEFAULT_LOSS if loss is None else loss
     if optimizer is None and compiled is not None:
         notes += compiled.notes

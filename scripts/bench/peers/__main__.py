@@ -41,7 +41,7 @@ note = Console(stderr=True, highlight=False)
 def main() -> int:
     """Measures the cells and prints the table. 1: a side failed."""
     args = _arguments()
-    result = {"machine": machine()} | {
+    result = {"machine": machine(), "remark": args.remark} | {
         name: getattr(args, name) for name in ("threads", "target", "micro_batch", "frozen", "cached", "steps", "small")
     }
     if args.growth:
@@ -76,6 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of each side, and CPUs it is pinned to")
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
     parser.add_argument("--here", action="store_true", help="run all peers in this environment instead of their own")
+    parser.add_argument("--remark", default="", help="what a reader of the figures should know")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     return parser.parse_args()
 

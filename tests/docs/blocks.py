@@ -84,6 +84,7 @@ def _run_shell(example: Example) -> None:
     here = Path.cwd()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     settings = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join([str(here), str(ROOT)])}
+    settings.pop("KERAS_BACKEND", None)  # tests/conftest.py sets it, a reader's shell does not
     command = ["bash", "-euo", "pipefail", "-c", str(example.parsed)]
     done = subprocess.run(command, cwd=here, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{example.path}:{example.line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

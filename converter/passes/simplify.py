@@ -124,7 +124,8 @@ def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
         smaller = min(inner.inputs, key=lambda operand: operand.type.size)
         if smaller.type.size < product.type.size and len(factor.shape) <= len(smaller.shape):
             scaled = b(ops.Mul(), smaller, factor)
-            return b(inner.op, *(scaled if operand is smaller else operand for operand in inner.inputs))
+            with b.at(inner.origin):  # the product is still the gradient's
+                return b(inner.op, *(scaled if operand is smaller else operand for operand in inner.inputs))
     return None
 
 

@@ -43,6 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def run(*arguments: str) -> Ran:
         before = files()
+        capsys.readouterr()  # what the test itself printed
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         captured = capsys.readouterr()

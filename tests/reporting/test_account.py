@@ -107,7 +107,8 @@ def test_savings_are_those_of_a_build_that_trains_all(name: str) -> None:
     savings = {saving.what: saving for saving in contents_of(read_program(program(name).data)).savings()}
     assert savings["numbers that train"].whole == full["trained_parameters"]
     assert savings["trained weights and slots"].whole == pytest.approx(full["state_bytes"], rel=0.01)
-    assert savings["FLOPs of the update"].whole == pytest.approx(full["flops_update"], rel=0.05)
+    # In proportion to what trains, but the learning rate meets the cotangents of small layers, which are not.
+    assert savings["FLOPs of the update"].whole == pytest.approx(full["flops_update"], rel=0.1)
     assert savings["FLOPs of the backward pass"].whole == pytest.approx(full["flops_backward"], rel=0.2)
 
 

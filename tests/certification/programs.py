@@ -286,7 +286,7 @@ def encoder_full() -> Made:
 
 @program
 def encoder_last() -> Made:
-    return encoder(60), {"optimizer": "adamw", "update": "last"}
+    return encoder(60), {"optimizer": "adamw", "update": "last-1"}
 
 
 @program
@@ -404,7 +404,7 @@ def decoder_lora() -> Made:
 
 @program
 def decoder_of_30000_words() -> Made:
-    return decoder(30_000, interleaved=True), {"optimizer": "sgd", "update": "last", **TEXT}
+    return decoder(30_000, interleaved=True), {"optimizer": "sgd", "update": "last-1", **TEXT}
 
 
 @program

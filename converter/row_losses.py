@@ -161,6 +161,30 @@ def absolute_error() -> RowLoss:
     return lambda b, x, y: b(ops.Abs(), b(ops.Sub(), x, y))
 
 
+def absolute_percentage_error() -> RowLoss:
+    """100 |x - y| / |y|; y is at least Keras' epsilon."""
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        e, size = b(ops.Abs(), b(ops.Sub(), x, y)), b(ops.Maximum(), b(ops.Abs(), y), _EPSILON)
+        return b(ops.Mul(), b(ops.Div(), e, size), 100.0)
+
+    return emit
+
+
+def squared_logarithmic_error() -> RowLoss:
+    """(log(x + 1) - log(y + 1))^2; x and y are at least Keras' epsilon."""
+
+    def logarithm(b: Builder, x: Value) -> Value:
+        return b(ops.Log(), b(ops.Add(), b(ops.Maximum(), x, _EPSILON), 1.0))
+
+    return lambda b, x, y: b(ops.SquaredDifference(), logarithm(b, x), logarithm(b, y))
+
+
+def poisson() -> RowLoss:
+    """x - y log(x): of counts y, expected to be x, which is above 0."""
+    return lambda b, x, y: b(ops.Sub(), x, b(ops.Mul(), y, b(ops.Log(), b(ops.Add(), x, _EPSILON))))
+
+
 def huber(delta: float = 1.0) -> RowLoss:
     """e^2 / 2 up to |e| = delta, and a line of the same slope from there on."""
 

@@ -24,6 +24,7 @@ class _Numbers(NamedTuple):
 
 _PROBABILITIES = _Numbers("numbers from 0 to 1", lambda y: (y >= -SLACK) & (y <= 1 + SLACK))
 _SHARES = _Numbers("numbers from 0 on, one a class", lambda y: y >= -SLACK)
+_AMOUNTS = _Numbers("numbers from 0 on", lambda y: y >= -SLACK)
 _SIGNS = _Numbers("-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)", lambda y: np.abs(y) == 1)
 _TAKES = {
     "binary_crossentropy": _PROBABILITIES,
@@ -31,6 +32,8 @@ _TAKES = {
     "categorical_crossentropy": _SHARES,
     "categorical_focal_crossentropy": _SHARES,
     "hinge": _SIGNS,
+    "msle": _AMOUNTS,
+    "poisson": _AMOUNTS,
 }
 
 

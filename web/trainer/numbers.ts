@@ -10,6 +10,7 @@ interface Taken {
 
 const PROBABILITIES: Taken = { words: "numbers from 0 to 1", fits: (n) => n >= -SLACK && n <= 1 + SLACK };
 const SHARES: Taken = { words: "numbers from 0 on, one a class", fits: (n) => n >= -SLACK };
+const AMOUNTS: Taken = { words: "numbers from 0 on", fits: (n) => n >= -SLACK };
 const SIGNS: Taken = { words: "-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)", fits: (n) => Math.abs(n) === 1 };
 
 /** The numbers that a loss takes, as the host has it (converter/runtime/targets.py); others take any. */
@@ -19,6 +20,8 @@ const TAKEN = new Map([
   ["categorical_crossentropy", SHARES],
   ["categorical_focal_crossentropy", SHARES],
   ["hinge", SIGNS],
+  ["msle", AMOUNTS],
+  ["poisson", AMOUNTS],
 ]);
 
 /** What is wrong with a target, in words; undefined when nothing is. */

@@ -20,6 +20,7 @@ internal class Numbers private constructor(private val words: String, private va
     companion object {
         private val PROBABILITIES = Numbers("numbers from 0 to 1") { it >= -SLACK && it <= 1 + SLACK }
         private val SHARES = Numbers("numbers from 0 on, one a class") { it >= -SLACK }
+        private val AMOUNTS = Numbers("numbers from 0 on") { it >= -SLACK }
         private val SIGNS = Numbers("-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)") { abs(it) == 1f }
         private val TAKEN = mapOf(
             "binary_crossentropy" to PROBABILITIES,
@@ -27,6 +28,8 @@ internal class Numbers private constructor(private val words: String, private va
             "categorical_crossentropy" to SHARES,
             "categorical_focal_crossentropy" to SHARES,
             "hinge" to SIGNS,
+            "msle" to AMOUNTS,
+            "poisson" to AMOUNTS,
         )
 
         /** Those of a loss; null where it takes any. */

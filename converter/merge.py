@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError
-from converter.ir.view import View
 from converter.program.file import ProgramFile
 from converter.program.manifest import FROZEN, Manifest
 from converter.program.manifest.checks import check_shape, viewed_shape
 from converter.program.records import decode
+from converter.program.view import View
 from converter.runtime.parameters import parameters_of
 
 #: The metadata entry.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from converter.errors import UsageError
-from converter.ir.view import View
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest
+from converter.program.view import View
 
 
 def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: str) -> None:

@@ -126,7 +126,7 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a state tensor lies in the parameter that the person knows; see `converter.ir.view`."""
+    """Where a state tensor lies in the parameter that the person knows; see `converter.program.view`."""
 
     tensor: str
     view: tuple[Any, ...]

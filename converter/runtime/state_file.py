@@ -17,7 +17,7 @@ import numpy as np
 
 from converter.errors import NumericError, PocketuneError, UsageError
 from converter.program.files import beside, check_regular, write_atomically
-from converter.program.manifest import Dtype
+from converter.program.manifest import StoredDtype
 from converter.program.records import decode
 
 MAGIC = b"PTSTATE\n"
@@ -47,7 +47,7 @@ class StoredTensor:
     """One entry of the header. `offset` counts from the start of the data."""
 
     name: str
-    dtype: Dtype
+    dtype: StoredDtype
     shape: tuple[int, ...]
     offset: int
     nbytes: int
@@ -98,7 +98,7 @@ def pack(state: State) -> bytes:
         blocks += [bytes(-offset % ALIGNMENT), raw]
         offset += -offset % ALIGNMENT
         digest = hashlib.sha256(raw).hexdigest()
-        entries.append(StoredTensor(name, cast(Dtype, array.dtype.name), array.shape, offset, len(raw), digest))
+        entries.append(StoredTensor(name, cast(StoredDtype, array.dtype.name), array.shape, offset, len(raw), digest))
         offset += len(raw)
     header = asdict(Header(FORMAT, state.program, state.generation, tuple(entries)))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()

@@ -212,7 +212,7 @@ def test_rows_to_evaluate_on_come_in_batches_or_at_once(kind: str) -> None:
 
 
 def test_the_area_under_the_curve_is_of_one_score_or_two_classes() -> None:
-    message = r"auc is of one score a row, or of two classes; the output is \[19, 4\]"
+    message = r"metrics: auc: it is of one score a row, or of two classes; the output is \[rows, 4\]"
     with opened() as session, pytest.raises(UsageError, match=message):
         session.evaluate(X, Y, metrics=["auc"])
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { isLabel, type TargetLabels } from "../trainer/manifest.ts";
 import {
   BusyError,
   ClosedError,
@@ -12,7 +13,6 @@ import {
   type TrainEvent,
   Trainer,
 } from "../trainer.ts";
-import { isLabel, type TargetLabels } from "../trainer/manifest.ts";
 import { collected, FailingStore, Log, program, type Script, samples, samplesOf, scripted } from "./fixture.ts";
 
 const stateless = await program("mlp-stateless");

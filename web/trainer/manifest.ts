@@ -17,6 +17,10 @@ import {
 export type Dtype = Decoded<typeof dtype>;
 const dtype = oneOf("float32", "int32", "bool", "int8");
 
+/** Type of the elements of what is stored. */
+export type StoredDtype = Decoded<typeof storedDtype>;
+export const storedDtype = oneOf("float32", "int32", "bool");
+
 /** Bytes of one element. */
 export const ELEMENT_BYTES: Record<Dtype, number> = { float32: 4, int32: 4, bool: 1, int8: 1 };
 
@@ -48,14 +52,14 @@ const signature = record({ inputs: list(tensorSpec), outputs: list(tensorSpec) }
 
 /** A tensor that outlives a step: a trained one, or a `slot` of the optimizer. */
 export type StateTensor = Decoded<typeof stateTensor>;
-const stateTensor = record({ tensor: string, shape: list(integer), dtype, slot: bool });
+const stateTensor = record({ tensor: string, shape: list(integer), dtype: storedDtype, slot: bool });
 
 /** A trained weight by the model's own name, in its layout. `frozen`: the part of it that does not train. */
 export type ParameterSpec = Decoded<typeof parameterSpec>;
 const parameterSpec = record({
   name: string,
   shape: list(integer),
-  dtype,
+  dtype: storedDtype,
   pieces: list(record({ tensor: string, view: list(anything) })),
   frozen: nullable(record({ entry: string, shape: list(integer), view: list(anything) })),
 });

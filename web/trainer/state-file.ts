@@ -7,8 +7,8 @@ import {
   messageOf,
   StateVersionError,
 } from "./errors.ts";
-import { type Dtype, ELEMENT_BYTES, type Manifest, product } from "./manifest.ts";
-import { type Decoded, decode, integer, list, oneOf, record, string } from "./strict-json.ts";
+import { ELEMENT_BYTES, type Manifest, product, type StoredDtype, storedDtype } from "./manifest.ts";
+import { type Decoded, decode, integer, list, record, string } from "./strict-json.ts";
 
 const MAGIC = utf8("PTSTATE\n");
 const VERSION = 1;
@@ -22,7 +22,7 @@ const MAX_BYTES = 2 ** 31 - 1;
 /** One tensor of a state: little-endian numbers. */
 export interface StoredTensor {
   readonly name: string;
-  readonly dtype: Dtype;
+  readonly dtype: StoredDtype;
   readonly shape: number[];
   readonly bytes: Bytes;
 }
@@ -41,7 +41,7 @@ const header = record({
   tensors: list(
     record({
       name: string,
-      dtype: oneOf("float32", "int32", "bool"),
+      dtype: storedDtype,
       shape: list(integer),
       offset: integer,
       nbytes: integer,

@@ -29,6 +29,8 @@ MAX_BYTES = 4 << 20
 #: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
 MAX_ELEMENTS = 1 << 31
 
+#: Types of what is stored.
+StoredDtype = Literal["float32", "int32", "bool"]
 #: int8: what the frozen first layers gave in integers, from `features` to the step on them.
 Dtype = Literal["float32", "int32", "bool", "int8"]
 Role = Literal[
@@ -120,7 +122,7 @@ class StateTensor:
 
     tensor: str
     shape: tuple[int, ...]
-    dtype: Dtype
+    dtype: StoredDtype
     slot: bool
 
 
@@ -151,7 +153,7 @@ class ParameterSpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: Dtype
+    dtype: StoredDtype
     pieces: tuple[Piece, ...]
     frozen: FrozenPart | None
 

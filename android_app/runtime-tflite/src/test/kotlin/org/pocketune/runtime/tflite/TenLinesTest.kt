@@ -88,7 +88,7 @@ class TenLinesTest {
         val root = File(System.getProperty("programs"), "../../..")
         val source = "android_app/runtime-tflite/src/test/kotlin/org/pocketune/runtime/tflite/TenLinesTest.kt"
         val lines = File(root, source).readText().substringAfter("// from here\n").substringBefore("        // to here")
-        val told = lines.trimEnd().lines().joinToString("\n") { it.removePrefix("    ") }
+        val told = lines.trimEnd().lines().joinToString("\n") { it.removePrefix("        ") }
         assertTrue(told in File(root, "docs/android.md").readText(), told)
     }
 }

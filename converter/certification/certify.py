@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, islice
 from math import isfinite
 from typing import Any
 
 from converter.certification import localize
+from converter.certification.calling import invocations, together
 from converter.certification.judge import Deviation, Judge
 from converter.certification.reference import PROBE, RATE, Call, calls
 from converter.certification.signing import sign
@@ -22,6 +24,7 @@ from converter.program.manifest import Certificate, Failure
 from converter.program.manifest.certificates import MOST_FAILURES
 from converter.tflite.parts import SIGNATURE, tensor_name
 
+ADVICE_VARIABLES = "certify it built with state='stateless' (--state stateless) too: there the operator is found"
 ADVICE_STATE = "build with state='stateless' (--state stateless): the state goes in and out of each call"
 
 
@@ -33,7 +36,7 @@ def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None)
 
     Args:
         path: the `.tflite`; its manifest gets the certificate, whether it is a good one or not.
-        on: `gpu`, `hexagon:SM8650`, `web`.
+        on: `gpu`, `hexagon:SM8650`, `web`, `android`.
         steps: how many are compared.
         data: rows (x, y), as for a training session; None draws them.
 
@@ -53,7 +56,7 @@ def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None)
 
 def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) -> Certificate:
     """What comes of running a program on an engine; nothing is written."""
-    if program.manifest.state == "variables" and engine.name != "android":
+    if program.manifest.state == "variables" and not engine.has_variables:
         what = "no delegate takes the operators of variables, so no step runs there whole"
         return _certificate(engine, steps, [_Found(failures=[Failure("", "VAR_HANDLE", what, ADVICE_STATE)])])
     made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
@@ -77,7 +80,7 @@ def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence
     failures = list[Failure]()
     entries = [layers.entry(name) for name in dict.fromkeys(call.signature for call in made)]
     # What is the CPU's, as the update of a split program, is no work of the engine.
-    apart = part.apart or len(entries) < len(program.manifest.signatures)
+    apart = part.apart or (len(entries) < len(program.manifest.signatures) and not part.has_variables)
     outcome = _apart(part, entries, made) if apart else _together(part, program, made)
     pairs = [(call, results) for call, results in zip(made, outcome.results, strict=False) if results]
     found = [deviation for call, results in pairs for deviation in judge.deviations(call, results)]
@@ -92,6 +95,9 @@ def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence
     known = set[tuple]()
     for signature in dict.fromkeys(deviation.signature for deviation in wrong):
         worst = next(d for d in wrong if d.signature == signature)
+        if program.manifest.state == "variables":
+            failures.append(Failure("", "", str(worst), ADVICE_VARIABLES))
+            continue
         call = next(c for c in made if c.signature == signature)
         failures += localize.wrong(part, layers, call, worst, known)
     if part.label:
@@ -102,7 +108,17 @@ def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence
 
 def _together(engine: Engine, program: ProgramFile, made: Sequence[Call]) -> Outcome:
     """What comes of the calls of a file as it is."""
-    return engine.run([Task(bytes(program.data), [(call.signature, call.feed) for call in made])])[0]
+    manifest = program.manifest
+    each = [invocations(manifest, call.signature, call.feed) for call in made]
+    outcome = engine.run([Task(bytes(program.data), list(chain.from_iterable(each)))])[0]
+    ran = iter(outcome.results)
+    parts = [list(islice(ran, len(run))) for run in each]
+    results = [
+        together(manifest, call.signature, part)
+        for call, run, part in zip(made, each, parts, strict=True)
+        if len(part) == len(run)
+    ]
+    return replace(outcome, results=results)
 
 
 def _apart(engine: Engine, entries: Sequence[Entry], made: Sequence[Call]) -> Outcome:

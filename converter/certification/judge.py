@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from converter.certification.reference import Arrays, Call
+from converter.certification.calling import Arrays, gives
+from converter.certification.reference import Call
 from converter.certification.rounding import draws
 from converter.layers import Layers
 from converter.program.manifest import Manifest
@@ -72,9 +73,11 @@ class Judge:
 
     def __init__(self, manifest: Manifest, layers: Layers, calls: Sequence[Call], precision: str) -> None:
         self._manifest, self._layers, self._precision = manifest, layers, precision
+        # Operator by operator there are no variables.
+        self._draws = precision == "float32" and manifest.state != "variables"
         self._floors: dict[Kind, tuple[float, float]] = {"loss": (0, 0), "update": (0, 0), "output": (0, 0)}
         for call in calls:
-            for spec in manifest.signatures[call.signature].outputs:
+            for spec in gives(manifest, call.signature):
                 wanted, rounded = _moved(call.feed, call.expected, spec.name), _moved(*call.rounded, spec.name)
                 kind = _KINDS.get(spec.role, "output")
                 ratio, angle = self._floors[kind]
@@ -89,9 +92,8 @@ class Judge:
 
     def deviations(self, call: Call, results: Mapping[str, np.ndarray]) -> list[Deviation]:
         """How far each result of a call is off."""
-        specs, made = self._manifest.signatures[call.signature].outputs, None
-        found = []
-        for spec in specs:
+        found, made = [], None
+        for spec in gives(self._manifest, call.signature):
             wanted = _moved(call.feed, call.expected, spec.name)
             given = results.get(spec.name)
             if given is None or given.shape != call.expected[spec.name].shape or not np.isfinite(given).all():
@@ -100,7 +102,7 @@ class Judge:
                 got = _moved(call.feed, results, spec.name)
             kind, noise = _KINDS.get(spec.role, "output"), FACTOR * _noise(call, spec.name, wanted)
             deviation = self._deviation(call.signature, spec.name, kind, got, wanted, noise)
-            if not deviation.is_right and np.isfinite(deviation.error) and self._precision == "float32":
+            if not deviation.is_right and np.isfinite(deviation.error) and self._draws:
                 made = draws(self._layers.entry(call.signature), call.feed) if made is None else made
                 rounding = max(_spread(_moved(call.feed, others, spec.name) - wanted) for others in made)
                 deviation = self._deviation(call.signature, spec.name, kind, got, wanted, max(noise, FACTOR * rounding))

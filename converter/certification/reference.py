@@ -10,6 +10,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from converter.certification.bounds import index_bounds
+from converter.certification.calling import Arrays, invocations, takes, together
 from converter.errors import DeviceError
 from converter.program.check import synthetic_target
 from converter.program.file import ProgramFile
@@ -22,8 +23,6 @@ RATE = 0.01
 PROBE = 1024.0
 #: How often the last bits of what goes in are drawn.
 DRAWS = 2
-
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,18 @@ class Cpu:
         runner = self._interpreter.get_signature_runner(signature)
         return runner(**{name: feed[name] for name in runner.get_input_details()})
 
+
+class Reference:
+    """A program on the CPU, whose state goes in and out of each call."""
+
+    def __init__(self, program: ProgramFile) -> None:
+        self._manifest, self._cpu = program.manifest, Cpu(bytes(program.data))
+
+    def __call__(self, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
+        """Results by name."""
+        ran = [self._cpu(*invocation) for invocation in invocations(self._manifest, signature, feed)]
+        return together(self._manifest, signature, ran)
+
     def call(self, signature: str, feed: Arrays, seed: int) -> Call:
         """A call with all that is to be known of it."""
         rng = np.random.default_rng(seed)
@@ -77,7 +88,7 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
     """A few steps, each from the state that the CPU has come to, then `evaluate` and `infer`.
 
     Args:
-        program: stateless, or split.
+        program: of any kind of state.
         steps: how many.
         data: rows (x, y) to take instead of drawn ones, as for a training session.
         rate: the learning rate of the steps that are compared.
@@ -86,13 +97,13 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
         UsageError: the data do not fit the program.
         DeviceError: the stock interpreter does not run it.
     """
-    manifest, cpu = program.manifest, Cpu(bytes(program.data))
+    manifest, cpu = program.manifest, Reference(program)
     draw = _Draw(program, data)
     state: Arrays = {t.tensor: np.array(program.initial(t)) for t in manifest.state_tensors}
     usual = np.array([manifest.learning_rate or RATE], np.float32)
     for step in range(steps):
         one = Step(manifest, cpu, draw, state, step)
-        if manifest.step == manifest.updating:
+        if manifest.step == manifest.updating or manifest.state == "variables":
             yield cpu.call(manifest.step, one.feed(manifest.step, rate), step)
             state = one.after(usual)
         else:
@@ -114,20 +125,30 @@ class Step:
     """A step of the CPU from a state."""
 
     manifest: Manifest
-    cpu: Cpu
+    cpu: Reference
     draw: _Draw
     state: Arrays
     number: int
 
     def feed(self, name: str, rate: float, part: int = 0) -> Arrays:
-        """The inputs of a signature; the accumulators are empty."""
+        """What goes into a call of a signature; the accumulators are empty."""
         signature = self.manifest.signatures[name]
         parts = self.manifest.batch // self.manifest.micro_batch
         rows = self.draw(signature, self.number * parts + part)
-        rows |= {spec.name: np.ones(spec.shape, np.float32) for spec in signature.taking("weight")}
-        rows |= {spec.name: np.full(spec.shape, rate, np.float32) for spec in signature.taking("learning_rate")}
-        rows |= {spec.name: np.zeros(spec.shape, spec.dtype) for spec in signature.taking("gradient")}
-        return rows | {spec.name: self.state[spec.name] for spec in signature.taking("state")}
+        # What adds up the gradients of micro-batches takes shares of the weight of all of them.
+        adds = name == self.manifest.step != self.manifest.updating and self.manifest.state != "split"
+        share = np.float32(1 / self.manifest.batch if adds else 1)
+        for spec in takes(self.manifest, name):
+            match spec.role:
+                case "weight":
+                    rows[spec.name] = np.full(spec.shape, share)
+                case "learning_rate":
+                    rows[spec.name] = np.full(spec.shape, rate, np.float32)
+                case "gradient":
+                    rows[spec.name] = np.zeros(spec.shape, spec.dtype)
+                case "state":
+                    rows[spec.name] = self.state[spec.name]
+        return rows
 
     def gradients(self) -> Arrays:
         """Those of the whole step: signatures that take accumulators add to them, of others the mean is taken."""
@@ -136,8 +157,6 @@ class Step:
         sums: Arrays = {}
         for part in range(parts):
             feed = self.feed(name, 0.0, part) | {n: sums[n] for n in taking if n in sums}
-            if taking:
-                feed["weight"] = feed["weight"] / (len(feed["weight"]) * parts)
             given = self.cpu(name, feed)
             for spec in self.manifest.signatures[name].giving("gradient"):
                 more = given[spec.name]

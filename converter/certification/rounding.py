@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from converter.certification.reference import Arrays, Cpu, neighbours
+from converter.certification.calling import Arrays
+from converter.certification.reference import Cpu, neighbours
 from converter.layers import Entry
 from converter.tflite.parts import SIGNATURE, tensor_name
 

@@ -117,7 +117,7 @@ def build(
         typer.Option(
             "--certify",
             metavar="ENGINE",
-            help="Run what was written on an engine (gpu, hexagon:SM8650, web), and compare.",
+            help="Run what was written on an engine (gpu, hexagon:SM8650, web, android), and compare.",
         ),
     ] = None,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,

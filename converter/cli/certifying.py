@@ -16,7 +16,7 @@ from converter.cli.tables import Results
 from converter.errors import NumericError
 from converter.program.manifest import Certificate
 
-On = Annotated[str, typer.Option("--on", help="gpu, hexagon:SM8650, web: the engine to run it on; see engines.")]
+On = Annotated[str, typer.Option("--on", help="The engine to run it on: gpu, hexagon:SM8650, web, android.")]
 
 
 def certify(

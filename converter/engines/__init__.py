@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from converter.engines.android import Android
 from converter.engines.engine import Engine, engines_folder
 from converter.engines.gpu import Gpu
 from converter.engines.hexagon import Hexagon
@@ -11,11 +12,11 @@ from converter.errors import UsageError, nearest
 __all__ = ["ENGINES", "Engine", "engine", "engines_folder"]
 
 #: By what a person calls them.
-ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, Web)}
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, Web, Android)}
 
 
 def engine(on: str) -> Engine:
-    """The engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`.
+    """The engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`, `android`.
 
     Raises:
         UsageError: there is no such engine.

@@ -33,6 +33,7 @@ class Engine(ABC):
         precision: in which it computes, `float32` or `float16`.
         worker: the module whose process runs programs.
         apart: whether it takes one signature in a file, and no more.
+        has_variables: whether a program's variables keep their values in it from one call to the next.
     """
 
     name: ClassVar[str]
@@ -40,6 +41,7 @@ class Engine(ABC):
     precision: ClassVar[str]
     worker: ClassVar[str]
     apart: ClassVar[bool] = False
+    has_variables: ClassVar[bool] = False
 
     def __init__(self, processor: str = "") -> None:
         """The engine, for a processor where it compiles for one. Raises UsageError for one that is not known."""

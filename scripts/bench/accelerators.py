@@ -29,7 +29,9 @@ HEAD = (
     "|---|---|---|---|---|---|---|---|",
 )
 SCHEMES = ("sparse", "full", "head")
-ENGINES = ("gpu", "hexagon:SM8650", "web")
+ENGINES = ("gpu", "hexagon:SM8650", "web", "android")
+#: What is built for an engine that has no target of its own.
+TARGETS = {"android": "litert-2"}
 #: A net for images of 224 is as right on smaller ones.
 OPTIONS: dict[str, dict[str, Any]] = {"mobilenetv2": {"size": 96}, "efficientnet-lite": {"size": 96}}
 BATCH = 4
@@ -40,7 +42,7 @@ def row(name: str, scheme: str, on: str, steps: int, folder: Path) -> str:
     example = EXAMPLES[name]
     options = OPTIONS.get(name, {})
     update = example.sparse if scheme == "sparse" else scheme
-    target = on.partition(":")[0]
+    target = TARGETS.get(on) or on.partition(":")[0]
     path, cells = folder / "program.tflite", [f"{name} {scheme}", on]
     try:
         model = example.build(**options)

@@ -22,6 +22,7 @@ from converter.errors import UsageError
 from converter.program.file import read_program
 from converter.program.manifest import Certificate, Manifest
 from tests.certification.fake import Fake
+from tests.certification.stock import Stock
 
 
 @cache
@@ -74,6 +75,24 @@ def test_the_update_of_a_split_program_is_no_work_of_the_engine() -> None:
     split = built("adam", state="split", signatures=("train", "infer"))
     assert examined(split, refuses="SQRT").ok  # in `apply` alone
     assert not examined(split, refuses="TANH").ok
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_the_state_in_variables_is_compared(micro_batch: int | None) -> None:
+    data = built("adam", "variables", micro_batch=micro_batch, signatures=("train", "evaluate", "infer"))
+    program = read_program(data)
+    certificate = examine(program, Stock(), 2)
+    assert certificate.ok, certificate.failures
+    assert certificate.update_error == certificate.loss_error == 0, "the stock interpreter is itself"
+    certificate = examine(program, Stock("save", "second/w"), 2)
+    assert certificate.whole
+    assert not certificate.ok
+    assert certificate.update_error is not None
+    assert certificate.update_error > 1e-3
+    assert "what a step changes in it (second/w)" in certificate.failures[0].what
+    assert "stateless" in certificate.failures[0].advice
+    assert not examine(program, Stock("infer", "output"), 1).ok
+    assert not examine(program, Fake(), 1).whole, "what has no variables refuses them"
 
 
 def test_a_refused_operator_is_named_with_its_layer() -> None:

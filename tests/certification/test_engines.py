@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,19 @@ import pytest
 
 import converter
 import jax_frontend
+from converter.certification import localize
 from converter.engines import engine
+from converter.engines.android import MAVEN
+from converter.engines.android import VERSION as ANDROID
 from converter.engines.debian import fetch
 from converter.engines.engine import Refusal
 from converter.engines.web import PACKAGES, VERSION
+from converter.engines.work import Task
 from converter.engines.workers.chromium import Browser
 from converter.errors import UsageError
+from converter.layers import Layers
 from converter.program.file import read_program
+from converter.tflite.schema import generated
 from tests.certification.test_certify import built
 
 #: As LiteRT's GPU engine writes it.
@@ -81,6 +90,25 @@ def test_the_browser_runs_what_the_page_is_built_with() -> None:
     assert json.loads((web / "package.json").read_text())["dependencies"][PACKAGES[0]] == VERSION
     locked = json.loads((web / "package-lock.json").read_text())["packages"]
     assert [locked[f"node_modules/{package}"]["version"] for package in PACKAGES] == [VERSION] * len(PACKAGES)
+
+
+def test_androids_library_is_what_apps_depend_on() -> None:
+    pom = (Path(__file__).parents[2] / "android_app/pom.xml").read_text()
+    assert f"<tflite.version>{ANDROID}</tflite.version>" in pom
+    assert f"<version>{re.search(r'dependency-plugin:([^:]+):', MAVEN)[1]}</version>" in pom  # type: ignore[index]
+
+
+def test_androids_library_is_set_up_where_it_runs_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCKETUNE_ENGINES", str(tmp_path / "engines"))
+    assert "python -m converter engines android" in (engine("android").missing() or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="mvn is needed"):
+        engine("android").set_up(accepted=False)
+    assert not any((tmp_path / "engines").iterdir())
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert "x86-64 only" in (engine("android").missing() or "")
+    with pytest.raises(UsageError, match="x86-64 only"):
+        engine("android").set_up(accepted=False)
 
 
 def test_what_the_browser_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,3 +235,33 @@ def test_hexagon_computes_gradients(tmp_path: Path) -> None:
     assert certificate.ok, certificate.failures
     assert certificate.floor is not None
     assert certificate.floor > 0
+
+
+@here("android")
+@pytest.mark.parametrize("options", [{"state": "variables"}, {"state": "variables", "micro_batch": 2}, {}])
+def test_androids_library_runs_a_step(options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "p.tflite"
+    path.write_bytes(built("adam", signatures=("train", "evaluate", "infer"), **options))
+    certificate = converter.certify(path, on="android", steps=2)
+    assert certificate.ok, certificate.failures
+    assert certificate.update_error is not None
+    assert certificate.update_error < 1e-4
+    assert read_program(path).manifest.is_certified("android", certificate.engine, ANDROID)
+
+
+@here("android")
+def test_operators_that_androids_library_lacks_are_said_by_layer() -> None:
+    """TANH becomes a kind that the library has no kernel of."""
+    program, android = read_program(built()), engine("android")
+    data, lacking = bytearray(program.data), generated.BuiltinOperator.STABLEHLO_COSINE
+    model = generated.Model.GetRootAs(data, 0)
+    codes = [model.OperatorCodes(number)._tab for number in range(model.OperatorCodesLength())]
+    (tanh,) = (table for table in codes if data[table.Pos + table.Offset(4)] == generated.BuiltinOperator.TANH)
+    data[tanh.Pos + tanh.Offset(4)] = generated.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES
+    struct.pack_into("<i", data, tanh.Pos + tanh.Offset(10), lacking)
+    program = replace(program, data=bytes(data))
+    outcome = android.run([Task(program.data)])[0]
+    assert outcome.error
+    (failure,) = localize.refused(android, Layers(program).entries, android.refusals(outcome.log))
+    assert (failure.layer, failure.operator) == ("second", "STABLEHLO_COSINE")
+    assert "has no version 1 of it" in failure.what

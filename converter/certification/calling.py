@@ -1,0 +1,52 @@
+"""How a signature is called so that the state goes in and out of the call, wherever the program keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from converter.program.manifest import Manifest, TensorSpec
+
+Arrays = dict[str, np.ndarray]
+#: A signature and what it is given.
+Invocation = tuple[str, Arrays]
+
+
+def takes(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
+    """What goes into a call of a signature."""
+    signature = manifest.signatures[name]
+    if manifest.state != "variables":
+        return signature.inputs
+    update = manifest.signatures[manifest.updating].inputs if name == manifest.step != manifest.updating else ()
+    return (*signature.inputs, *update, *manifest.signatures["restore"].inputs)
+
+
+def gives(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
+    """What comes out of it."""
+    signature = manifest.signatures[name]
+    if manifest.state != "variables" or name != manifest.step:
+        return signature.outputs
+    return (*signature.outputs, *manifest.signatures["save"].outputs)
+
+
+def invocations(manifest: Manifest, name: str, feed: Mapping[str, np.ndarray]) -> list[Invocation]:
+    """What is run, in order, for a call; of a step by micro-batches all of it, each with the same rows."""
+    if manifest.state != "variables":
+        return [(name, dict(feed))]
+    names = ["restore", name]
+    if name == manifest.step:
+        if name != manifest.updating:
+            names = ["restore", *[name] * (manifest.batch // manifest.micro_batch), manifest.updating]
+        names.append("save")
+    tick = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in manifest.signatures["save"].inputs}
+    return [
+        (run, {spec.name: (tick | dict(feed))[spec.name] for spec in manifest.signatures[run].inputs}) for run in names
+    ]
+
+
+def together(manifest: Manifest, name: str, results: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
+    """What a call gives, of what its invocations gave."""
+    wanted = [spec.name for spec in gives(manifest, name)]
+    joined = {key: array for result in results for key, array in result.items()}
+    return {key: joined[key] for key in wanted if key in joined}

@@ -1,0 +1,79 @@
+"""Android's TFLite: the unmodified library of the official AAR for x86-64.
+
+What it wants of Android's C library is passed on to this machine's (bionic/).
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from converter.engines.engine import Engine, Refusal, engines_folder
+from converter.engines.tools import run
+from converter.errors import UsageError
+
+#: The newest on Maven Central: what apps depend on (android_app/pom.xml).
+VERSION = "2.16.1"
+#: Of Maven, by name and version.
+MAVEN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+_LIBRARY = "libtensorflowlite_jni.so"
+_BUILD = Path(__file__).with_name("bionic") / "build"
+
+
+class Android(Engine):
+    """What an app runs on a phone's CPU, XNNPACK included; its operators are older than those of LiteRT here."""
+
+    name = "android"
+    title = "TensorFlow Lite for Android"
+    precision = "float32"
+    worker = "converter.engines.workers.android"
+    has_variables = True
+    version = VERSION
+
+    @property
+    def _folder(self) -> Path:
+        return engines_folder() / "android"
+
+    @property
+    def _is_here(self) -> bool:
+        return (self._folder / f".done-{VERSION}").exists()
+
+    def missing(self) -> str | None:
+        if not _is_linux_on_x86():
+            return "the library runs on Linux on x86-64 only"
+        if not self._is_here:
+            return "Android's library is not here: python -m converter engines android"
+        return None
+
+    def options(self) -> dict[str, Any]:
+        return {"libraries": str(self._folder), "library": _LIBRARY}
+
+    def set_up(self, accepted: bool) -> str:
+        if not _is_linux_on_x86():
+            raise UsageError(f"Android's library runs on Linux on x86-64 only, this is {sys.platform}")
+        if not self._is_here:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=".fetch-") as temporary:
+                aar, ready = Path(temporary) / "aar", Path(temporary) / "ready"
+                wanted = [f"-Dartifact=org.tensorflow:tensorflow-lite:{VERSION}:aar", f"-DoutputDirectory={temporary}"]
+                run(["mvn", "-q", "-B", MAVEN, *wanted], Path(temporary), "it is Maven, which fetches the AAR")
+                shutil.unpack_archive(next(Path(temporary).glob("*.aar")), aar, "zip")
+                run(["sh", str(_BUILD), str(ready), str(aar / "jni/x86_64" / _LIBRARY)], None, "it needs gcc and nm")
+                (ready / f".done-{VERSION}").touch()
+                shutil.rmtree(self._folder, ignore_errors=True)
+                ready.rename(self._folder)
+        return f"{self.title} {VERSION} (Apache 2.0) is in {self._folder}"
+
+    def refusals(self, log: str) -> list[Refusal]:
+        # As TFLite writes of an operator that is newer than itself.
+        found = re.findall(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'", log)
+        return [Refusal(kind, f"the library has no version {number} of it") for kind, number in dict.fromkeys(found)]
+
+
+def _is_linux_on_x86() -> bool:
+    return sys.platform == "linux" and platform.machine() == "x86_64"

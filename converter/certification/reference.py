@@ -99,7 +99,7 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
     """
     manifest, cpu = program.manifest, Reference(program)
     draw = _Draw(program, data)
-    state: Arrays = {t.tensor: np.array(program.initial(t)) for t in manifest.state_tensors}
+    state: Arrays = {t.tensor: np.array(program.initial(t)) for t in manifest.state_tensors} | _chosen(manifest)
     usual = np.array([manifest.learning_rate or RATE], np.float32)
     for step in range(steps):
         one = Step(manifest, cpu, draw, state, step)
@@ -201,6 +201,17 @@ class _Draw:
         if spec.dtype == "float32":
             return rng.random(spec.shape, np.float32)
         return rng.integers(0, self._bounds.get(spec.name, 2), spec.shape).astype(spec.dtype)
+
+
+def _chosen(manifest: Manifest) -> Arrays:
+    """Channels as a session may choose them: an engine that takes the first ones whatever is chosen must not pass."""
+    rng = np.random.default_rng(0)
+    return {
+        choice.indices: np.sort(rng.choice(choice.channels, manifest.trained_channels(choice), replace=False)).astype(
+            np.int32
+        )
+        for choice in manifest.choices
+    }
 
 
 def neighbours(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:

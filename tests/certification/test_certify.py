@@ -16,6 +16,7 @@ import pytest
 import converter
 import jax_frontend
 from converter.certification.certify import examine
+from converter.certification.reference import calls
 from converter.certification.signing import sign
 from converter.engines.engine import Engine
 from converter.errors import UsageError
@@ -69,6 +70,17 @@ def test_the_calls_of_micro_batches_are_compared() -> None:
     data = built("adam", micro_batch=2, signatures=("train",))
     assert examined(data).ok
     assert not examined(data, wrong="SQRT").ok  # in `apply` alone
+
+
+def test_channels_are_chosen_as_a_session_may() -> None:
+    scheme = converter.UpdateScheme("channels", {"second/w": converter.Channels(0.5)})
+    program = read_program(built.__wrapped__(update=scheme))
+    (choice,) = program.manifest.choices
+    tensor = next(t for t in program.manifest.state_tensors if t.tensor == choice.indices)
+    first, second = (call.feed[choice.indices] for call in calls(program, 2))
+    assert choice.is_good(first)
+    assert not np.array_equal(first, program.initial(tensor))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_the_update_of_a_split_program_is_no_work_of_the_engine() -> None:

@@ -61,6 +61,12 @@ def rank_above_4(b: Builder, x: Value, row: Value) -> Value:
     return b(tfl.Sum((0, 2, 4)), joined)
 
 
+def scattered(b: Builder, indices: Value, rows: Value, channels: Value) -> Value:
+    """Rows that are added up, taken at places that are written as whole numbers."""
+    places = b(tfl.ScatterNd((9,)), channels, np.array([1, 2, 3], np.int32))
+    return b(tfl.Gather(), b(tfl.ScatterNd((9, 4)), indices, rows), places)
+
+
 #: By pattern: the operators, and what they are given.
 CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "rank-above-4": (rank_above_4, (floats(2, 12, 8), floats(2, 3, 8))),
@@ -105,7 +111,7 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     "broadcast-to": (lambda b, x: b(tfl.BroadcastTo((2, 3, 4)), x), (floats(2, 1, 4),)),
     "gather-2d-indices": (lambda b, x, i: b(tfl.Gather(), x, i), (floats(9, 4), ints(2, 3))),
     "one-hot-2d-indices": (lambda b, i: b(tfl.OneHot(9), i), (ints(2, 3),)),
-    "scatter-nd": (lambda b, i, x: b(tfl.ScatterNd((9, 4)), i, x), (ints(6, 1), floats(6, 4))),
+    "scatter-nd": (scattered, (ints(6, 1), floats(6, 4), np.array([[7], [0], [3]], np.int32))),
     "reverse-last-axis": (lambda b, x: b(tfl.ReverseV2((3,)), x), (floats(2, 3, 4, 5),)),
     "softmax-vector": (lambda b, x: b(tfl.Softmax(), x), (floats(5),)),
     "runtime-bias": (

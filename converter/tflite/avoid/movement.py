@@ -88,13 +88,20 @@ def one_hot_of_a_vector(b: Rewriter, node: Node) -> Value:
     lambda b, node: isinstance(node.op, tfl.ScatterNd),
 )
 def scattered_by_a_product(b: Rewriter, node: Node) -> Value | None:
-    """Each row of the result is the sum of the updates whose index is its number."""
+    """Each row of the result is the sum of the updates whose index is its number.
+
+    Whole numbers that are known, as the places of chosen channels, in float32, which has those below 2^24 exactly.
+    """
     indices, updates = node.inputs
     if updates.dtype != FLOAT32:
-        return None
+        array = b.array(updates)
+        if array is None or np.abs(array.astype(float)).sum() >= 2**24:
+            return None
+        updates = b.constant(array.astype(np.float32), name=updates.name)
     hot = b(tfl.OneHot(node.op.shape[0]), reshaped(b, indices, (indices.type.size,)))
     rows = reshaped(b, updates, (updates.shape[0], prod(updates.shape[1:])))
-    return reshaped(b, b(tfl.BatchMatmul(adj_x=True), hot, rows), node.op.shape)
+    summed = reshaped(b, b(tfl.BatchMatmul(adj_x=True), hot, rows), node.op.shape)
+    return summed if summed.dtype == node.output.dtype else b(tfl.Cast(node.output.dtype), summed)
 
 
 @avoids(

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from converter.errors import UsageError
+from converter.losses import JointLoss
 from converter.models import Source
 from converter.notes import Note
 
 #: What trains a model that says nothing itself.
 DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
+
+
+def _said(loss: Any) -> str:
+    """A loss, and whether its numbers are not those of its name."""
+    summed = any(part.summed for part in (loss.parts.values() if isinstance(loss, JointLoss) else [loss]))
+    return f"{loss.name}{', the sum over the rows of a step' if summed else ''}"
 
 
 class Rule(NamedTuple):
@@ -40,7 +47,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
         if compiled.loss is not None:
             loss = compiled.loss
             by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
-            notes.append(Note("loss", "as compiled", f"{loss.name}; name another to change it; {by_weight}"))
+            notes.append(Note("loss", "as compiled", f"{_said(loss)}; name another to change it; {by_weight}"))
     loss = DEFAULT_LOSS if loss is None else loss
     if optimizer is None and compiled is not None:
         notes += compiled.notes

@@ -100,7 +100,7 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
         UsageError: an unknown name or output, or a function that does not return one number per example.
     """
     if isinstance(loss, JointLoss):
-        return loss if weights is None else replace(loss, factors=_factors(weights, forward))
+        return loss if weights is None else loss.weighed(_factors(weights, forward))
     if not isinstance(loss, Mapping | list | tuple):
         if weights is not None:
             raise UsageError("loss_weights is for losses by output: pass loss={'<output>': ...} as well")
@@ -110,7 +110,7 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
         raise UsageError("loss: every output has None, there is nothing to train for")
     kinds = {} if targets is None else _by_output("targets", targets, forward)
     joint = {name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name)) for name, part in parts.items()}
-    return JointLoss(joint, {} if weights is None else _factors(weights, forward))
+    return JointLoss(joint) if weights is None else JointLoss(joint).weighed(_factors(weights, forward))
 
 
 def without_idle_outputs(source: Source, loss: Any) -> Source:

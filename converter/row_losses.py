@@ -30,10 +30,15 @@ def masked_mean(b: Builder, values: Value, mask: Value) -> Value:
     return b(ops.Div(), total, b(ops.Maximum(), count, 1.0))
 
 
-def sparse_cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
-    """Cross entropy of labels."""
+def sparse_cross_entropy(label_smoothing: float = 0.0, ignore: float | None = None) -> RowLoss:
+    """Cross entropy of labels; the places of those to ignore are left to who takes the mean."""
     dense = cross_entropy(label_smoothing)
     return lambda b, logits, y: dense(b, logits, b(ops.OneHot(logits.shape[-1]), y))
+
+
+def all_labels_but(ignore: float) -> Callable[[Builder, Value], Value]:
+    """1 for labels, 0 for the one to ignore."""
+    return lambda b, y: b(ops.Cast(FLOAT32), b(ops.NotEqual(), y, int(ignore)))
 
 
 def mask_of_labels(ignore: float | None = None) -> Callable[[Builder, Value], Value]:

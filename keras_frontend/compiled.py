@@ -107,14 +107,27 @@ def _loss(config: Mapping[str, Any], outputs: Sequence[str]) -> Loss | JointLoss
         factors = {} if weights is None else _by_output("loss_weights", weights, outputs)
         if not all(isinstance(f, int | float) and isfinite(f) for f in factors.values()):
             raise Unreadable("its loss_weights are no numbers")
-        return JointLoss({name: _one_loss(one) for name, one in each.items() if one is not None}, factors)
+        return JointLoss({name: _one_loss(one) for name, one in each.items() if one is not None}).weighed(factors)
+    factor = 1.0
     if weights is not None:
-        raise Unreadable("it has a weight for its only loss (loss_weights)")
+        (factor,) = _only(weights)
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor):
+            raise Unreadable("its loss_weights are no numbers")
     if _is_several(entry):
         if len(entry) != 1:
             raise Unreadable("it has a loss for each output, and the model has one output")
         (entry,) = entry.values() if isinstance(entry, Mapping) else entry
-    return _one_loss(entry)
+    return replace(_one_loss(entry), factor=float(factor))
+
+
+def _only(weights: Any) -> list[Any]:
+    """What was given for the only output: by its name, in a list, or alone."""
+    several = [*weights.values()] if isinstance(weights, Mapping) else weights
+    if not isinstance(several, list):
+        return [several]
+    if len(several) != 1:
+        raise Unreadable("it has loss_weights for several outputs, and the model has one")
+    return several
 
 
 def _is_several(entry: Any) -> bool:
@@ -132,13 +145,15 @@ def _by_output(what: str, given: Any, outputs: Sequence[str]) -> dict[str, Any]:
 
 def _one_loss(entry: Any) -> Loss:
     name, options = _named(entry)
+    summed = options.pop("reduction", "mean") == "sum"
     link = named_loss(name).link
     from_logits = options.pop("from_logits", False)
     if not isinstance(from_logits, bool):
         raise Unreadable(f"from_logits is {from_logits!r}")
     try:
         made = named_loss(name, **options)
-        return replace(made, needs_link=link is not None and not from_logits, needs_logits=from_logits)
+        needs_link = link is not None and not from_logits
+        return replace(made, needs_link=needs_link, needs_logits=from_logits, summed=summed)
     except Exception as error:
         raise Unreadable(str(error)) from None
 
@@ -171,12 +186,12 @@ def _named(entry: Any) -> tuple[str, dict[str, Any]]:
 def _options(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a loss that change what it is; those of no effect are gone."""
     options = {key: value for key, value in config.items() if key not in ("name", "dtype", "fn")}
-    if (reduction := options.pop("reduction", "mean")) not in _MEANS:
-        raise Unreadable(f"its reduction {str(reduction)[:40]!r} is no mean")
+    if (reduction := options.get("reduction", "mean")) not in (*_MEANS, "sum"):
+        raise Unreadable(f"its reduction {str(reduction)[:40]!r} is neither a mean nor a sum")
     if options.pop("axis", -1) != -1:
         raise Unreadable("it works along another axis than the last")
-    if options.pop("ignore_class", None) is not None:
-        raise Unreadable("it ignores a class (ignore_class)")
+    if (ignored := options.pop("ignore_class", None)) is not None:
+        options["ignore"] = ignored
     if kind == "Huber" and "delta" not in options:
         raise Unreadable("Keras does not store the delta of a Huber loss")
     if kind == "BinaryFocalCrossentropy" and options.pop("apply_class_balancing", False) is not True:

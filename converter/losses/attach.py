@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial, reduce
+from math import prod
 from typing import NamedTuple
 
 from converter.errors import UnsupportedError, UsageError
@@ -27,8 +28,8 @@ class Part(NamedTuple):
         term: the term.
         targets: what it compares with.
         reads: what it reads of the outputs, or before them.
-        rows: the loss of each row, [B]; under a mask of the model's 0 for the places that do not count.
-        mask: which places count, where the model says so.
+        rows: the loss of each row, [B]; under a mask 0 for the places that do not count.
+        mask: which places count, where the model or the loss says so; the mean is over those of the batch.
     """
 
     term: Term
@@ -53,7 +54,7 @@ def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[Part]]:
             folded = _folded(graph, term)
             reads = term.outputs(graph) if folded is None else [folded.logits(b)]
             values = term.loss.per_example(b, reads, y)
-            mask = _applied_mask(graph, term, values)
+            mask = _mask(b, graph, term, y[:1], values)
             parts.append(Part(term, y, reads, _mean_rows(b, values, mask), mask))
     return b.graph, parts
 
@@ -65,6 +66,7 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
     are then multiplied by sum(weight)). Where the model masks its output, the mean is over the places that count, each
     with the weight of its row, as in Keras.
     correct = sum(weight * share of right answers in the row), for a loss that counts them.
+    A loss that is summed has neither the division nor the mean over places.
     Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
     `<output>_accuracy` [] is what `correct` is else.
 
@@ -76,15 +78,12 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
 
     Raises:
         UnsupportedError: the loss needs one output and the model has several.
-        UsageError: the output is not what the loss reads, an input or output has a name of the step's own, or the mean
-            over the places that count is asked for in parts.
+        UsageError: the output is not what the loss reads, an input or output has a name of the step's own, or a sum, or
+            the mean over the places that count, is asked for in parts.
     """
     scored, parts = _parts(graph, loss)
-    if (not mean if in_parts is None else in_parts) and any(part.mask is not None for part in parts):
-        raise UsageError(
-            "the model masks its output (Masking, mask_zero), and a step's mean over the places that count cannot be "
-            "taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out"
-        )
+    if not mean if in_parts is None else in_parts:
+        _check_parts(parts)
     b = Builder(scored)
     with b.at(Origin("loss")):
         weight = b.input("weight", TensorType(parts[0].rows.shape, FLOAT32))
@@ -97,18 +96,23 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
             counted = b(ops.Maximum(), total(mean_rows(b, mask)), _NONE_COUNTED)
             return b(ops.Mul(), found, b(ops.Div(), weights, counted))
 
-        plain = [_weighed(b, part.rows, part.term) for part in parts if part.mask is None]
-        sums = [total(reduce(partial(b, ops.Add()), plain))] if plain else []
-        sums += [_weighed(b, total(part.rows, part.mask), part.term) for part in parts if part.mask is not None]
+        add = partial(b, ops.Add())
+        averaged = [part for part in parts if not part.term.loss.summed]
+        summed = [(part, _summed(b, graph, part, total(part.rows))) for part in parts if part.term.loss.summed]
+        plain = [_weighed(b, part.rows, part.term) for part in averaged if part.mask is None]
+        sums = [total(reduce(add, plain))] if plain else []
+        sums += [_weighed(b, total(part.rows, part.mask), part.term) for part in averaged if part.mask is not None]
         sums += [total(rows) for rows in _activities(b, graph)]
-        result = reduce(partial(b, ops.Add()), sums)
         for value, parameter in graph.parameters.items():
             if (penalty := loss.penalties.get(parameter.name)) is not None:
-                result = b(ops.Add(), result, b(ops.Mul(), penalty.emit(b, value), weights))
-        b.graph.outputs["loss"] = b(ops.Div(), result, weights) if mean else result
+                sums.append(b(ops.Mul(), penalty.emit(b, value), weights))
+        means = [b(ops.Div(), reduce(add, sums), weights) if mean else reduce(add, sums)] if sums else []
+        b.graph.outputs["loss"] = reduce(add, [*means, *(_weighed(b, value, part.term) for part, value in summed)])
+        losses = {part.term.name: total(part.rows, part.mask) for part in averaged}
+        losses |= {part.term.name: b(ops.Mul(), value, weights) for part, value in summed}
         for part in parts:
             if name := part.term.name:
-                b.graph.outputs[f"{name}_loss"] = total(part.rows, part.mask)
+                b.graph.outputs[f"{name}_loss"] = losses[name]
             if part.term.loss.link is not None and part.term.loss.counts:
                 b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part), part.mask)
     return b.graph
@@ -124,16 +128,37 @@ def _activities(b: Builder, graph: Graph) -> list[Value]:
     return found
 
 
+def _check_parts(parts: list[Part]) -> None:
+    for part in parts:
+        if part.term.loss.summed:
+            why = f"the loss {part.term.loss.name} is the sum of its rows (reduction='sum'), and a step's sum"
+        elif part.mask is not None:
+            asked = "loss leaves labels out" if part.term.loss.places else "model masks its output (Masking, mask_zero)"
+            why = f"the {asked}, and a step's mean over the places that count"
+        else:
+            continue
+        raise UsageError(
+            f"{why} cannot be taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out"
+        )
+
+
 def _weighed(b: Builder, value: Value, term: Term) -> Value:
-    return value if term.factor == 1 else b(ops.Mul(), value, term.factor)
+    return value if term.loss.factor == 1 else b(ops.Mul(), value, term.loss.factor)
 
 
-def _applied_mask(graph: Graph, term: Term, values: Value) -> Value | None:
-    """The model's mask, where the loss has a number for each of its places and no mask of its own."""
+def _summed(b: Builder, graph: Graph, part: Part, total: Value) -> Value:
+    """The sum over places as well, from that of the means of the rows. The last axis is averaged, as in Keras."""
+    places = prod(part.term.outputs(graph)[0].shape[1:-1])
+    return total if places == 1 else b(ops.Mul(), total, float(places))
+
+
+def _mask(b: Builder, graph: Graph, term: Term, y: list[Value], values: Value) -> Value | None:
+    """The places that count: by the loss, and by the model where the loss has a number for each of its places."""
+    own = None if term.loss.places is None else term.loss.places(b, *y)
     mask = term.mask(graph)
-    if mask is None or term.loss.mask is not None:
-        return None
-    return mask if values.shape[: len(mask.shape)] == mask.shape else None
+    if mask is None or term.loss.mask is not None or values.shape[: len(mask.shape)] != mask.shape:
+        return own
+    return mask if own is None else b(ops.Mul(), mask, own)
 
 
 def _mean_rows(b: Builder, values: Value, mask: Value | None) -> Value:
@@ -200,6 +225,11 @@ def _check_term(graph: Graph, term: Term) -> None:
         raise UsageError(
             f"the output {term.name} has the shape {list(outputs[0].shape)}, which is not one row for each of the "
             f"{rows[0]} rows of the input: give it no loss (None), or pass one function (outputs, targets) of all"
+        )
+    if loss.summed and len(outputs[0].shape) < 2:
+        raise UsageError(
+            f"the loss {loss.name} is summed (reduction='sum') over an output of one axis, of which Keras takes the "
+            "mean: name the loss instead"
         )
     if loss.link is not None:
         _check_logits(loss, outputs[0])

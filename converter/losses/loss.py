@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from converter.errors import UsageError
 from converter.ir import Builder, Graph, TensorType, Value, ops
@@ -53,7 +53,11 @@ class Loss:
         needs_logits: the output is said to hold logits, to which Keras applies the link even where the model has.
         penalties: regularizers by the name of the parameter; those of frozen parameters are left out.
         outputs: how many outputs it reads; None for all that there are.
-        mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count.
+        mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count. The loss
+            is a mean over those of each row.
+        places: emits the same where the loss is to be the mean over those of the batch.
+        summed: whether rows and places are added up, where else their mean is taken.
+        factor: what it is multiplied by.
         counts: whether right answers are counted, where there is a link.
         labels: the labels that its targets hold.
     """
@@ -67,6 +71,9 @@ class Loss:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     outputs: int | None = None
     mask: Callable[[Builder, Value], Value] | None = None
+    places: Callable[[Builder, Value], Value] | None = None
+    summed: bool = False
+    factor: float = 1.0
     counts: bool = True
     labels: Labels = lambda outputs: {}
 
@@ -91,12 +98,10 @@ class JointLoss:
 
     Attributes:
         parts: the loss of each output, by its name; an output that is not named has none.
-        factors: what the losses are multiplied by; 1 where nothing is said.
         penalties: as for `Loss`.
     """
 
     parts: Mapping[str, Loss]
-    factors: Mapping[str, float] = field(default_factory=dict)
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
 
     @property
@@ -116,7 +121,12 @@ class JointLoss:
 
     def terms(self, graph: Graph) -> list[Term]:
         """What it reads of a forward graph."""
-        return [Term(name, part, (name,), self.factors.get(name, 1.0)) for name, part in self.parts.items()]
+        return [Term(name, part, (name,)) for name, part in self.parts.items()]
+
+    def weighed(self, factors: Mapping[str, float]) -> JointLoss:
+        """The same with other factors, by the names of the outputs; 1 where nothing is said."""
+        parts = {name: replace(part, factor=factors.get(name, 1.0)) for name, part in self.parts.items()}
+        return replace(self, parts=parts)
 
 
 @dataclass(frozen=True)
@@ -127,13 +137,11 @@ class Term:
         name: of the output, where each has a loss of its own.
         loss: the loss.
         reads: names of the outputs that it reads.
-        factor: what it is multiplied by.
     """
 
     name: str
     loss: Loss
     reads: tuple[str, ...]
-    factor: float = 1.0
 
     def outputs(self, graph: Graph) -> list[Value]:
         """What it reads, in a graph with all outputs."""

@@ -72,6 +72,7 @@ class _Named(NamedTuple):
         outputs: how many it reads.
         mask: as for `Loss`, from the options.
         labels: as for `Loss`, from the options.
+        places: as for `Loss`, from the options.
     """
 
     make: Callable[..., PerExample]
@@ -80,6 +81,7 @@ class _Named(NamedTuple):
     outputs: int = 1
     mask: Callable[..., Callable[[Builder, Value], Value]] | None = None
     labels: Callable[..., Labels] = lambda **_: _no_labels
+    places: Callable[..., Callable[[Builder, Value], Value] | None] = lambda **_: None
 
 
 _NAMED: dict[str, _Named] = {
@@ -87,7 +89,8 @@ _NAMED: dict[str, _Named] = {
         _one(row_losses.sparse_cross_entropy),
         "softmax",
         lambda **_: _labels,
-        labels=lambda **_: labels_of(TARGET),
+        labels=lambda ignore=None, **_: labels_of(TARGET, ignored=None if ignore is None else int(ignore)),
+        places=lambda ignore=None, **_: None if ignore is None else row_losses.all_labels_but(ignore),
     ),
     "categorical_crossentropy": _Named(_one(row_losses.cross_entropy), "softmax"),
     "categorical_focal_crossentropy": _Named(_one(row_losses.focal_cross_entropy), "softmax"),
@@ -120,6 +123,8 @@ _NAMED: dict[str, _Named] = {
     "triplet": _Named(row_losses.triplet, None, lambda **_: _nothing, 3),
 }
 LOSSES = tuple(_NAMED)
+#: The option that is a label.
+_LABEL = "ignore"
 
 
 def named_loss(name: str, **options: float) -> Loss:
@@ -129,8 +134,9 @@ def named_loss(name: str, **options: float) -> Loss:
         name: one of `LOSSES`. Those with "crossentropy", `kl_divergence`, `next_token` and `distillation` are from
             logits; of a model that ends in the softmax (sigmoid) they read what stands before it.
         **options: `label_smoothing` (0) of the cross entropies and `next_token`, `gamma` (2) and `alpha` of the focal
-            ones, `delta` (1) of `huber`, as in Keras; `ignore`, a label that `next_token` leaves out beside those below
-            0; `temperature` (2) and `alpha` (1) of `distillation`; `margin` (1) of `contrastive` and `triplet`.
+            ones, `delta` (1) of `huber`, as in Keras; `ignore`, a label that is left out, of
+            `sparse_categorical_crossentropy`, and of `next_token` beside those below 0; `temperature` (2) and `alpha`
+            (1) of `distillation`; `margin` (1) of `contrastive` and `triplet`.
 
     Raises:
         UsageError: an unknown name or option, or an option that is no number.
@@ -143,7 +149,10 @@ def named_loss(name: str, **options: float) -> Loss:
     for option, value in options.items():
         if option not in known:
             raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if option == _LABEL and not (number and value == int(value) and abs(value) < 1 << 31):
+            raise UsageError(f"the loss {name}: {option} is a label, an int32, got {value!r}")
+        if option != _LABEL and not (number and value >= 0):
             raise UsageError(f"the loss {name}: {option} is a number that is not negative, got {value!r}")
     return Loss(
         name,
@@ -153,6 +162,7 @@ def named_loss(name: str, **options: float) -> Loss:
         outputs=kind.outputs,
         mask=None if kind.mask is None else kind.mask(**options),
         labels=kind.labels(**options),
+        places=kind.places(**options),
     )
 
 

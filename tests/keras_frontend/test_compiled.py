@@ -1,6 +1,5 @@
-"""What a model was compiled with is what it trains with: ten steps against Keras' own training step on JAX."""
+"""The loss that a model was compiled with: ten steps against Keras' own training step on JAX."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +11,20 @@ from keras import layers, losses, optimizers
 import converter
 from converter.errors import UsageError
 from keras_frontend.compiled import read_compiled
-from keras_frontend.schedules import schedule_of
-
-BATCH, FEATURES, CLASSES, STEPS = 6, 5, 4, 10
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((BATCH, FEATURES)).astype(np.float32)
-LABELS = RNG.integers(0, CLASSES, BATCH).astype(np.int32)
-ONE_HOT = np.eye(CLASSES, dtype=np.float32)[LABELS]
-VALUES = RNG.standard_normal((BATCH, CLASSES)).astype(np.float32)
-BITS = RNG.integers(0, 2, (BATCH, CLASSES)).astype(np.float32)
-
-
-def net(activation: str | None = None) -> Any:
-    keras.utils.set_random_seed(1)
-    return keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            layers.Dense(7, activation="tanh"),
-            layers.Dense(CLASSES, activation=activation, name="head"),
-        ]
-    )
-
-
-def trained_alike(program: converter.Program, model: Any, y: np.ndarray, rate: float, rtol: float = 1e-4) -> None:
-    """Ten steps of both; the model is compiled."""
-    expected = [float(np.ravel(model.train_on_batch(X, y))[0]) for _ in range(STEPS)]
-    with converter.runtime.TrainingSession(program.data) as session:
-        found = [session.train(X, y, learning_rate=rate) for _ in range(STEPS)]
-        np.testing.assert_allclose(found, expected, rtol=rtol)
-        for name, array in session.parameters().items():  # Keras drops the outermost name of models that it loads
-            (weight,) = (w for w in model.weights if w.path.endswith(name))
-            np.testing.assert_allclose(array, weight.numpy(), rtol=1e-3, atol=1e-5)
-
+from tests.keras_frontend.compiled import (
+    BATCH,
+    BITS,
+    CLASSES,
+    FEATURES,
+    LABELS,
+    ONE_HOT,
+    RNG,
+    STEPS,
+    VALUES,
+    X,
+    net,
+    trained_alike,
+)
 
 LOSSES: dict[str, tuple[str | None, Any, np.ndarray]] = {
     "sparse": ("softmax", "sparse_categorical_crossentropy", LABELS),
@@ -77,37 +58,6 @@ def test_the_compiled_loss_is_the_default(case: str, tmp_path: Path) -> None:
     trained_alike(program, model, y, 0.1)
 
 
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "sgd": lambda: optimizers.SGD(0.1),
-    "momentum": lambda: optimizers.SGD(0.1, momentum=0.9),
-    "nesterov": lambda: optimizers.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-    "adam": lambda: optimizers.Adam(0.01),
-    "adam, large epsilon": lambda: optimizers.Adam(0.01, beta_1=0.8, beta_2=0.9, epsilon=0.01),
-    "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.1),
-    "nadam": lambda: optimizers.Nadam(0.01, beta_1=0.8),
-    "adamax": lambda: optimizers.Adamax(0.01, epsilon=0.01, weight_decay=0.1),
-    "rmsprop": lambda: optimizers.RMSprop(0.01),
-    "rmsprop, centered": lambda: optimizers.RMSprop(0.01, rho=0.8, momentum=0.9, centered=True),
-    "adagrad": lambda: optimizers.Adagrad(0.1),
-    "adadelta": lambda: optimizers.Adadelta(1.0),
-    "lion": lambda: optimizers.Lion(0.01, weight_decay=0.1),
-    "clipped": lambda: optimizers.SGD(0.5, clipnorm=0.1),
-    "clipped as one": lambda: optimizers.SGD(0.5, global_clipnorm=0.1),
-    "clipped by value": lambda: optimizers.Adam(0.01, clipvalue=0.01),
-}
-
-
-@pytest.mark.parametrize("case", OPTIMIZERS)
-def test_the_compiled_optimizer_is_the_default(case: str) -> None:
-    model = net()
-    model.compile(OPTIMIZERS[case](), losses.SparseCategoricalCrossentropy(from_logits=True))
-    program = converter.build(model, batch=BATCH)
-    rate = float(model.optimizer.learning_rate)
-    assert program.manifest.learning_rate == rate
-    assert program.manifest.optimizer == f"{type(model.optimizer).__name__} of Keras"
-    trained_alike(program, model, LABELS, rate)
-
-
 def test_what_is_named_wins() -> None:
     model = net("softmax")
     model.compile("adam", "sparse_categorical_crossentropy")
@@ -125,14 +75,13 @@ def own_loss(y: Any, z: Any) -> Any:
         (own_loss, {}, "own_loss"),
         (lambda y, z: (y - z) ** 2, {}, "__lambda__ is not a loss of Keras"),
         (losses.CosineSimilarity(axis=0), {}, "another axis than the last"),
-        (losses.MeanSquaredError(reduction="sum"), {}, "reduction 'sum' is no mean"),
-        (losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0), {}, "ignore_class"),
+        (losses.MeanSquaredError(reduction=None), {}, "reduction 'None' is neither a mean nor a sum"),
         (losses.CategoricalHinge(), {}, "no loss 'CategoricalHinge'"),
         ("hinge", {}, "-1 or 1"),
-        ("mse", {"loss_weights": [2.0]}, "loss_weights"),
+        ("mse", {"loss_weights": [float("inf")]}, "loss_weights"),
         ({"a": "mse", "b": "mae"}, {}, "a loss for each output"),
     ],
-    ids=["own", "lambda", "axis", "sum", "ignored class", "unknown", "hinge", "weights", "dict"],
+    ids=["own", "lambda", "axis", "none", "unknown", "hinge", "weights", "dict"],
 )
 def test_a_loss_that_cannot_be_taken_over_is_said(loss: Any, options: dict[str, Any], why: str) -> None:
     model = net()
@@ -142,6 +91,84 @@ def test_a_loss_that_cannot_be_taken_over_is_said(loss: Any, options: dict[str, 
     assert converter.build(model, loss="mse", batch=2, check=False).manifest.loss == "mse"
 
 
+WEIGHED: dict[str, tuple[Any, np.ndarray, dict[str, Any]]] = {
+    "a sum": (losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"), LABELS, {}),
+    "a weighed sum": (losses.MeanSquaredError(reduction="sum"), VALUES, {"loss_weights": [0.3]}),
+    "a weight": ("mae", VALUES, {"loss_weights": 2.5}),
+    "an ignored label": (losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1), LABELS, {}),
+    "an ignored label beyond the others": (
+        losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1, reduction="sum"),
+        np.where(LABELS == 1, -1, LABELS),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHED)
+def test_sums_weights_and_ignored_labels(case: str) -> None:
+    """Beside a regularizer, which none of them touches."""
+    loss, y, options = WEIGHED[case]
+    model = net()
+    model.layers[0].kernel.regularizer = keras.regularizers.L2(0.01)
+    model.compile(optimizers.SGD(0.05), loss, **options)
+    program = converter.build(model, batch=BATCH)
+    (why,) = (note.why for note in program.notes if note.subject == "loss")
+    assert ("the sum over the rows" in why) == (getattr(loss, "reduction", "mean") == "sum")
+    trained_alike(program, model, y, 0.05)
+
+
+def test_places_are_summed_and_ignored(tmp_path: Path) -> None:
+    """Of segmentation, where a label says that nobody knows; from a file."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4, 3)), layers.Dense(5, activation="tanh"), layers.Dense(CLASSES)])
+    x = RNG.standard_normal((BATCH, 4, 3)).astype(np.float32)
+    y = RNG.integers(0, CLASSES, (BATCH, 4)).astype(np.int32)
+    y[RNG.random(y.shape) < 0.4] = 255
+    for reduction in ("sum", "mean"):
+        loss = losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=255, reduction=reduction)
+        model.compile(optimizers.SGD(0.02), loss)
+        model.save(tmp_path / "model.keras")
+        program = converter.build(tmp_path / "model.keras", batch=BATCH)
+        expected = [float(np.ravel(model.train_on_batch(x, y))[0]) for _ in range(3)]
+        with converter.runtime.TrainingSession(program.data) as session:
+            np.testing.assert_allclose([session.train(x, y, learning_rate=0.02) for _ in range(3)], expected, rtol=1e-4)
+
+
+def test_a_short_batch_of_a_sum_is_the_sum_of_its_rows() -> None:
+    model = net()
+    model.compile(optimizers.SGD(0.05), losses.MeanSquaredError(reduction="sum"))
+    program = converter.build(model, batch=BATCH)
+    expected = [float(np.ravel(model.train_on_batch(X[:4], VALUES[:4]))[0]) for _ in range(3)]
+    with converter.runtime.TrainingSession(program.data) as session:
+        found = [session.train(X[:4], VALUES[:4], learning_rate=0.05) for _ in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_sums_and_weights_of_several_outputs() -> None:
+    keras.utils.set_random_seed(1)
+    x = keras.Input((FEATURES,))
+    h = layers.Dense(6, activation="tanh")(x)
+    model = keras.Model(x, [layers.Dense(CLASSES, name="kind")(h), layers.Dense(CLASSES, name="size")(h)])
+    kinds = losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)
+    both = {"kind": kinds, "size": losses.MeanSquaredError(reduction="sum")}
+    model.compile(optimizers.SGD(0.05), both, loss_weights={"kind": 2.0, "size": 0.3})
+    program = converter.build(model, batch=BATCH)
+    y = {"kind": LABELS, "size": VALUES}
+    with converter.runtime.TrainingSession(program.data) as session:
+        before = session.evaluate(X, y)
+        expected = [model.train_on_batch(X, [LABELS, VALUES], return_dict=True)["loss"] for _ in range(STEPS)]
+        found = [session.train(X, y, learning_rate=0.05) for _ in range(STEPS)]
+    np.testing.assert_allclose(found, np.ravel(expected), rtol=1e-4)
+    np.testing.assert_allclose(before["loss"], 2 * before["kind_loss"] + 0.3 * before["size_loss"], rtol=1e-6)
+
+
+def test_a_sum_is_not_taken_in_parts() -> None:
+    model = net()
+    model.compile("sgd", losses.MeanSquaredError(reduction="sum"))
+    with pytest.raises(UsageError, match=r"sum of its rows.*cannot be taken in parts: leave micro_batch"):
+        converter.build(model, batch=4, micro_batch=2)
+
+
 def test_options_that_no_file_holds_are_those_of_the_live_model(tmp_path: Path) -> None:
     model = net()
     model.compile(optimizers.SGD(0.1), losses.Huber(delta=0.2))
@@ -149,19 +176,6 @@ def test_options_that_no_file_holds_are_those_of_the_live_model(tmp_path: Path) 
     model.save(tmp_path / "model.keras")
     with pytest.raises(UsageError, match="does not store the delta"):
         converter.build(tmp_path / "model.keras", batch=2)
-
-
-def test_what_a_live_optimizer_knows_is_said(tmp_path: Path) -> None:
-    model, optimizer = net(), optimizers.AdamW(0.01)
-    optimizer.exclude_from_weight_decay(var_names=["bias"])
-    model.compile(optimizer, "mse")
-    model.train_on_batch(X, VALUES)
-    said = [note.why for note in converter.build(model, batch=2, check=False).notes if note.status == "left out"]
-    assert ["exclude_from_weight_decay" in why and "head/bias" in why for why in said] == [True, False]
-    assert "after 1 steps of training in Keras: it begins anew" in said[1]
-    model.save(tmp_path / "model.keras")
-    from_file = converter.build(tmp_path / "model.keras", batch=2, check=False).notes
-    assert said[1] in [note.why for note in from_file]
 
 
 def test_a_link_that_keras_applies_twice_is_said() -> None:
@@ -177,86 +191,6 @@ def test_probabilities_that_are_none_are_refused() -> None:
     model.compile("sgd", "sparse_categorical_crossentropy")  # from_logits=False, and there is no softmax
     with pytest.raises(UsageError, match="from_logits=False, and the model does not end in a softmax"):
         converter.build(model, batch=2)
-
-
-schedules = optimizers.schedules
-SCHEDULES: dict[str, Any] = {
-    "exponential": schedules.ExponentialDecay(0.3, 4, 0.5),
-    "exponential, stairs": schedules.ExponentialDecay(0.3, 4, 0.5, staircase=True),
-    "inverse time": schedules.InverseTimeDecay(0.3, 3, 0.7),
-    "inverse time, stairs": schedules.InverseTimeDecay(0.3, 3, 0.7, staircase=True),
-    "piecewise": schedules.PiecewiseConstantDecay([2, 5], [0.3, 0.2, 0.05]),
-    "polynomial": schedules.PolynomialDecay(0.3, 6, 0.01, power=2.0),
-    "polynomial, again and again": schedules.PolynomialDecay(0.3, 4, 0.01, cycle=True),
-    "cosine": schedules.CosineDecay(0.3, 6, alpha=0.1),
-    "cosine, warmed up": schedules.CosineDecay(0.01, 6, warmup_target=0.3, warmup_steps=3),
-    "restarts": schedules.CosineDecayRestarts(0.3, 3, t_mul=1.0, m_mul=0.9, alpha=0.1),
-    "restarts, ever longer": schedules.CosineDecayRestarts(0.3, 3, t_mul=2.0, m_mul=0.8),
-}
-
-
-@pytest.mark.parametrize("case", SCHEDULES)
-def test_a_schedule_gives_the_rates_of_keras(case: str) -> None:
-    rate = schedule_of(schedules.serialize(SCHEDULES[case]))
-    found = [float(rate(np.int32(count))) for count in range(14)]
-    np.testing.assert_allclose(found, [float(SCHEDULES[case](count)) for count in range(14)], rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("case", ["cosine, warmed up", "piecewise", "restarts, ever longer"])
-def test_a_compiled_schedule_runs_in_the_program(case: str) -> None:
-    model = net()
-    model.compile(optimizers.SGD(SCHEDULES[case], weight_decay=0.1), "mse")
-    program = converter.build(model, batch=BATCH)
-    assert program.manifest.learning_rate == 1
-    trained_alike(program, model, VALUES, 1.0)
-
-
-class OwnSchedule(schedules.LearningRateSchedule):
-    initial_learning_rate = 0.003
-
-    def __call__(self, step: Any) -> Any:
-        return self.initial_learning_rate / (1.0 + step)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"initial_learning_rate": self.initial_learning_rate}
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "why", "rate"),
-    [
-        (optimizers.SGD(OwnSchedule()), "the schedule OwnSchedule (it is not one of Keras): its first rate", 0.003),
-        (optimizers.SGD(0.1, use_ema=True), "moving average of the weights", 0.1),
-        (optimizers.SGD(0.1, gradient_accumulation_steps=4), "gradient_accumulation_steps", 0.1),
-    ],
-    ids=["schedule", "ema", "accumulation"],
-)
-def test_what_of_the_optimizer_is_not_used_is_said(optimizer: Any, why: str, rate: float) -> None:
-    model = net()
-    model.compile(optimizer, "mse")
-    program = converter.build(model, batch=2, check=False)
-    assert [note.status for note in program.notes if why in note.why] == ["left out"]
-    assert program.manifest.learning_rate == pytest.approx(rate)
-
-
-class Own(optimizers.SGD):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "why"),
-    [
-        (optimizers.Ftrl(), "nothing here does the arithmetic of Keras' Ftrl"),
-        (optimizers.Adam(amsgrad=True), "Adam: optax' AMSGrad"),
-        (Own(), "Own is not one of Keras"),
-    ],
-    ids=["ftrl", "amsgrad", "own"],
-)
-def test_an_optimizer_that_cannot_be_taken_over_is_said(optimizer: Any, why: str) -> None:
-    model = net()
-    model.compile(optimizer, "mse")
-    with pytest.raises(UsageError, match=f"an optimizer that cannot be taken over, {why}.*Name one"):
-        converter.build(model, batch=2)
-    assert converter.build(model, optimizer="adam", batch=2, check=False).manifest.optimizer == "adam"
 
 
 def test_metrics_that_are_not_computed_are_said() -> None:

@@ -1,0 +1,5 @@
+"""The optimizers of Keras, from their configuration."""
+
+from keras_frontend.optimizers.reading import read_optimizer
+
+__all__ = ["read_optimizer"]

@@ -1,0 +1,222 @@
+"""The optimizer that a Keras model was compiled with, from its configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from keras_frontend.compile_config import STEPS_DONE, UNDECAYED
+from keras_frontend.configuration import Numbers, Unreadable
+from keras_frontend.optimizers.rules import Orthogonal, scale_by_adam, scale_by_adamax, scale_by_nadam
+from keras_frontend.optimizers.stepwise import STEPWISE, Stepwise
+from keras_frontend.schedules import Schedule, first_rate, schedule_of
+
+#: What stands in names of layers and means itself in a pattern.
+_PLAIN = re.compile(r"[\w/ -]+")
+#: Muon's polynomials that a step may take; the usual are 5.
+_MOST_POLYNOMIALS = 20
+
+
+def _clip_each(norm: float) -> optax.GradientTransformation:
+    """Each gradient cut to a norm of its own."""
+
+    def clipped(g: Any) -> Any:
+        return g * norm / jnp.maximum(jnp.sqrt(jnp.sum(g * g)), norm)
+
+    return optax.stateless(lambda gradients, params: jax.tree.map(clipped, gradients))
+
+
+def _sgd(n: Numbers) -> optax.GradientTransformation:
+    momentum = n("momentum", 0)
+    return optax.trace(momentum, nesterov=n.flag("nesterov")) if momentum else optax.identity()
+
+
+def _adam(n: Numbers) -> optax.GradientTransformation:
+    return scale_by_adam(n("beta_1", 0.9), n("beta_2", 0.999), n("epsilon", 1e-7), n.flag("amsgrad"))
+
+
+def _nadam(n: Numbers) -> optax.GradientTransformation:
+    return scale_by_nadam(n("beta_1", 0.9), n("beta_2", 0.999), n("epsilon", 1e-7))
+
+
+def _adamax(n: Numbers) -> optax.GradientTransformation:
+    return scale_by_adamax(n("beta_1", 0.9), n("beta_2", 0.999), n("epsilon", 1e-7))
+
+
+def _rmsprop(n: Numbers) -> optax.GradientTransformation:
+    decay, epsilon, momentum = n("rho", 0.9), n("epsilon", 1e-7), n("momentum", 0)
+    scale = optax.scale_by_stddev if n.flag("centered") else optax.scale_by_rms
+    scaled = scale(decay=decay, eps=epsilon, eps_in_sqrt=True)
+    return optax.chain(scaled, optax.trace(momentum)) if momentum else scaled
+
+
+def _adagrad(n: Numbers) -> optax.GradientTransformation:
+    return optax.scale_by_rss(n("initial_accumulator_value", 0.1), n("epsilon", 1e-7))
+
+
+def _adadelta(n: Numbers) -> optax.GradientTransformation:
+    return optax.scale_by_adadelta(n("rho", 0.95), n("epsilon", 1e-7))
+
+
+def _lion(n: Numbers) -> optax.GradientTransformation:
+    return optax.scale_by_lion(n("beta_1", 0.9), n("beta_2", 0.99))
+
+
+def _muon(n: Numbers) -> optax.GradientTransformation:
+    """Matrices by Muon, all else by Adam, each with a decay of its own."""
+    names, steps = _words(n, "exclude_layers"), n("ns_steps", 5)
+    embeddings = n.config.get("exclude_embeddings", True) is not False
+    if steps not in range(_MOST_POLYNOMIALS + 1):
+        raise Unreadable(f"its ns_steps are {steps:g}")
+
+    def kind(path: Any, weight: Any) -> str:
+        name = "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+        excluded = (embeddings and "embedding" in name.lower()) or any(part in name for part in names)
+        return "adam" if excluded or weight.ndim != 2 else "muon"
+
+    def decayed(name: str) -> list[optax.GradientTransformation]:
+        rate = 0.0 if n.config.get(name, 0) is None else n(name, 0.004)
+        return [optax.add_decayed_weights(rate)] if rate else []
+
+    factors = n("muon_a", 3.4445), n("muon_b", -4.775), n("muon_c", 2.0315)
+    rms = None if n.config.get("rms_rate", 0) is None else n("rms_rate", 0.2)
+    nesterov = n.config.get("nesterov", True) is not False
+    muon = Orthogonal(n("momentum", 0.95), nesterov, int(steps), factors, rms).transformation()
+    adam = scale_by_adam(n("adam_beta_1", 0.9), n("adam_beta_2", 0.999), n("epsilon", 1e-7))
+    rules = {
+        "muon": optax.chain(muon, *decayed("weight_decay")),
+        "adam": optax.chain(adam, optax.scale(n("adam_lr_ratio", 1)), *decayed("adam_weight_decay")),
+    }
+    return optax.multi_transform(rules, lambda weights: jax.tree_util.tree_map_with_path(kind, weights))
+
+
+def _words(n: Numbers, name: str) -> list[str]:
+    """Patterns of names that are plain parts of names; a pattern of a stranger's may take for ever."""
+    found = n.config.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(word, str) and _PLAIN.fullmatch(word) for word in found):
+        raise Unreadable(f"its {name} are patterns that are no plain parts of names: {str(found)[:80]}")
+    return list(found)
+
+
+#: Optimizers whose arithmetic optax has, or `rules`; decay of the weights where the configuration has none,
+#: None where the optimizer sees to it.
+_OPTIMIZERS: dict[str, tuple[Callable[[Numbers], optax.GradientTransformation], float | None]] = {
+    "SGD": (_sgd, 0.0),
+    "Adam": (_adam, 0.0),
+    "AdamW": (_adam, 0.004),
+    "Nadam": (_nadam, 0.0),
+    "Adamax": (_adamax, 0.0),
+    "RMSprop": (_rmsprop, 0.0),
+    "Adagrad": (_adagrad, 0.0),
+    "Adadelta": (_adadelta, 0.0),
+    "Lion": (_lion, 0.0),
+    "Muon": (_muon, None),
+}
+
+
+class Read(NamedTuple):
+    """A compiled optimizer.
+
+    Attributes:
+        optimizer: for a learning rate of 1.
+        name: what it is called.
+        learning_rate: its own; 1 for a schedule, which runs in the program; None where there is none.
+        left_out: what of it is not used.
+    """
+
+    optimizer: optax.GradientTransformation
+    name: str
+    learning_rate: float | None
+    left_out: list[str]
+
+
+def read_optimizer(entry: Any) -> Read:
+    """The optimizer that a configuration describes.
+
+    Raises:
+        Unreadable: it is none of Keras', or nothing here does what it does.
+    """
+    if isinstance(entry, str):
+        known = {name.lower(): name for name in (*_OPTIMIZERS, *STEPWISE)}
+        entry = {"class_name": known.get(entry.lower(), entry), "config": {}, "module": "keras.optimizers"}
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("config"), Mapping):
+        raise Unreadable("the compiled optimizer cannot be read")
+    kind, config = str(entry.get("class_name"))[:80], entry["config"]
+    if entry.get("module") != "keras.optimizers":
+        raise Unreadable(f"{kind} is not one of Keras")
+    if kind == "LossScaleOptimizer":
+        return read_optimizer(config.get("inner_optimizer"))
+    if kind not in _OPTIMIZERS and kind not in STEPWISE:
+        raise Unreadable(f"nothing here does the arithmetic of Keras' {kind}")
+    n = Numbers(config)
+    left_out: list[str] = []
+    try:
+        schedule, rate = _rate(n, left_out)
+        if kind in STEPWISE:
+            decay = n("weight_decay", 0)
+            update, rate = _at_its_rate(STEPWISE[kind](n), schedule, rate, decay)
+        else:
+            make, usual_decay = _OPTIMIZERS[kind]
+            decay = 0.0 if usual_decay is None else n("weight_decay", usual_decay)
+            steps = [make(n), *([optax.add_decayed_weights(decay)] if decay else [])]
+            steps.append(optax.scale(-1.0) if schedule is None else _downhill(schedule))
+            update, rate = optax.chain(*steps), rate if schedule is None else 1.0
+        optimizer = optax.chain(*_clipping(n), update)
+    except Unreadable as reason:
+        raise Unreadable(f"{kind}: {reason}") from None
+    if (decay or kind == "Muon") and (undecayed := config.get(UNDECAYED)):
+        left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(map(str, undecayed))}")
+    if (done := n(STEPS_DONE, 0)) > 0:
+        left_out.append(f"what it keeps after {done:g} steps of training in Keras: it begins anew")
+    if n.flag("use_ema"):
+        left_out.append("the moving average of the weights (use_ema)")
+    if n.flag("gradient_accumulation_steps"):
+        left_out.append("gradient_accumulation_steps: build with a larger batch, and micro_batch for its memory")
+    return Read(optimizer, f"{kind} of Keras", rate, left_out)
+
+
+def _rate(n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | None]:
+    """The schedule of the learning rate, or the rate; neither where none can be told."""
+    entry = n.config.get("learning_rate")
+    if not isinstance(entry, Mapping):
+        return None, None if entry is None else n("learning_rate", 0) or None
+    try:
+        return schedule_of(entry), None
+    except Unreadable as reason:
+        rate = first_rate(entry)
+        instead = "name a learning rate in each step" if rate is None else f"its first rate, {rate:g}, is the default"
+        left_out.append(f"the schedule {str(entry.get('class_name'))[:80]} ({reason}): {instead}")
+        return None, rate
+
+
+def _downhill(schedule: Schedule) -> optax.GradientTransformation:
+    return optax.scale_by_schedule(lambda count: -schedule(count))
+
+
+def _at_its_rate(
+    rule: Stepwise, schedule: Schedule | None, rate: float | None, decay: float
+) -> tuple[optax.GradientTransformation, float | None]:
+    """The transformation, and the learning rate of the program, which is 1 where the rate is not a factor."""
+    if schedule is not None:
+        return rule.at(schedule, decay), 1.0
+    if rule.proportional and not decay:
+        return rule.at(lambda count: 1.0, 0.0), rate
+    if rate is None:
+        raise Unreadable("its updates are not proportional to the learning rate, and it was compiled with none")
+    return rule.at(lambda count: rate, decay), 1.0
+
+
+def _clipping(n: Numbers) -> list[optax.GradientTransformation]:
+    """At most one, as Keras chooses."""
+    if (norm := n("clipnorm", 0)) > 0:
+        return [_clip_each(norm)]
+    if (norm := n("global_clipnorm", 0)) > 0:
+        return [optax.clip_by_global_norm(norm)]
+    if (value := n("clipvalue", 0)) > 0:
+        return [optax.clip(value)]
+    return []

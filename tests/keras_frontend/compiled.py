@@ -1,0 +1,39 @@
+"""A small compiled model, and ten steps of it against Keras' own training step on JAX."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+
+import converter
+
+BATCH, FEATURES, CLASSES, STEPS = 6, 5, 4, 10
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((BATCH, FEATURES)).astype(np.float32)
+LABELS = RNG.integers(0, CLASSES, BATCH).astype(np.int32)
+ONE_HOT = np.eye(CLASSES, dtype=np.float32)[LABELS]
+VALUES = RNG.standard_normal((BATCH, CLASSES)).astype(np.float32)
+BITS = RNG.integers(0, 2, (BATCH, CLASSES)).astype(np.float32)
+
+
+def net(activation: str | None = None) -> Any:
+    keras.utils.set_random_seed(1)
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            layers.Dense(7, activation="tanh"),
+            layers.Dense(CLASSES, activation=activation, name="head"),
+        ]
+    )
+
+
+def trained_alike(program: converter.Program, model: Any, y: np.ndarray, rate: float, rtol: float = 1e-4) -> None:
+    """Ten steps of both; the model is compiled."""
+    expected = [float(np.ravel(model.train_on_batch(X, y))[0]) for _ in range(STEPS)]
+    with converter.runtime.TrainingSession(program.data) as session:
+        found = [session.train(X, y, learning_rate=rate) for _ in range(STEPS)]
+        np.testing.assert_allclose(found, expected, rtol=rtol)
+        for name, array in session.parameters().items():  # Keras drops the outermost name of models that it loads
+            (weight,) = (w for w in model.weights if w.path.endswith(name))
+            np.testing.assert_allclose(array, weight.numpy(), rtol=1e-3, atol=1e-5)

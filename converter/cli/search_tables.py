@@ -30,7 +30,7 @@ def show(results: Results, found: Found, folder: Path) -> None:
     )
     for name, why in findings.refused.items():
         results.line(f"{name}: not for this model: {why}")
-    results.line(f"found: {findings.found.name}, learning rate {found.learning_rate:g}")
+    results.line(f"found: {findings.found.name}, with {found.course}")
     for sentence in found.sentences():
         results.line(sentence)
     worst = ", ".join(f"{name} {error:.0%}" for name, error in findings.chosen.worst.items())

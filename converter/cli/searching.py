@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +37,9 @@ from converter.cli.tables import Results
 from converter.errors import UsageError
 from converter.program.files import write_atomically
 
+if TYPE_CHECKING:
+    from converter.searching import Found
+
 
 def search(
     model: Model = None,
@@ -64,6 +67,13 @@ def search(
     epochs: Annotated[int, typer.Option(min=1, help="Of a training.")] = 10,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of a scheme, of which the intervals are.")] = 5,
     rates: Annotated[str | None, typer.Option(help="Learning rates to try: 0.001,0.003,0.01.")] = None,
+    rate_seeds: Annotated[
+        int | None, typer.Option(min=1, help="Trainings by which a scheme's rates are compared. None: all of its.")
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option(help="What the rate does in a training: constant, or cosine, which falls to 0.")
+    ] = "constant",
+    warmup: Annotated[float, typer.Option(help="The share of the steps in which the rate rises before that.")] = 0.0,
     ratios: Annotated[str | None, typer.Option(help="Shares of a weight's channels to try: 0.125,0.25,0.5,1.")] = None,
     generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
     affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
@@ -92,6 +102,7 @@ def search(
         effort = Effort(
             seeds=seeds,
             rates=_numbers("rates", rates) or default_rates(options.get("optimizer")),
+            rate_seeds=rate_seeds,
             generations=generations,
             affordable=affordable,
             ratios=_numbers("ratios", ratios) or RATIOS,
@@ -107,6 +118,8 @@ def search(
             group=group,
             samples=samples,
             epochs=epochs,
+            schedule=schedule,
+            warmup=warmup,
             effort=effort,
             out=out,
             workers=len(os.sched_getaffinity(0)) if workers is None else workers,
@@ -118,16 +131,16 @@ def search(
         )
     figures = found.to_json()
     write_atomically(out / "search.json", (json.dumps(figures, indent=1, allow_nan=False) + "\n").encode())
-    write_atomically(out / "recipe.toml", _recipe(job, found.update, found.learning_rate, out).encode())
+    write_atomically(out / "recipe.toml", _recipe(job, found, out).encode())
     if as_json:
         print(json.dumps(figures, indent=2, allow_nan=False))
     else:
         show(Results(), found, out)
 
 
-def _recipe(job: Job, update: Any, rate: float, folder: Path) -> str:
-    said = f"Found by `converter search`; search.json beside it says how. Train it with the learning rate {rate:g}."
-    return recipe_text(replace(job.recipe, update=update, out=None), folder, said)
+def _recipe(job: Job, found: Found, folder: Path) -> str:
+    said = f"Found by `converter search`; search.json beside it says how. Train it with {found.course}."
+    return recipe_text(replace(job.recipe, update=found.update, out=None), folder, said)
 
 
 def _rows(path: Path | None) -> tuple[tuple[Any, Any], Any]:

@@ -44,6 +44,7 @@ class Effort:
     Attributes:
         seeds: trainings of a scheme on each side of the split.
         rates: learning rates, of which each scheme has its best.
+        rate_seeds: trainings of a scheme by which its rates are compared; None: all.
         combinations: that are proposed at the budgets, where gains add up; half as many at each share of them.
         generations: of the evolution.
         children: of a generation.
@@ -53,6 +54,7 @@ class Effort:
 
     seeds: int = 5
     rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    rate_seeds: int | None = None
     combinations: int = 4
     generations: int = 3
     children: int = 6
@@ -239,18 +241,32 @@ class Explorer:
         return self._trained.get(json.dumps(update))
 
     def _train(self, wanted: Sequence[Wanted]) -> list[Trained | None]:
-        """Trains schemes with all learning rates; None of those that diverge with each."""
-        rates, seeds = self._effort.rates, self._effort.seeds
-        trials = [trial for rate in rates for trial in self._trials("selection", rate)]
-        scores = self._laboratory.scores([w.update for w in wanted], [trials] * len(wanted))
-        for each, found in zip(wanted, scores, strict=True):
-            by_rate = {rate: found[i * seeds : (i + 1) * seeds] for i, rate in enumerate(rates)}
-            whole = {rate: [s for s in part if s is not None] for rate, part in by_rate.items() if None not in part}
-            if whole and self._known(each.update) is None:
-                rate = max(whole, key=lambda rate: (np.mean(whole[rate]), -rate))
-                made = (each.name, each.update, each.costs, self._fits(each.costs), rate, tuple(whole[rate]))
-                self._trained[json.dumps(each.update)] = Trained(*made, each.predicted)
+        """Trains schemes with the learning rates that are best for them; None of those that diverge with each."""
+        left = [(each, rates) for each, rates in zip(wanted, self._ranked(wanted), strict=True) if rates]
+        while left:
+            trials = [self._trials("selection", rates[0]) for _, rates in left]
+            scores = self._laboratory.scores([each.update for each, _ in left], trials)
+            for (each, rates), found in zip(left, scores, strict=True):
+                whole = tuple(score for score in found if score is not None)
+                if len(whole) == len(found) and self._known(each.update) is None:
+                    made = (each.name, each.update, each.costs, self._fits(each.costs), rates[0], whole)
+                    self._trained[json.dumps(each.update)] = Trained(*made, each.predicted)
+            left = [(each, rates[1:]) for each, rates in left if self._known(each.update) is None and rates[1:]]
         return [self._known(each.update) for each in wanted]
+
+    def _ranked(self, wanted: Sequence[Wanted]) -> list[list[float]]:
+        """For each scheme the rates that did not diverge, the best first; of equal ones the smaller."""
+        rates, count = self._effort.rates, self._effort.rate_seeds or self._effort.seeds
+        trials = [trial for rate in rates for trial in self._trials("selection", rate)[:count]]
+        scores = self._laboratory.scores([each.update for each in wanted], [trials] * len(wanted))
+        ranked = []
+        for found in scores:
+            by_rate = {rate: found[i * count : (i + 1) * count] for i, rate in enumerate(rates)}
+            means = {
+                rate: np.mean([s for s in part if s is not None]) for rate, part in by_rate.items() if None not in part
+            }
+            ranked.append(sorted(means, key=lambda rate: (-means[rate], rate)))
+        return ranked
 
     def _combine(self, gains: Gains, head: Costs, full: Costs) -> Chosen:
         """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from converter.searching.analysis import GUESSES, Estimate, estimate
+from converter.searching.course import Course
 from converter.searching.explore import Effort, Findings, Trained
 from converter.searching.space import Update
 
@@ -41,8 +42,13 @@ class Found:
 
     @property
     def learning_rate(self) -> float:
-        """The rate that it did best with."""
+        """The rate that it did best with, the highest of its course."""
         return self.findings.found.rate
+
+    @property
+    def course(self) -> str:
+        """The learning rate over the training in which it did best, in words."""
+        return Course(**self.setting["course"]).describe(self.learning_rate)
 
     def held_out(self, name: str) -> Estimate | None:
         """The score of a scheme on rows that nothing was chosen with; None of what was not judged on them."""
@@ -63,12 +69,19 @@ class Found:
             )
             outside = "" if rival.within else f", which is beyond the budget ({self._times(rival)})"
             said.append(f"the found scheme {verdict} {rival.name}: {self.figure(by, sign=True)}{outside}")
+        if edges := self._edges():
+            said.append(f"the best of the learning rates was the first or last for {', '.join(edges)}: try beyond it")
         if found.name in _RIVALS:
             said.append(f"nothing within the budget did better than {found.name} on the rows that select")
         if len(errors := [error for _, error in findings.additivity]) > 1:
             mean = self.figure(estimate(errors), sign=True)
             said.append(f"{len(errors)} combinations gained {mean} more than the sum of what their parts gained alone")
         return said
+
+    def _edges(self) -> list[str]:
+        """Reported schemes that might do better with a rate that was not tried."""
+        rates, reported = self.effort.rates, [t for t in self.findings.trained if t.name in self.findings.held_out]
+        return [f"{t.name} ({t.rate:g})" for t in reported if len(rates) > 1 and t.rate in (rates[0], rates[-1])]
 
     def _times(self, other: Trained) -> str:
         mine, theirs = self.findings.found.costs, other.costs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from converter.models import import_loss, import_model
 from converter.program.manifest import rows_to_infer
 from converter.requests import check_weights
 from converter.searching.budgets import parse_budgets
+from converter.searching.course import Course
 from converter.searching.explore import Effort, Explorer
 from converter.searching.found import Found
 from converter.searching.laboratory import Journal, Laboratory, Progress, digest
@@ -43,6 +45,8 @@ def search(
     group: Any = None,
     samples: int | None = None,
     epochs: int = 10,
+    schedule: str = "constant",
+    warmup: float = 0.0,
     effort: Effort | None = None,
     out: str | Path | None = None,
     workers: int = 1,
@@ -61,6 +65,8 @@ def search(
             reported are of others than those that selected.
         samples: rows that a training learns from; None: half of those that there are for it.
         epochs: of a training.
+        schedule: what the learning rate does in it: `constant`, or `cosine`, which falls to 0.
+        warmup: the share of the steps in which the rate rises before that.
         effort: how much is tried; None: the default, with learning rates as the optimizer wants them.
         out: a folder for the journal, in which a search that was killed goes on.
         workers: processes that train; 0: this one.
@@ -77,6 +83,7 @@ def search(
         raise UsageError(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'"
         )
+    course = Course(schedule, warmup)
     target = find_target(options.get("target", "litert-2"))
     budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
     x, y = data
@@ -84,7 +91,7 @@ def search(
     parts = split(count_rows(x), y, None if group is None else np.asarray(group), samples, effort.seeds)
     source = import_model(model, options.get("micro_batch") or options.get("batch", 8))
     check_weights(source)
-    subject = Subject(source, options, x, y, parts, epochs)
+    subject = Subject(source, options, x, y, parts, epochs, course)
     subject.check()
     setting = {
         "model": digest(to_text(source.graph), {p.name: p.model_value for p in source.graph.parameters.values()}),
@@ -93,6 +100,7 @@ def search(
         "table": digest(repr({**vars(target), "forced": sorted(target.forced)})),  # another one gives other costs
         "options": {name: _said(value) for name, value in sorted(options.items())},
         "epochs": epochs,
+        "course": asdict(course),
     }
     journal = Journal(_journal(out), setting)
     some: Workers = Ray(subject, ray) if ray else Processes(subject, workers) if workers else Inline(subject)

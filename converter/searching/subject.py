@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from converter.errors import NumericError, PocketuneError, UsageError
+from converter.searching.course import Course
 from converter.searching.rows import Split, take
 from converter.searching.space import Update
 
@@ -18,7 +19,7 @@ _PROBED = 3
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a scheme: on which side of the split, the seed, the learning rate."""
+    """One training of a scheme: on which side of the split, the seed, the highest learning rate."""
 
     on: Literal["selection", "held_out"]
     seed: int
@@ -43,6 +44,7 @@ class Subject:
         x, y: all rows.
         split: the trainings.
         epochs: of a training.
+        course: of its learning rate.
     """
 
     source: Any = field(repr=False)
@@ -51,6 +53,7 @@ class Subject:
     y: Any = field(repr=False)
     split: Split = field(repr=False)
     epochs: int
+    course: Course
 
     def __call__(self, job: Job) -> dict[str, Any]:
         """What came out, as JSON: `scores` of the trials, `costs`, the proxies, or `error`, why there is none."""
@@ -84,12 +87,14 @@ class Subject:
         with self._quickest(update) as session:
             for trial in trials:
                 episode = getattr(self.split, trial.on)[trial.seed]
+                steps = self.epochs * -(-len(episode.learned) // session.manifest.batch)
+                rates = self.course.rates(trial.rate, steps)
                 session.reset()
                 try:
                     session.fit(
                         *self._rows(episode.learned),
                         epochs=self.epochs,
-                        learning_rate=trial.rate,
+                        learning_rate=rates.__getitem__,
                         progress=False,
                         seed=trial.seed,
                     )

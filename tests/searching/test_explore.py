@@ -60,6 +60,36 @@ def test_rates_are_chosen_on_the_rows_that_select() -> None:
     assert all(trial.on == "held_out" for job in asked[first:] for trial in job.trials)
 
 
+def test_rates_may_be_compared_by_few_trainings() -> None:
+    asked: list[Job] = []
+
+    def watched(job: Job) -> dict[str, Any]:
+        asked.append(job)
+        scores = fake(job)
+        late = [trial.seed == 2 and trial.rate == 0.01 and job.update == "head" for trial in job.trials]
+        return (
+            {"scores": [None if lost else s for lost, s in zip(late, scores["scores"], strict=True)]}
+            if late
+            else scores
+        )
+
+    findings = run(None, watched, effort=replace(EFFORT, rate_seeds=2)).findings
+    selecting = [(job.update, t) for job in asked for t in job.trials if t.on == "selection"]
+    assert len(selecting) == len({(json.dumps(update), trial) for update, trial in selecting})
+    # Both rates by two trainings; the third training is with the best alone, and where that diverges with the other.
+    assert {t.rate for update, t in selecting if t.seed == 2 and update != "head"} == {0.01}
+    assert [t.rate for update, t in selecting if t.seed == 2 and update == "head"] == [0.01, 0.003]
+    assert {t.rate for t in findings.trained} == {0.01, 0.003}
+    assert all(len(t.scores) == 3 for t in findings.trained)
+
+
+def test_a_rate_at_the_edge_is_told() -> None:
+    edge = "the best of the learning rates was the first or last for"
+    assert not any(edge in sentence for sentence in found().sentences())
+    told = run(None, effort=replace(EFFORT, rates=(0.003, 0.01))).sentences()
+    assert any(edge in sentence and "head (0.01)" in sentence for sentence in told)
+
+
 def test_the_front_holds_what_nothing_beats() -> None:
     findings = found().findings
     for one in findings.trained:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from converter import schedule
 from converter.ir import Graph, Value, fingerprint, nested
-from converter.step_cost import step_cost, step_traffic
+from converter.step_cost import product_cost, step_cost, step_traffic
 from converter.targets import Target
 from converter.tflite.export import AS_ARGUMENTS, is_uniform, with_variables
 
@@ -19,7 +19,8 @@ _TABLES = 250
 def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_batches: int = 1) -> dict[str, int]:
     """Trained parameters, FLOPs by phase, cost, traffic and residuals of a training step, and what `resident` says.
 
-    Accumulators of gradients count as state. `step_cost` is in the unit of the target's table.
+    Accumulators of gradients count as state. `step_cost`, and what of it multiplies and adds, `product_cost`, are in
+    the unit of the target's table.
 
     Args:
         signatures: `train`, or `accumulate` or `gradients` and `apply`, among others.
@@ -41,6 +42,7 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         "flops_backward": flops["backward"],
         "flops_update": flops["update"],
         "step_cost": sum(calls[name] * step_cost(graph, target) for name, graph in step.items()),
+        "product_cost": sum(calls[name] * product_cost(graph, target) for name, graph in step.items()),
         "traffic_bytes": sum(calls[name] * step_traffic(graph, target) for name, graph in step.items()),
         "residual_bytes": sum(v.type.nbytes for graph in step.values() for v in residuals(graph)),
         **resident(signatures, target, state),

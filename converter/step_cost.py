@@ -29,11 +29,21 @@ _WEIGHTED: dict[type, str] = {
     tfl.DepthwiseConv2D: "depthwise",
     tfl.TransposeConv: "transpose_conv",
 }
+#: Operators that multiply and add.
+_PRODUCTS = (*_WEIGHTED, tfl.BatchMatmul)
 
 
 def step_cost(graph: Graph, target: Target) -> int:
     """The cost of running a lowered graph once, in the unit of the target's table."""
     return round(sum(operator_cost(graph, node, target) for node in graph.nodes))
+
+
+def product_cost(graph: Graph, target: Target) -> int:
+    """What of `step_cost` is that of products: what multiplies and adds, in whichever form."""
+    nodes = [node for node in graph.nodes if isinstance(getattr(node.op, "op", node.op), _PRODUCTS)]
+    loops = [node.op for node in graph.nodes if isinstance(node.op, tfl.While)]
+    within = sum(loop.steps * product_cost(body, target) for loop in loops for body in loop.bodies())
+    return round(sum(operator_cost(graph, node, target) for node in nodes)) + within
 
 
 def step_traffic(graph: Graph, target: Target) -> int:

@@ -9,6 +9,7 @@ COSTS: dict[str, tuple[str, bool]] = {
     "flops_backward": ("FLOPs backward", False),
     "flops_update": ("FLOPs update", False),
     "step_cost": ("step by the target's table", False),
+    "product_cost": ("products in it", False),
     "traffic_bytes": ("traffic beyond the cache", True),
     "residual_bytes": ("residuals", True),
     "resident_bytes": ("resident memory", True),

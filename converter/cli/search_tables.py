@@ -22,11 +22,12 @@ def show(results: Results, found: Found, folder: Path) -> None:
     shown = [t for t in findings.trained if t.name in findings.held_out]
     full = next(t for t in shown if t.name == "full")
     score = "accuracy" if found.counted else "minus loss"
+    measured = ("measured", "off by") if findings.measured else ()
     results.table(
         "Schemes, the best on the rows that select first",
-        ("scheme", f"held-out {score}", "selecting", "rate", "memory", "step", "of full", "within", "front"),
+        ("scheme", f"held-out {score}", "selecting", "rate", "memory", "step", *measured, "of full", "within", "front"),
         [_scheme(found, t, full) for t in sorted(shown, key=lambda t: -t.mean)[:_MOST_ROWS]],
-        right=range(1, 7),
+        right=range(1, 7 + len(measured)),
     )
     for name, why in findings.refused.items():
         results.line(f"{name}: not for this model: {why}")
@@ -72,6 +73,8 @@ def _scheme(found: Found, trained: Trained, full: Trained) -> tuple[str, ...]:
     held_out, costs = found.held_out(trained.name), trained.costs
     factor, digits = (100, 1) if found.counted else (1, 3)
     step = f"{costs['step_cost'] / 1e6:.2f} {'ms' if found.unit == 'ns' else 'M'}"
+    off, taken = found.off_by(trained), found.findings.measured.get(trained.name, 0)
+    measured = () if off is None else (f"{taken / 1e6:.2f} ms", f"{off:+.0%}")
     return (
         trained.name,
         "" if held_out is None else found.figure(held_out),
@@ -79,6 +82,7 @@ def _scheme(found: Found, trained: Trained, full: Trained) -> tuple[str, ...]:
         f"{trained.rate:g}",
         size(costs["resident_bytes"]),
         step,
+        *measured,
         share(1.0) if trained is full else f"{costs['step_cost'] / full.costs['step_cost']:.0%}",
         "yes" if trained.within else "no",
         "yes" if trained.name in found.findings.pareto else "",

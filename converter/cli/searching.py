@@ -77,6 +77,9 @@ def search(
     ratios: Annotated[str | None, typer.Option(help="Shares of a weight's channels to try: 0.125,0.25,0.5,1.")] = None,
     generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
     affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure steps of the named schemes here, and foresee others by them.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes that train. None: one for each core.")] = None,
     ray: Annotated[
         str | None, typer.Option(help="The address of a Ray cluster that trains; local: one of its own.")
@@ -105,6 +108,7 @@ def search(
             rate_seeds=rate_seeds,
             generations=generations,
             affordable=affordable,
+            measure=measure,
             ratios=_numbers("ratios", ratios) or RATIOS,
         )
         rows, group = _rows(data)

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from converter.errors import UsageError
+from converter.searching import clock
 from converter.searching.additive import Chosen, Gains, LinearCost, best_within
 from converter.searching.analysis import (
     Estimate,
@@ -50,6 +51,8 @@ class Effort:
         children: of a generation.
         ratios: shares of the channels of a weight that are tried, ascending.
         affordable: whether only parts within the budgets are trained alone.
+        measure: whether steps of the named schemes are measured where the trainings are, and what is foreseen of other
+            steps is corrected by them.
     """
 
     seeds: int = 5
@@ -60,6 +63,7 @@ class Effort:
     children: int = 6
     ratios: tuple[float, ...] = RATIOS
     affordable: bool = False
+    measure: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ class Findings:
         guesses: cheap figures of each part.
         rankings: how well these rank the gains.
         chosen: what integer programming proposed at the budgets.
+        measured: nanoseconds of a step of what is in `held_out`, if they were measured, by name.
+        fitted: names of those by which steps of others are foreseen.
     """
 
     limits: Mapping[str, float]
@@ -120,6 +126,8 @@ class Findings:
     guesses: Mapping[str, Mapping[str, float]]
     rankings: tuple[Ranking, ...]
     chosen: Chosen
+    measured: Mapping[str, float]
+    fitted: tuple[str, ...]
 
     def against(self) -> dict[str, Estimate]:
         """The difference of the found scheme from each other one on held-out rows, training by training."""
@@ -161,6 +169,7 @@ class Explorer:
             UsageError: not even the head is within the budgets, or it diverges.
         """
         names, units = list(dict.fromkeys(("full", "head", *named))), units_of(self._space)
+        fitted = self._set_clock(names) if self._effort.measure else ()
         priced = self._laboratory.costs(names)
         costs = {name: each["costs"] for name, each in zip(names, priced, strict=True) if "costs" in each}
         refused = {name: each["error"] for name, each in zip(names, priced, strict=True) if "error" in each}
@@ -199,7 +208,21 @@ class Explorer:
             guesses=table,
             rankings=tuple(rankings(table, gains)),
             chosen=chosen,
+            measured=self._measured({t.name: t.update for t in reported}) if self._effort.measure else {},
+            fitted=fitted,
         )
+
+    def _set_clock(self, names: Sequence[str]) -> tuple[str, ...]:
+        """From now on steps are foreseen by those that these schemes take; the ones of them that the model allows."""
+        found = zip(names, self._laboratory.costs(names), strict=True)
+        able = {name: each["costs"] for name, each in found if "costs" in each}
+        self._laboratory.clock = clock.fitted(
+            [*able.values()], [*self._measured({name: name for name in able}).values()]
+        )
+        return tuple(able)
+
+    def _measured(self, updates: Mapping[str, Update]) -> dict[str, float]:
+        return dict(zip(updates, clock.measured(self._laboratory, [*updates.values()]), strict=True))
 
     def _priced(self, units: Sequence[Unit]) -> dict[str, Costs]:
         """Costs by name of the parts that the model allows; where only affordable ones are wanted, of these.

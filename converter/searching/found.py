@@ -76,7 +76,20 @@ class Found:
         if len(errors := [error for _, error in findings.additivity]) > 1:
             mean = self.figure(estimate(errors), sign=True)
             said.append(f"{len(errors)} combinations gained {mean} more than the sum of what their parts gained alone")
-        return said
+        return [*said, *self._said_of_steps()]
+
+    def off_by(self, trained: Trained) -> float | None:
+        """The step that was foreseen over the measured one, less 1; None: it was not measured."""
+        step = self.findings.measured.get(trained.name)
+        return None if step is None else trained.costs["step_cost"] / step - 1
+
+    def _said_of_steps(self) -> list[str]:
+        """How well steps were foreseen: those that were fitted to, and others."""
+        off = {t.name: abs(by) for t in self.findings.trained if (by := self.off_by(t)) is not None}
+        fitted = [by for name, by in off.items() if name in self.findings.fitted]
+        others = [by for name, by in off.items() if name not in self.findings.fitted]
+        kinds = ((fitted, "schemes that the table was fitted to here"), (others, "other schemes"))
+        return [f"steps of {len(each)} {which} were foreseen within {max(each):.0%}" for each, which in kinds if each]
 
     def _edges(self) -> list[str]:
         """Reported schemes that might do better with a rate that was not tried."""
@@ -121,6 +134,7 @@ class Found:
                 for unit in findings.units
             ],
             "rankings": [asdict(ranking) for ranking in findings.rankings],
+            "fitted": list(findings.fitted),
             "additivity": [{"name": t.name, "error": error} for t, error in findings.additivity],
             "proposals": {
                 "judged": findings.chosen.proposals,
@@ -137,6 +151,7 @@ class Found:
             "name": trained.name,
             "update": trained.update,
             "costs": dict(trained.costs),
+            "measured_step": self.findings.measured.get(trained.name),
             "within": trained.within,
             "pareto": trained.name in self.findings.pareto,
             "learning_rate": trained.rate,

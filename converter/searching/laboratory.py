@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError
+from converter.searching.clock import Clock
 from converter.searching.space import Update
 from converter.searching.subject import Job, Trial
 from converter.searching.workers import Workers
@@ -81,15 +82,31 @@ def digest(*arrays: Any) -> str:
 
 
 class Laboratory:
-    """Asks workers for what the journal does not know."""
+    """Asks workers for what the journal does not know.
+
+    Attributes:
+        clock: what costs are corrected by; None: they are those of the table.
+    """
 
     def __init__(self, workers: Workers, journal: Journal, progress: Progress = lambda done, all: None) -> None:
         self._workers, self._journal, self._progress = workers, journal, progress
+        self.clock: Clock | None = None
 
     def costs(self, updates: Iterable[Update]) -> list[dict[str, Any]]:
         """For each scheme `costs`, those of its program, or `error`, why the model does not allow it."""
-        jobs = [Job(update) for update in updates]
-        return self._found(jobs)
+        found = self._found([Job(update) for update in updates])
+        clock = self.clock
+        if clock is None:
+            return found
+        return [{"costs": clock.corrected(each["costs"])} if "costs" in each else each for each in found]
+
+    def times(self, updates: Iterable[Update]) -> list[list[float]]:
+        """For each scheme nanoseconds of a step of it, and of the reference, measured in turns."""
+        found = self._found([Job(update, timed=True) for update in updates])
+        for each in found:
+            if "error" in each:
+                raise UsageError(f"a step cannot be measured: {each['error']}")
+        return [each["times"] for each in found]
 
     def proxies(self) -> dict[str, Any]:
         """`information` of channels and `gradients` of parameters, see `Subject`."""
@@ -125,7 +142,7 @@ class Laboratory:
 
 
 def _job(job: Job) -> dict[str, Any]:
-    return {"costs": job.update} if job.update is not None else {"proxies": None}
+    return {"proxies": None} if job.update is None else {"timed" if job.timed else "costs": job.update}
 
 
 def _trial(update: Update | None, trial: Trial) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from converter.errors import NumericError, PocketuneError, UsageError
 from converter.searching.course import Course
 from converter.searching.rows import Split, take
 from converter.searching.space import Update
+from converter.searching.turns import REFERENCE, in_turns
 
 #: Samples of this many trainings are looked at for the figures that cost no training.
 _PROBED = 3
@@ -28,10 +30,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is asked for: trainings of a scheme, or without any, what it costs; of no scheme, the proxies."""
+    """What a worker is asked for: trainings of a scheme, or without any, what it costs; of no scheme, the proxies.
+
+    Or `timed`: what its step takes there.
+    """
 
     update: Update | None
     trials: tuple[Trial, ...] = ()
+    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,12 @@ class Subject:
     course: Course
 
     def __call__(self, job: Job) -> dict[str, Any]:
-        """What came out, as JSON: `scores` of the trials, `costs`, the proxies, or `error`, why there is none."""
+        """What came out, as JSON: `scores` of trials, `costs`, `times`, the proxies, or `error`, why there is none."""
         try:
             if job.update is None:
                 return {"information": self._information(), "gradients": self._gradients()}
+            if job.timed:
+                return {"times": self._times(job.update)}
             return {"scores": self._train(job.update, job.trials)} if job.trials else {"costs": self._costs(job.update)}
         except PocketuneError as error:
             return {"error": str(error)}
@@ -73,6 +81,12 @@ class Subject:
         from converter.pipeline import plan
 
         return dict(plan(self.source, update, **self.options).costs)
+
+    def _times(self, update: Update) -> list[float]:
+        """Nanoseconds of a step of the scheme, and of the reference, in turns; weights stay as they are."""
+        with self._session(update) as one, self._session(REFERENCE) as other:
+            rows = self._rows(self.split.selection[0].learned[: one.manifest.batch])
+            return in_turns(*(partial(session.train, *rows, learning_rate=0.0) for session in (one, other)))
 
     def _session(self, update: Update, *signatures: str, **changed: Any) -> Any:
         from converter.pipeline import build

@@ -13,7 +13,7 @@ from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.recipe_text import recipe_text
 from converter.errors import UsageError
 from converter.ir import Builder, TensorType
-from converter.step_cost import step_cost
+from converter.step_cost import product_cost, step_cost
 from converter.targets import target
 from converter.tflite import builtins as tfl
 from tests.cli.conftest import FACTORIES, Run, run  # noqa: F401  a fixture
@@ -80,6 +80,8 @@ def test_arguments_that_are_wrong(run: Run, tmp_path: Path) -> None:  # noqa: F8
         (["--data", str(data(tmp_path / "rows.npz")), "--rates", "0.1,a"], "--rates: expected numbers"),
         (["--data", "rows.npz", "--ratios", "2"], "--ratios: expected numbers"),
         (["--data", "rows.npz", "--budget", "step=3ms"], "not in time"),
+        (["--data", "rows.npz", "--measure"], "the table of litert-2 holds no times"),
+        (["--data", "rows.npz", "--warmup", "2"], "warmup: expected a share"),
     ):
         refused = run("search", f"{FACTORIES}:good", *arguments)
         assert refused.code == 2
@@ -112,5 +114,6 @@ def test_the_cost_of_a_step_is_that_of_its_operators() -> None:
     b.graph.outputs = {"y": b(tfl.Exp(), b(tfl.Reshape((32, 24)), product))}
     expected = table.product(8, 16, 24, constant=True, times=4) + table.moved("delegated", 2 * 4 * 32 * 24)
     assert step_cost(b.graph, table) == round(expected)
+    assert product_cost(b.graph, table) == round(table.product(8, 16, 24, constant=True, times=4))
     halves = [converter.build(good(), batch=8, micro_batch=rows, check=False).costs["step_cost"] for rows in (8, 4)]
     assert halves[1] > halves[0]

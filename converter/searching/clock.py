@@ -1,0 +1,52 @@
+"""What steps take on this machine, and what the figures of a table are worth there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converter.searching.turns import REFERENCE
+from converter.searching.workers import needed
+
+if TYPE_CHECKING:
+    from converter.searching.laboratory import Laboratory
+    from converter.searching.space import Update
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Nanoseconds of this machine for what the table counts.
+
+    Attributes:
+        products: for each unit of `product_cost`.
+        rest: for each unit of the rest of `step_cost`.
+    """
+
+    products: float
+    rest: float
+
+    def corrected(self, costs: Mapping[str, float]) -> dict[str, float]:
+        """The costs with the step that this machine takes."""
+        rest = costs["step_cost"] - costs["product_cost"]
+        step = round(self.products * costs["product_cost"] + self.rest * rest)
+        return {**costs, "step_cost": step}
+
+
+def fitted(costs: Sequence[Mapping[str, float]], steps: Sequence[float]) -> Clock:
+    """The clock that is least off, in proportion, where steps of such costs took so many nanoseconds."""
+    optimize: Any = needed("scipy.optimize", "search", "search")
+    parts = [[each["product_cost"], each["step_cost"] - each["product_cost"]] for each in costs]
+    factors, _ = optimize.nnls(np.array(parts) / np.array(steps)[:, None], np.ones(len(steps)))
+    return Clock(*map(float, factors))
+
+
+def measured(laboratory: Laboratory, updates: Sequence[Update]) -> list[float]:
+    """Nanoseconds of a step of each scheme.
+
+    Each was measured in turns with the reference: what slows the machine at times slows both, and their quotient stays.
+    """
+    (base, _), *each = laboratory.times([REFERENCE, *updates])
+    return [base * step / reference for step, reference in each]

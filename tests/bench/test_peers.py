@@ -169,3 +169,9 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     # Every line of a table has as many cells as the one before.
     for before, line in pairwise(lines):
         assert not (before.startswith("|") and line.startswith("|")) or before.count("|") == line.count("|"), line
+
+
+def test_the_document_is_what_the_stored_figures_make(tmp_path: Path) -> None:
+    written = tmp_path / "performance.md"
+    subprocess.run([sys.executable, BENCH / "performance", "--output", written], check=True)
+    assert written.read_text() == (BENCH.parents[1] / "docs/performance.md").read_text()

@@ -1,9 +1,10 @@
 """Makes docs/performance.md from the JSON files of the measurements.
 
-    .venv/bin/python scripts/bench/performance out/bench/*.json
+    .venv/bin/python scripts/bench/performance
 
-A file's `kind` says what it holds: `peers` and `growth` come from scripts/bench/peers, `arm64` from the counts of
-instructions and cache misses. Several files of one kind are one section each, in the order given.
+They are in scripts/bench/results, where `--json` of a measurement writes one anew. A file's `kind` says what it holds:
+`peers` and `growth` come from scripts/bench/peers, `arm64` from the counts of instructions and cache misses. Several
+files of one kind are one section each, in the order of their names.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results"
 DOCUMENT = HERE.parents[2] / "docs" / "performance.md"
 KINDS = ("peers", "growth", "arm64")
 
@@ -23,11 +25,12 @@ KINDS = ("peers", "growth", "arm64")
 def main() -> None:
     """Reads the results and writes the document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="what --json wrote")
+    parser.add_argument("files", type=Path, nargs="*", help="what --json wrote, if not there")
     parser.add_argument("--output", type=Path, default=DOCUMENT)
     args = parser.parse_args()
-    results = [json.loads(file.read_text()) for file in args.files]
-    for file, result in zip(args.files, results, strict=True):
+    files = args.files or sorted(RESULTS.glob("*.json"))
+    results = [json.loads(file.read_text()) for file in files]
+    for file, result in zip(files, results, strict=True):
         if result.get("kind") not in KINDS:
             parser.error(f"{file} is no result of a measurement: its kind is none of {', '.join(KINDS)}")
     args.output.write_text(document(results))

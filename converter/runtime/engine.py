@@ -11,7 +11,7 @@ from converter.runtime.interpreter import InterpreterEngine
 from converter.runtime.weight_cache import WeightCache
 
 #: What may run a program, or the part of it that is not the CPU's.
-ACCELERATORS = ("cpu", "gpu", "hexagon")
+ACCELERATORS = ("cpu", "gpu", "hexagon", "hexagon:SM8650", "web", "web:wasm")
 
 
 def open_engine(
@@ -28,11 +28,11 @@ def open_engine(
         UsageError: its signatures are not those of its manifest; the folder or the accelerator cannot be used.
     """
     kind, _, soc = str(accelerator).partition(":")
-    if kind not in ACCELERATORS or (soc and kind != "hexagon"):
-        known = "cpu, gpu, hexagon, hexagon:SM8650"
+    if accelerator not in ACCELERATORS and not (kind == "hexagon" and soc):
+        known = ", ".join(ACCELERATORS)
         raise UsageError(f"accelerator: {accelerator!r} is none of {known}.{nearest(kind, ACCELERATORS)}")
     if kind != "cpu":
-        return _accelerated(program, threads, xnnpack, weight_cache, kind, soc)
+        return _accelerated(program, threads, xnnpack, weight_cache, accelerator)
     if weight_cache is None:
         return InterpreterEngine(program, threads, xnnpack)
     if not xnnpack:
@@ -44,13 +44,13 @@ def open_engine(
 
 
 def _accelerated(
-    program: ProgramFile, threads: int, xnnpack: bool, weight_cache: str | os.PathLike | None, kind: str, soc: str
+    program: ProgramFile, threads: int, xnnpack: bool, weight_cache: str | os.PathLike | None, accelerator: str
 ) -> Engine:
     """An accelerator for everything, except for the update of a split step, which is the CPU's."""
-    state = program.manifest.state
-    if state == "variables":
+    state, (kind, _, soc) = program.manifest.state, accelerator.partition(":")
+    if state == "variables" and accelerator != "web:wasm":
         raise UsageError(
-            f"this program keeps its state in variables, which no {kind} runs: build it with state='stateless' or "
+            f"this program keeps its state in variables, which {kind} does not run: build it with state='stateless' or "
             "'split' (--state), or open it without accelerator"
         )
     if kind == "hexagon" and state != "split":
@@ -62,10 +62,14 @@ def _accelerated(
         from converter.runtime.gpu import GpuEngine
 
         engine = GpuEngine(program, threads)
-    else:
+    elif kind == "hexagon":
         from converter.runtime.hexagon import HexagonEngine
 
         engine = HexagonEngine(program, soc)
+    else:
+        from converter.runtime.web import WebEngine
+
+        engine = WebEngine(program, soc or "webgpu")
     if state != "split":
         return engine
     return Divided(engine, InterpreterEngine(program, threads, xnnpack), (program.manifest.updating,))

@@ -66,7 +66,8 @@ class TrainingSession:
                 processes, in a file that the system may drop from memory. Without it each signature of the program
                 packs its own into memory. May be deleted while no session uses it.
             accelerator: `cpu`, or `gpu` for programs whose state is `stateless`, or `split`, whose updates stay on the
-                CPU; or for these `hexagon` (`hexagon:SM8650`), Qualcomm's emulation of it. `report` says what it took.
+                CPU; or for these `hexagon` (`hexagon:SM8650`), Qualcomm's emulation of it; or as `gpu` `web`, LiteRT.js
+                on WebGPU in headless Chromium, and `web:wasm`, in WebAssembly there. `report` says what it took.
 
         Raises:
             UsageError: the file is missing, damaged, or no Pocketune program; the folder or accelerator cannot be used.

@@ -40,7 +40,7 @@ _err = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 On = Annotated[
     list[str] | None,
-    typer.Option("--on", help="A serial of adb, local, local-android, gpu, hexagon-emulated, ssh:HOST; repeat."),
+    typer.Option("--on", help="A serial of adb, local, local-android, gpu, hexagon-emulated, web, ssh:HOST; repeat."),
 ]
 AdbPath = Annotated[str | None, typer.Option("--adb", help="The adb to use; else $POCKETUNE_ADB, PATH, adbutils' own.")]
 Apk = Annotated[Path | None, typer.Option("--apk", help="The app; installed where another build of it is.")]

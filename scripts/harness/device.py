@@ -12,7 +12,7 @@ THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shut
 JOB_FORMAT: Literal["pocketune-job/1"] = "pocketune-job/1"
 RESULT_FORMAT: Literal["pocketune-result/1"] = "pocketune-result/1"
 
-Kind = Literal["adb", "local", "local-android", "gpu", "hexagon-emulated", "ssh"]
+Kind = Literal["adb", "local", "local-android", "gpu", "hexagon-emulated", "web", "ssh"]
 
 
 @dataclass(frozen=True)

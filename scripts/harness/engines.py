@@ -1,4 +1,4 @@
-"""Accelerators on this machine: its GPU, or what emulates one, through LiteRT's GPU engine; an emulated Hexagon."""
+"""Engines on this machine: LiteRT's on its GPU, or on what emulates one; an emulated Hexagon; a browser's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 from converter.engines.engine import Engine
 from converter.engines.gpu import Gpu
 from converter.engines.hexagon import Hexagon
+from converter.engines.web import Web
 from converter.engines.work import Outcome, Task
 from converter.errors import UsageError
 from converter.ir import FLOAT32, Builder, TensorType
@@ -53,6 +54,20 @@ class HexagonHost(Computer):
     def prepare(self) -> None:
         """See Device. Raises UsageError where Qualcomm's libraries are missing."""
         _check_there(self.name, Hexagon())
+        super().prepare()
+
+
+class WebHost(Computer):
+    """See Device. A step takes as long as it takes to carry the state into the browser and back."""
+
+    def facts(self) -> Facts:
+        """See Device."""
+        facts, web = super().facts(), Web()
+        return replace(facts, model=f"{web.title} {web.version} in a browser on {facts.model}", is_emulator=True)
+
+    def prepare(self) -> None:
+        """See Device. Raises UsageError where there is no browser or no LiteRT.js."""
+        _check_there(self.name, Web())
         super().prepare()
 
 

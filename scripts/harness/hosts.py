@@ -15,11 +15,11 @@ from scripts.harness import android_jvm
 from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.computer import Computer
 from scripts.harness.device import Device
-from scripts.harness.engines import GpuHost, HexagonHost
+from scripts.harness.engines import GpuHost, HexagonHost, WebHost
 from scripts.harness.phone import Phone
 from scripts.harness.transport import LocalTransport, SshTransport
 
-HOSTS = ("local", "local-android", "local-android:arm64", "gpu", "hexagon-emulated", "ssh:")
+HOSTS = ("local", "local-android", "local-android:arm64", "gpu", "hexagon-emulated", "web", "ssh:")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +27,8 @@ def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[De
     """The devices of these names; without any, the one phone that is connected.
 
     Args:
-        names: serials of adb, `local`, `local-android[:arm64]`, `gpu`, `hexagon-emulated`, `ssh:HOST[:FOLDER]`.
+        names: serials of adb, `local`, `local-android[:arm64]`, `gpu`, `hexagon-emulated`, `web`,
+            `ssh:HOST[:FOLDER]`.
         adb: path of an adb binary.
         apk: the app, installed on phones that have another build of it.
 
@@ -52,10 +53,12 @@ def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> D
         worker = android_jvm.arm64_worker
         return Computer(LocalTransport(name), "local-android", folder_of(name), worker, emulates="Cortex-A76 (qemu)")
     if name == "gpu":
-        return GpuHost(LocalTransport(name), "gpu", folder_of(name), partial(_worker, accelerator=name))
+        return GpuHost(LocalTransport(name), "gpu", folder_of(name), partial(_worker, gpu="gpu"))
     if name == "hexagon-emulated":
-        worker = partial(_worker, accelerator="npu")
-        return HexagonHost(LocalTransport(name), "hexagon-emulated", folder_of(name), worker)
+        # There is no NPU but the emulated one.
+        return HexagonHost(LocalTransport(name), "hexagon-emulated", folder_of(name), partial(_worker, npu="hexagon"))
+    if name == "web":
+        return WebHost(LocalTransport(name), "web", folder_of(name), partial(_worker, cpu="web:wasm", gpu="web"))
     if name.startswith("ssh:"):
         return ssh(name)
     if apk is not None and not apk.is_file():
@@ -83,9 +86,10 @@ def local() -> Computer:
     return Computer(LocalTransport("local"), "local", folder_of("local"), _worker)
 
 
-def _worker(job: str, results: str, accelerator: str = "cpu") -> str:
-    """The script that runs a job in the host runtime of this checkout."""
-    python = shlex.join([sys.executable, "-m", "scripts.harness.worker", job, results, accelerator])
+def _worker(job: str, results: str, **offers: str) -> str:
+    """The script that runs a job in the host runtime of this checkout; `offers` as there."""
+    has = [f"{accelerator}={engine}" for accelerator, engine in offers.items()]
+    python = shlex.join([sys.executable, "-m", "scripts.harness.worker", job, results, *has])
     return f"cd {shlex.quote(str(ROOT))} && exec {python}"
 
 

@@ -1,6 +1,6 @@
 """Runs one job in the host runtime and leaves what the app's harness activity leaves (docs/harness.md).
 
-python -m scripts.harness.worker JOB.json RESULTS [ACCELERATOR]
+python -m scripts.harness.worker JOB.json RESULTS [ACCELERATOR=ENGINE]...
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import platform
 import re
 import sys
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,8 +24,9 @@ from scripts.harness.batches import read_batches
 from scripts.harness.device import LOG, RESULT, RESULT_FORMAT, STATE, Job
 
 CONDITIONS_EVERY = 10
-#: What runs a job, by the accelerator that it asks for: there is no NPU but the emulated one.
-ENGINES = {"cpu": "cpu", "gpu": "gpu", "npu": "hexagon"}
+#: By the accelerator that a job asks for, what a session is asked for.
+Offers = Mapping[str, str]
+CPU = {"cpu": "cpu"}
 
 
 class Lines:
@@ -40,13 +42,13 @@ class Lines:
         self.count += 1
 
 
-def run(job: Job, results: Path, accelerator: str = "cpu") -> None:
+def run(job: Job, results: Path, offers: Offers = CPU) -> None:
     """Runs a job to its end; whatever comes of it stands in the result, which appears last and whole.
 
     Args:
         job: what runs.
         results: a folder.
-        accelerator: the one that this host offers.
+        offers: what this host has.
     """
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{job.id}.{RESULT}").unlink(missing_ok=True)
@@ -54,7 +56,7 @@ def run(job: Job, results: Path, accelerator: str = "cpu") -> None:
     with (results / f"{job.id}.{LOG}").open("w") as stream:
         lines = Lines(stream)
         try:
-            _perform(job, lines, results / f"{job.id}.{STATE}", accelerator)
+            _perform(job, lines, results / f"{job.id}.{STATE}", offers)
         except (PocketuneError, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
             lines.write("error", kind=type(problem).__name__, message=str(problem))
@@ -63,13 +65,13 @@ def run(job: Job, results: Path, accelerator: str = "cpu") -> None:
     write_atomically(results / f"{job.id}.{RESULT}", (json.dumps(result) + "\n").encode())
 
 
-def _perform(job: Job, lines: Lines, state: Path, accelerator: str) -> None:
+def _perform(job: Job, lines: Lines, state: Path, offers: Offers) -> None:
     lines.write("device", model=platform.node(), system=platform.platform(), cores=os.cpu_count())
-    if job.accelerator != accelerator:
-        raise UsageError(f"accelerator: {job.accelerator!r} is not offered by this host, only {accelerator!r}")
+    if job.accelerator not in offers:
+        raise UsageError(f"accelerator: {job.accelerator!r} is not offered by this host, only {', '.join(offers)}")
     program = Path(job.program).read_bytes()
     for repeat in range(job.repeats):
-        with TrainingSession(program, threads=job.threads, accelerator=ENGINES[accelerator]) as session:
+        with TrainingSession(program, threads=job.threads, accelerator=offers[job.accelerator]) as session:
             batches = read_batches(Path(job.batches), session.manifest)
             lines.write(
                 "start",
@@ -104,7 +106,8 @@ def _conditions() -> dict[str, Any]:
 def main() -> None:
     """Reads the job file and runs it."""
     job = decode(Job, json.loads(Path(sys.argv[1]).read_text()), "job")
-    run(job, Path(sys.argv[2]), *sys.argv[3:4])
+    offers = dict(words.split("=", 1) for words in sys.argv[3:])
+    run(job, Path(sys.argv[2]), offers or CPU)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pytest
 
 from converter.engines.gpu import Gpu
 from converter.engines.hexagon import Hexagon
+from converter.engines.web import Web
 from converter.errors import UsageError
 from scripts.harness import hosts
 from scripts.harness.adb import Adb, adb_binary
@@ -124,7 +125,12 @@ def test_split_programs_are_measured_like_any(tmp_path: Path) -> None:
     ("host", "accelerator"),
     [
         pytest.param(name, accelerator, marks=pytest.mark.skipif(bool(engine.missing()), reason=str(engine.missing())))
-        for name, accelerator, engine in (("gpu", "gpu", Gpu()), ("hexagon-emulated", "npu", Hexagon()))
+        for name, accelerator, engine in (
+            ("gpu", "gpu", Gpu()),
+            ("hexagon-emulated", "npu", Hexagon()),
+            ("web", "cpu", Web()),
+            ("web", "gpu", Web()),
+        )
     ],
 )
 def test_accelerators_of_this_machine_are_hosts_of_their_own(host: str, accelerator: str, tmp_path: Path) -> None:

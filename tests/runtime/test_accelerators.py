@@ -10,8 +10,10 @@ import pytest
 
 import converter
 import converter.runtime.gpu
+from converter.engines import Engine
 from converter.engines.gpu import Gpu
 from converter.engines.hexagon import Hexagon
+from converter.engines.web import Web
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from converter.runtime.entry import Entry, Report
@@ -30,12 +32,23 @@ CONV_2D: Expected 1 or 2 input tensor(s), but node has 3 runtime inputs.
 """
 
 
-@pytest.mark.skipif(Gpu().missing() is not None, reason=str(Gpu().missing()))
-@pytest.mark.parametrize("state", ["stateless", "split"])
-def test_steps_are_those_of_the_cpu(state: str) -> None:
+def here(engine: Engine) -> Any:
+    return pytest.mark.skipif(engine.missing() is not None, reason=str(engine.missing()))
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "runs", "state"),
+    [
+        pytest.param("gpu", "gpu", "stateless", marks=here(Gpu())),
+        pytest.param("gpu", "gpu", "split", marks=here(Gpu())),
+        pytest.param("web", "gpu", "stateless", marks=here(Web())),
+        pytest.param("web:wasm", "cpu", "variables", marks=here(Web())),
+    ],
+)
+def test_steps_are_those_of_the_cpu(accelerator: str, runs: str, state: str) -> None:
     built = program("mlp", state, "adam").data
-    with TrainingSession(built, accelerator="gpu") as gpu, TrainingSession(built) as cpu:
-        assert (gpu.report.runs, gpu.report.whole, gpu.report.left) == ("gpu", True, 0)
+    with TrainingSession(built, accelerator=accelerator) as gpu, TrainingSession(built) as cpu:
+        assert (gpu.report.runs, gpu.report.whole, gpu.report.left) == (runs, True, 0)
         assert gpu.report.driver
         assert gpu.report.on_cpu == (("apply",) if state == "split" else ())
         for seed in range(5):
@@ -47,7 +60,7 @@ def test_steps_are_those_of_the_cpu(state: str) -> None:
         assert gpu.evaluate(x, y) == pytest.approx(cpu.evaluate(x, y), rel=1e-4)
 
 
-@pytest.mark.skipif(Hexagon().missing() is not None, reason=str(Hexagon().missing()))
+@here(Hexagon())
 def test_gradients_of_hexagon_train_as_those_of_the_cpu() -> None:
     built = converter.build(EXAMPLES["mlp"].model(), batch=BATCH, micro_batch=4, target="hexagon", check=False).data
     with TrainingSession(built, accelerator="hexagon") as emulated, TrainingSession(built) as cpu:
@@ -105,9 +118,11 @@ def test_what_is_left_to_the_cpu_is_reported() -> None:
 @pytest.mark.parametrize(
     ("state", "options", "message"),
     [
-        ("variables", {"accelerator": "gpu"}, "keeps its state in variables, which no gpu runs"),
+        ("variables", {"accelerator": "gpu"}, "keeps its state in variables, which gpu does not run"),
         ("stateless", {"accelerator": "gpu", "weight_cache": "."}, "leave it or accelerator='gpu' out"),
         ("stateless", {"accelerator": "hexagon"}, "rounds to float16, in which small updates are lost"),
+        ("variables", {"accelerator": "web"}, "keeps its state in variables, which web does not run"),
+        ("stateless", {"accelerator": "web:webgl"}, "'web:webgl' is none of cpu, .*web:wasm"),
         ("stateless", {"accelerator": "gpus"}, "'gpus' is none of cpu, gpu, .* Did you mean"),
     ],
 )

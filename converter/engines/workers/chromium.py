@@ -141,11 +141,11 @@ class Browser:
 
 
 class Page:
-    """A page of its own; what it writes to its console is printed."""
+    """A page of its own."""
 
-    def __init__(self, browser: Browser, files: Files) -> None:
-        """Opens the page that is the file `/`."""
-        self._browser, self._files, self._is_loaded = browser, files, False
+    def __init__(self, browser: Browser, files: Files, console: Callable[[str], object]) -> None:
+        """Opens the page that is the file `/`; `console` hears what it writes to its console."""
+        self._browser, self._files, self._console, self._is_loaded = browser, files, console, False
         target = browser.command("Target.createTarget", url="about:blank")["targetId"]
         attached = browser.command("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -184,9 +184,9 @@ class Page:
         elif method == "Page.loadEventFired":
             self._is_loaded = True
         elif method == "Runtime.consoleAPICalled":
-            print(" ".join(str(a.get("value", a.get("description", ""))) for a in said["args"]), flush=True)
+            self._console(" ".join(str(a.get("value", a.get("description", ""))) for a in said["args"]))
         elif method == "Log.entryAdded":
-            print(said["entry"]["text"], flush=True)
+            self._console(said["entry"]["text"])
         elif method == "Inspector.targetCrashed":
             raise RuntimeError("the page crashed")
 

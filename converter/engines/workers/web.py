@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,23 @@ _HTML = b"""<!doctype html><link rel="icon" href="data:,"><body><script type="im
 }}</script><script type="module" src="/web.js"></script>"""
 
 
-class _Pages:
+class Pages:
     """A browser for each page: with a few pages of WebGPU behind it, Chromium ends itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Callable[[str], object]) -> None:
+        """None is open yet; `console` hears what pages write to theirs."""
         self._browser: Browser | None = None
+        self._console = console
 
     def open(self, folder: Path, options: Mapping[str, Any]) -> tuple[Page, str]:
         """A page in the place of the last one, and the browser's version."""
         self.close()
         self._browser = Browser(options["browser"], _FLAGS, folder)
         packages = Path(options["packages"]).resolve()
-        return Page(self._browser, lambda path: _file(packages, path)), self._browser.version
+        return Page(self._browser, lambda path: _file(packages, path), self._console), self._browser.version
 
     def close(self) -> None:
+        """Ends the browser."""
         if self._browser is not None:
             self._browser.close()
             self._browser = None
@@ -59,19 +63,21 @@ def _file(packages: Path, path: str) -> tuple[str, bytes] | None:
     return _TYPES.get(file.suffix, "application/octet-stream"), file.read_bytes()
 
 
-class _Model:
+class Loaded:
     """A program in a page."""
 
-    def __init__(self, pages: _Pages, path: Path, options: Mapping[str, Any]) -> None:
+    def __init__(self, pages: Pages, path: Path, options: Mapping[str, Any]) -> None:
         self._page, version = pages.open(path.parent, options)
         self._send("program", path.read_bytes())
         said = self._page.call("load", options["accelerator"])
         self._said = {"whole": said["whole"], "driver": f"{said['device']}, Chromium {version}"}
 
     def said(self, log: str) -> dict[str, Any]:
+        """Whether the engine takes all of it, and on what it runs."""
         return self._said
 
     def __call__(self, signature: str, feed: Arrays) -> Arrays:
+        """Results by name. Raises RuntimeError."""
         for name, array in feed.items():
             self._send(name, array.tobytes())
         tensors = [[name, array.dtype.name, [*array.shape]] for name, array in feed.items()]
@@ -88,8 +94,8 @@ class _Model:
 
 
 if __name__ == "__main__":
-    pages = _Pages()
+    pages = Pages(partial(print, flush=True))
     try:
-        serve(lambda path, options: _Model(pages, path, options))
+        serve(lambda path, options: Loaded(pages, path, options))
     finally:
         pages.close()

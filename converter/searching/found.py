@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from converter.searching.analysis import GUESSES, Estimate, estimate
+from converter.searching.budgets import RESOURCES
 from converter.searching.course import Course
-from converter.searching.explore import Effort, Findings, Trained
+from converter.searching.explore import Effort, Findings, Trained, difference
 from converter.searching.space import Update
 
 #: Schemes that the found one is measured against.
@@ -76,12 +77,34 @@ class Found:
         if len(errors := [error for _, error in findings.additivity]) > 1:
             mean = self.figure(estimate(errors), sign=True)
             said.append(f"{len(errors)} combinations gained {mean} more than the sum of what their parts gained alone")
-        return [*said, *self._said_of_steps()]
+        return [*said, *self._said_of_full(), *self._said_of_steps()]
 
     def off_by(self, trained: Trained) -> float | None:
         """The step that was foreseen over the measured one, less 1; None: it was not measured."""
         step = self.findings.measured.get(trained.name)
         return None if step is None else trained.costs["step_cost"] / step - 1
+
+    def _said_of_full(self) -> list[str]:
+        """What it takes at least to do as well as full training."""
+        by_name = {t.name: t for t in self.findings.trained if t.name in self.findings.held_out}
+        if "full" not in by_name:
+            return []
+        full = by_name.pop("full")
+        scores = self.findings.held_out
+        by = {name: difference(scores[name], scores["full"]) for name in by_name}
+
+        def shares(name: str) -> list[float]:
+            return [by_name[name].costs[figure] / full.costs[figure] for figure in RESOURCES.values()]
+
+        equal = [name for name in by if by[name].mean + by[name].error >= 0]
+        if not equal:
+            return ["all others fall short of full"]
+        least = min(equal, key=lambda name: max(shares(name)))
+        memory, step = shares(least)
+        taken = f"{memory:.0%} of its memory and {step:.0%} of its step"
+        return [
+            f"of what does not fall short of full, {least} takes least: {taken} ({self.figure(by[least], sign=True)})"
+        ]
 
     def _said_of_steps(self) -> list[str]:
         """How well steps were foreseen: those that were fitted to, and others."""

@@ -17,6 +17,7 @@ from scipy import stats
 from converter.errors import DeviceError, UsageError
 from converter.searching.analysis import estimate
 from converter.searching.budgets import parse_budgets
+from converter.searching.explore import Trained
 from converter.searching.found import Found
 from converter.searching.laboratory import Journal
 from converter.searching.subject import Job
@@ -126,6 +127,27 @@ def test_what_is_said_of_the_found_scheme() -> None:
         verb = "beats" if by.mean > by.error else "falls short of" if by.mean < -by.error else "does not differ from"
         assert f"the found scheme {verb} {name}: {found().figure(by, sign=True)}" in said
     json.dumps(found().to_json(), allow_nan=False)
+
+
+def test_what_is_as_good_as_full_and_takes_least() -> None:
+    assert "all others fall short of full" in found().sentences()
+    findings = found().findings
+    full = next(t for t in findings.trained if t.name == "full")
+    high = np.array(findings.held_out["full"])
+    # Better on the average; worse, but not by more than chance; worse each time.
+    as_good = {"bias-only": high + 0.01, "pockengine": high - [0.04, 0.0, 0.01], "head": high - [0.04, 0.05, 0.04]}
+    held_out = {name: tuple(scores) for name, scores in as_good.items()} | {"full": tuple(high)}
+    interval = stats.ttest_rel(held_out["pockengine"], held_out["full"]).confidence_interval(0.95)
+    assert interval.low < 0 < interval.high
+
+    def most(trained: Trained) -> float:
+        return max(trained.costs[figure] / full.costs[figure] for figure in ("resident_bytes", "step_cost"))
+
+    least = min((t for t in findings.trained if t.name in ("bias-only", "pockengine")), key=most)
+    share = least.costs["resident_bytes"] / full.costs["resident_bytes"]
+    said = replace(found(), findings=replace(findings, held_out=held_out)).sentences()
+    expected = f"of what does not fall short of full, {least.name} takes least: {share:.0%} of its memory"
+    assert any(sentence.startswith(expected) for sentence in said)
 
 
 def test_killed_three_times_it_ends_with_the_same(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import java.util.Random
 import java.util.concurrent.Callable
 import java.util.concurrent.Executors
 import java.util.concurrent.TimeUnit
+import java.util.jar.JarOutputStream
+import java.util.zip.ZipEntry
 import kotlin.test.assertEquals
 import kotlin.test.assertNotNull
 import kotlin.test.assertTrue
@@ -113,16 +115,35 @@ class CrashTest {
         return killed
     }
 
-    private fun run(file: File, at: Int, cut: Double): Int {
+    private fun run(file: File, at: Int, cut: Double): Int = java("-XX:SharedArchiveFile=$archive", file, at, cut)
+
+    /** The classes of the process that is killed, to be mapped by each of them: loading them took half of its time. */
+    private val archive: File by lazy {
+        val file = File(folder, "once/personal.state")
+        TwoGenerations(file, CrashingProcess.SPEC, RealDisk, 1L shl 20).save(CrashingProcess.tensors(1))
+        File(folder, "classes.jsa").also { assertEquals(0, java("-XX:ArchiveClassesAtExit=$it", file, at = POINTS, cut = 1.0)) }
+    }
+
+    /** The class path in jars alone: only those are archived. */
+    private val classpath: String by lazy {
+        val (folders, jars) = System.getProperty("java.class.path").split(File.pathSeparator).map(::File).partition { it.isDirectory }
+        val ours = File(folder, "ours.jar")
+        JarOutputStream(ours.outputStream()).use { jar ->
+            for (root in folders) for (file in root.walk().filter { it.extension == "class" }) {
+                jar.putNextEntry(ZipEntry(file.relativeTo(root).path))
+                file.inputStream().use { it.copyTo(jar) }
+            }
+        }
+        (listOf(ours) + jars).joinToString(File.pathSeparator)
+    }
+
+    private fun java(option: String, file: File, at: Int, cut: Double): Int {
         val java = "${System.getProperty("java.home")}/bin/java"
-        val options = listOf("-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m")
-        val command = listOf(java) + options + listOf("-cp", System.getProperty("java.class.path")) +
+        val options = listOf("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", option)
+        val command = listOf(java) + options + listOf("-cp", classpath) +
             listOf(CrashingProcess::class.java.name, file.path, at.toString(), cut.toString())
         val process = ProcessBuilder(command).redirectErrorStream(true).redirectOutput(File(folder, "log")).start()
         assertTrue(process.waitFor(60, TimeUnit.SECONDS))
         return process.exitValue()
-    }
-
-    private companion object {
     }
 }

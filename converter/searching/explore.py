@@ -45,7 +45,7 @@ class Effort:
     Attributes:
         seeds: trainings of a scheme on each side of the split.
         rates: learning rates, of which each scheme has its best.
-        rate_seeds: trainings of a scheme by which its rates are compared; None: all.
+        rate_seeds: trainings of a scheme with each rate, before only the best goes on; None: all.
         combinations: that are proposed at the budgets, where gains add up; half as many at each share of them.
         generations: of the evolution.
         children: of a generation.
@@ -264,32 +264,45 @@ class Explorer:
         return self._trained.get(json.dumps(update))
 
     def _train(self, wanted: Sequence[Wanted]) -> list[Trained | None]:
-        """Trains schemes with the learning rates that are best for them; None of those that diverge with each."""
-        left = [(each, rates) for each, rates in zip(wanted, self._ranked(wanted), strict=True) if rates]
-        while left:
-            trials = [self._trials("selection", rates[0]) for _, rates in left]
-            scores = self._laboratory.scores([each.update for each, _ in left], trials)
-            for (each, rates), found in zip(left, scores, strict=True):
-                whole = tuple(score for score in found if score is not None)
-                if len(whole) == len(found) and self._known(each.update) is None:
-                    made = (each.name, each.update, each.costs, self._fits(each.costs), rates[0], whole)
-                    self._trained[json.dumps(each.update)] = Trained(*made, each.predicted)
-            left = [(each, rates[1:]) for each, rates in left if self._known(each.update) is None and rates[1:]]
+        """Trains schemes with the learning rates that are best for them; None of those that diverge with each.
+
+        The rate that did best so far is trained with all seeds, until that is so of the one that did best.
+        """
+        effort = self._effort
+        new: dict[str, Wanted] = {}
+        for each in wanted:
+            if self._known(each.update) is None:
+                new.setdefault(json.dumps(each.update), each)
+        best: dict[str, float] = {}
+        scores: dict[str, dict[float, list[float]]] = {key: {} for key in new}
+        asked = [(key, rate, effort.rate_seeds or effort.seeds) for key in new for rate in effort.rates]
+        while asked:
+            self._race(new, scores, asked)
+            best = {key: _leader(by_rate) for key, by_rate in scores.items() if by_rate}
+            asked = [(key, r, effort.seeds) for key, r in best.items() if len(scores[key][r]) < effort.seeds]
+        for key, rate in best.items():
+            name, update, costs, predicted = new[key]
+            made = (name, update, costs, self._fits(costs), rate, tuple(scores[key][rate]))
+            self._trained[key] = Trained(*made, predicted)
         return [self._known(each.update) for each in wanted]
 
-    def _ranked(self, wanted: Sequence[Wanted]) -> list[list[float]]:
-        """For each scheme the rates that did not diverge, the best first; of equal ones the smaller."""
-        rates, count = self._effort.rates, self._effort.rate_seeds or self._effort.seeds
-        trials = [trial for rate in rates for trial in self._trials("selection", rate)[:count]]
-        scores = self._laboratory.scores([each.update for each in wanted], [trials] * len(wanted))
-        ranked = []
-        for found in scores:
-            by_rate = {rate: found[i * count : (i + 1) * count] for i, rate in enumerate(rates)}
-            means = {
-                rate: np.mean([s for s in part if s is not None]) for rate, part in by_rate.items() if None not in part
-            }
-            ranked.append(sorted(means, key=lambda rate: (-means[rate], rate)))
-        return ranked
+    def _race(
+        self,
+        schemes: Mapping[str, Wanted],
+        scores: Mapping[str, dict[float, list[float]]],
+        asked: Sequence[tuple[str, float, int]],
+    ) -> None:
+        """Adds scores by rate, of so many first seeds; rates that diverge are taken out."""
+        trials: dict[str, list[Trial]] = {}
+        for key, rate, seeds in asked:
+            trials.setdefault(key, []).extend(self._trials("selection", rate)[:seeds])
+        found = self._laboratory.scores([schemes[key].update for key in trials], [*trials.values()])
+        for key, each in zip(trials, found, strict=True):
+            for rate in dict.fromkeys(trial.rate for trial in trials[key]):
+                some = [score for score, trial in zip(each, trials[key], strict=True) if trial.rate == rate]
+                scores[key][rate] = [score for score in some if score is not None]
+                if None in some:
+                    del scores[key][rate]
 
     def _combine(self, gains: Gains, head: Costs, full: Costs) -> Chosen:
         """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes."""
@@ -348,6 +361,11 @@ class Wanted(NamedTuple):
     update: Update
     costs: Costs
     predicted: float | None = None
+
+
+def _leader(by_rate: Mapping[float, Sequence[float]]) -> float:
+    """The rate with the best mean; of equal ones the smaller."""
+    return max(by_rate, key=lambda rate: (np.mean(by_rate[rate]), -rate))
 
 
 def difference(scores: Sequence[float], others: Sequence[float]) -> Estimate:

@@ -61,6 +61,23 @@ def test_rates_are_chosen_on_the_rows_that_select() -> None:
     assert all(trial.on == "held_out" for job in asked[first:] for trial in job.trials)
 
 
+def test_a_rate_that_did_best_at_first_and_fails_later_is_given_up() -> None:
+    asked: list[tuple[Any, int, float]] = []
+
+    def lucky(job: Job) -> dict[str, Any]:
+        """Of full training the larger rate is better in the first training, and worse in the others."""
+        if job.update != "full" or not job.trials:
+            return fake(job)
+        asked.extend((trial.on, trial.seed, trial.rate) for trial in job.trials)
+        return {"scores": [0.9 if t.rate < 0.01 else 0.95 if t.seed == 0 else 0.2 for t in job.trials]}
+
+    findings = run(None, lucky, effort=replace(EFFORT, rates=(0.003, 0.01), rate_seeds=1)).findings
+    (full,) = (t for t in findings.trained if t.name == "full")
+    assert (full.rate, full.scores) == (0.003, (0.9, 0.9, 0.9))
+    one, other = ([("selection", seed, rate) for seed in (1, 2)] for rate in (0.01, 0.003))
+    assert asked[2:6] == [*one, *other]
+
+
 def test_rates_may_be_compared_by_few_trainings() -> None:
     asked: list[Job] = []
 

@@ -15,7 +15,8 @@ class Note:
 
     Attributes:
         subject: the layer, or `loss` or `optimizer`.
-        status: what became of it: `trains`, `fixed`, `left out`, `in the loss`, `as compiled`, `in float32`.
+        status: what became of it: `trains`, `fixed`, `left out`, `in the loss`, `as compiled`, `in float32`,
+            `raised`.
         why: the reason, and what to do about it.
     """
 
@@ -29,6 +30,14 @@ def half_notes(halves: Mapping[str, str]) -> list[Note]:
     return [
         Note(name, "in float32", f"{half} in the model: the program computes in float32, which rounds less")
         for name, half in halves.items()
+    ]
+
+
+def raised_notes(raised: Mapping[str, float]) -> list[Note]:
+    """What to say of layers by name whose constants, of which the least is given, float16 has no number for."""
+    return [
+        Note(name, "raised", f"{least:g} is no number of float16, in which the engine computes: 6e-8 stands there")
+        for name, least in raised.items()
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import Graph, Node, nested
 from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
@@ -38,10 +40,26 @@ def in_order(lowered: Graph, target: Target) -> Graph:
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
-    lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
-    lowered = avoid.without(lowered, target.avoids)
+    lowered = avoid.without(_lowered(graph, target, report), target.avoids)
     check_limits(lowered, target)
     return lowered
+
+
+def raised(graph: Graph, target: Target) -> dict[str, float]:
+    """By layer, the least constant that keeps a number from zero, where the engine has another one in its place."""
+    found: dict[str, float] = {}
+    if avoid.constants.HALF in target.avoids:
+        lowered = _lowered(graph, target)
+        for node, _ in avoid.left(lowered, [avoid.constants.HALF]):
+            arrays = [lowered.constants[v] for v in node.inputs if v in lowered.constants]
+            least = min(float(array.min()) for array in arrays if avoid.constants.vanishes(array))
+            found[node.origin.layer] = min(least, found.get(node.origin.layer, least))
+    return found
+
+
+def beside_engine(target: Target) -> Target:
+    """The target of what the CPU computes beside an engine: but for the shapes of the state, as if there were none."""
+    return replace(target, avoids=[name for name in target.avoids if name == avoid.ranks.NAME])
 
 
 def check_limits(lowered: Graph, target: Target) -> None:
@@ -59,6 +77,10 @@ def check_limits(lowered: Graph, target: Target) -> None:
     if sites:
         listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in sites)
         raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{_ADVICE}", sites)
+
+
+def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
+    return _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
 
 
 def _site(node: Node, said: str) -> UnsupportedSite:

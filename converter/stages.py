@@ -25,9 +25,9 @@ from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.mixing import mixing_notes, whole_batches
 from converter.models import Source, import_loss
-from converter.notes import Note
+from converter.notes import Note, raised_notes
 from converter.optim import OptimizerProgram
-from converter.order import in_order, to_builtins
+from converter.order import beside_engine, in_order, raised, to_builtins
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
@@ -147,7 +147,10 @@ def compile_signatures(
     if "fisher" in signatures:
         graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)
     first = next(iter(graphs))
-    lowered = {n: to_builtins(graph, target, report if n == first else None) for n, graph in graphs.items()}
+    engines = {"apply": beside_engine(target)} if request.step == "gradients" else {}
+    lowered = {
+        n: to_builtins(graph, engines.get(n, target), report if n == first else None) for n, graph in graphs.items()
+    }
     if front is not None:
         lowered = {name: join(front, graph) for name, graph in lowered.items()}
     if augmented is not None:
@@ -177,6 +180,7 @@ def compile_signatures(
             *dropout_notes(dropping, request.dropout == "train"),
             *([augmentation_note(request.augment)] if augmented is not None else []),
             *mixing_notes(mixing),
+            *raised_notes(raised(scored, target)),
         ],
         quantization,
         without,

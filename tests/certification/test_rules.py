@@ -114,6 +114,11 @@ def with_first_token(p: Any, x: Any) -> Any:
     return mean(jnp.concatenate([jnp.broadcast_to(p["c"], (x.shape[0], 1, 4)), x], 1))
 
 
+def logarithm(x: Any) -> Any:
+    """Of zero too."""
+    return jnp.maximum(jnp.log(x + 1e-8), -10)
+
+
 CASES = {
     "rank-above-4": Case(rank_5, {"w": (4,), "head": (12, 3)}, (6,)),
     "constant-rows": Case(lambda p, x: x @ (p["w"] * MASK), DENSE, (6,)),
@@ -155,6 +160,9 @@ CASES = {
     "cumsum-first-axis": Case(lambda p, x: x @ jnp.cumsum(p["w"], 0), DENSE, (6,)),
     "reverse-last-axis": Case(lambda p, x: mean(jnp.flip(jnp.tanh(x * p["w"]), 3)), {"w": (5,)}, (3, 4, 5)),
     "softmax-vector": Case(lambda p, x: x @ (p["w"] * jax.nn.softmax(p["m"])), {"w": (6, 4), "m": (4,)}, (6,)),
+    "tanh-of-product": Case(lambda p, x: jnp.tanh(x @ (3 * p["w"])), DENSE, (6,), target="hexagon"),
+    "logistic": Case(lambda p, x: jax.nn.sigmoid(x @ (3 * p["w"])) - 0.5, DENSE, (6,), target="hexagon"),
+    "constant-below-half": Case(lambda p, x: logarithm(jax.nn.relu(-x)) @ p["w"], DENSE, (6,), target="hexagon"),
 }
 
 #: Those that have nothing else in their place.

@@ -11,6 +11,8 @@ from converter.tflite.avoid.pattern import avoids, is_constant, is_elementwise, 
 from converter.tflite.avoid.ranks import MOST, fewer
 
 _COMPARISONS = (tfl.Equal, tfl.NotEqual, tfl.Less, tfl.LessEqual, tfl.Greater, tfl.GreaterEqual)
+#: The least positive number of float16.
+_LEAST_HALF = 2.0**-24
 #: What an operator says of its operands the other way round.
 _MIRRORED = {
     tfl.Less: tfl.Greater(),
@@ -173,6 +175,28 @@ def with_the_largest_number(b: Rewriter, node: Node) -> Value | None:
                 return None
             operands[place] = b.constant(np.clip(array, -most, most), name=v.name)
     return b(node.op, *operands)
+
+
+def vanishes(array: np.ndarray | None) -> bool:
+    """Whether all of a constant is above zero, and zero in float16."""
+    if array is None or array.dtype != FLOAT32 or is_described(array) or not array.size:
+        return False
+    return bool(array.min() > 0 and array.max() <= _LEAST_HALF / 2)
+
+
+HALF = "constant-below-half"
+
+
+@avoids(
+    HALF,
+    "Hexagon: RSQRT and LOG of 0 + 1e-8, which is 0 in float16: 12856 for 10000, -7.6 for -18, and of 0 + 1e-12 the "
+    "same; of 0 + 6e-8, the least number of float16: 4096, and right. Masks of -1e9 or -inf: right",
+    lambda b, node: isinstance(node.op, (tfl.Add, tfl.Maximum)) and any(vanishes(b.array(v)) for v in node.inputs),
+)
+def with_the_least_number(b: Rewriter, node: Node) -> Value:
+    """What keeps a number from zero is the least that there is."""
+    least = [b.constant(np.full(v.shape, _LEAST_HALF, np.float32)) if vanishes(b.array(v)) else v for v in node.inputs]
+    return b(node.op, *least)
 
 
 @avoids(

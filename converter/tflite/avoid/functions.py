@@ -16,6 +16,12 @@ _PI = (3.140625, 0.0009670257568359375, pi - 3.140625 - 0.0009670257568359375)
 #: sin(r) / r for r^2 up to (pi / 2)^2, the highest power first.
 _SINE = (2.6049608621538917e-6, -0.00019808953964860733, 0.008333049330999213, -0.1666665791326169, 0.9999999956774307)
 
+_PRODUCTS = (tfl.BatchMatmul, tfl.FullyConnected, tfl.Conv2D, tfl.DepthwiseConv2D, tfl.TransposeConv)
+#: What an engine makes part of a product before it.
+_FOLDED = (tfl.Reshape, tfl.Add, tfl.Sub, tfl.Mul)
+#: Below all that float16 has, nearly.
+_BOTTOM = -60000.0
+
 
 @avoids(
     "sine",
@@ -44,3 +50,41 @@ def by_a_polynomial(b: Rewriter, node: Node) -> Value:
     if isinstance(node.op, tfl.Cos):
         sign = b(tfl.Neg(), sign)
     return b(tfl.Mul(), b(tfl.Mul(), x, total), sign)
+
+
+def _is_of_a_product(b: Rewriter, x: Value) -> bool:
+    """Whether a value is a matrix product or a convolution, perhaps with a bias and a factor."""
+    seen, left = set[Value](), [x]
+    while left:
+        value = left.pop()
+        node = b.producer(value, tfl.Builtin)
+        if node is None or value in seen:
+            continue
+        if isinstance(node.op, _PRODUCTS):
+            return True
+        seen.add(value)
+        left += node.inputs if isinstance(node.op, _FOLDED) else ()
+    return False
+
+
+@avoids(
+    "tanh-of-product",
+    "Hexagon: TANH of BATCH_MATMUL, FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D, also behind an ADD of a bias, a MUL "
+    "with 1 or a RESHAPE: off by 7e-3, as if of 8 bits; alone, or with a MAXIMUM between: 4e-4",
+    lambda b, node: isinstance(node.op, tfl.Tanh) and _is_of_a_product(b, node.inputs[0]),
+)
+def behind_a_maximum(b: Rewriter, node: Node) -> Value:
+    """Of the larger of x and a number so low that its result is -1 as well."""
+    return b(node.op, b(tfl.Maximum(), node.inputs[0], b.constant(np.array([_BOTTOM], np.float32))))
+
+
+@avoids(
+    "logistic",
+    "Hexagon: LOGISTIC: off by 7.4e-4, behind a product by 4e-3; 0.5 TANH(x / 2) + 0.5: 1.3e-4, half of the last bit",
+    lambda b, node: isinstance(node.op, tfl.Logistic),
+)
+def by_a_tanh(b: Rewriter, node: Node) -> Value:
+    """0.5 tanh(x / 2) + 0.5."""
+    half = b.constant(np.array([0.5], np.float32))
+    turned = b(tfl.Tanh(), b(tfl.Mul(), node.inputs[0], half))
+    return b(tfl.Add(), b(tfl.Mul(), turned, half), half)

@@ -144,6 +144,9 @@ WITHIN: dict[str, Callable[[jax.Array], jax.Array]] = {
     "a filter of each row": lambda x: jax.vmap(lambda row: jnp.convolve(row, row[1:4], "same"))(x),
     "sorted": lambda x: jnp.sort(x, 1),
     "a column set": lambda x: x.at[:, 1].set(0.5),
+    "the largest set": lambda x: jax.vmap(lambda row: row.at[jnp.argmax(row)].set(0.0))(x),
+    "the two largest added to": lambda x: jax.vmap(lambda row: row.at[jax.lax.top_k(row, 2)[1]].add(1.0))(x),
+    "the largest of each row set": lambda x: x.at[jnp.arange(BATCH), jnp.argmax(x, 1)].set(0.0),
     "a matrix of each row": lambda x: jnp.einsum("bi,bj->bij", x, x).sum(1),
 }
 #: And such that read another row.
@@ -153,6 +156,7 @@ ACROSS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "scan": lambda x: jax.lax.associative_scan(jnp.add, x),
     "two rows in one": lambda x: x + jax.ops.segment_sum(x, np.array([0, 1, 0, 3]), BATCH),
     "one row twice": lambda x: x + jax.ops.segment_sum(x[np.array([0, 0, 2, 3])], np.arange(BATCH), BATCH),
+    "the largest of each column set": lambda x: x.at[jnp.argmax(x, 0), jnp.arange(5)].set(0.0),
     "as one list": lambda x: jnp.cumsum(x.reshape(-1)).reshape(x.shape),
 }
 

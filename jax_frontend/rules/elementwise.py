@@ -9,7 +9,7 @@ from math import log
 import jax.numpy as jnp
 import numpy as np
 
-from converter.ir import BOOL, FLOAT32, Builder, Graph, Op, Value, ops
+from converter.ir import BOOL, FLOAT32, Builder, Op, Value, ops
 from converter.randomness import LARGEST_DIVISOR, unsigned_remainder
 from jax_frontend.importer import full
 from jax_frontend.integers import clamped
@@ -17,7 +17,7 @@ from jax_frontend.registry import Call, NotImportable, Result, rule
 from jax_frontend.rules.bits import rounded, unsigned_rem
 from jax_frontend.rules.functions import trigamma
 from jax_frontend.rules.random import drawn
-from jax_frontend.rules.spelled import with_derivative, written_out
+from jax_frontend.rules.spelled import with_derivative, without_derivative, written_out
 
 _UNARY: dict[str, Op] = {
     "neg": ops.Neg(),
@@ -102,10 +102,8 @@ def reduce_precision(call: Call, x: Value) -> Result:
 
 @rule("stop_gradient", broadcasts=True)
 def stop_gradient(call: Call, x: Value) -> Result:
-    """The identity with an empty backward graph: nothing flows through it."""
-    if call.constant(x) is not None or x.dtype.kind != "f":
-        return x
-    return call.b(ops.CustomGradient(arguments=0, residuals=0, backward=Graph()), x)
+    """The identity: nothing flows back through it."""
+    return x if call.constant(x) is not None else without_derivative(call.b, x)
 
 
 @rule("square", broadcasts=True)

@@ -14,25 +14,31 @@ from converter.ir import FLOAT32, INT32, Builder, Shape, Value, ops
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, rule
 from jax_frontend.rules.shape import cut_axis
+from jax_frontend.rules.spelled import without_derivative
 
 
 @rule("gather")
 def gather(call: Call, x: Value, indices: Value) -> Result:
     """Whole slices along one axis, elements along the last axis row by row, or anything at known positions.
 
-    Indices out of range are clamped where JAX clamps them. Where it would read NaN the runtime refuses them, unless
-    the person said what to read instead.
+    Indices out of range are clamped where JAX clamps them. Where it would read NaN the runtime refuses those that it
+    computes, unless the person said what to read instead.
     """
     numbers = call.params["dimension_numbers"]
-    call = unpromised(call, jax.lax.GatherScatterMode.CLIP) if call.is_primal else _without_nan(call)
-    sizes = tuple(int(n) for n in call.params["slice_sizes"])
+    call = unpromised(call, jax.lax.GatherScatterMode.CLIP) if call.is_primal else call
+    sizes, positions = tuple(int(n) for n in call.params["slice_sizes"]), call.constant(indices)
+    if positions is not None and call.params["mode"] != jax.lax.GatherScatterMode.CLIP:
+        inside = known_places(x.shape, positions, numbers, sizes, outside="fill") >= 0
+        if not inside.all():
+            return _partly_outside(call, x, positions, inside)
+        call = replace(call, params={**call.params, "mode": jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS})
+    call = _without_nan(call)
     if not numbers.operand_batching_dims:
         along = _single_axis(numbers, sizes, x.shape)
         if along is not None:
             return _take(call, x, indices, along, numbers)
     elif _rowwise(numbers, sizes, x.shape, indices.shape):
         return _pick(call, x, indices, numbers)
-    positions = call.constant(indices)
     if positions is not None:
         places = call.b.constant(known_places(x.shape, positions, numbers, sizes))
         return call.b.reshape(call.b(ops.Gather(0), call.b.reshape(x, (x.type.size,)), places), call.output.shape)
@@ -76,6 +82,24 @@ def unpromised(call: Call, mode: Any) -> Call:
     """With a mode where JAX promises to stay within: it breaks that in derivatives, where XLA then does `mode`."""
     promised = call.params["mode"] == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
     return replace(call, params={**call.params, "mode": mode}) if promised else call
+
+
+def _partly_outside(call: Call, x: Value, positions: np.ndarray, inside: np.ndarray) -> Value:
+    """At known places, of which some lie outside: there is what JAX fills in, or the nearest, without a derivative."""
+    b, params = call.b, call.params
+    places = known_places(x.shape, positions, params["dimension_numbers"], params["slice_sizes"])
+    flat = b(ops.Gather(0), b.reshape(x, (x.type.size,)), b.constant(places.reshape(-1)))
+    taken = b.reshape(flat, call.output.shape)
+    if params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
+        return b(ops.Select(), b.constant(inside), taken, b.constant(_filler(params["fill_value"], taken.dtype)))
+    return b(ops.Select(), b.constant(inside), taken, without_derivative(b, taken))
+
+
+def _filler(given: Any, dtype: np.dtype) -> np.ndarray:
+    """What JAX reads outside where nothing else is given."""
+    if given is None:
+        given = {"f": np.nan, "b": True}.get(dtype.kind, np.iinfo(np.int32).min)
+    return np.asarray(given, dtype)
 
 
 def _without_nan(call: Call) -> Call:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -37,8 +37,8 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
             if made is not None:
                 return made
         if positions is None:
-            rows, places, moved, boxes = _at_run_time(call, x, indices, updates, numbers, sizes)
-            made = boxes.unrow(_combined(b, rows, places, moved, combine, bool(call.params["unique_indices"])))
+            rows, coming, boxes = _at_run_time(call, x, indices, updates, numbers, sizes)
+            made = boxes.unrow(_combined(b, rows, coming, combine, bool(call.params["unique_indices"])))
             # Which of several updates is the largest, the place knows: JAX's derivative reads it again.
             extreme = isinstance(combine, ops.Maximum | ops.Minimum)
             return with_derivative(call, (x, indices, updates), (made,)) if extreme else made
@@ -49,7 +49,7 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
             known = known[known >= 0]
         unique = len(np.unique(known)) == len(known)
         flat = b.reshape(x, (x.type.size,))
-        return b.reshape(_combined(b, flat, b.constant(known), elements, combine, unique), x.shape)
+        return b.reshape(_combined(b, flat, _Updates(b.constant(known), elements), combine, unique), x.shape)
 
 
 def _reads(numbers: Any) -> Any:
@@ -88,56 +88,65 @@ def _one_box(
     return overwritten(b, x, b(combine, b(ops.Slice(tuple(corner), sizes), x), box), corner)
 
 
+class _Updates(NamedTuple):
+    """What comes to rows.
+
+    Attributes:
+        places: int32[n], the row that each goes to.
+        values: [n, ...].
+        kept: bool[n], those that lie within; the others are dropped. None for all.
+    """
+
+    places: Value
+    values: Value
+    kept: Value | None = None
+
+    def or_else(self, b: Builder, values: Value, other: float) -> Value:
+        """Of n values those that are kept, and a number in the place of the others."""
+        if self.kept is None:
+            return values
+        mask = b.reshape(self.kept, (*self.kept.shape, *(1 for _ in values.shape[1:])))
+        return b(ops.Select(), mask, values, b.constant(np.asarray(other, values.dtype)))
+
+
 def _at_run_time(
     call: Call, x: Value, indices: Value, updates: Value, numbers: Any, sizes: Shape
-) -> tuple[Value, Value, Value, Boxes]:
-    """The operand as rows, and the updates [n, ...] with the number of the row that each goes to.
-
-    What lies outside and is to be dropped goes to a row behind the last.
-    """
+) -> tuple[Value, _Updates, Boxes]:
+    """The operand as rows, and what comes to them."""
     b, single = call.b, (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
     indexed = tuple(int(a) for a in numbers.scatter_dims_to_operand_dims)
     boxes = Boxes(b, x.shape, sizes, indexed, batching, single)
     starts, inside = bounded_starts(call, boxes, indices)
     places, rows = boxes.places(starts), boxes.rows(x)
+    count, kept = places.type.size, None
     if inside is not None:
-        kept = b.reshape(inside, (*inside.shape, *(1 for _ in places.shape[len(inside.shape) :])))
-        places = b(ops.Select(), kept, places, b.constant(np.int32(rows.shape[0])))
+        of_boxes = b.reshape(inside, (*inside.shape, *(1 for _ in places.shape[len(inside.shape) :])))
+        kept = b.reshape(b.broadcast_to(of_boxes, places.shape), (count,))
     order = boxes.order(len(updates.shape), numbers.update_window_dims)
     moved = b.transpose(updates, tuple(int(i) for i in np.argsort(order)))
-    count = places.type.size
-    return rows, b.reshape(places, (count,)), b.reshape(moved, (count, *rows.shape[1:])), boxes
+    return rows, _Updates(b.reshape(places, (count,)), b.reshape(moved, (count, *rows.shape[1:])), kept), boxes
 
 
-def _combined(b: Builder, x: Value, places: Value, updates: Value, combine: Op | None, unique: bool) -> Value:
-    """Rows of x, each with the updates that go there; places past the end are dropped."""
-    count, known = x.shape[0], b.graph.constants.get(places)
-
-    def by_row(op: Op, values: Value) -> Value:
-        """What `op` makes of all values that go to a row; the row behind the last takes what is dropped."""
-        total = b(op, places, values)
-        return b(ops.Slice((0,) * len(total.shape), (count, *total.shape[1:])), total)
-
+def _combined(b: Builder, x: Value, updates: _Updates, combine: Op | None, unique: bool) -> Value:
+    """Rows of x, each with the updates that go there."""
+    count, places, values = x.shape[0], updates.places, updates.values
     if isinstance(combine, ops.Add):
-        return b(
-            combine,
-            x,
-            by_row(ops.ScatterAdd(count + 1), updates) if known is None else b(ops.ScatterAdd(count), places, updates),
-        )
-    if known is not None and (combine is None or unique):
+        return b(combine, x, b(ops.ScatterAdd(count), places, updates.or_else(b, values, 0)))
+    if (known := b.graph.constants.get(places)) is not None and (combine is None or unique):
         source = np.arange(count, dtype=np.int32)
         source[known] = count + np.arange(len(known), dtype=np.int32)  # the last one wins
-        came = updates if combine is None else b(combine, b(ops.Gather(0), x, places), updates)
+        came = values if combine is None else b(combine, b(ops.Gather(0), x, places), values)
         return b(ops.Gather(0), b(ops.Concat(0), x, came), b.constant(source))
-    # Which update comes to a row, counted from 1, the last of several; where none does, the lowest integer.
-    numbers = b.constant(np.arange(1, updates.shape[0] + 1, dtype=np.int32))
-    last = by_row(ops.SegmentMax(count + 1), numbers)
+    # Which update comes to a row, counted from 1, the last of several; where none does, 0 or the lowest integer.
+    numbers = b.constant(np.arange(1, values.shape[0] + 1, dtype=np.int32))
+    last = b(ops.SegmentMax(count), places, updates.or_else(b, numbers, 0))
     mask = b.reshape(b(ops.Greater(), last, 0), (count, *(1 for _ in x.shape[1:])))
     if combine is None or unique:
-        row = b(ops.Gather(0), updates, b(ops.Sub(), b(ops.Maximum(), last, 1), 1))
+        row = b(ops.Gather(0), values, b(ops.Sub(), b(ops.Maximum(), last, 1), 1))
     else:
-        row = by_row(_SEGMENTS[type(combine)](count + 1), updates)
+        segment = _SEGMENTS[type(combine)](count)
+        row = b(segment, places, updates.or_else(b, values, segment.start(values.dtype)))
     return b(ops.Select(), mask, row if combine is None else b(combine, x, row), x)
 
 

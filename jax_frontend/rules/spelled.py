@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from converter.ir import Graph, Value, ops
+from converter.ir import Builder, Graph, Value, ops
 from jax_frontend.dtypes import ir_type
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer, full
@@ -85,3 +85,8 @@ def _backward(call: Call, floats: Sequence[int]) -> Graph | None:
         return None
     builder.graph.outputs = {str(i): v for i, v in zip(floats, outputs, strict=True)}
     return builder.graph
+
+
+def without_derivative(b: Builder, x: Value) -> Value:
+    """The identity with an empty backward graph."""
+    return x if x.dtype.kind != "f" else b(ops.CustomGradient(arguments=0, residuals=0, backward=Graph()), x)

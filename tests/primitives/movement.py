@@ -294,3 +294,16 @@ case(
 case(
     "last of several updates", lambda x, n, u: x.at[n].set(u), f(5), np.array([1, 3, 1], np.int32), f(3), gradient=False
 )
+
+#: Known places, of which some lie outside.
+OUTSIDE = np.array([2, 9, -7], np.int32)
+case("known places out of range", lambda x: (x[OUTSIDE], x[:, OUTSIDE], x[OUTSIDE, np.array([0, 1, 1])], x[9]), f(4, 3))
+case("known places out of range, filled", lambda x: jnp.take(x, OUTSIDE, axis=0), f(4, 3))
+case(
+    "known places out of range, filled with a number",
+    lambda x: (x.at[OUTSIDE].get(mode="fill", fill_value=3.0), x.at[np.array([9])].get(mode="fill", fill_value=3.0)),
+    f(4, 3),
+)
+case("known places out of range, of integers", lambda x: (x[OUTSIDE], jnp.take(x, OUTSIDE)), i(4))
+case("known places out of range, promised", lambda x: x.at[OUTSIDE].get(mode="promise_in_bounds"), f(4, 3))
+case("known places out of range, of each row", lambda x: jnp.take_along_axis(x, OUTSIDE[None, :2], 1), f(2, 3))

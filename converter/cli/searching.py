@@ -75,6 +75,9 @@ def search(
     ] = "constant",
     warmup: Annotated[float, typer.Option(help="The share of the steps in which the rate rises before that.")] = 0.0,
     ratios: Annotated[str | None, typer.Option(help="Shares of a weight's channels to try: 0.125,0.25,0.5,1.")] = None,
+    combinations: Annotated[
+        int, typer.Option(min=1, help="That are proposed at the budget, and half as many at each share of it.")
+    ] = 4,
     generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
     affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
     measure: Annotated[
@@ -106,6 +109,7 @@ def search(
             seeds=seeds,
             rates=_numbers("rates", rates) or default_rates(options.get("optimizer")),
             rate_seeds=rate_seeds,
+            combinations=combinations,
             generations=generations,
             affordable=affordable,
             measure=measure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from converter.ir import FLOAT32, Graph, Node, Value, ops
 from converter.passes.rewrite import Rewriter, rewrite
@@ -72,7 +73,7 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
     if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y)):
         return joined
     if isinstance(node.op, ops.Mul):
-        for rule in (_one_scalar, _before_scatter, _before_product):
+        for rule in (_one_scalar, _small_factors, _before_scatter, _before_product):
             if (joined := rule(b, x, y)) is not None:
                 return joined
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
@@ -98,6 +99,21 @@ def _one_scalar(b: Rewriter, x: Value, y: Value) -> Value | None:
     for source, factor in (inner.inputs, inner.inputs[::-1]):
         if (first := b.scalar(factor)) is not None and factor.type.size == 1:
             return b(ops.Mul(), source, first * float(b.scalar(y) or 0.0))
+    return None
+
+
+def _small_factors(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """(x * a) * b with small a, b: x * (a * b), one pass over x. So the learning rate meets a folded scale."""
+    for product, factor in ((x, y), (y, x)):
+        inner = b.producer(product, ops.Mul)
+        if inner is None or product.dtype != FLOAT32 or not b.used_once(product):
+            continue
+        first, second = inner.inputs
+        source, small = (first, second) if second.type.size < first.type.size else (second, first)
+        shape = ops.Mul().infer(small.type, factor.type).shape
+        if source.shape == product.shape and prod(shape) < source.type.size and b.scalar(factor) is None:
+            with b.at(inner.origin):  # it is still what the first factor belongs to
+                return b(ops.Mul(), source, b(ops.Mul(), small, factor))
     return None
 
 

@@ -49,3 +49,17 @@ def test_what_is_always_true_asks_for_nothing() -> None:
     assert len(simplify(b.graph).nodes) == 1, "it repeats the mask"
     b.graph.outputs = {"y": b(ops.LogicalOr(), mask, b.constant(np.ones(1, np.bool_)))}
     assert len(simplify(b.graph).nodes) == 1
+
+
+def test_small_factors_meet_before_the_large_operand() -> None:
+    """A folded scale and the learning rate: one pass over a gradient; two operands that are both large stay."""
+    rng = np.random.default_rng(0)
+    for scale, products in (((6, 1, 1), [(6, 1, 1), (6, 4, 5)]), ((6, 4, 5), [(6, 4, 5), (6, 4, 5)])):
+        b = Builder()
+        gradient, factor = b.input("g", TensorType((6, 4, 5))), b.input("s", TensorType(scale))
+        b.graph.outputs = {"y": b(ops.Mul(), b.input("rate", TensorType((1,))), b(ops.Mul(), factor, gradient))}
+        after = simplify(b.graph)
+        assert [node.output.shape for node in after.nodes] == products
+        feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
+        (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
+        np.testing.assert_allclose(results["y"], expected["y"], rtol=1e-6)

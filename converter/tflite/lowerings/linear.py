@@ -23,7 +23,8 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         quick = c.target.per_mac["batch_matmul"] < 1.1 * c.target.per_mac["fully_connected.constant"]
         return c(tfl.BatchMatmul(), x, w) if w in c.shared and not op.adj_y and quick else dense(c, op, x, w)
     result = op.infer(x.type, w.type)
-    macs = op.cost((x.type, w.type), (result,)).flops // 2
+    (rows, columns), depth = result.shape[-2:], x.shape[-2 if op.adj_x else -1]
+    matrices = prod(w.shape[:-2])
 
     def batch_matmul() -> Value:
         return c(tfl.BatchMatmul(op.adj_x, op.adj_y), x, w)
@@ -35,23 +36,22 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         pixels = c.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
         return c.reshape(c(tfl.BatchMatmul(False, op.adj_y), pixels, w), result.shape)
 
-    def cost(form: str, rows: int) -> float:
-        return c.target.macs(form, macs // rows * c.target.tiled(rows))
-
-    forms = [Form("batch_matmul", cost("batch_matmul", result.shape[-2]), batch_matmul)]
+    each = c.target.product(rows, depth, columns, times=result.size // (rows * columns * matrices))
+    turned = c.target.moved("packed", x.type.nbytes if op.adj_x else 0)
+    forms = [Form("batch_matmul", turned + matrices * each, batch_matmul)]
     if len(w.shape) == len(x.shape) == 2:
         forms.append(_exchanged(c, op, x, w))
-    if len(w.shape) == 2 and not op.adj_x:
-        pixels = prod(x.shape[:-1])
-        if len(x.shape) > 2:
+    if len(w.shape) == 2:
+        pixels = result.size // columns
+        # Its kernel packs the weight, too, and wants it as [O, I], the rows as [n, I].
+        moved = c.target.moved("packed", w.type.nbytes)
+        moved += c.target.moved("transpose", 2 * (op.adj_x * x.type.nbytes + (not op.adj_y) * w.type.nbytes))
+        as_dense = c.target.tiles("fully_connected.runtime", pixels, depth, columns) + moved
+        if not op.adj_x and len(x.shape) > 2:
             copies = c.target.reshaped(x.type.nbytes + result.nbytes)
-            forms.append(Form("flat batch_matmul", cost("batch_matmul", pixels) + copies, flat))
-        swap = c.target.moved("transpose", 0 if op.adj_y else 2 * w.type.nbytes)  # FULLY_CONNECTED wants [O, I]
-        forms.append(Form("fully_connected", cost("fully_connected.runtime", pixels) + swap, fully_connected))
-    elif len(w.shape) == 2 and len(x.shape) == 2:
-        swaps = c.target.moved("transpose", 2 * (w.type.nbytes + x.type.nbytes))
-        rows = result.shape[-2]
-        forms.append(Form("fully_connected", cost("fully_connected.runtime", rows) + swaps, fully_connected))
+            forms.append(Form("flat batch_matmul", c.target.product(pixels, depth, columns) + copies, flat))
+        if not op.adj_x or len(x.shape) == 2:
+            forms.append(Form("fully_connected", as_dense, fully_connected))
     return c.cheapest(forms)
 
 
@@ -62,9 +62,8 @@ def _exchanged(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Form:
     """
     result = op.infer(x.type, w.type)
     (rows, columns), depth = result.shape, w.shape[1 if op.adj_y else 0]
-    tiles = c.target.tiled(columns) * depth * c.target.whole_lanes(rows)
-    turned = result.nbytes + (0 if op.adj_y else w.type.nbytes)
-    cost = c.target.macs("batch_matmul", tiles) + c.target.moved("transpose", 2 * turned)
+    turned = c.target.moved("packed", 0 if op.adj_y else w.type.nbytes) + c.target.moved("transpose", 2 * result.nbytes)
+    cost = c.target.product(columns, depth, rows) + turned
     return Form(
         "exchanged",
         cost,

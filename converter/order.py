@@ -15,6 +15,7 @@ from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 from converter.tflite.merge_axes import with_fewer_axes
+from converter.tflite.wide_pixels import with_wide_pixels
 
 _ADVICE = "Compute it with fewer axes or in float32, or build for a newer runtime or the CPU."
 #: Share of the arena that computing values again must save.
@@ -80,7 +81,8 @@ def check_limits(lowered: Graph, target: Target) -> None:
 
 
 def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
-    return _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
+    lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
+    return with_wide_pixels(lowered, target, report)
 
 
 def _site(node: Node, said: str) -> UnsupportedSite:

@@ -48,4 +48,5 @@ def quantize_prefix(
             layers.append(FrozenLayer(layer, code, "float32", why[node]))
     touched = (v for n in prefix.nodes if n in chosen for v in (*n.inputs, *n.outputs))
     seen = ranges(prefix, (v for v in touched if v not in prefix.constants), rows, batch) if chosen else {}
-    return to_int8(prefix, chosen, dense, seen), tuple(layers)
+    # A layer that became several operators is one.
+    return to_int8(prefix, chosen, dense, seen), tuple(dict.fromkeys(layers))

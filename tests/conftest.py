@@ -3,6 +3,7 @@
 HYPOTHESIS_PROFILE=explore .venv/bin/python -m pytest tests/passes      # new cases each time
 """
 
+import gc
 import os
 
 from hypothesis import settings
@@ -12,6 +13,9 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 # The oracles in JAX run for a few steps and are compiled for each test: XLA's optimizations cost more than they save.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
+# Compilers make many objects and few cycles: with the usual 700 a fourteenth of a run was the search for garbage.
+gc.set_threshold(20_000)
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)

@@ -30,8 +30,8 @@ from converter.searching.subject import Trial
 
 #: Shares of the way from the cost of the head to the budgets, at which the best combinations are trained too.
 _LEVELS = (0.25, 0.5, 0.75)
-#: Proposals that are judged for each share at the most.
-_MOST_PROPOSALS = 100
+#: Proposals that are judged at the budgets, and at each share of them, at the most; for each of `Effort.combinations`.
+_PROPOSALS = 25
 #: Random combinations that the linear costs are fitted to, for each group of choices.
 _FITTED = 3
 
@@ -310,7 +310,7 @@ class Explorer:
         effort, space = self._effort, self._space
 
         def best(limits: Mapping[str, float], want: int) -> Chosen:
-            return best_within(space, gains, models, limits, self._costs, want, _MOST_PROPOSALS)
+            return best_within(space, gains, models, limits, self._costs, want, _PROPOSALS * effort.combinations)
 
         chosen = best(self._limits, effort.combinations)
         proposed = list(chosen.best)

@@ -160,8 +160,11 @@ CASES = {
     "cumsum-first-axis": Case(lambda p, x: x @ jnp.cumsum(p["w"], 0), DENSE, (6,)),
     "reverse-last-axis": Case(lambda p, x: mean(jnp.flip(jnp.tanh(x * p["w"]), 3)), {"w": (5,)}, (3, 4, 5)),
     "softmax-vector": Case(lambda p, x: x @ (p["w"] * jax.nn.softmax(p["m"])), {"w": (6, 4), "m": (4,)}, (6,)),
-    "tanh-of-product": Case(lambda p, x: jnp.tanh(x @ (3 * p["w"])), DENSE, (6,), target="hexagon"),
+    "activation-of-product": Case(lambda p, x: jnp.tanh(x @ (3 * p["w"])), DENSE, (6,), target="hexagon"),
     "logistic": Case(lambda p, x: jax.nn.sigmoid(x @ (3 * p["w"])) - 0.5, DENSE, (6,), target="hexagon"),
+    "gelu-share": Case(
+        lambda p, x: 2**13 * jax.nn.gelu(x @ (p["w"] * 2**-17), approximate=False), DENSE, (6,), target="hexagon"
+    ),
     "constant-below-half": Case(lambda p, x: logarithm(jax.nn.relu(-x)) @ p["w"], DENSE, (6,), target="hexagon"),
 }
 

@@ -32,7 +32,7 @@ _random = np.random.default_rng(0)
 #: Patterns that an engine has no other form of.
 REFUSED = {"constant-int32-large"}
 #: Those that are wrong in a browser, and on Hexagon.
-BROWSER, HALF = {"one-hot-2d-indices"}, {"tanh-of-product", "logistic", "constant-below-half"}
+BROWSER, HALF = {"one-hot-2d-indices"}, {"activation-of-product", "logistic", "gelu-share", "constant-below-half"}
 #: Of a float16 below 1.
 LAST_BIT = 2.0**-11
 
@@ -137,11 +137,17 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
         lambda b, x: b(tfl.MaxPool2D((3, 3)), b(tfl.Pad(AROUND), b(tfl.Neg(), x))),
         (abs(floats(2, 8, 8, 4)) + 0.1,),
     ),
-    "tanh-of-product": (
+    "activation-of-product": (
         lambda b, x, w, bias: b(tfl.Tanh(), b(tfl.Add(), b(tfl.BatchMatmul(), x, w), bias)),
         (np.sign(floats(8, 5)), np.rint(4 * floats(5, 6)) / 8, np.rint(4 * floats(6)) / 8),  # exact in float16
     ),
     "logistic": (lambda b, x: b(tfl.Logistic(), x), (3 * floats(8, 64),)),
+    "gelu-share": (
+        lambda b, x: b(
+            tfl.Div(), b(tfl.Add(), b(tfl.Gelu(), x), np.float32([5e-21])), b(tfl.Add(), x, np.float32([1e-20]))
+        ),
+        (np.float32(np.float16(floats(8, 16) ** 3)),),
+    ),
     "constant-below-half": (
         lambda b, x: b(tfl.Maximum(), b(tfl.Log(), b(tfl.Add(), x, np.float32([1e-8]))), np.float32([-10])),
         (np.float32([[0, 0.5, 1, 2]]),),

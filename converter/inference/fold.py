@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from converter.inference.absorb import absorb
 from converter.inference.plain_file import PlainFile
 
 _ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide}
@@ -15,7 +16,8 @@ _ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.
 def folded(data: bytes) -> bytes:
     """A plain model without the operators whose operands are constants: their results are constants too.
 
-    Only arithmetic, changes of layout and matrix products are folded; any other operator stays where it is.
+    Only arithmetic, changes of layout and matrix products are folded; any other operator stays where it is, but for
+    what dense layers and convolutions take in (`absorb`).
     """
     file, kept = PlainFile(data), []
     for operator in file.graph.operators:
@@ -30,6 +32,7 @@ def folded(data: bytes) -> bytes:
         output = int(operator.outputs[0])
         file.constants[output] = result.astype(known[0].dtype).reshape(file.graph.tensors[output].shape)
     file.graph.operators = kept
+    absorb(file)
     return file.write()
 
 

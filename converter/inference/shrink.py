@@ -56,26 +56,18 @@ def with_int8_weights(data: bytes) -> bytes:
     depthwise convolutions, whose weights are few.
     """
     file = PlainFile(data)
-    made: dict[tuple[int, bool], int] = {}  # by the weight, and whether it is transposed
+    made: dict[int, int] = {}  # by the weight
     for operator in file.graph.operators:
-        kind, options = file.kind(operator), operator.builtinOptions
-        if kind not in ("FULLY_CONNECTED", "CONV_2D", "BATCH_MATMUL"):
+        kind = file.kind(operator)
+        if kind not in ("FULLY_CONNECTED", "CONV_2D"):
             continue
         index = int(operator.inputs[1])
         weight = file.array(index)
         if not _is_worth_it(weight):
             continue
-        transposed = False
-        if kind == "BATCH_MATMUL":
-            if weight.ndim != 2 or options.adjX or file.array(int(operator.inputs[0])) is not None:
-                continue
-            kind, transposed = "FULLY_CONNECTED", not options.adjY
-            operator.builtinOptionsType = generated.BuiltinOptions.FullyConnectedOptions
-            operator.builtinOptions = generated.FullyConnectedOptionsT(keepNumDims=True)
-        if (index, transposed) not in made:
-            turned = np.ascontiguousarray(weight.T) if transposed else weight
-            made[index, transposed] = _int8(file, index, turned, per_channel=kind == "CONV_2D")
-        operator.inputs = np.array([operator.inputs[0], made[index, transposed], *operator.inputs[2:]], np.int32)
+        if index not in made:
+            made[index] = _int8(file, index, weight, per_channel=kind == "CONV_2D")
+        operator.inputs = np.array([operator.inputs[0], made[index], *operator.inputs[2:]], np.int32)
         operator.opcodeIndex = file.code(kind, _HYBRID_CONV if kind == "CONV_2D" else _HYBRID_DENSE)
     return file.write()
 

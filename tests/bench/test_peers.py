@@ -154,6 +154,14 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
             "cpu": "cortex-a76",
             "rows": [{"workload": "W1", "scheme": "head", "instructions": 1_123_000_000}],
         },
+        {
+            "kind": "products",
+            **machine,
+            "parts": [{"net": "W3 b8", "operators ms": 1675, "products ms": 1544, "share": 0.92}],
+            "rows": [
+                {"net": "W3 b8", "product": "64x32' x 64x8", "times": 2, "ms": 0.5, "GFLOP/s": 9, "TensorFlow": 8}
+            ],
+        },
     ]
     files = [tmp_path / f"{i}.json" for i in range(len(results))]
     for file, result in zip(files, results, strict=True):
@@ -166,6 +174,8 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     assert "- W1 head, torch: no memory" in lines
     assert "| W1 | head | 16 | 2.00 | 1.0 | 100.0 | 1.25 | 88 |  |" in lines
     assert "| W1 | head | 1,123 M |" in lines
+    assert "| W3 b8 | 1675 | 1544 | 0.92 |" in lines
+    assert "| W3 b8 | 64x32' x 64x8 | 2 | 0.5 | 9 | 8 |" in lines
     # Every line of a table has as many cells as the one before.
     for before, line in pairwise(lines):
         assert not (before.startswith("|") and line.startswith("|")) or before.count("|") == line.count("|"), line
@@ -175,3 +185,17 @@ def test_the_document_is_what_the_stored_figures_make(tmp_path: Path) -> None:
     written = tmp_path / "performance.md"
     subprocess.run([sys.executable, BENCH / "performance", "--output", written], check=True)
     assert written.read_text() == (BENCH.parents[1] / "docs/performance.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_products_of_a_step_are_those_of_its_net(tmp_path: Path) -> None:
+    """Of the small decoder: q, k, v and o of two layers, forward, and as often for each of their cotangents."""
+    found = tmp_path / "products.json"
+    command = [sys.executable, BENCH / "peers" / "products.py", "--small", "--workloads", "W4", "--runs", "1"]
+    subprocess.run([*command, "--json", found], check=True, capture_output=True)
+    result = json.loads(found.read_text())
+    often = {row["product"]: row["times"] for row in result["rows"]}
+    assert often["2x16x32 x 32x32"] == often["2x16x32 x 32x32'"] == often["32x32' x 32x32"] == 8
+    (parts,) = result["parts"]
+    assert 0 < parts["share"] < 1
+    assert all(row["GFLOP/s"] > 0 for row in result["rows"])

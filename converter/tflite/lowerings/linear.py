@@ -56,13 +56,15 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
 
 
 def _exchanged(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Form:
-    """(w' x')': where x has few rows they fill the columns of a tile, and w is read where it lies and not packed.
+    """(w' x')': where x has few rows they fill the columns of a tile, and XNNPACK reads w where it lies.
 
-    The left operand of a product is transposed where it does not lie row by row.
+    The left operand of a product is turned where it does not lie row by row; kernels that are no quicker than
+    FULLY_CONNECTED, which packs both operands, do so, too.
     """
     result = op.infer(x.type, w.type)
     (rows, columns), depth = result.shape, w.shape[1 if op.adj_y else 0]
-    turned = c.target.moved("packed", 0 if op.adj_y else w.type.nbytes) + c.target.moved("transpose", 2 * result.nbytes)
+    reads = op.adj_y and c.target.per_mac["batch_matmul"] < c.target.per_mac["fully_connected.runtime"]
+    turned = c.target.moved("packed", 0 if reads else w.type.nbytes) + c.target.moved("transpose", 2 * result.nbytes)
     cost = c.target.product(columns, depth, rows) + turned
     return Form(
         "exchanged",

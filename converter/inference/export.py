@@ -84,7 +84,7 @@ def export_inference(
     tensors, merge = _tensors(program, state), read_merge(program)
     data = assemble(program, tensors, {} if merge is None else stored_weights(program, merge, tensors))
     if merge is not None or not exact or quantize is not None:
-        data = folded(data)
+        data = folded(data, absorbing=not exact or quantize is not None)
     small = data if quantize is None else _SMALLER[quantize](data)
     loss = None if quantize is None else _loss(data, small)
     write_atomically(path, small)

@@ -13,11 +13,11 @@ from converter.inference.plain_file import PlainFile
 _ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide}
 
 
-def folded(data: bytes) -> bytes:
+def folded(data: bytes, absorbing: bool) -> bytes:
     """A plain model without the operators whose operands are constants: their results are constants too.
 
     Only arithmetic, changes of layout and matrix products are folded; any other operator stays where it is, but for
-    what dense layers and convolutions take in (`absorb`).
+    what dense layers and convolutions take in (`absorb`), where that is asked for.
     """
     file, kept = PlainFile(data), []
     for operator in file.graph.operators:
@@ -32,7 +32,8 @@ def folded(data: bytes) -> bytes:
         output = int(operator.outputs[0])
         file.constants[output] = result.astype(known[0].dtype).reshape(file.graph.tensors[output].shape)
     file.graph.operators = kept
-    absorb(file)
+    if absorbing:
+        absorb(file)
     return file.write()
 
 

@@ -20,7 +20,8 @@ from converter.tflite.operators import OperatorFile
 CONVERT = """
 import sys, keras, tensorflow as tf
 model = keras.saving.load_model(sys.argv[1])
-model.export(sys.argv[2], input_signature=[keras.InputSpec(shape=(1, *model.input_shape[1:]), dtype="float32")], verbose=False)
+row = keras.InputSpec(shape=(1, *model.input_shape[1:]), dtype="float32")
+model.export(sys.argv[2], input_signature=[row], verbose=False)
 open(sys.argv[3], "wb").write(tf.lite.TFLiteConverter.from_saved_model(sys.argv[2]).convert())
 """
 

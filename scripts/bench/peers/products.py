@@ -1,6 +1,6 @@
-"""Where the time of our full step goes on this machine, and how quick TensorFlow is at the products that it is made of.
+"""Where the time of our full step goes on this machine, and how quick TensorFlow is at the products in it.
 
-    .venv/bin/python scripts/bench/peers/products.py --workloads W3 W4 --json out/bench/products.json
+    .venv/bin/python scripts/bench/peers/products.py --workloads W3 W4 --json scripts/bench/results/products.json
 
 Each operator of the step runs alone, on one core; CPU time, the least of several runs. The matrix products that take
 most are then run by TensorFlow, in the same process and turn about: a step that is nothing but these products, at the

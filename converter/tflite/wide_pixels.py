@@ -57,7 +57,7 @@ def _forms(b: Rewriter, node: Node, target: Target) -> list[Form]:
 
     None where the table has another processor's counts: an engine that keeps no variables is no CPU.
     """
-    if not isinstance(node.op, tfl.Conv2D) or node.op.dilation != (1, 1) or target.state != "variables":
+    if type(node.op) is not tfl.Conv2D or node.op.dilation != (1, 1) or target.state != "variables":
         return []
     arrays = [b.array(v) for v in node.inputs[1:]]
     if any(array is None or is_described(array) for array in arrays):

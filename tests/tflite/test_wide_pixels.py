@@ -77,6 +77,15 @@ def test_it_is_taken_where_it_pays(machine, size, kernel, outputs, pays) -> None
     assert (sum(node.op.code == "CONV_2D" for node in wide.nodes) > 1) == pays
 
 
+def test_a_depthwise_convolution_stays() -> None:
+    b = Builder()
+    x, w = b.input("x", TensorType((4, 48, 48, 16))), b.constant(np.ones((1, 3, 3, 16), np.float32))
+    b.graph.outputs = {"y": b(tfl.DepthwiseConv2D(activation="RELU6"), x, w, b.constant(np.zeros(16, np.float32)))}
+    forced = replace(ARM64, forced=frozenset(f"wide pixels of {count}" for count in (2, 3, 4)))
+    for machine in (ARM64, forced):
+        assert [node.op for node in with_wide_pixels(b.graph, machine).nodes] == [node.op for node in b.graph.nodes]
+
+
 def test_a_wide_convolution_is_whole_in_int8() -> None:
     graph, x, *_ = convolution((2, 16, 16, 3), (7, 7), 8, tfl.Conv2D((2, 2), "SAME", activation="RELU"))
     wide = with_wide_pixels(graph, replace(ARM64, forced=frozenset({"wide pixels of 4"})))

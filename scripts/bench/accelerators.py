@@ -51,7 +51,7 @@ def row(name: str, scheme: str, on: str, steps: int, folder: Path) -> str:
         ).write(path)
         certificate = converter.certify(path, on=on, steps=steps)
     except PocketuneError as error:
-        return " | ".join(["|", *cells, f"not built: {str(error).splitlines()[0]}", *[""] * 5, "|"]).strip()
+        return f"| {' | '.join([*cells, f'not built: {str(error).splitlines()[0]}', *[''] * 5])} |"
     why = "; ".join(dict.fromkeys(map(str, certificate.failures[:2])))
     said = "certified" if certificate.ok else f"{'whole, wrong' if certificate.whole else 'refused'}: {why}"
     figures = (certificate.loss_error, certificate.update_error, certificate.output_error, certificate.floor)

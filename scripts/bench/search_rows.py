@@ -21,7 +21,7 @@ from examples import efficientnet_lite, imu, minilm, mnist, motions, sentiment
 #: Those who wear the watch.
 WEARERS = 24
 #: Of the images and of the sentences, the first ones, which stand in random order.
-IMAGES, SENTENCES, SIZE, LENGTH = 800, 600, 96, 32
+IMAGES, SENTENCES, SIZE, LENGTH = 1600, 600, 96, 32
 
 
 def worn() -> dict[str, np.ndarray]:

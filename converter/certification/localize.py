@@ -21,6 +21,7 @@ from converter.engines.engine import Refusal
 from converter.engines.work import Outcome, Task
 from converter.layers import Entry, Layers, Place
 from converter.program.manifest import Failure
+from converter.runtime.gradient_range import LARGEST
 from converter.tflite.parts import SIGNATURE, tensor_name
 
 #: Operators of which each is tried on its own, at most.
@@ -33,8 +34,6 @@ MOST_TOLD = 5
 LIMIT = 120.0
 #: How far a window may be off, relative to its largest number, by the engine's precision.
 LIMITS = {"float32": 1e-4, "float16": 1e-2}
-#: The largest number of float16.
-_MOST_HALF = 65504.0
 
 
 def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal]) -> list[Failure]:
@@ -205,7 +204,7 @@ class _Search:
     def _error(self, index: int, got: np.ndarray | None) -> float:
         wanted = self._values[index].astype(np.float64)
         if self.engine.precision == "float16" and got is not None:  # a mask of -1e9 is the largest number there
-            wanted, got = (np.clip(array, -_MOST_HALF, _MOST_HALF) for array in (wanted, got))
+            wanted, got = (np.clip(array, -LARGEST, LARGEST) for array in (wanted, got))
         if got is None or got.size != wanted.size or not np.isfinite(got).all():
             return float("inf") if np.isfinite(wanted).all() else 0.0
         size = float(np.abs(wanted).max(initial=0.0))

@@ -9,12 +9,11 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from converter.engines.engine import Engine, Refusal, engines_folder
-from converter.engines.tools import run
+from converter.engines.tools import replaced, run
 from converter.errors import UsageError
 
 #: The newest on Maven Central: what apps depend on (android_app/pom.xml).
@@ -57,16 +56,13 @@ class Android(Engine):
         if not _is_linux_on_x86():
             raise UsageError(f"Android's library runs on Linux on x86-64 only, this is {sys.platform}")
         if not self._is_here:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=".fetch-") as temporary:
-                aar, ready = Path(temporary) / "aar", Path(temporary) / "ready"
+            with replaced(self._folder) as (temporary, ready):
                 wanted = [f"-Dartifact=org.tensorflow:tensorflow-lite:{VERSION}:aar", f"-DoutputDirectory={temporary}"]
-                run(["mvn", "-q", "-B", MAVEN, *wanted], Path(temporary), "it is Maven, which fetches the AAR")
-                shutil.unpack_archive(next(Path(temporary).glob("*.aar")), aar, "zip")
-                run(["sh", str(_BUILD), str(ready), str(aar / "jni/x86_64" / _LIBRARY)], None, "it needs gcc and nm")
+                run(["mvn", "-q", "-B", MAVEN, *wanted], temporary, "it is Maven, which fetches the AAR")
+                shutil.unpack_archive(next(temporary.glob("*.aar")), temporary / "aar", "zip")
+                library = temporary / "aar/jni/x86_64" / _LIBRARY
+                run(["sh", str(_BUILD), str(ready), str(library)], None, "it needs gcc and nm")
                 (ready / f".done-{VERSION}").touch()
-                shutil.rmtree(self._folder, ignore_errors=True)
-                ready.rename(self._folder)
         return f"{self.title} {VERSION} (Apache 2.0) is in {self._folder}"
 
     def refusals(self, log: str) -> list[Refusal]:

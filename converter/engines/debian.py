@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from converter.engines.tools import run
+from converter.engines.tools import replaced, run
 from converter.errors import UsageError
 
 _ADVICE = "this is for Debian and Ubuntu; apt-get update first"
@@ -19,18 +18,14 @@ def fetch(packages: Sequence[str], files: Iterable[str], folder: Path) -> None:
     Raises:
         UsageError: this is no Debian or Ubuntu, a package cannot be had, or lacks a file.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
-        unpacked, ready = Path(temporary) / "unpacked", Path(temporary) / "ready"
-        ready.mkdir()
+    with replaced(folder) as (temporary, ready):
+        unpacked = temporary / "unpacked"
         # As who runs it, not as apt's own user, who may not write here.
-        run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *packages], Path(temporary), _ADVICE)
-        for package in Path(temporary).glob("*.deb"):
-            run(["dpkg", "-x", str(package), str(unpacked)], Path(temporary), _ADVICE)
+        run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *packages], temporary, _ADVICE)
+        for package in temporary.glob("*.deb"):
+            run(["dpkg", "-x", str(package), str(unpacked)], temporary, _ADVICE)
         for name in files:
             found = next(iter(sorted(unpacked.rglob(name))), None)
             if found is None:
                 raise UsageError(f"Debian's packages {', '.join(packages)} hold no {name}: is this another release?")
             shutil.copy(found, ready / name)  # of a link what it points to
-        shutil.rmtree(folder, ignore_errors=True)
-        ready.rename(folder)

@@ -6,13 +6,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 from converter.engines.engine import Engine, Refusal, engines_folder
-from converter.engines.tools import run
+from converter.engines.tools import replaced, run
 from converter.errors import UsageError, nearest
 
 #: The wheel of QNN's libraries, and what is taken from it.
@@ -77,22 +76,17 @@ class Hexagon(Engine):
                 f"Qualcomm's libraries are not ours to give: they are in the wheel {QNN} {QNN_VERSION} on PyPI, under "
                 f"Qualcomm's licence, which is in it ({_LICENCE}). Add --accept-licence if you do, and they are fetched"
             )
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=".fetch-") as temporary:
-            ready = Path(temporary) / "ready"
-            ready.mkdir()
-            wheel = ["--no-deps", "--only-binary=:all:", "-q", "-d", temporary, f"{QNN}=={QNN_VERSION}"]
+        with replaced(self._folder) as (temporary, ready):
+            wheel = ["--no-deps", "--only-binary=:all:", "-q", "-d", str(temporary), f"{QNN}=={QNN_VERSION}"]
             run([sys.executable, "-m", "pip", "download", *wheel])
-            shutil.unpack_archive(next(Path(temporary).glob("*.whl")), Path(temporary) / "wheel", "zip")
-            package = Path(temporary) / "wheel" / "onnxruntime_qnn"
+            shutil.unpack_archive(next(temporary.glob("*.whl")), temporary / "wheel", "zip")
+            package = temporary / "wheel" / "onnxruntime_qnn"
             for file in [*(package / n for n in (*_LIBRARIES, _LICENCE)), *package.with_suffix(".libs").iterdir()]:
                 shutil.copy(file, ready)
             # LiteRT's plugin is linked with a library that the wheel lacks, and calls nothing in it here.
             empty = ["-shared", "-fPIC", "-x", "c", os.devnull, "-Wl,-soname,libQnnLpai.so"]
             run(["cc", *empty, "-o", str(ready / "libQnnLpai.so")])
             (ready / f".done-{QNN_VERSION}").touch()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            ready.rename(self._folder)
         return f"Qualcomm's libraries {QNN_VERSION} are in {self._folder}, their licence is {_LICENCE} there"
 
     def refusals(self, log: str) -> list[Refusal]:

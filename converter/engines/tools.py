@@ -1,9 +1,12 @@
-"""Programs of the machine that set engines up."""
+"""What sets engines up: programs of the machine, and a folder that is there whole or not at all."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from converter.errors import UsageError
@@ -29,3 +32,15 @@ def run(command: Sequence[str], where: Path | None = None, advice: str = "") -> 
         raise UsageError(f"{command[0]} is needed{advice and f' ({advice})'}: {error}") from None
     if done.returncode:
         raise UsageError(f"{' '.join(command)} failed{advice and f' ({advice})'}: {done.stderr.strip()[-400:]}")
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder for what is fetched, and in it an empty one that takes the place of `folder` unless something fails."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
+        ready = Path(temporary) / "ready"
+        ready.mkdir()
+        yield Path(temporary), ready
+        shutil.rmtree(folder, ignore_errors=True)
+        ready.rename(folder)

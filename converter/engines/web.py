@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from converter.engines.delegate_log import refusals
 from converter.engines.engine import Engine, Refusal, engines_folder
-from converter.engines.tools import run
+from converter.engines.tools import replaced, run
 
 #: What npm installs; all at LiteRT.js' version.
 PACKAGES, VERSION = ("@litertjs/core", "@litertjs/wasm-utils"), "2.5.3"
@@ -67,17 +66,12 @@ class Web(Engine):
 
     def set_up(self, accepted: bool) -> str:
         if not self._is_here:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=".fetch-") as temporary:
-                ready = Path(temporary) / "ready"
-                ready.mkdir()
+            with replaced(self._folder) as (_, ready):
                 (ready / "package.json").write_text('{"private": true}')
                 # Nothing that is used here needs the scripts of its package.
                 flags = ["--no-fund", "--no-audit", "--ignore-scripts", "--save-exact"]
                 named = [f"{package}@{VERSION}" for package in PACKAGES]
                 run(["npm", "install", *flags, *named], ready, "it comes with Node.js")
-                shutil.rmtree(self._folder, ignore_errors=True)
-                ready.rename(self._folder)
         return f"{PACKAGES[0]} {VERSION} (Apache 2.0) is in {self._folder}"
 
     def refusals(self, log: str) -> list[Refusal]:

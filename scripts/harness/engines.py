@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 from converter.engines.engine import Engine
 from converter.engines.gpu import Gpu
@@ -18,8 +19,55 @@ from scripts.harness.computer import Computer
 from scripts.harness.device import Facts
 
 
-class GpuHost(Computer):
-    """See Device. Whether there is a GPU, and which, LiteRT says when it compiles a program."""
+class EngineHost(Computer):
+    """See Device. What runs is an engine that is set up on this machine.
+
+    Attributes:
+        engine: it.
+    """
+
+    engine: ClassVar[Engine]
+
+    def prepare(self) -> None:
+        """See Device. Raises UsageError where the engine is not set up."""
+        if (lacking := self.engine.missing()) is not None:
+            raise UsageError(f"--on {self.name}: {lacking}")
+        super().prepare()
+
+
+class EmulatedHost(EngineHost):
+    """Its times mean nothing.
+
+    Attributes:
+        runs: what of the engine is told beside the model of this machine.
+    """
+
+    runs: ClassVar[str]
+
+    def facts(self) -> Facts:
+        """See Device."""
+        facts = super().facts()
+        return replace(facts, model=f"{self.runs} on {facts.model}", is_emulator=True)
+
+
+class HexagonHost(EmulatedHost):
+    """The gradients are computed on Qualcomm's emulation, the updates on the CPU."""
+
+    engine = Hexagon()
+    runs = f"{engine.title} {engine.soc}"
+
+
+class WebHost(EmulatedHost):
+    """A step takes as long as it takes to carry the state into the browser and back."""
+
+    engine = Web()
+    runs = f"{engine.title} {engine.version} in a browser"
+
+
+class GpuHost(EngineHost):
+    """Whether there is a GPU, and which, LiteRT says when it compiles a program."""
+
+    engine = Gpu()
 
     def facts(self) -> Facts:
         """See Device."""
@@ -27,50 +75,12 @@ class GpuHost(Computer):
         emulated = "adapterType=CPU" in asked.log
         return replace(facts, model=f"{asked.said['driver']} on {facts.model}", is_emulator=emulated)
 
-    def prepare(self) -> None:
-        """See Device. Raises UsageError where there is no GPU and nothing that emulates one."""
-        _check_there(self.name, Gpu())
-        super().prepare()
-
     @cached_property
     def _asked(self) -> Outcome:
         """What the engine says of a program that does next to nothing."""
         b = Builder()
         b.graph.outputs["y"] = b(tfl.Neg(), b.input("x", TensorType((1,), FLOAT32)))
-        (outcome,) = Gpu().run([Task(emit([Subgraph("call", b.graph)], {}, "one number"))])
+        (outcome,) = self.engine.run([Task(emit([Subgraph("call", b.graph)], {}, "one number"))])
         if outcome.error:
             raise UsageError(f"--on {self.name}: the GPU engine of LiteRT does not run: {outcome.error}")
         return outcome
-
-
-class HexagonHost(Computer):
-    """See Device. The gradients are computed on Qualcomm's emulation, the updates on the CPU."""
-
-    def facts(self) -> Facts:
-        """See Device."""
-        facts, hexagon = super().facts(), Hexagon()
-        return replace(facts, model=f"{hexagon.title} {hexagon.soc} on {facts.model}", is_emulator=True)
-
-    def prepare(self) -> None:
-        """See Device. Raises UsageError where Qualcomm's libraries are missing."""
-        _check_there(self.name, Hexagon())
-        super().prepare()
-
-
-class WebHost(Computer):
-    """See Device. A step takes as long as it takes to carry the state into the browser and back."""
-
-    def facts(self) -> Facts:
-        """See Device."""
-        facts, web = super().facts(), Web()
-        return replace(facts, model=f"{web.title} {web.version} in a browser on {facts.model}", is_emulator=True)
-
-    def prepare(self) -> None:
-        """See Device. Raises UsageError where there is no browser or no LiteRT.js."""
-        _check_there(self.name, Web())
-        super().prepare()
-
-
-def _check_there(name: str, engine: Engine) -> None:
-    if (lacking := engine.missing()) is not None:
-        raise UsageError(f"--on {name}: {lacking}")

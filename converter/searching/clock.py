@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from converter.searching.turns import REFERENCE
 from converter.searching.workers import needed
-
-if TYPE_CHECKING:
-    from converter.searching.laboratory import Laboratory
-    from converter.searching.space import Update
 
 
 @dataclass(frozen=True)
@@ -41,12 +36,3 @@ def fitted(costs: Sequence[Mapping[str, float]], steps: Sequence[float]) -> Cloc
     parts = [[each["product_cost"], each["step_cost"] - each["product_cost"]] for each in costs]
     factors, _ = optimize.nnls(np.array(parts) / np.array(steps)[:, None], np.ones(len(steps)))
     return Clock(*map(float, factors))
-
-
-def measured(laboratory: Laboratory, updates: Sequence[Update]) -> list[float]:
-    """Nanoseconds of a step of each scheme.
-
-    Each was measured in turns with the reference: what slows the machine at times slows both, and their quotient stays.
-    """
-    (base, _), *each = laboratory.times([REFERENCE, *updates])
-    return [base * step / reference for step, reference in each]

@@ -222,7 +222,7 @@ class Explorer:
         return tuple(able)
 
     def _measured(self, updates: Mapping[str, Update]) -> dict[str, float]:
-        return dict(zip(updates, clock.measured(self._laboratory, [*updates.values()]), strict=True))
+        return dict(zip(updates, self._laboratory.steps(updates.values()), strict=True))
 
     def _priced(self, units: Sequence[Unit]) -> dict[str, Costs]:
         """Costs by name of the parts that the model allows; where only affordable ones are wanted, of these.

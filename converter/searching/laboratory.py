@@ -12,6 +12,7 @@ from converter.errors import UsageError
 from converter.searching.clock import Clock
 from converter.searching.space import Update
 from converter.searching.subject import Job, Trial
+from converter.searching.turns import REFERENCE
 from converter.searching.workers import Workers
 
 #: Told what is done, and of how much.
@@ -100,13 +101,18 @@ class Laboratory:
             return found
         return [{"costs": clock.corrected(each["costs"])} if "costs" in each else each for each in found]
 
-    def times(self, updates: Iterable[Update]) -> list[list[float]]:
-        """For each scheme nanoseconds of a step of it, and of the reference, measured in turns."""
-        found = self._found([Job(update, timed=True) for update in updates])
+    def steps(self, updates: Iterable[Update]) -> list[float]:
+        """For each scheme nanoseconds of a step of it, as measured.
+
+        Each was measured in turns with the reference: what slows the machine at times slows both, and their quotient
+        stays.
+        """
+        found = self._found([Job(update, timed=True) for update in [REFERENCE, *updates]])
         for each in found:
             if "error" in each:
                 raise UsageError(f"a step cannot be measured: {each['error']}")
-        return [each["times"] for each in found]
+        (base, _), *turns = (each["times"] for each in found)
+        return [base * step / reference for step, reference in turns]
 
     def proxies(self) -> dict[str, Any]:
         """`information` of channels and `gradients` of parameters, see `Subject`."""

@@ -15,8 +15,10 @@ from converter.cli.options import (
     Augment,
     Batch,
     BatchNorm,
+    Calibration,
     Debug,
     Dropout,
+    Frozen,
     Json,
     Loss,
     MicroBatch,
@@ -60,6 +62,8 @@ def search(
     state: State = None,
     y: TypeOfY = None,
     signatures: Signatures = None,
+    frozen: Frozen = None,
+    calibration: Calibration = None,
     batch_norm: BatchNorm = None,
     dropout: Dropout = None,
     augment: Augment = None,
@@ -102,6 +106,7 @@ def search(
     with narrator.stage("read the request"):
         flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "y": y}
         flags |= {"micro_batch": micro_batch, "state": state, "batch_norm": batch_norm, "dropout": dropout}
+        flags |= {"frozen": frozen, "calibration": calibration}
         flags |= {"augment": augment, "signatures": None if signatures is None else tuple(signatures.split(","))}
         job = job_of(recipe, trust, model=model, **flags)
         options = job.options()
@@ -148,7 +153,10 @@ def search(
 
 def _recipe(job: Job, found: Found, folder: Path) -> str:
     said = f"Found by `converter search`; search.json beside it says how. Train it with {found.course}."
-    return recipe_text(replace(job.recipe, update=found.update, out=None), folder, said)
+    recipe = replace(job.recipe, update=found.update, out=None)
+    if found.frozen == "float32":  # `build` refuses int8 that would change nothing
+        recipe = replace(recipe, frozen=None, calibration=None)
+    return recipe_text(recipe, folder, said)
 
 
 def _rows(path: Path | None) -> tuple[tuple[Any, Any], Any]:

@@ -17,6 +17,10 @@ from converter.sparse import cut_frozen_prefix, join
 from converter.targets import Target
 
 
+class NothingToQuantizeError(UsageError):
+    """No frozen layer becomes int8."""
+
+
 @dataclass(frozen=True)
 class Quantized:
     """A model in two parts: `join(prefix, lowered rest)` is the model.
@@ -46,7 +50,7 @@ def quantize(
         lower: semantic graph -> TFLite builtins.
 
     Raises:
-        UsageError: the samples are not what the model takes, or nothing becomes int8.
+        UsageError: the samples are not what the model takes; NothingToQuantizeError: nothing becomes int8.
     """
     samples = _samples(model, goal, calibration)
     prefix, rest = cut_frozen_prefix(model)
@@ -56,7 +60,7 @@ def quantize(
     layers = (*layers, *others, *within_loops(model))
     if all(layer.form == "float32" for layer in layers):
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
-        raise UsageError(f"frozen='int8' changes nothing: no frozen layer becomes int8 ({reasons})")
+        raise NothingToQuantizeError(f"frozen='int8' changes nothing: no frozen layer becomes int8 ({reasons})")
 
     def whole(front: Graph, behind: Graph) -> Graph:
         """With the outputs that are compared."""

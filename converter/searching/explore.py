@@ -187,7 +187,7 @@ class Explorer:
         gains = {part.name: difference(part.scores, head.scores) for part in alone if part is not None}
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
         table = guesses(units, self._laboratory.proxies(), extra, prior)
-        chosen = self._combine(gains_of(units, gains), costs["head"], costs["full"])
+        chosen = self._combine(gains_of(units, gains), costs["head"], costs["full"], prior)
         trained = list(self._trained.values())
         best = min((each for each in trained if each.within), key=_order)
         front = [each.name for each in trained if _is_undominated(each, trained)]
@@ -304,8 +304,11 @@ class Explorer:
                 if None in some:
                     del scores[key][rate]
 
-    def _combine(self, gains: Gains, head: Costs, full: Costs) -> Chosen:
-        """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes."""
+    def _combine(self, gains: Gains, head: Costs, full: Costs, prior: Mapping[str, float]) -> Chosen:
+        """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes.
+
+        If the scheme of the architecture is over a budget, so much of it as fits is a proposal too.
+        """
         models = self._cost_models(gains)
         effort, space = self._effort, self._space
 
@@ -330,6 +333,9 @@ class Explorer:
             ]
             return [None if each is None else each.mean for each in self._train(wanted)]
 
+        shorter = space.shortened(prior)
+        if first := next((i for i, fit in enumerate(fits(shorter)) if fit), 0):
+            proposed.append(shorter[first])
         singles = [space.alone(group, choice) for group, choice in space.columns]
         singles = [single for single in singles if gains.total(single) is not None]
         able = [single for single, fit in zip(singles, fits(singles), strict=True) if fit]

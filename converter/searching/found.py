@@ -27,6 +27,8 @@ class Found:
         counted: whether scores are accuracies; else they are losses, below zero.
         effort: how much was tried.
         setting: what was searched for.
+        frozen: what the frozen layers of the found scheme are, as for `converter.build`: `int8` where that was asked
+            for and some of them are.
     """
 
     findings: Findings
@@ -35,6 +37,7 @@ class Found:
     counted: bool
     effort: Effort
     setting: Mapping[str, Any]
+    frozen: str = "float32"
 
     @property
     def update(self) -> Update:
@@ -144,6 +147,7 @@ class Found:
             "limits": dict(findings.limits),
             "found": findings.found.name,
             "update": self.update,
+            "frozen": self.frozen,
             "learning_rate": self.learning_rate,
             "schemes": [self._scheme(trained) for trained in findings.trained],
             "refused": dict(findings.refused),

@@ -103,7 +103,9 @@ def search(
         "data": digest(x, y, None if group is None else np.asarray(group)),
         "samples": samples,
         "table": digest(repr({**vars(target), "forced": sorted(target.forced)})),  # another one gives other costs
-        "options": {name: _said(value) for name, value in sorted(options.items())},
+        "options": {
+            name: digest(value) if name == "calibration" else _said(value) for name, value in sorted(options.items())
+        },
         "epochs": epochs,
         "course": asdict(course),
     }
@@ -114,7 +116,8 @@ def search(
         findings = explorer.run(COMPARED, granted(source, PRIOR))
     finally:
         some.close()
-    return Found(findings, source.name, target.unit, _counts(source, options), effort, setting)
+    frozen = subject.frozen(findings.found.update)
+    return Found(findings, source.name, target.unit, _counts(source, options), effort, setting, frozen)
 
 
 def _counts(source: Any, options: Mapping[str, Any]) -> bool:

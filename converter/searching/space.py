@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from glob import escape
+from itertools import takewhile
 from typing import Any
 
 from converter.sparse.structure import Member
@@ -106,6 +107,23 @@ class Space:
     def first_block(self, group: int, choice: float) -> int:
         """The first block that a choice trains."""
         return self.with_biases[-int(choice)] if group == 0 else self.layers[group - 1].block
+
+    def shortened(self, granted: Mapping[str, float]) -> list[Candidate]:
+        """What a scheme grants each parameter as far as it can be chosen: all, then of fewer of the last blocks."""
+
+        def ratio(layer: Layer, first: int) -> float:
+            able = [r for r in layer.ratios if layer.block >= first and r <= granted.get(layer.parameter, 0)]
+            return max(able, default=0)
+
+        def has_biases(number: int) -> bool:
+            return all(map(granted.get, self.blocks[number].biases))
+
+        blocks = [*takewhile(has_biases, reversed(self.with_biases))]
+        found = [
+            self.candidate([sum(number >= first for number in blocks), *(ratio(layer, first) for layer in self.layers)])
+            for first in range(len(self.blocks))
+        ]
+        return [candidate for candidate in dict.fromkeys(found) if any(candidate.choices())]
 
     def update(self, candidate: Candidate) -> Update:
         """The candidate as a scheme: `head`, or rules."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from converter.searching.rows import Split, take
 from converter.searching.space import Update
 from converter.searching.turns import REFERENCE, in_turns
 
+#: A plan or a program.
+_Made = TypeVar("_Made")
+#: Nothing in int8.
+_FLOAT: Mapping[str, Any] = {"frozen": "float32", "calibration": None}
 #: Samples of this many trainings are looked at for the figures that cost no training.
 _PROBED = 3
 
@@ -80,7 +85,27 @@ class Subject:
     def _costs(self, update: Update) -> dict[str, int]:
         from converter.pipeline import plan
 
-        return dict(plan(self.source, update, **self.options).costs)
+        return dict(self._made(plan, update, self.options)[0].costs)
+
+    def frozen(self, update: Update) -> str:
+        """What its frozen layers are, as for `converter.build`: `float32` where none of them would become int8."""
+        from converter.pipeline import plan
+
+        return self._made(plan, update, self.options)[1]
+
+    def _made(self, make: Callable[..., _Made], update: Update, options: Mapping[str, Any]) -> tuple[_Made, str]:
+        """What `build` or `plan` makes of a scheme, and what its frozen layers are there.
+
+        int8 is for the schemes that leave something to it; the accuracy of all is measured, so nobody is warned.
+        """
+        from converter.quantize import NothingToQuantizeError, QuantizationWarning
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", QuantizationWarning)
+            try:
+                return make(self.source, update=update, **options), options.get("frozen", "float32")
+            except NothingToQuantizeError:
+                return make(self.source, update=update, **{**options, **_FLOAT}), "float32"
 
     def _times(self, update: Update) -> list[float]:
         """Nanoseconds of a step of the scheme, and of the reference, in turns; weights stay as they are."""
@@ -92,8 +117,8 @@ class Subject:
         from converter.pipeline import build
         from converter.runtime import TrainingSession
 
-        options = {**self.options, "signatures": ("train", *signatures), **changed}
-        return TrainingSession(build(self.source, update=update, check=False, **options).data)
+        options = {**self.options, "signatures": ("train", *signatures), "check": False, **changed}
+        return TrainingSession(self._made(build, update, options)[0].data)
 
     def _train(self, update: Update, trials: Sequence[Trial]) -> list[float | None]:
         """For each training the accuracy, or less its loss where nothing is counted; None where it diverged."""
@@ -131,7 +156,7 @@ class Subject:
     def _information(self) -> dict[str, list[float]]:
         """The Fisher information of each input channel of the weights that can have it, before anything is learned."""
         try:
-            session = self._session("channels-100", "fisher")
+            session = self._session("channels-100", "fisher", **_FLOAT)
         except PocketuneError:  # no weight of this model can
             return {}
         with session:

@@ -3,6 +3,7 @@
     scripts/pretrained
     .venv/bin/python scripts/bench/search_rows.py imu imu.npz
     .venv/bin/python scripts/bench/search_rows.py efficientnet-lite digits.npz
+    .venv/bin/python scripts/bench/search_rows.py efficientnet-lite-calibration calibration.npz
     .venv/bin/python scripts/bench/search_rows.py minilm texts.npz
 
 What the nets see is what `scripts/bench/accuracy` shows them. The watch is worn by 24 people, each with it turned
@@ -22,6 +23,8 @@ from examples import efficientnet_lite, imu, minilm, mnist, motions, sentiment
 WEARERS = 24
 #: Of the images and of the sentences, the first ones, which stand in random order.
 IMAGES, SENTENCES, SIZE, LENGTH = 1600, 600, 96, 32
+#: Images for the ranges of int8, of none that a search learns from or judges by.
+CALIBRATION = 64
 
 
 def worn() -> dict[str, np.ndarray]:
@@ -44,11 +47,11 @@ def _turn(rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def photographed() -> dict[str, np.ndarray]:
+def photographed(rows: slice = slice(IMAGES)) -> dict[str, np.ndarray]:
     """Handwritten digits of MNIST."""
     images = mnist.load()
-    pixels = mnist.photographs(images.pixels[:IMAGES], SIZE)
-    return {"x": efficientnet_lite.from_pixels(pixels), "y": images.y[:IMAGES]}
+    pixels = mnist.photographs(images.pixels[rows], SIZE)
+    return {"x": efficientnet_lite.from_pixels(pixels), "y": images.y[rows]}
 
 
 def rated() -> dict[str, np.ndarray]:
@@ -60,6 +63,8 @@ def rated() -> dict[str, np.ndarray]:
 ROWS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
     "imu": worn,
     "efficientnet-lite": photographed,
+    # The next ones, for int8.
+    "efficientnet-lite-calibration": lambda: photographed(slice(IMAGES, IMAGES + CALIBRATION)),
     "minilm": rated,
 }
 

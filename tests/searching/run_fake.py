@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ def run(
     function: Any = fake,
     budgets: tuple[str, ...] = ("memory=60%",),
     effort: Effort = EFFORT,
+    prior: Mapping[str, float] = PRIOR,
 ) -> Found:
     """The search; evaluations are made here."""
     laboratory = Laboratory(Inline(function), Journal(journal, {"of": "a test"}))
     explorer = Explorer(space(), laboratory, effort, parse_budgets(budgets, target("litert-2")))
-    return Found(explorer.run(NAMED, PRIOR), "fake", "", True, effort, {})
+    return Found(explorer.run(NAMED, prior), "fake", "", True, effort, {})
 
 
 def main() -> None:

@@ -20,10 +20,11 @@ from converter.searching.budgets import parse_budgets
 from converter.searching.explore import Trained
 from converter.searching.found import Found
 from converter.searching.laboratory import Journal
+from converter.searching.space import Candidate
 from converter.searching.subject import Job
 from converter.searching.workers import Processes
 from converter.targets import target
-from tests.searching.common import fake
+from tests.searching.common import fake, space
 from tests.searching.mortal import Mortal
 from tests.searching.run_fake import EFFORT, run
 
@@ -277,6 +278,28 @@ def test_what_is_more_than_too_much_is_not_priced() -> None:
         for update in priced
         for name in beyond
     )
+
+
+def test_of_the_scheme_of_the_architecture_as_much_is_tried_as_fits() -> None:
+    """Without its first block; the best where gains add up has biases too, which cost next to nothing here."""
+    prior = {"block_0/w": 1.0, "block_1/w": 0.25, "block_2/w": 0.5}
+    effort = replace(EFFORT, generations=0, combinations=1)
+
+    def names(*budgets: str) -> set[str]:
+        return {t.name for t in run(None, budgets=budgets, effort=effort, prior=prior).findings.trained}
+
+    assert "block_1/w 1/4, block_2/w 1/4, head" in names("memory=2050B")
+    assert not any("/w 1/4, block_2/w 1/4, head" in name for name in names("memory=1900B") | names("memory=100%"))
+
+
+def test_what_a_scheme_grants_is_shortened_block_by_block() -> None:
+    assert space().shortened(
+        {"block_0/b": 1.0, "block_1/b": 0.0, "block_1/w": 1.0, "block_2/w": 0.9, "block_2/b": 1.0}
+    ) == [
+        Candidate(1, (0.0, 1.0, 0.25)),
+        Candidate(1, (0.0, 0.0, 0.25)),
+    ]
+    assert space().shortened({"head/w": 1.0}) == []
 
 
 def test_what_diverges_is_no_part_of_what_is_found() -> None:

@@ -13,11 +13,12 @@ from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.recipe_text import recipe_text
 from converter.errors import UsageError
 from converter.ir import Builder, TensorType
+from converter.searching.subject import Subject
 from converter.step_cost import product_cost, step_cost
 from converter.targets import target
 from converter.tflite import builtins as tfl
 from tests.cli.conftest import FACTORIES, Run, run  # noqa: F401  a fixture
-from tests.cli.factories import good
+from tests.cli.factories import good, wide
 
 ROWS = 160
 
@@ -60,6 +61,33 @@ def test_a_whole_search(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert (refused.code, "another search" in refused.err) == (2, True)
     refused = run("search", f"{FACTORIES}:good", *arguments, "--budget", "memory=2KB")
     assert (refused.code, "the head alone takes" in refused.err) == (2, True)
+
+
+def test_what_is_frozen_may_be_int8(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """In all candidates that leave something to it, and in the recipe where the found one is among these."""
+    rows = np.load(data(tmp_path / "rows.npz"))
+    np.savez(tmp_path / "calibration.npz", x=rows["x"][:32], y=rows["y"][:32])
+    arguments = ["--data", "rows.npz", "--batch", "4", "--samples", "24", "--epochs", "1", "--seeds", "2"]
+    arguments += ["--rates", "0.1", "--ratios", "1", "--generations", "0", "--workers", "0", "--frozen", "int8"]
+    arguments += ["--calibration", "calibration.npz", "--budget", "memory=head+10%", "--affordable"]
+    found = run("search", f"{FACTORIES}:wide", *arguments, "--json").json
+    assert found["frozen"] == "int8"
+    by_name = {scheme["name"]: scheme["costs"] for scheme in found["schemes"]}
+    int8 = {"frozen": "int8", "calibration": (rows["x"][:32], rows["y"][:32])}
+    for update, how in (("full", {}), ("head", int8)):
+        program = converter.build(wide(), "sparse_categorical_crossentropy", update=update, batch=4, **how)
+        assert by_name[update] == {name: value for name, value in program.costs.items() if name != "file_bytes"}
+    built = run("build", "--recipe", "found/recipe.toml", "--trust", "--json", "--out", "p.tflite").json
+    assert by_name[found["found"]]["resident_bytes"] == built["costs"]["resident_bytes"]
+
+    np.savez(tmp_path / "other.npz", x=rows["x"][32:64], y=rows["y"][32:64])
+    refused = run("search", f"{FACTORIES}:wide", *arguments, "--calibration", "other.npz")
+    assert (refused.code, "another search" in refused.err) == (2, True)
+    # Of a scheme with nothing in int8 the recipe does not ask for it: `build` would refuse.
+    monkeypatch.setattr(Subject, "frozen", lambda self, update: "float32")
+    run("search", f"{FACTORIES}:wide", *arguments)
+    read = read_recipe(tmp_path / "found/recipe.toml")
+    assert (read.update, read.frozen, read.calibration) == (found["update"], None, None)
 
 
 def test_rows_that_the_model_does_not_take(run: Run, tmp_path: Path) -> None:  # noqa: F811

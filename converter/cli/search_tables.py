@@ -18,7 +18,8 @@ _MOST_ROWS = 30
 def show(results: Results, found: Found, folder: Path) -> None:
     """The parts, the schemes, whether the found one is better, and what to do next."""
     findings = found.findings
-    _parts(results, found)
+    if findings.units:
+        _parts(results, found)
     shown = [t for t in findings.trained if t.name in findings.held_out]
     full = next(t for t in shown if t.name == "full")
     score = "accuracy" if found.counted else "minus loss"
@@ -36,9 +37,10 @@ def show(results: Results, found: Found, folder: Path) -> None:
         results.line(sentence)
     worst = ", ".join(f"{name} {error:.0%}" for name, error in findings.chosen.worst.items())
     complete = "" if findings.chosen.complete else "; not all that may fit was judged"
-    results.line(
-        f"{findings.chosen.proposals} proposals at the budgets, costs foreseen within: {worst or '-'}{complete}"
-    )
+    if findings.units:
+        results.line(
+            f"{findings.chosen.proposals} proposals at the budgets, costs foreseen within: {worst or '-'}{complete}"
+        )
     results.line(f"wrote {folder / 'recipe.toml'}, {folder / 'search.json'}")
     results.line(f"next: python -m converter build --recipe {quote(str(folder / 'recipe.toml'))}")
 

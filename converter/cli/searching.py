@@ -84,6 +84,9 @@ def search(
     ] = 4,
     generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
     affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
+    named: Annotated[
+        bool, typer.Option("--named", help="Train named schemes only, and of pockengine the last blocks that fit.")
+    ] = False,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure steps of the named schemes here, and foresee others by them.")
     ] = False,
@@ -117,6 +120,7 @@ def search(
             combinations=combinations,
             generations=generations,
             affordable=affordable,
+            named=named,
             measure=measure,
             ratios=_numbers("ratios", ratios) or RATIOS,
         )

@@ -1,6 +1,6 @@
 """Which part of a model should train: contribution analysis, exact costs, and a search under budgets."""
 
-from converter.searching.explore import Effort
+from converter.searching.effort import Effort
 from converter.searching.found import Found
 from converter.searching.run import search
 

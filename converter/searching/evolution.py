@@ -13,14 +13,14 @@ _DRAWS = 8
 #: The share of children that have two parents.
 _MIXED = 0.5
 
-#: Whether each candidate is within the budgets.
-Fits = Callable[[Sequence[Candidate]], Sequence[bool]]
+#: Of candidates those within the budgets.
+Able = Callable[[Sequence[Candidate]], Sequence[Candidate]]
 #: The score of each candidate, which has been trained; None where that failed.
 Scores = Callable[[Sequence[Candidate]], Sequence[float | None]]
 
 
 def evolve(
-    space: Space, first: Sequence[Candidate], fits: Fits, scores: Scores, generations: int, size: int, seed: int = 0
+    space: Space, first: Sequence[Candidate], able: Able, scores: Scores, generations: int, size: int, seed: int = 0
 ) -> dict[Candidate, float]:
     """All candidates that were trained, with their scores: the first ones, and `size` more each generation.
 
@@ -29,7 +29,7 @@ def evolve(
     Args:
         space: to choose from.
         first: the parents of the first generation.
-        fits: of the budgets.
+        able: leaves out what is over a budget.
         scores: trains candidates.
         generations: how many.
         size: children of a generation at the most.
@@ -52,7 +52,7 @@ def evolve(
             drawn = [_child(space, parents, rng) for _ in range(size - len(children))]
             drawn = [child for child in dict.fromkeys(drawn) if child not in seen]
             seen |= {*drawn}
-            children += [child for child, fit in zip(drawn, fits(drawn) if drawn else (), strict=True) if fit]
+            children += able(drawn) if drawn else ()
             if len(children) == size:
                 break
         if not children:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,9 +24,10 @@ from converter.searching.analysis import (
     units_of,
 )
 from converter.searching.budgets import RESOURCES, Budget
+from converter.searching.effort import Effort
 from converter.searching.evolution import evolve
 from converter.searching.laboratory import Laboratory
-from converter.searching.space import RATIOS, Candidate, Space, Update
+from converter.searching.space import Candidate, Space, Update
 from converter.searching.subject import Trial
 
 #: Shares of the way from the cost of the head to the budgets, at which the best combinations are trained too.
@@ -36,34 +38,6 @@ _PROPOSALS = 25
 _FITTED = 3
 
 Costs = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is tried.
-
-    Attributes:
-        seeds: trainings of a scheme on each side of the split.
-        rates: learning rates, of which each scheme has its best.
-        rate_seeds: trainings of a scheme with each rate, before only the best goes on; None: all.
-        combinations: that are proposed at the budgets, where gains add up; half as many at each share of them.
-        generations: of the evolution.
-        children: of a generation.
-        ratios: shares of the channels of a weight that are tried, ascending.
-        affordable: whether only parts within the budgets are trained alone.
-        measure: whether steps of the named schemes are measured where the trainings are, and what is foreseen of other
-            steps is corrected by them.
-    """
-
-    seeds: int = 5
-    rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
-    rate_seeds: int | None = None
-    combinations: int = 4
-    generations: int = 3
-    children: int = 6
-    ratios: tuple[float, ...] = RATIOS
-    affordable: bool = False
-    measure: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,7 +142,7 @@ class Explorer:
         Raises:
             UsageError: not even the head is within the budgets, or it diverges.
         """
-        names, units = list(dict.fromkeys(("full", "head", *named))), units_of(self._space)
+        names = list(dict.fromkeys(("full", "head", *named)))
         fitted = self._set_clock(names) if self._effort.measure else ()
         priced = self._laboratory.costs(names)
         costs = {name: each["costs"] for name, each in zip(names, priced, strict=True) if "costs" in each}
@@ -177,6 +151,7 @@ class Explorer:
             raise UsageError(f"the scheme {name} is not for this model: {refused[name]}")
         self._limits = {RESOURCES[budget.resource]: budget.limit(costs) for budget in self._budgets}
         self._check(costs["head"])
+        units = [] if self._effort.named else units_of(self._space)
         of_units = self._priced(units)
         units = [unit for unit in units if unit.name in of_units]
         self._train([Wanted(name, name, costs[name]) for name in names if name in costs])
@@ -186,8 +161,12 @@ class Explorer:
         alone = self._train([Wanted(unit.name, unit.update, of_units[unit.name]) for unit in units])
         gains = {part.name: difference(part.scores, head.scores) for part in alone if part is not None}
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
-        table = guesses(units, self._laboratory.proxies(), extra, prior)
-        chosen = self._combine(gains_of(units, gains), costs["head"], costs["full"], prior)
+        table = guesses(units, self._laboratory.proxies() if units else {}, extra, prior)
+        adding_up = gains_of(units, gains)
+        shorter = self._able(self._space.shortened(prior)[1:])
+        self._scores(shorter, adding_up)
+        nothing = Chosen([], 0, True, {})
+        chosen = self._combine(adding_up, costs["head"], costs["full"], shorter) if units else nothing
         trained = list(self._trained.values())
         best = min((each for each in trained if each.within), key=_order)
         front = [each.name for each in trained if _is_undominated(each, trained)]
@@ -304,10 +283,24 @@ class Explorer:
                 if None in some:
                     del scores[key][rate]
 
-    def _combine(self, gains: Gains, head: Costs, full: Costs, prior: Mapping[str, float]) -> Chosen:
+    def _able(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those within the budgets."""
+        costs = zip(candidates, self._costs(candidates), strict=True)
+        return [candidate for candidate, cost in costs if cost is not None and self._fits(cost)]
+
+    def _scores(self, candidates: Sequence[Candidate], gains: Gains) -> list[float | None]:
+        """Of candidates that the model allows, after their training; None of one that diverges."""
+        wanted = [
+            Wanted(self._space.describe(c), self._space.update(c), cost, gains.total(c))
+            for c, cost in zip(candidates, self._costs(candidates), strict=True)
+            if cost is not None
+        ]
+        return [None if each is None else each.mean for each in self._train(wanted)]
+
+    def _combine(self, gains: Gains, head: Costs, full: Costs, others: Sequence[Candidate]) -> Chosen:
         """Trains what integer programming proposes at the budgets and at shares of them, and what evolution makes.
 
-        If the scheme of the architecture is over a budget, so much of it as fits is a proposal too.
+        Parents are others beside.
         """
         models = self._cost_models(gains)
         effort, space = self._effort, self._space
@@ -322,24 +315,10 @@ class Explorer:
             limits = {figure: head[figure] + level * (top - head[figure]) for figure, top in tops.items()}
             proposed += best(limits, effort.combinations // 2).best
 
-        def fits(candidates: Sequence[Candidate]) -> list[bool]:
-            return [cost is not None and self._fits(cost) for cost in self._costs(candidates)]
-
-        def scores(candidates: Sequence[Candidate]) -> list[float | None]:
-            wanted = [
-                Wanted(space.describe(c), space.update(c), cost, gains.total(c))
-                for c, cost in zip(candidates, self._costs(candidates), strict=True)
-                if cost is not None
-            ]
-            return [None if each is None else each.mean for each in self._train(wanted)]
-
-        shorter = space.shortened(prior)
-        if first := next((i for i, fit in enumerate(fits(shorter)) if fit), 0):
-            proposed.append(shorter[first])
         singles = [space.alone(group, choice) for group, choice in space.columns]
         singles = [single for single in singles if gains.total(single) is not None]
-        able = [single for single, fit in zip(singles, fits(singles), strict=True) if fit]
-        evolve(space, [*proposed, *able], fits, scores, effort.generations, effort.children)
+        first, scores = [*proposed, *others, *self._able(singles)], partial(self._scores, gains=gains)
+        evolve(space, first, self._able, scores, effort.generations, effort.children)
         return chosen
 
     def _costs(self, candidates: Sequence[Candidate]) -> list[Costs | None]:

@@ -9,7 +9,8 @@ from typing import Any
 from converter.searching.analysis import GUESSES, Estimate, estimate
 from converter.searching.budgets import RESOURCES
 from converter.searching.course import Course
-from converter.searching.explore import Effort, Findings, Trained, difference
+from converter.searching.effort import Effort
+from converter.searching.explore import Findings, Trained, difference
 from converter.searching.space import Update
 
 #: Schemes that the found one is measured against.

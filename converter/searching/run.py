@@ -19,7 +19,8 @@ from converter.program.manifest import rows_to_infer
 from converter.requests import check_weights
 from converter.searching.budgets import parse_budgets
 from converter.searching.course import Course
-from converter.searching.explore import Effort, Explorer
+from converter.searching.effort import Effort
+from converter.searching.explore import Explorer
 from converter.searching.found import Found
 from converter.searching.laboratory import Journal, Laboratory, Progress, digest
 from converter.searching.rows import count_rows, split

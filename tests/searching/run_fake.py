@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from converter.searching.budgets import parse_budgets
-from converter.searching.explore import Effort, Explorer
+from converter.searching.effort import Effort
+from converter.searching.explore import Explorer
 from converter.searching.found import Found
 from converter.searching.laboratory import Journal, Laboratory
 from converter.searching.subject import Job

@@ -24,7 +24,7 @@ from converter.searching.space import Candidate
 from converter.searching.subject import Job
 from converter.searching.workers import Processes
 from converter.targets import target
-from tests.searching.common import fake, space
+from tests.searching.common import NAMED, fake, space
 from tests.searching.mortal import Mortal
 from tests.searching.run_fake import EFFORT, run
 
@@ -280,16 +280,34 @@ def test_what_is_more_than_too_much_is_not_priced() -> None:
     )
 
 
-def test_of_the_scheme_of_the_architecture_as_much_is_tried_as_fits() -> None:
+def test_of_the_scheme_of_the_architecture_the_last_blocks_that_fit_are_tried() -> None:
     """Without its first block; the best where gains add up has biases too, which cost next to nothing here."""
     prior = {"block_0/w": 1.0, "block_1/w": 0.25, "block_2/w": 0.5}
     effort = replace(EFFORT, generations=0, combinations=1)
 
-    def names(*budgets: str) -> set[str]:
-        return {t.name for t in run(None, budgets=budgets, effort=effort, prior=prior).findings.trained}
+    def names(budget: str) -> set[str]:
+        return {t.name for t in run(None, budgets=(budget,), effort=effort, prior=prior).findings.trained}
 
-    assert "block_1/w 1/4, block_2/w 1/4, head" in names("memory=2050B")
-    assert not any("/w 1/4, block_2/w 1/4, head" in name for name in names("memory=1900B") | names("memory=100%"))
+    shorter, whole = "block_1/w 1/4, block_2/w 1/4, head", "block_0/w 1, block_1/w 1/4, block_2/w 1/4, head"
+    assert shorter in names("memory=2050B")
+    assert shorter not in names("memory=1900B")
+    assert shorter in (all_fit := names("memory=100%"))
+    assert whole not in all_fit  # it has a name
+
+
+def test_schemes_with_names_alone() -> None:
+    asked: list[Job] = []
+
+    def watched(job: Job) -> dict[str, Any]:
+        asked.append(job)
+        return fake(job)
+
+    prior = {"block_1/w": 1.0, "block_2/w": 1.0}
+    found = run(None, watched, effort=replace(EFFORT, named=True), prior=prior)
+    assert {t.name for t in found.findings.trained} == {*NAMED, "block_2/w 1, head"}
+    assert all(job.update is not None for job in asked)
+    assert found.findings.found.mean == max(t.mean for t in found.findings.trained if t.within)
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_what_a_scheme_grants_is_shortened_block_by_block() -> None:

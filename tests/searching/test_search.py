@@ -57,6 +57,10 @@ def test_a_whole_search(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert f"found: {found['found']}" in told.out
     assert all(sentence in told.out for sentence in found["sentences"][:1])
 
+    told = run("search", f"{FACTORIES}:good", *arguments, "--named")
+    assert ("gains alone" in told.out, "proposals" in told.out) == (False, False)
+    assert (tmp_path / "found/journal.jsonl").read_text() == journal
+
     refused = run("search", f"{FACTORIES}:good", *arguments, "--epochs", "3")
     assert (refused.code, "another search" in refused.err) == (2, True)
     refused = run("search", f"{FACTORIES}:good", *arguments, "--budget", "memory=2KB")

@@ -1,17 +1,40 @@
 /** Builds the page into dist/page and the library into dist/trainer.js. The app's assets must be there (scripts/build_web). */
+
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { promisify } from "node:util";
-import { gzip } from "node:zlib";
+import { compress, init } from "@bokuweb/zstd-wasm";
 import { build } from "esbuild";
 
 const ASSETS = process.env.ASSETS ?? "../android_app/app/target";
 const WASM = "node_modules/@litertjs/core/wasm";
 const PAGE = "dist/page";
+const PACKS = "target/packed";
+const PROGRAM = "digits.tflite";
 const BUILDS = ["litert_wasm_internal", "litert_wasm_compat_internal"];
+
+/** What page/unpack.ts must know of the files that it unpacks. */
+const packed = {};
+
+const digestOf = (bytes) => createHash("sha256").update(bytes).digest("hex");
+
+/** Packs a file for the page. What was packed is kept: it takes the better part of a minute. */
+async function pack(from, file) {
+  const bytes = await readFile(from);
+  const kept = `${PACKS}/${digestOf(bytes)}.zst`;
+  if (!existsSync(kept)) {
+    await writeFile(kept, compress(bytes, 22));
+  }
+  const made = await readFile(kept);
+  // Not by the usual ending, which some servers take for a promise to unpack it.
+  await writeFile(`${PAGE}/${file}.bin`, made);
+  packed[file] = { bytes: made.length, sha256: digestOf(made) };
+}
 
 const common = { bundle: true, minify: true, target: "es2022", logLevel: "warning", legalComments: "none" };
 
+await init();
+await mkdir(PACKS, { recursive: true });
 await rm("dist", { recursive: true, force: true });
 await mkdir(`${PAGE}/litert`, { recursive: true });
 await build({
@@ -30,18 +53,26 @@ await build({
   jsx: "automatic",
   jsxImportSource: "preact",
 });
-// A classic worker: LiteRT.js loads its script by importScripts.
-await build({ ...common, entryPoints: ["page/worker.ts"], format: "iife", outdir: PAGE });
 for (const name of ["index.html", "style.css", "icon.svg", "page.webmanifest"])
   await cp(`page/${name}`, `${PAGE}/${name}`);
-for (const name of ["digits.json", "digits.tflite", "digits.samples"])
-  await cp(`${ASSETS}/assets/${name}`, `${PAGE}/${name}`);
+await cp(`${ASSETS}/assets/digits.samples`, `${PAGE}/digits.samples`);
 await cp(`${ASSETS}/web/hand.json`, `${PAGE}/hand.json`);
+await pack(`${ASSETS}/assets/${PROGRAM}`, PROGRAM);
 for (const name of BUILDS) {
-  await cp(`${WASM}/${name}.js`, `${PAGE}/litert/${name}.js`);
-  const packed = await promisify(gzip)(await readFile(`${WASM}/${name}.wasm`), { level: 9 });
-  await writeFile(`${PAGE}/litert/${name}.wasm.bin`, packed);
+  await build({ ...common, bundle: false, entryPoints: [`${WASM}/${name}.js`], outdir: `${PAGE}/litert` });
+  await pack(`${WASM}/${name}.wasm`, `litert/${name}.wasm`);
 }
+// A classic worker: LiteRT.js loads its script by importScripts.
+await build({
+  ...common,
+  entryPoints: ["page/worker.ts"],
+  format: "iife",
+  outdir: PAGE,
+  define: {
+    PACKED: JSON.stringify(packed),
+    DESCRIPTION: JSON.stringify(await readFile(`${ASSETS}/assets/digits.json`, "utf8")),
+  },
+});
 
 const files = (await readdir(PAGE, { recursive: true, withFileTypes: true }))
   .filter((entry) => entry.isFile())

@@ -1,7 +1,8 @@
 import type { TrainEvent } from "../trainer.ts";
+import type { Description } from "./description.ts";
 import { type Comparison, EMPTY, missing, type Notes, toJudge, toLearn, withDrawing, withoutDrawing } from "./notes.ts";
 import { imageOf } from "./preprocessing.ts";
-import { type Coach, Failure, type InUse, type Lesson, type Opening, type Problem } from "./protocol.ts";
+import { type Coach, Failure, type InUse, type Kept, type Lesson, type Opening, type Problem } from "./protocol.ts";
 import type { Stroke } from "./strokes.ts";
 
 /** A class and how sure a model is of it, 0 to 1. */
@@ -28,7 +29,12 @@ export interface Running {
 
 /** All that the page shows. */
 export interface State {
-  readonly opening: Omit<Opening, "notes" | "inUse" | "problems"> | null;
+  /** There as soon as a drawing can be kept. */
+  readonly description: Description | null;
+  /** The open program. */
+  readonly model: Omit<Opening, "inUse" | "problem"> | null;
+  /** The share of it that has come in; null when that has ended, well or not. */
+  readonly loading: number | null;
   readonly notes: Notes;
   /** The class that the next drawing will mean. */
   readonly chosen: number;
@@ -47,7 +53,9 @@ export interface State {
 }
 
 const BEGINNING: State = {
-  opening: null,
+  description: null,
+  model: null,
+  loading: 0,
   notes: EMPTY,
   chosen: 0,
   draft: [],
@@ -60,16 +68,16 @@ const BEGINNING: State = {
   said: "",
 };
 
-/** Digits before the program says what it knows: the page is there before it. */
+/** Digits before it is known what the program knows: the page is there before it. */
 const DIGITS = [..."0123456789"];
 
 /** Names of all classes: those of the program, then the person's symbols. */
 export function labelsOf(state: State): string[] {
-  return [...(state.opening?.description.labels ?? DIGITS), ...state.notes.symbols];
+  return [...(state.description?.labels ?? DIGITS), ...state.notes.symbols];
 }
 
 export function canPersonalise(state: State): boolean {
-  return state.opening !== null && !state.training && !state.isBusy && missing(state.notes) === 0;
+  return state.model !== null && !state.training && !state.isBusy && missing(state.notes) === 0;
 }
 
 /** All of the page's behaviour: what the person does, and what comes of it. */
@@ -81,22 +89,40 @@ export class App {
   private writing: Promise<void> = Promise.resolve();
 
   constructor(
-    coach: (onEvent: (event: TrainEvent) => void) => Coach,
+    coach: (onEvent: (event: TrainEvent) => void, onLoaded: (share: number) => void) => Coach,
     private readonly draw: (state: State) => void,
   ) {
-    this.coach = coach((event) => this.trained(event));
+    this.coach = coach(
+      (event) => this.trained(event),
+      (loading) => this.change({ loading }),
+    );
   }
 
-  /** Opens the program with what is kept of the person. */
+  /** Gets what is kept of the person, and then the model: it can be taught while that is loading. */
   async open(): Promise<void> {
     this.change({});
     try {
-      this.opened(await this.coach.open(false));
+      await this.recall();
+      this.opened(await this.coach.open());
     } catch (error) {
+      this.change({ loading: null });
       this.failed(error);
-      if (!(error instanceof Failure) || error.problem !== "elsewhere") return;
-      await this.doing(async () => this.opened(await this.coach.open(true)));
     }
+  }
+
+  private async recall(): Promise<void> {
+    try {
+      this.recalled(await this.coach.recall(false));
+    } catch (error) {
+      if (!(error instanceof Failure) || error.problem !== "elsewhere") throw error;
+      this.failed(error);
+      this.recalled(await this.coach.recall(true));
+    }
+  }
+
+  private recalled({ description, notes, problem }: Kept): void {
+    const said = "You can draw. The model is still loading.";
+    this.change({ description, notes, problem, said });
   }
 
   choose(label: number): void {
@@ -112,10 +138,10 @@ export class App {
   /** A name that there is already is chosen rather than added. */
   addSymbol(name: string): void {
     const labels = labelsOf(this.state);
-    const { notes, opening } = this.state;
-    if (name === "" || !opening) return;
+    const { notes, description } = this.state;
+    if (name === "" || !description) return;
     if (labels.includes(name)) this.choose(labels.indexOf(name));
-    else if (notes.symbols.length < opening.description.spare) {
+    else if (notes.symbols.length < description.spare) {
       this.noted({ ...notes, symbols: [...notes.symbols, name] }, { chosen: labels.length });
     }
   }
@@ -130,16 +156,16 @@ export class App {
   }
 
   add(): void {
-    const { draft, chosen, notes, opening } = this.state;
-    if (draft.length === 0 || !opening) return;
-    const added = withDrawing(notes, chosen, draft, opening.description.recipe.held_out_every);
+    const { draft, chosen, notes, description } = this.state;
+    if (draft.length === 0 || !description) return;
+    const added = withDrawing(notes, chosen, draft, description.recipe.held_out_every);
     const said = `Added as ${labelsOf(this.state)[chosen]}. ${added.drawings.length} drawings in all.`;
     this.noted(added, { draft: [], reading: null, said });
   }
 
   /** Drawings by somebody else, for those who only want to see it work, or cannot draw. */
   addAll(drawings: readonly { label: number; strokes: readonly Stroke[] }[]): void {
-    const every = this.state.opening?.description.recipe.held_out_every;
+    const every = this.state.description?.recipe.held_out_every;
     if (every === undefined) return;
     const added = drawings.reduce(
       (notes, each) => withDrawing(notes, each.label, each.strokes, every),
@@ -222,14 +248,16 @@ export class App {
     this.change({ problem: null });
   }
 
-  private opened({ notes, inUse, problems, ...opening }: Opening): void {
+  private opened({ inUse, problem, ...model }: Opening): void {
     // What was noted may be about another state than the one that was found.
+    const { notes } = this.state;
     const agreed = inUse.generation === notes.generation ? notes : { ...notes, comparison: null, switched: null };
     this.change({
-      opening,
+      model,
+      loading: null,
       notes: { ...agreed, generation: inUse.generation },
       personal: inUse.personal,
-      problem: problems[0] ?? null,
+      problem: problem ?? this.state.problem,
       said: "Ready.",
     });
     void this.read();
@@ -294,8 +322,8 @@ export class App {
   }
 
   private lesson({ strokes, label }: { strokes: readonly Stroke[]; label: number }): Lesson {
-    const preprocessing = this.state.opening?.description.preprocessing;
-    if (!preprocessing) throw new Failure("runtime", "the program is not open");
+    const preprocessing = this.state.description?.preprocessing;
+    if (!preprocessing) throw new Failure("runtime", "nothing was recalled");
     return { image: imageOf(strokes, preprocessing), label };
   }
 
@@ -306,10 +334,10 @@ export class App {
 
   /** Reads what is on the pad. */
   private async read(): Promise<void> {
-    const { draft, opening } = this.state;
-    if (draft.length === 0 || !opening) return;
+    const { draft, description } = this.state;
+    if (draft.length === 0 || !description || !this.state.model) return;
     await this.doing(async () => {
-      const { original, personal } = await this.coach.logits([imageOf(draft, opening.description.preprocessing)]);
+      const { original, personal } = await this.coach.logits([imageOf(draft, description.preprocessing)]);
       if (this.state.draft !== draft) return;
       const count = labelsOf(this.state).length;
       this.change({ reading: { original: ranked(original[0], count), personal: ranked(personal[0], count) } });
@@ -328,7 +356,7 @@ export class App {
   }
 
   private async switching(work: () => Promise<void>): Promise<void> {
-    if (!this.state.opening || this.state.training || this.state.isBusy) return;
+    if (!this.state.model || this.state.training || this.state.isBusy) return;
     this.change({ isBusy: true, problem: null });
     await this.doing(work);
     this.change({ isBusy: false });

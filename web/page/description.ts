@@ -14,7 +14,7 @@ import {
 import { DamagedProgramError, labelled, type Manifest, type Sample } from "../trainer.ts";
 import { preprocessing } from "./preprocessing.ts";
 
-export const FILE = "digits.json";
+const FILE = "digits.json";
 
 /** What scripts/build_app_assets says about the files that it made. */
 export type Description = Decoded<typeof description>;

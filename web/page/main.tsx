@@ -44,7 +44,7 @@ function Page({ app, state }: { app: App; state: State }): JSX.Element {
 
 const main = document.querySelector("main") as HTMLElement;
 const app = new App(
-  (onEvent) => remoteCoach("worker.js", onEvent),
+  (onEvent, onLoaded) => remoteCoach("worker.js", onEvent, onLoaded),
   (state) => render(<Page app={app} state={state} />, main),
 );
 

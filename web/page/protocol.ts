@@ -26,14 +26,19 @@ export type Problem =
   | "file-foreign"
   | "file-damaged";
 
-/** An open program, and what is kept of the person. `problems`: what of it could not be used. */
-export interface Opening {
+/** What the program is about, and what the person taught: there long before the model is. */
+export interface Kept {
   readonly description: Description;
+  readonly notes: Notes;
+  readonly problem: Problem | null;
+}
+
+/** An open program with the person's state, or why another one takes its place. */
+export interface Opening {
   readonly report: RuntimeReport;
   readonly stateBytes: number;
   readonly inUse: InUse;
-  readonly notes: Notes;
-  readonly problems: readonly Problem[];
+  readonly problem: Problem | null;
 }
 
 /** An image and what it is. */
@@ -50,8 +55,10 @@ export interface Logits {
 
 /** What the page asks of the worker that trains. What goes wrong there is thrown here as a Failure. */
 export interface Coach {
-  /** Opens the program with the person's state; with `wait`, as soon as no other tab has it. */
-  open(wait: boolean): Promise<Opening>;
+  /** Takes the person's store; with `wait`, as soon as no other tab has it. */
+  recall(wait: boolean): Promise<Kept>;
+  /** Opens the program with the person's state. */
+  open(): Promise<Opening>;
   saveNotes(notes: Notes): Promise<void>;
   logits(images: readonly Float32Array[]): Promise<Logits>;
   /** Tells of each event, the last one too. False: it was cancelled. */
@@ -71,11 +78,12 @@ export type Call = {
   [M in keyof Coach]: { readonly id: number; readonly method: M; readonly args: Parameters<Coach[M]> };
 }[keyof Coach];
 
-/** What the worker answers: the result of a call, or news of the training. */
+/** What the worker says: the result of a call, news of the training, or which share of the model has come in. */
 export type Answer =
   | { readonly id: number; readonly result: unknown }
   | { readonly id: number; readonly problem: Problem; readonly message: string }
-  | { readonly event: TrainEvent };
+  | { readonly event: TrainEvent }
+  | { readonly loaded: number };
 
 /** Something that the person should know. */
 export class Failure extends Error {

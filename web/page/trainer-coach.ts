@@ -17,6 +17,7 @@ import {
   PocketuneError,
   Program,
   ProgramError,
+  type RuntimeFactory,
   RuntimeFailedError,
   type Sample,
   StateError,
@@ -26,49 +27,79 @@ import {
   type TrainEvent,
   Trainer,
 } from "../trainer.ts";
-import { builtInSamples, checkDigest, checkFits, type Description, FILE, readDescription } from "./description.ts";
+import { builtInSamples, checkDigest, checkFits, type Description, readDescription } from "./description.ts";
 import { EMPTY, type Notes, notes } from "./notes.ts";
-import { type Coach, Failure, type InUse, type Lesson, type Logits, type Opening, type Problem } from "./protocol.ts";
-import { compileLiteRt } from "./unpack.ts";
+import {
+  type Coach,
+  Failure,
+  type InUse,
+  type Kept,
+  type Lesson,
+  type Logits,
+  type Opening,
+  type Problem,
+} from "./protocol.ts";
+import { unpacked } from "./unpack.ts";
 
+/** What the build puts in: digits.json, without which no drawing can be kept. */
+declare const DESCRIPTION: string;
+
+const LITERT = "litert/";
 const STORE = "digits";
 const NOTES = "notes.json";
 const CHECKPOINT_EVERY = 30;
 const PROBES = 16;
 
-interface Loaded {
+/** What there is before the model. */
+interface Begun {
   readonly description: Description;
+  readonly store: Store;
+}
+
+interface Loaded extends Begun {
   readonly replay: Sample[];
   readonly personal: Trainer;
   readonly original: Trainer;
-  readonly store: Store;
 }
 
 /** Trains the page's program. One trainer holds the person's model, a second one the model as it was built. */
 export class TrainerCoach implements Coach {
+  private begun: Begun | undefined;
   private loaded: Loaded | undefined;
   private cancelling = new AbortController();
+  /** Comes in from now on, beside all else: it is nearly all that the page weighs. */
+  private readonly runtime: RuntimeFactory;
 
-  constructor(private readonly tell: (event: TrainEvent) => void) {}
+  /** `tell` hears of trainings, `loading` which share of the runtime has come in. */
+  constructor(
+    private readonly tell: (event: TrainEvent) => void,
+    loading: (share: number) => void,
+  ) {
+    this.runtime = liteRt({ folder: LITERT, compile: (file) => compiled(file, loading) });
+  }
 
-  async open(wait: boolean): Promise<Opening> {
-    this.loaded ??= await this.load(wait);
-    const { description, personal, store } = this.loaded;
-    const problems: Problem[] = [];
-    const generation = await this.restored(problems);
-    const noted = await this.notes(store, problems);
+  async recall(wait: boolean): Promise<Kept> {
+    const description = readDescription(utf8(DESCRIPTION));
+    const store = await BrowserStore.open(STORE, wait ? new AbortController().signal : undefined);
+    this.begun = { description, store };
+    return { description, ...(await notesIn(store)) };
+  }
+
+  async open(): Promise<Opening> {
+    this.loaded = await this.load(this.begun ?? fail("nothing was recalled"));
+    const { personal } = this.loaded;
+    const { generation, problem } = await restored(personal);
     return {
-      description,
       report: personal.report,
       stateBytes: personal.program.manifest.stateBytes,
       inUse: { personal: !(await this.isAsBuilt()), generation },
-      notes: noted,
-      problems,
+      problem,
     };
   }
 
   async saveNotes(notes: Notes): Promise<void> {
-    await this.opened.store.write({ [NOTES]: utf8(JSON.stringify(notes)) });
+    const { store } = this.begun ?? fail("nothing was recalled");
+    await store.write({ [NOTES]: utf8(JSON.stringify(notes)) });
   }
 
   async logits(images: readonly Float32Array[]): Promise<Logits> {
@@ -151,53 +182,17 @@ export class TrainerCoach implements Coach {
     return this.loaded ?? fail("the program is not open");
   }
 
-  private async load(wait: boolean): Promise<Loaded> {
-    // The largest file first: it comes in while the others are read and checked.
-    const runtime = liteRt({ folder: "litert/", compile: compileLiteRt });
-    const description = readDescription(await asset(FILE));
-    const [data, samples] = await Promise.all([asset(description.program.file), asset(description.samples.file)]);
-    await checkDigest(data, description.program.file, description.program.sha256);
-    await checkDigest(samples, description.samples.file, description.samples.sha256);
-    const program = await Program.open(data);
-    checkFits(description, program.manifest);
-    const replay = builtInSamples(samples, description);
-    const store = await BrowserStore.open(STORE, wait ? new AbortController().signal : undefined);
-    try {
-      const personal = await Trainer.open(program, runtime, store);
-      const original = await Trainer.open(program, runtime, new MemoryStore());
-      return { description, replay, personal, original, store };
-    } catch (error) {
-      store.close();
-      throw error;
-    }
-  }
-
-  /** Takes the person's state, and makes room for a new one where none can be used. Returns its generation. */
-  private async restored(problems: Problem[]): Promise<number> {
-    const { personal } = this.opened;
-    try {
-      const { generation, lost } = await personal.restore();
-      if (lost !== null) problems.push("state-older");
-      return generation;
-    } catch (error) {
-      if (error instanceof NoStateError) return 0;
-      problems.push(problemOf(error));
-      if (error instanceof StateError) await personal.setAside();
-      return 0;
-    }
-  }
-
-  private async notes(store: Store, problems: Problem[]): Promise<Notes> {
-    const file = await store.read(NOTES);
-    if (!file) return EMPTY;
-    try {
-      return decode(notes, file, NOTES);
-    } catch (error) {
-      if (!(error instanceof FormatError)) throw error;
-      await store.write({ [`${NOTES}.damaged`]: file, [NOTES]: null });
-      problems.push("notes-damaged");
-      return EMPTY;
-    }
+  private async load({ description, store }: Begun): Promise<Loaded> {
+    const { program, samples } = description;
+    const [data, built] = await Promise.all([unpacked(program.file), asset(samples.file)]);
+    await checkDigest(data, program.file, program.sha256);
+    await checkDigest(built, samples.file, samples.sha256);
+    const opened = await Program.open(data);
+    checkFits(description, opened.manifest);
+    const replay = builtInSamples(built, description);
+    const personal = await Trainer.open(opened, this.runtime, store);
+    const original = await Trainer.open(opened, this.runtime, new MemoryStore());
+    return { description, store, replay, personal, original };
   }
 
   /** Whether the person's model answers as the original does. */
@@ -208,10 +203,41 @@ export class TrainerCoach implements Coach {
   }
 }
 
+/** Takes the person's state, and makes room for a new one where none can be used. */
+async function restored(personal: Trainer): Promise<{ generation: number; problem: Problem | null }> {
+  try {
+    const { generation, lost } = await personal.restore();
+    return { generation, problem: lost === null ? null : "state-older" };
+  } catch (error) {
+    if (error instanceof NoStateError) return { generation: 0, problem: null };
+    if (error instanceof StateError) await personal.setAside();
+    return { generation: 0, problem: problemOf(error) };
+  }
+}
+
+async function notesIn(store: Store): Promise<{ notes: Notes; problem: Problem | null }> {
+  const file = await store.read(NOTES);
+  if (!file) return { notes: EMPTY, problem: null };
+  try {
+    return { notes: decode(notes, file, NOTES), problem: null };
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    await store.write({ [`${NOTES}.damaged`]: file, [NOTES]: null });
+    return { notes: EMPTY, problem: "notes-damaged" };
+  }
+}
+
+/** One of LiteRT.js' WebAssembly files. */
+async function compiled(file: string, loading: (share: number) => void): Promise<WebAssembly.Module> {
+  // LiteRT.js asks for the script only then, and finds it in the browser's cache.
+  const [bytes] = await Promise.all([unpacked(LITERT + file, loading), asset(LITERT + file.replace(/\.wasm$/, ".js"))]);
+  return await WebAssembly.compile(bytes);
+}
+
 /** What an error means for the person. */
-export function problemOf(error: unknown): Problem {
-  const failure = error instanceof RuntimeFailedError ? error.cause : error;
-  if (failure instanceof Failure) return failure.problem;
+export function problemOf(thrown: unknown): Problem {
+  const error = thrown instanceof RuntimeFailedError ? (thrown.cause ?? thrown) : thrown;
+  if (error instanceof Failure) return error.problem;
   if (error instanceof NewerProgramError) return "program-newer";
   if (error instanceof ProgramError) return "program-damaged";
   if (error instanceof ForeignStateError || error instanceof StateVersionError) return "state-foreign";

@@ -1,3 +1,4 @@
+import type { State } from "./app.ts";
 import type { Problem } from "./protocol.ts";
 
 /** What happened, and what to do. */
@@ -25,6 +26,12 @@ export const PROBLEMS: Record<Problem, string> = {
   "file-foreign": "This file holds the state of another model. Your model is as it was.",
   "file-damaged": "This file is no Pocketune state, or it is damaged. Your model is as it was.",
 };
+
+/** What the page waits for where there is no model. */
+export function waiting({ description, loading }: State): string {
+  if (loading === null) return "The model could not be loaded";
+  return description ? `The model is loading… ${percent(loading)}` : "Opening…";
+}
 
 export function drawings(count: number): string {
   return `${count} ${count === 1 ? "drawing" : "drawings"}`;

@@ -3,7 +3,10 @@ import type { Answer, Call } from "./protocol.ts";
 import { problemOf, TrainerCoach } from "./trainer-coach.ts";
 
 const tell = (answer: Answer) => postMessage(answer);
-const coach = new TrainerCoach((event) => tell({ event }));
+const coach = new TrainerCoach(
+  (event) => tell({ event }),
+  (loaded) => tell({ loaded }),
+);
 
 addEventListener("message", async ({ data }: MessageEvent<Call>) => {
   const { id, method, args } = data;

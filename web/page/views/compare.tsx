@@ -6,14 +6,14 @@ import { Thumbnail } from "./ink.tsx";
 
 /** What the last training changed, and which model to use. */
 export function Compare({ app, state }: { app: App; state: State }): JSX.Element {
-  const { notes, personal, training, isBusy } = state;
+  const { notes, model, personal, training, isBusy } = state;
   const { comparison, switched } = notes;
-  const isIdle = !training && !isBusy;
+  const isIdle = model !== null && !training && !isBusy;
   return (
     <section class="card" aria-labelledby="compare">
       <h2 id="compare">Before and after</h2>
       <p class="quiet">{standing(state)}</p>
-      {comparison && (
+      {model && comparison && (
         <>
           <div class="scores">
             <Score name="Before" share={comparison.before} />
@@ -44,8 +44,9 @@ export function Compare({ app, state }: { app: App; state: State }): JSX.Element
   );
 }
 
-function standing({ notes, personal }: State): string {
+function standing({ notes, personal, model }: State): string {
   const { comparison, switched } = notes;
+  if (!model) return "Once there is a model, you can compare here, and go back if you like.";
   if (comparison?.isRefused) {
     return "The new model was worse on your drawings, so the one from before stays. More drawings may help.";
   }

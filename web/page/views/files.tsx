@@ -8,7 +8,7 @@ const NAME = "digits.state";
 /** The person's model as a file, to and from the phone, the host or another browser. */
 export function Files({ app, state }: { app: App; state: State }): JSX.Element {
   const chooser = useRef<HTMLInputElement>(null);
-  const isIdle = state.opening !== null && !state.training && !state.isBusy;
+  const isIdle = state.model !== null && !state.training && !state.isBusy;
   const save = async () => {
     const file = await app.exportState();
     if (!file) return;
@@ -36,11 +36,11 @@ export function Files({ app, state }: { app: App; state: State }): JSX.Element {
         </button>
         <input ref={chooser} class="hidden" type="file" tabIndex={-1} aria-label="State file" onChange={take} />
       </div>
-      {state.opening && (
+      {state.model && (
         <p class="small">
-          {state.opening.report.runtime} on{" "}
-          {state.opening.report.runs === "wasm" ? "the processor" : "the graphics processor"}; a state takes{" "}
-          {kilobytes(state.opening.stateBytes)}.
+          {state.model.report.runtime} on{" "}
+          {state.model.report.runs === "wasm" ? "the processor" : "the graphics processor"}; a state takes{" "}
+          {kilobytes(state.model.stateBytes)}.
         </p>
       )}
     </section>

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { type App, canPersonalise, type Running, type State } from "../app.ts";
 import { missing, toJudge, toLearn } from "../notes.ts";
-import { drawings } from "../words.ts";
+import { drawings, waiting } from "../words.ts";
 
 const [WIDTH, HEIGHT] = [320, 120];
 
@@ -21,7 +21,7 @@ export function Personalise({ app, state }: { app: App; state: State }): JSX.Ele
         <Progress app={app} training={training} />
       ) : (
         <button type="button" class="main wide" onClick={() => app.personalise()} disabled={!canPersonalise(state)}>
-          {state.opening ? "Personalise" : "The model is loading…"}
+          {state.model ? "Personalise" : waiting(state)}
         </button>
       )}
     </section>

@@ -32,7 +32,7 @@ export function Teach({ app, state }: Props): JSX.Element {
         <button type="button" onClick={() => app.clear()} disabled={isEmpty}>
           Clear
         </button>
-        <button type="button" class="main" onClick={() => app.add()} disabled={isEmpty || !state.opening}>
+        <button type="button" class="main" onClick={() => app.add()} disabled={isEmpty || !state.description}>
           Add as {label}
         </button>
       </div>
@@ -40,14 +40,17 @@ export function Teach({ app, state }: Props): JSX.Element {
         <Reads who="Original" answers={state.reading?.original ?? []} state={state} />
         <Reads who="Yours" answers={state.reading?.personal ?? []} state={state} />
       </div>
+      {state.description && state.loading !== null && (
+        <p class="small">You can draw and teach already. The answers come with the model: {percent(state.loading)}.</p>
+      )}
     </section>
   );
 }
 
 function Classes({ app, state }: Props): JSX.Element {
   const [isNaming, setNaming] = useState(false);
-  const { notes, chosen, selected, opening } = state;
-  const hasSpare = opening !== null && notes.symbols.length < opening.description.spare;
+  const { notes, chosen, selected, description } = state;
+  const hasSpare = description !== null && notes.symbols.length < description.spare;
   return (
     <>
       <fieldset class="classes">
@@ -128,7 +131,7 @@ function Reads({ who, answers, state }: { who: string; answers: readonly Answer[
 
 /** What was taught; a drawing can be deleted, or be given another meaning. */
 export function Gallery({ app, state, onSamples }: Props & { onSamples: () => void }): JSX.Element {
-  const { notes, chosen, selected, opening } = state;
+  const { notes, chosen, selected, description } = state;
   const label = labelsOf(state)[chosen] ?? "";
   const shown = notes.drawings.filter((each) => each.label === chosen);
   return (
@@ -159,7 +162,7 @@ export function Gallery({ app, state, onSamples }: Props & { onSamples: () => vo
         </div>
       )}
       <div class="row">
-        <button type="button" onClick={onSamples} disabled={!opening || state.training !== null}>
+        <button type="button" onClick={onSamples} disabled={!description || state.training !== null}>
           Add somebody's 40 drawings
         </button>
         {notes.drawings.length > 0 && (

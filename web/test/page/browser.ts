@@ -1,4 +1,4 @@
-import { createReadStream, existsSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { extname, join, normalize } from "node:path";
@@ -23,6 +23,11 @@ export class Site {
   readonly replaced = new Map<string, Buffer>();
   /** Files that are not there. */
   missing = /^$/;
+  /** Files that do not come until `release`. */
+  held = /^$/;
+  /** What was given away. */
+  readonly sent = new Map<string, Buffer>();
+  private readonly waiting: (() => void)[] = [];
 
   private constructor() {
     this.server = createServer((request, response) => {
@@ -32,12 +37,14 @@ export class Site {
       const other = this.replaced.get(path);
       const isThere = existsSync(file) && statSync(file).isFile() && !this.missing.test(path);
       if (!other && !isThere) return void response.writeHead(404).end();
-      response.writeHead(200, {
-        "content-type": TYPES[extname(path)] ?? "application/octet-stream",
-        "cache-control": "max-age=600",
-      });
-      if (other) return void response.end(other);
-      return void createReadStream(file).pipe(response);
+      const answer = () => {
+        const body = other ?? readFileSync(file);
+        this.sent.set(path, body);
+        const type = TYPES[extname(path)] ?? "application/octet-stream";
+        response.writeHead(200, { "content-type": type, "cache-control": "max-age=600" }).end(body);
+      };
+      if (this.held.test(path)) this.waiting.push(answer);
+      else answer();
     });
   }
 
@@ -49,6 +56,11 @@ export class Site {
 
   get url(): string {
     return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}/`;
+  }
+
+  release(): void {
+    this.held = /^$/;
+    for (const answer of this.waiting.splice(0)) answer();
   }
 
   close(): void {
@@ -73,7 +85,7 @@ export interface Look {
   readonly isDark?: boolean;
 }
 
-/** A tab of its own, with a storage of its own, at the page when the model is there. */
+/** A tab of its own, with a storage of its own, at the page. */
 export async function visit(
   browser: Browser,
   site: Site,
@@ -83,7 +95,6 @@ export async function visit(
   await page.setViewport(WINDOWS[window]);
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: isDark ? "dark" : "light" }]);
   await page.goto(site.url);
-  await ready(page);
   return page;
 }
 

@@ -3,9 +3,15 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "puppeteer-core";
-import { type Look, launch, press, Site, says, visit, WINDOWS } from "./browser.ts";
+import { draw, type Look, launch, press, ready, Site, says, visit, WINDOWS } from "./browser.ts";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const ONE = [
+  [
+    [50, 20],
+    [50, 80],
+  ],
+];
 const SCREENS = "target/screens";
 
 let browser: Browser;
@@ -40,8 +46,15 @@ for (const window of Object.keys(WINDOWS) as (keyof typeof WINDOWS)[]) {
   for (const isDark of [false, true]) {
     const look: Look = { window, isDark };
     const name = `${window}-${isDark ? "dark" : "light"}`;
-    test(`${name}: empty, taught, training, after, error`, async () => {
+    test(`${name}: loading, empty, taught, training, after, error`, async () => {
+      site.held = /wasm\.bin$/;
       const page = await visit(browser, site, look);
+      await says(page, "[role=status]", "You can draw");
+      await draw(page, ONE, 100);
+      await check(page, `${name}-loading`);
+      await press(page, "Clear");
+      site.release();
+      await ready(page);
       await check(page, `${name}-empty`);
       await press(page, "Add somebody");
       await says(page, "[role=status]", "drawings added");

@@ -192,17 +192,25 @@ test("after the first visit it works without a connection", async () => {
 });
 
 test("what cannot be loaded, or is damaged, is told in a sentence, and nothing runs it", async () => {
-  const program = readFileSync(`${ASSETS}/assets/digits.tflite`);
-  program[1000] = 1 ^ (program[1000] ?? 0);
-  site.replaced.set("/digits.tflite", program);
-  await tells(await tab(), "program-damaged");
-  site.replaced.clear();
-  await context.close();
-  context = await browser.createBrowserContext();
+  const altered = (file: Buffer) => file.map((byte, at) => (at === 1000 ? byte ^ 1 : byte));
+  const damages: [string, (file: Buffer) => Uint8Array][] = [
+    ["/digits.tflite.bin", altered],
+    ["/litert/litert_wasm_internal.wasm.bin", (file) => file.subarray(0, -1)],
+    ["/digits.samples", altered],
+  ];
+  for (const [path, damage] of damages) {
+    site.replaced.set(path, Buffer.from(damage(readFileSync(`dist/page${path}`))));
+    await tells(await tab(), "program-damaged");
+    site.replaced.clear();
+    await context.close();
+    context = await browser.createBrowserContext();
+  }
   site.missing = /\.wasm\.bin$/;
   const page = await tab();
   await tells(page, "offline");
-  assert.match(await words(page, "main"), /Teach it your hand/);
+  assert.match(await words(page, "[aria-labelledby=personalise] button:disabled"), /could not be loaded/);
+  await press(page, "Add somebody");
+  await says(page, "[role=status]", "40 drawings added");
 });
 
 test("a second tab says so, and goes on when the first one is closed", async () => {

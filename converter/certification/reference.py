@@ -215,9 +215,10 @@ def _chosen(manifest: Manifest) -> Arrays:
 
 
 def neighbours(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each number becomes one of its two neighbours among the float32 numbers; zeros stay."""
+    """Each number becomes one of its two neighbours among the float32 numbers; zeros and the largest ones stay."""
+    stays = (array == 0) | (np.abs(array) >= np.finfo(np.float32).max)
     towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
-    return np.where(array == 0, array, np.nextafter(array, towards))
+    return np.nextafter(array, np.where(stays, array, towards))
 
 
 def _shaken(feed: Mapping[str, np.ndarray], rng: np.random.Generator) -> Arrays:

@@ -12,7 +12,7 @@ import optax
 import converter
 import jax_frontend
 from converter.certification.judge import FACTOR, LIMIT, Judge
-from converter.certification.reference import PROBE, calls
+from converter.certification.reference import PROBE, calls, neighbours
 from converter.certification.rounding import draws
 from converter.layers import Layers
 from converter.program.file import ProgramFile, read_program
@@ -62,3 +62,14 @@ def test_rounding_is_no_fault_and_hides_none() -> None:
     for name in names:
         if name != bias:
             assert wrong(**{name: call.expected[name] + np.float32(3 * LIMIT * sizes[name])}) == {name}
+
+
+def test_neighbours_are_neighbours() -> None:
+    largest = np.finfo(np.float32).max
+    array = np.float32([0, 1, -2.5, 1e-30, largest, -largest, np.inf, -np.inf])
+    made = np.stack([neighbours(array, np.random.default_rng(seed)) for seed in range(20)])
+    assert made.dtype == np.float32
+    moves = (made[:, 1:4] - array[1:4]) / np.spacing(np.abs(array[1:4]))
+    assert set(np.unique(np.abs(moves))) <= {0.5, 1}  # below a power of two they are half as far away
+    assert all(len(np.unique(column)) == 2 for column in made[:, 1:4].T)
+    assert (made[:, [0, 4, 5, 6, 7]] == array[[0, 4, 5, 6, 7]]).all()

@@ -46,10 +46,16 @@ class _Export:
         self.handles = {v: self._handle(v) for v in used}
         self.readers_left = {v: len(nodes) for v, nodes in graph.consumers().items()}
         self.targets: dict[Value, list[Value]] = {}
+        #: parameter -> the one whose value it takes over; such a copy is one more reader of that value.
+        self.copies: dict[Value, Value] = {}
         for parameter, new in graph.updates.items():
             self.targets.setdefault(new, []).append(parameter)
+            if new in self.handles and new is not parameter:
+                self.copies[parameter] = new
+                self.readers_left[new] = self.readers_left.get(new, 0) + 1
         self.pending: dict[Value, Value] = {}  # parameter -> new value that waits for readers of the old one
         self.assigned: dict[Value, Value] = {}  # new value -> the parameter that holds it
+        self.copy()
 
     def _handle(self, parameter: Value) -> Value:
         handle = Value(TensorType((1,), RESOURCE), f"{parameter.name}/handle")
@@ -75,20 +81,42 @@ class _Export:
         for value in node.outputs:
             for parameter in self.targets.get(value, ()):
                 self.pending[parameter] = value
+        self.copy()
         for parameter, value in list(self.pending.items()):
             if not self.readers_left.get(parameter, 0):
                 self.assign(parameter, value, node.origin)
 
+    def copy(self) -> None:
+        """Parameters whose old value nobody needs any more take over that of another, while that is the old one."""
+        while ready := [p for p in self.copies if not self.readers_left.get(p, 0)]:
+            for parameter in ready:
+                source = self.copies.pop(parameter)
+                self._set(parameter, self.read(source, _STATE), _STATE)
+                self.readers_left[source] -= 1
+
     def assign(self, parameter: Value, value: Value, origin: Origin) -> None:
         del self.pending[parameter]
-        self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], value), (), origin))
+        self._set(parameter, value, origin)
         self.assigned.setdefault(value, parameter)
 
+    def _product(self, value: Value) -> Value:
+        """The value times 1: a tensor of its own, where a read may be the variable's."""
+        one, product = Value(TensorType((1,)), "one"), Value(value.type, value.name)
+        self.after.constants[one] = np.ones(1, np.float32)
+        self.after.nodes.append(Node(tfl.Mul(), (value, one), (product,), _STATE))
+        return product
+
+    def _set(self, parameter: Value, value: Value, origin: Origin) -> None:
+        self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], value), (), origin))
+
     def finish(self) -> Graph:
+        # What is left are values that change places: all are taken before any is given.
+        taken = {parameter: self._product(self.read(source, _STATE)) for parameter, source in self.copies.items()}
+        for parameter, value in taken.items():
+            self._set(parameter, value, _STATE)
         for parameter, value in self.before.updates.items():
-            if value in self.handles or value in self.before.constants or value in self.before.inputs:
-                source = self.read(value, NOWHERE) if value in self.handles else value
-                self.after.nodes.append(Node(tfl.AssignVariable(), (self.handles[parameter], source), (), _STATE))
+            if value in self.before.constants or value in self.before.inputs:
+                self._set(parameter, value, _STATE)
         for name, value in self.after.outputs.items():
             if value in self.handles:
                 self.after.outputs[name] = self.read(value, NOWHERE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log
 
 from converter.errors import UsageError
@@ -12,6 +12,8 @@ from converter.ir import FLOAT32, Builder, Value, ops
 RowLoss = Callable[[Builder, Value, Value], Value]
 #: The same from several outputs or targets.
 RowLossOfSeveral = Callable[[Builder, list[Value], list[Value]], Value]
+#: Axes to sum over, of the output with its batch; None for all.
+Axes = int | Sequence[int] | None
 #: What Keras clips probabilities to.
 _EPSILON = 1e-7
 #: Under the root of a distance, whose slope would have no end at 0.
@@ -227,6 +229,91 @@ def cosine_similarity() -> RowLoss:
 def hinge() -> RowLoss:
     """max(1 - x y, 0) for y = -1 or 1."""
     return lambda b, x, y: b(ops.Maximum(), b(ops.Sub(), 1.0, b(ops.Mul(), x, y)), 0.0)
+
+
+def squared_hinge() -> RowLoss:
+    """The square of `hinge`."""
+    near = hinge()
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        missing = near(b, x, y)
+        return b(ops.Mul(), missing, missing)
+
+    return emit
+
+
+def categorical_hinge() -> RowLoss:
+    """max(max((1 - y) x) - sum(y x) + 1, 0) along the last axis, for one-hot y."""
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        axes = (len(x.shape) - 1,)
+        right = b(ops.Sum(axes), b(ops.Mul(), y, x))
+        wrong = b(ops.Max(axes), b(ops.Mul(), b(ops.Sub(), 1.0, y), x))
+        return b(ops.Maximum(), b(ops.Add(), b(ops.Sub(), wrong, right), 1.0), 0.0)
+
+    return emit
+
+
+def generalized_cross_entropy(q: float = 0.5) -> RowLoss:
+    """(1 - p^q) / q of the probability of the label (Zhang and Sabuncu, arXiv 1805.07836)."""
+    if not 0 < q < 1:
+        raise UsageError(f"the loss categorical_generalized_cross_entropy: q is between 0 and 1, not {q}")
+    surprise = sparse_cross_entropy()
+
+    def emit(b: Builder, logits: Value, y: Value) -> Value:
+        power = b(ops.Exp(), b(ops.Mul(), surprise(b, logits, y), -q))
+        return b(ops.Mul(), b(ops.Sub(), 1.0, power), 1 / q)
+
+    return emit
+
+
+def dice(axis: Axes = None) -> RowLoss:
+    """1 - 2 |x y| / (|x| + |y|), sizes being sums over some axes: of masks (Milletari et al., arXiv 1606.04797)."""
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        shared, ours, theirs = (_over(b, v, axis) for v in (b(ops.Mul(), x, y), x, y))
+        sizes = b(ops.Add(), b(ops.Add(), theirs, ours), _EPSILON)
+        overlap = b(ops.Div(), b(ops.Mul(), shared, 2.0), sizes)
+        return _of_rows(b, b(ops.Sub(), 1.0, overlap), x, axis)
+
+    return emit
+
+
+def tversky(alpha: float = 0.5, beta: float = 0.5, axis: Axes = None) -> RowLoss:
+    """1 - |x y| / (|x y| + alpha |(1 - x) y| + beta |x (1 - y)|) of masks (Salehi et al., arXiv 1706.05721)."""
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        shared = _over(b, b(ops.Mul(), x, y), axis)
+        missed = _over(b, b(ops.Mul(), b(ops.Sub(), 1.0, x), y), axis)
+        invented = _over(b, b(ops.Mul(), x, b(ops.Sub(), 1.0, y)), axis)
+        wrong = b(ops.Add(), b(ops.Mul(), missed, alpha), b(ops.Mul(), invented, beta))
+        whole = b(ops.Add(), b(ops.Add(), shared, wrong), _EPSILON)
+        return _of_rows(b, b(ops.Sub(), 1.0, b(ops.Div(), shared, whole)), x, axis)
+
+    return emit
+
+
+def _axes(x: Value, axis: Axes) -> tuple[int, ...]:
+    rank = len(x.shape)
+    if axis is None:
+        return tuple(range(rank))
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    if any(not -rank <= n < rank for n in axes):
+        raise UsageError(f"the loss sums over axis {axis}, and the output {list(x.shape)} has {rank} axes")
+    return tuple(sorted({n % rank for n in axes}))
+
+
+def _over(b: Builder, x: Value, axis: Axes) -> Value:
+    return b(ops.Sum(_axes(x, axis)), x)
+
+
+def _of_rows(b: Builder, values: Value, x: Value, axis: Axes) -> Value:
+    """What was summed over some axes of x, as a number for each row: of all rows the same, where they were summed."""
+    if 0 not in _axes(x, axis):
+        return values
+    if values.shape:
+        values = b(ops.Mean(tuple(range(len(values.shape)))), values)
+    return b(ops.BroadcastTo(x.shape[:1]), values)
 
 
 def _distance(b: Builder, x: Value, y: Value) -> Value:

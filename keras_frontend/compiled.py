@@ -35,7 +35,15 @@ _ALIASES = {
     "logcosh": "log_cosh",
     "LogCosh": "log_cosh",
     "CosineSimilarity": "cosine_similarity",
+    "Hinge": "hinge",
+    "SquaredHinge": "squared_hinge",
+    "CategoricalHinge": "categorical_hinge",
+    "CategoricalGeneralizedCrossEntropy": "categorical_generalized_cross_entropy",
+    "Dice": "dice",
+    "Tversky": "tversky",
 }
+#: Those that sum over axes of their own choice, which is an option of theirs.
+_OVER_AXES = ("dice", "tversky")
 #: Of a loss' configuration: means over all that there is, as here.
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
@@ -176,10 +184,13 @@ def _named(entry: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(entry, str):
         raise Unreadable("it is no loss that has a name")
     name = _ALIASES.get(entry, entry)
+    if name in ("ctc", "CTC"):
+        how = 'loss="ctc", targets=jax.ShapeDtypeStruct((1, LENGTH), "int32")'
+        raise Unreadable(f"of CTC it does not say how long the labels are: name it, {how}")
     if name not in LOSSES:
         raise Unreadable(f"Pocketune has no loss {entry[:80]!r}")
-    if name == "hinge":
-        raise Unreadable("hinge of Keras guesses from each batch whether labels are 0 or 1; here they are -1 or 1")
+    if name in _OVER_AXES and options.get("reduction") == "sum":
+        raise Unreadable(f"{name} of reduction='sum' adds up what has no row")
     return name, options
 
 
@@ -188,7 +199,7 @@ def _options(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     options = {key: value for key, value in config.items() if key not in ("name", "dtype", "fn")}
     if (reduction := options.get("reduction", "mean")) not in (*_MEANS, "sum"):
         raise Unreadable(f"its reduction {str(reduction)[:40]!r} is neither a mean nor a sum")
-    if options.pop("axis", -1) != -1:
+    if _ALIASES.get(kind) not in _OVER_AXES and options.pop("axis", -1) != -1:
         raise Unreadable("it works along another axis than the last")
     if (ignored := options.pop("ignore_class", None)) is not None:
         options["ignore"] = ignored

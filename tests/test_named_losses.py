@@ -102,7 +102,19 @@ CASES: list[tuple[str, dict[str, float], np.ndarray, Callable[[Any, Any], Any]]]
         VALUES,
         lambda y, x: 9 * optax.losses.kl_divergence(jax.nn.log_softmax(x / 3), jax.nn.softmax(y / 3)),
     ),
-    ("hinge", {}, 2 * BITS - 1, lambda y, x: optax.losses.hinge_loss(x, y).mean(-1)),
+    ("hinge", {}, 2 * BITS - 1, k.hinge),
+    ("squared_hinge", {}, 2 * BITS - 1, k.squared_hinge),
+    ("categorical_hinge", {}, ONE_HOT, k.categorical_hinge),
+    (
+        "categorical_generalized_cross_entropy",
+        {"q": 0.7},
+        LABELS,
+        lambda y, x: k.categorical_generalized_cross_entropy(y, jax.nn.softmax(x), 0.7),
+    ),
+    ("dice", {}, BITS, lambda y, x: jnp.full(BATCH, k.dice(y, x))),
+    ("dice", {"axis": [1, -1]}, BITS, lambda y, x: k.dice(y, x, axis=(1, 2))),
+    ("dice", {"axis": (0, 1)}, BITS, lambda y, x: jnp.full(BATCH, k.dice(y, x, axis=(0, 1)).mean())),
+    ("tversky", {"alpha": 0.3, "beta": 0.7, "axis": 1}, BITS, lambda y, x: k.tversky(y, x, 0.3, 0.7, axis=1)),
 ]
 
 
@@ -114,7 +126,7 @@ def test_value_and_gradient_are_those_of_keras(
         rows = theirs(jnp.asarray(y), x).reshape(BATCH, -1).mean(1)
         return (rows * WEIGHT).sum() / WEIGHT.sum()
 
-    given = np.abs(X) if name == "poisson" else X
+    given = np.abs(X) if name in ("poisson", "dice", "tversky") else X
     value, gradient = jax.value_and_grad(total)(jnp.asarray(given))
     b = Builder()
     b.graph.outputs["output"] = x = b.input("x", TensorType(X.shape))

@@ -119,15 +119,27 @@ _NAMED: dict[str, _Named] = {
     "log_cosh": _Named(_one(row_losses.log_cosh)),
     "cosine_similarity": _Named(_one(row_losses.cosine_similarity)),
     "hinge": _Named(_one(row_losses.hinge)),
+    "squared_hinge": _Named(_one(row_losses.squared_hinge)),
+    "categorical_hinge": _Named(_one(row_losses.categorical_hinge)),
+    "categorical_generalized_cross_entropy": _Named(
+        _one(row_losses.generalized_cross_entropy), "softmax", lambda **_: _labels, labels=lambda **_: labels_of(TARGET)
+    ),
+    "dice": _Named(_one(row_losses.dice)),
+    "tversky": _Named(_one(row_losses.tversky)),
     "contrastive": _Named(row_losses.contrastive, None, lambda **_: _number, 2),
     "triplet": _Named(row_losses.triplet, None, lambda **_: _nothing, 3),
 }
 LOSSES = tuple(_NAMED)
-#: The option that is a label.
-_LABEL = "ignore"
+#: The option that is a label, and the one that is axes.
+_LABEL, _AXES = "ignore", "axis"
 
 
-def named_loss(name: str, **options: float) -> Loss:
+def _is_axes(value: Any) -> bool:
+    several = value if isinstance(value, list | tuple) else [value]
+    return value is None or all(isinstance(n, int) and not isinstance(n, bool) for n in several)
+
+
+def named_loss(name: str, **options: Any) -> Loss:
     """A loss by name.
 
     Args:
@@ -136,7 +148,9 @@ def named_loss(name: str, **options: float) -> Loss:
         **options: `label_smoothing` (0) of the cross entropies and `next_token`, `gamma` (2) and `alpha` of the focal
             ones, `delta` (1) of `huber`, as in Keras; `ignore`, a label that is left out, of
             `sparse_categorical_crossentropy`, and of `next_token` beside those below 0; `temperature` (2) and `alpha`
-            (1) of `distillation`; `margin` (1) of `contrastive` and `triplet`.
+            (1) of `distillation`; `margin` (1) of `contrastive` and `triplet`; `q` (0.5) of
+            `categorical_generalized_cross_entropy`; `axis` (all, the batch too) of `dice` and `tversky`, as in Keras,
+            an axis or a list of them, and `alpha` and `beta` (0.5) of `tversky`.
 
     Raises:
         UsageError: an unknown name or option, or an option that is no number.
@@ -152,7 +166,9 @@ def named_loss(name: str, **options: float) -> Loss:
         number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
         if option == _LABEL and not (number and value == int(value) and abs(value) < 1 << 31):
             raise UsageError(f"the loss {name}: {option} is a label, an int32, got {value!r}")
-        if option != _LABEL and not (number and value >= 0):
+        if option == _AXES and not _is_axes(value):
+            raise UsageError(f"the loss {name}: axis is a number or a list of numbers of axes, got {value!r}")
+        if option not in (_LABEL, _AXES) and not (number and value >= 0):
             raise UsageError(f"the loss {name}: {option} is a number that is not negative, got {value!r}")
     return Loss(
         name,

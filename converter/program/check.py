@@ -13,6 +13,8 @@ from converter.runtime import TrainingSession
 
 #: Large enough to move a float32 weight, small enough for one step of any optimizer.
 LEARNING_RATE = 0.1
+#: Losses whose targets are -1 or 1.
+SIGNED = ("hinge", "squared_hinge")
 
 
 class StandstillWarning(UserWarning):
@@ -88,6 +90,6 @@ def synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> n
         return rng.integers(0, 2, spec.shape, np.int32)
     if loss == "categorical_crossentropy":
         return np.eye(spec.shape[-1], dtype=np.float32)[rng.integers(0, spec.shape[-1], spec.shape[:-1])]
-    if loss == "hinge":
+    if loss in SIGNED:
         return rng.choice(np.array([-1, 1], np.float32), spec.shape)
     return rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.zeros(spec.shape, spec.dtype)

@@ -31,9 +31,13 @@ _TAKES = {
     "binary_focal_crossentropy": _PROBABILITIES,
     "categorical_crossentropy": _SHARES,
     "categorical_focal_crossentropy": _SHARES,
+    "categorical_hinge": _PROBABILITIES,
+    "dice": _PROBABILITIES,
     "hinge": _SIGNS,
     "msle": _AMOUNTS,
     "poisson": _AMOUNTS,
+    "squared_hinge": _SIGNS,
+    "tversky": _PROBABILITIES,
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.errors import UsageError
-from converter.program.check import synthetic_target
+from converter.program.check import SIGNED, synthetic_target
 from converter.program.manifest import Manifest, TensorSpec
 
 #: More batches than this are not sent: steps take them in turn.
@@ -58,7 +58,7 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
             return np.ones(spec.shape, "<f4")
         if spec.role == "target" and spec.dtype == "float32":
             loss = manifest.losses.get(spec.name, "")
-            if len(spec.shape) > 1 and spec.shape[-1] == classes and loss != "hinge":
+            if len(spec.shape) > 1 and spec.shape[-1] == classes and loss not in SIGNED:
                 return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
             return synthetic_target(spec, loss, rng).astype("<f4")
         if spec.dtype == "float32":

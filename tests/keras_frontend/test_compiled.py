@@ -44,6 +44,13 @@ LOSSES: dict[str, tuple[str | None, Any, np.ndarray]] = {
     "log cosh": (None, losses.LogCosh(), VALUES),
     "cosine": (None, losses.CosineSimilarity(), VALUES),
     "divergence": ("softmax", "kl_divergence", ONE_HOT),
+    "hinge": (None, "hinge", 2 * BITS - 1),
+    "squared hinge": ("tanh", losses.SquaredHinge(), 2 * BITS - 1),
+    "categorical hinge": (None, losses.CategoricalHinge(), ONE_HOT),
+    "generalized": ("softmax", losses.CategoricalGeneralizedCrossEntropy(0.6), LABELS),
+    "dice of the batch": ("sigmoid", losses.Dice(), BITS),
+    "dice of rows": ("sigmoid", losses.Dice(axis=-1), BITS),
+    "tversky": ("sigmoid", losses.Tversky(0.3, 0.7, axis=(1,)), BITS),
 }
 
 
@@ -76,12 +83,13 @@ def own_loss(y: Any, z: Any) -> Any:
         (lambda y, z: (y - z) ** 2, {}, "__lambda__ is not a loss of Keras"),
         (losses.CosineSimilarity(axis=0), {}, "another axis than the last"),
         (losses.MeanSquaredError(reduction=None), {}, "reduction 'None' is neither a mean nor a sum"),
-        (losses.CategoricalHinge(), {}, "no loss 'CategoricalHinge'"),
-        ("hinge", {}, "-1 or 1"),
+        (losses.Circle(), {}, "no loss 'Circle'"),
+        (losses.CTC(), {}, "does not say how long the labels are"),
+        (losses.Dice(reduction="sum"), {}, "adds up what has no row"),
         ("mse", {"loss_weights": [float("inf")]}, "loss_weights"),
         ({"a": "mse", "b": "mae"}, {}, "a loss for each output"),
     ],
-    ids=["own", "lambda", "axis", "none", "unknown", "hinge", "weights", "dict"],
+    ids=["own", "lambda", "axis", "none", "unknown", "ctc", "dice", "weights", "dict"],
 )
 def test_a_loss_that_cannot_be_taken_over_is_said(loss: Any, options: dict[str, Any], why: str) -> None:
     model = net()

@@ -73,6 +73,8 @@ def test_axes_of_size_1_are_those_of_the_target(shape: tuple[int, ...]) -> None:
         ("binary_focal_crossentropy", (1,), BITS, BITS * 2, "numbers from 0 to 1"),
         ("categorical_crossentropy", (4,), ONE_HOT * 2, -ONE_HOT, "from 0 on, one a class, and row 0 holds -1"),
         ("categorical_focal_crossentropy", (4,), ONE_HOT, -ONE_HOT, "numbers from 0 on"),
+        ("squared_hinge", (1,), SIGNS, BITS, r"hinge takes -1 or 1"),
+        ("categorical_hinge", (4,), ONE_HOT, -ONE_HOT, "numbers from 0 to 1"),
         ("hinge", (1,), SIGNS, BITS, r"hinge takes -1 or 1 \(.*pass 2 \* y - 1\), and row . holds 0"),
     ],
 )
@@ -88,7 +90,13 @@ def test_targets_that_the_loss_does_not_compare(
 
 @pytest.mark.parametrize(
     ("loss", "shape"),
-    [("binary_crossentropy", (1,)), ("binary_focal_crossentropy", (1,)), ("hinge", (1,)), ("hinge", (4,))],
+    [
+        ("binary_crossentropy", (1,)),
+        ("binary_focal_crossentropy", (1,)),
+        ("hinge", (1,)),
+        ("hinge", (4,)),
+        ("squared_hinge", (4,)),
+    ],
 )
 def test_the_harness_makes_targets_that_the_loss_compares(loss: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     with opened(loss, *shape) as session:

@@ -19,9 +19,13 @@ const TAKEN = new Map([
   ["binary_focal_crossentropy", PROBABILITIES],
   ["categorical_crossentropy", SHARES],
   ["categorical_focal_crossentropy", SHARES],
+  ["categorical_hinge", PROBABILITIES],
+  ["dice", PROBABILITIES],
   ["hinge", SIGNS],
   ["msle", AMOUNTS],
   ["poisson", AMOUNTS],
+  ["squared_hinge", SIGNS],
+  ["tversky", PROBABILITIES],
 ]);
 
 /** What is wrong with a target, in words; undefined when nothing is. */

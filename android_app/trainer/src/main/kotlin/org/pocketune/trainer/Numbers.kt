@@ -27,9 +27,13 @@ internal class Numbers private constructor(private val words: String, private va
             "binary_focal_crossentropy" to PROBABILITIES,
             "categorical_crossentropy" to SHARES,
             "categorical_focal_crossentropy" to SHARES,
+            "categorical_hinge" to PROBABILITIES,
+            "dice" to PROBABILITIES,
             "hinge" to SIGNS,
             "msle" to AMOUNTS,
             "poisson" to AMOUNTS,
+            "squared_hinge" to SIGNS,
+            "tversky" to PROBABILITIES,
         )
 
         /** Those of a loss; null where it takes any. */

@@ -7,10 +7,11 @@ session = converter.runtime.TrainingSession("model.tflite")
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+# Nothing is imported here: until the command line has set what Ctrl-C does, it is Python's traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from converter import runtime
     from converter.certification.certify import certify
     from converter.compare import compare_schemes
@@ -62,6 +63,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name == "runtime":
         return import_module("converter.runtime")
     if name not in _HOMES:

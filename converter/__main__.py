@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from converter.interrupts import end_at_once
+
+TYPE_CHECKING = False  # that of typing takes longer to import than all the rest
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from types import FrameType
+
+TYPE_CHECKING = False  # as in `converter.__main__`
+if TYPE_CHECKING:
+    from types import FrameType
 
 #: What a shell reports for a command that Ctrl-C ended.
 INTERRUPTED = 130

@@ -46,6 +46,13 @@ def test_ctrl_c_ends_a_build(seconds: float, tmp_path: Path) -> None:
     assert check(seconds, tmp_path)
 
 
+def test_nothing_is_imported_before_ctrl_c_is_set() -> None:
+    """What Python has not loaded by itself, before the command line ends at once."""
+    script = "import sys; own = {*sys.modules}; import converter.__main__; print(*sorted({*sys.modules} - own))"
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert {*said.split()} <= {"__future__", "converter", "converter.__main__", "converter.interrupts", "signal"}
+
+
 @pytest.mark.slow
 def test_a_hundred_ctrl_c(tmp_path: Path) -> None:
     start = time.perf_counter()

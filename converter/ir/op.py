@@ -59,8 +59,9 @@ class Delegated:
 class Op:
     """An operator: a frozen dataclass whose fields are its attributes. All that is known of it is in its class."""
 
-    #: Whether a quick kernel computes each element from those at its place: cheap enough to be run twice.
-    is_pointwise: ClassVar[bool] = False
+    #: Whether a quick kernel computes each element from those at its place, or only moves them: cheap enough to be run
+    #: twice.
+    is_cheap: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -79,7 +79,7 @@ class _Recomputation:
     def _chain(self, value: Value, when: int, spare: int, longest: int) -> list[Node] | None:
         """The cheap nodes that make a value from what is kept until `when`, in order; None if there are none such."""
         node = self.makers.get(value)
-        if node is None or not longest or len(node.outputs) != 1 or not node.op.is_pointwise:
+        if node is None or not longest or len(node.outputs) != 1 or not node.op.is_cheap:
             return None
         chain: list[Node] = []
         for operand in node.inputs:

@@ -27,6 +27,8 @@ _DEEP = 64
 _MULTIPLIED = 0.8
 #: What copying an element into a patch costs, beside packing it.
 _COPIED = 0.35
+#: Rows of a product that the quickest kernels compute at once, about.
+_AT_ONCE = 6
 #: How a program keeps its state, those first that ask most of an engine.
 STATES = ("variables", "stateless", "split")
 
@@ -116,7 +118,11 @@ class Target:
         if constant:
             return self.tiles("fully_connected.constant", m, k, n, times)
         packed = 4 * k * self.whole_lanes(n)
-        return self.tiles("batch_matmul", m, k, n, times) + self.moved("packed", packed, touched)
+        cost = self.tiles("batch_matmul", m, k, n, times) + self.moved("packed", packed, touched)
+        if 4 * k * self.lanes > self.cache_bytes:  # what all rows meet of a column does not stay in the cache
+            far = self.per_byte_beyond["delegated"] - self.per_byte["delegated"]
+            cost += times * m / _AT_ONCE * packed * far
+        return cost
 
     def tiles(self, form: str, m: int, k: int, n: int, times: int = 1, taps: int = 1) -> float:
         """Cost of m rows and n columns of products that are `taps` times k deep, `times` over, in whole tiles."""

@@ -17,11 +17,8 @@ from converter.passes.rewrite import Rewriter, rewrite
 from converter.targets import Target
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form, FormChoice, choose, record
-from converter.tflite.lowerings.planes import MOST_JOINED
+from converter.tflite.lowerings.planes import MOST_JOINED, ROW
 from converter.tflite.lowerings.windows import same_padding
-
-#: What beginning a pixel's row of a CONCATENATION costs, of what copying a run does.
-_ROW = 0.25
 
 
 def with_wide_pixels(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
@@ -78,7 +75,7 @@ def _cost(target: Target, node: Node, count: int = 1) -> float:
     if count == 1:
         return tiles(k=channels, taps=height * width)
     cut = count * target.moved("delegated", 2 * x.type.nbytes)
-    joined = target.reshaped(y.type.nbytes) + images * rows * columns * _ROW * target.run
+    joined = target.reshaped(y.type.nbytes) + images * rows * columns * ROW * target.run
     return count * tiles(k=count * node.op.strides[1] * channels, taps=height) + cut + joined
 
 

@@ -108,7 +108,7 @@ class Builtin(Op):
 class Pointwise(Builtin):
     """A builtin that computes each element from those at its place, and that XNNPACK takes."""
 
-    xnnpack = xnnpack_in_place = is_pointwise = True
+    xnnpack = xnnpack_in_place = is_cheap = True
 
 
 @dataclass(frozen=True)

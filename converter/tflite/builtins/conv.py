@@ -102,6 +102,15 @@ class Conv2D(Builtin):
         }
 
 
+class Gathering(Conv2D):
+    """A CONV_2D by ones and zeros: it puts what a window meets side by side and computes nothing of the model's."""
+
+    is_cheap = True
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return Cost(0, sum(t.nbytes for t in (*inputs, *outputs)))
+
+
 class DepthwiseConv2D(Conv2D):
     """x [N,H,W,C], w [1,kh,kw,C m], bias [C m] -> [N,Ho,Wo,C m], then the activation."""
 

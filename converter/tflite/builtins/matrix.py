@@ -24,7 +24,7 @@ class FullyConnected(Fused):
 
     code, table = "FULLY_CONNECTED", "FullyConnectedOptions"
     xnnpack_in_place = False
-    is_pointwise = False
+    is_cheap = False
     keep_num_dims: bool = False
 
     def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:

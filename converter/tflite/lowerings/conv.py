@@ -17,6 +17,7 @@ from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings import taps
 from converter.tflite.lowerings.filters import Filter
+from converter.tflite.lowerings.gathered import columns_of, gathered
 from converter.tflite.lowerings.linear import int8_matmul
 from converter.tflite.lowerings.movement import dilate
 from converter.tflite.lowerings.windows import (
@@ -46,11 +47,18 @@ def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[For
     forms = [Form("builtin", cost, lambda: _builtin(c, op, x, w))]
     if w.constant:
         return forms
+    forms += _by_products(c, op, x, w)
+    if w.turned:
+        return forms
+    return forms + gathered(
+        c, op, x, w.kernel, lambda rest, met: _by_products(c, rest, met, Filter(c, w.w, shape=columns_of(w.w, met)))
+    )
+
+
+def _by_products(c: Lowering, op: ops.Windowed, x: Value, w: Filter) -> list[Form]:
     if w.kernel == (1, 1) and op.strides == (1, 1) and not any(map(any, op.padding)):
-        forms += _products(c, x, w)
-    else:
-        forms.append(taps.forward(c, op, x, w, outputs))
-    return forms
+        return _products(c, x, w)
+    return [taps.forward(c, op, x, w, op.output_size(x.shape[1:3], w.kernel))]
 
 
 def _products(c: Lowering, x: Value, w: Filter) -> list[Form]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -10,7 +12,8 @@ from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
-from converter.tflite.lowerings.planes import IN_USE, Block, Planes, best_form, joined, prepared_cost, reach
+from converter.tflite.lowerings.gathered import columns_of, gathered
+from converter.tflite.lowerings.planes import IN_USE, ROW, Block, Planes, best_form, joined, prepared_cost, reach
 from converter.tflite.lowerings.windows import macs, pad_explicitly, zero_bias
 
 
@@ -18,14 +21,23 @@ from converter.tflite.lowerings.windows import macs, pad_explicitly, zero_bias
 def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:
     exchanged = c.target.moved("transpose", 2 * (x.type.nbytes + dy.type.nbytes))
     by_conv = c.target.macs("conv.runtime", macs(op, x, dy)) + exchanged
-    forms = [
-        Form("builtin", by_conv, lambda: _by_conv(c, op, x, dy)),
-        _by_taps(c, op, x, dy),
-        _by_taps(c, op, x, dy, by_inputs=True),
-    ]
-    if op.kernel != (1, 1):
-        forms.append(_by_patches(c, op, x, dy))
-    return c.cheapest(forms)
+    forms = [Form("builtin", by_conv, lambda: _by_conv(c, op, x, dy)), *_by_products(c, op, x, dy)]
+    shape = (dy.shape[3], *op.kernel, x.shape[3])
+
+    def behind(rest: ops.Conv2D, met: Value) -> list[Form]:
+        _, rows, columns, _ = columns_of(Value(x.type.with_shape(shape)), met)
+        grad = ops.Conv2DFilterGrad(rest.strides, rest.padding, rest.dilation, kernel=(rows, columns))
+        return [
+            replace(form, emit=partial(lambda emit: c.reshape(emit(), shape), form.emit))
+            for form in _by_products(c, grad, met, dy)
+        ]
+
+    return c.cheapest(forms + gathered(c, op, x, op.kernel, behind))
+
+
+def _by_products(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> list[Form]:
+    forms = [_by_taps(c, op, x, dy), _by_taps(c, op, x, dy, by_inputs=True)]
+    return forms if op.kernel == (1, 1) else [*forms, _by_patches(c, op, x, dy)]
 
 
 def _by_conv(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:
@@ -49,7 +61,7 @@ def _by_patches(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> F
             c.target.product(outputs, rows, positions * channels, touched=touched)
             + c.target.moved("delegated", 4 * patches, touched)
             + c.target.moved("transpose", 8 * rows * outputs, touched)
-            + positions * c.target.per_operator
+            + positions * (c.target.per_operator + rows * ROW * c.target.run)
         )
         place = 4 * outputs * positions * channels
         return (

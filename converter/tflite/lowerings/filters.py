@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir import Value
+from converter.ir import Shape, Value
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering
 
 
 class Filter:
-    """A filter [O, kh, kw, I]; `turned` as the cotangent meets it: rows and columns reversed, channels exchanged."""
+    """A filter [O, kh, kw, I]; `turned` as the cotangent meets it: rows and columns reversed, channels exchanged.
 
-    def __init__(self, c: Lowering, w: Value, turned: bool = False) -> None:
-        self.c, self.w, self.turned = c, w, turned
-        self.kernel: tuple[int, int] = (w.shape[1], w.shape[2])
+    One known at run time may be read in another `shape` of this kind.
+    """
+
+    def __init__(self, c: Lowering, w: Value, turned: bool = False, shape: Shape | None = None) -> None:
+        self.c, self.w, self.turned, self.shape = c, w, turned, w.shape if shape is None else shape
+        self.kernel: tuple[int, int] = (self.shape[1], self.shape[2])
         self.constant = c.is_constant(w)
-        channels = w.shape[3], w.shape[0]
+        channels = self.shape[3], self.shape[0]
         self.inputs, self.outputs = channels[::-1] if turned else channels
 
     @property
@@ -49,8 +52,10 @@ class Filter:
         array = self.c.array(self.w)
         if array is not None:
             return self._fixed(array[:, i, j])
-        size = (self.w.shape[0], 1, 1, self.w.shape[3])
-        part = self.w if size == self.w.shape else self.c(tfl.Slice((0, i, j, 0), size), self.w)
+        size = (self.shape[0], 1, 1, self.shape[3])
+        part = self.w
+        if size != self.shape:
+            part = self.c(tfl.Slice((0, i, j, 0), size), self.c.reshape(self.w, self.shape))
         return self.c.reshape(part, (size[0], size[3]))
 
     def product(self, x: Value, matrix: Value) -> Value:

@@ -19,6 +19,8 @@ from converter.tflite.lowerings.windows import pad_explicitly
 
 #: Operands of a CONCATENATION that XNNPACK takes.
 MOST_JOINED = 4
+#: What beginning a pixel's row of a CONCATENATION costs, of what copying a run does.
+ROW = 0.25
 #: Operators that one op may become: more of them make a program long to build and to load.
 MOST_OPERATORS = 256
 #: Bytes in use around one element (of the block's inputs and outputs together) while a block is computed.

@@ -10,7 +10,7 @@ from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings.elementwise import HUGE
-from converter.tflite.lowerings.movement import dilate
+from converter.tflite.lowerings.planes import interleaved
 from converter.tflite.lowerings.windows import crop, fit_padding, pad_explicitly, tap
 
 #: Never the largest element of a window.
@@ -38,18 +38,27 @@ def max_pool_grad(c: Lowering, op: ops.MaxPoolGrad, x: Value, y: Value, dy: Valu
     """Position by position: what is left of dy goes where the input equals the maximum.
 
     The first of several equal elements takes all, as in JAX. The test `x == y` is 1 - clamp((y - x) * huge), which
-    stays inside XNNPACK.
+    stays inside XNNPACK. What windows share is summed up where it is a stride apart, before it is put side by side.
     """
     padded = pad_explicitly(c, x, op.padding, LOWEST)
     if op.window == op.strides:
         return _disjoint(c, op, x, padded, y, dy)
-    total, left = None, dy
+    (batch, high, wide, channels), (sh, sw) = y.shape, op.strides
+    rows, columns = (-(-n // s) for n, s in zip(padded.shape[1:3], op.strides, strict=True))
+    places: dict[tuple[int, int], Value] = {}  # by its place in a cell of strides: the cotangent of each cell
+    left = dy
     for i, j in np.ndindex(*op.window):
-        taken, left = _take(c, tap(c, padded, _windowed(op), y.shape[1:3], i, j), y, left)
-        placed = _place(c, op, taken, padded, i, j)
-        total = placed if total is None else c(tfl.Add(), total, placed)
-    assert total is not None
-    return crop(c, total, op.padding, x.shape[1:3])
+        taken, left = _take(c, tap(c, padded, _windowed(op), (high, wide), i, j), y, left)
+        above, before = i // sh, j // sw
+        around = ((0, 0), (above, rows - above - high), (before, columns - before - wide), (0, 0))
+        taken = c(tfl.Pad(around), taken) if any(map(any, around)) else taken
+        place = i % sh, j % sw
+        places[place] = c(tfl.Add(), places[place], taken) if place in places else taken
+    for place in np.ndindex(sh, sw):  # windows that are narrower than their stride leave some out
+        if place not in places:
+            places[place] = c.zeros(y.type.with_shape((batch, rows, columns, channels)))
+    cells = interleaved(c, [[places[i, j] for j in range(sw)] for i in range(sh)], batch * rows, columns)
+    return crop(c, c.reshape(cells, (batch, rows * sh, columns * sw, channels)), op.padding, x.shape[1:3])
 
 
 def _take(c: Lowering, candidate: Value, y: Value, left: Value) -> tuple[Value, Value]:
@@ -76,10 +85,3 @@ def _disjoint(c: Lowering, op: ops.MaxPoolGrad, x: Value, padded: Value, y: Valu
         lines.append(c(tfl.Concatenation(3), *grads) if kw > 1 else grads[0])
     full = c(tfl.Concatenation(1), *lines) if kh > 1 else lines[0]
     return crop(c, c.reshape(full, image.shape), op.padding, x.shape[1:3])
-
-
-def _place(c: Lowering, op: ops.MaxPoolGrad, grad: Value, padded: Value, i: int, j: int) -> Value:
-    """A tap's cotangent back at its place in the padded input: zeros between (stride) and around."""
-    spread = dilate(c, ops.Dilate((1, *op.strides, 1)), grad)
-    behind = tuple(n - o - m for n, o, m in zip(padded.shape[1:3], (i, j), spread.shape[1:3], strict=True))
-    return c(tfl.Pad(((0, 0), (i, behind[0]), (j, behind[1]), (0, 0))), spread)

@@ -71,14 +71,15 @@ def _filter_part(c: Lowering, w: Value, phase: tuple[int, ...], stride: int) -> 
 def depthwise_filter_grad(c: Lowering, op: ops.DepthwiseFilterGrad, x: Value, dy: Value) -> Value:
     """Image by image, a depthwise convolution of x with dy as the filter: its output positions are the filter's."""
     channels = x.shape[3]
-    padded = pad_explicitly(c, x, op.padding)
     reach = tuple(
         (n - 1) * s + (k - 1) * d + 1
         for n, s, k, d in zip(dy.shape[1:3], op.strides, op.kernel, op.dilation, strict=True)
     )
+    # As much behind as is met: what lies beyond is cut off, not padded.
+    padding = tuple((low, n - size - low) for n, size, (low, _) in zip(reach, x.shape[1:3], op.padding, strict=True))
     grad: Value | None = None
     for n in range(x.shape[0]):
-        image = c(tfl.Slice((n, 0, 0, 0), (1, *reach, channels)), padded)
+        image = pad_explicitly(c, c(tfl.Slice((n, 0, 0, 0), (1, *x.shape[1:])), x), (padding[0], padding[1]))
         kernel = c(tfl.Slice((n, 0, 0, 0), (1, *dy.shape[1:])), dy)
         one = c(tfl.DepthwiseConv2D(op.dilation, "VALID", op.strides), image, kernel, zero_bias(c, channels))
         grad = one if grad is None else c(tfl.Add(), grad, one)

@@ -75,7 +75,7 @@ def _muon(n: Numbers) -> optax.GradientTransformation:
         raise Unreadable(f"its ns_steps are {steps:g}")
 
     def kind(path: Any, weight: Any) -> str:
-        name = "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+        name = _name(path)
         excluded = (embeddings and "embedding" in name.lower()) or any(part in name for part in names)
         return "adam" if excluded or weight.ndim != 2 else "muon"
 
@@ -93,6 +93,20 @@ def _muon(n: Numbers) -> optax.GradientTransformation:
         "adam": optax.chain(adam, optax.scale(n("adam_lr_ratio", 1)), *decayed("adam_weight_decay")),
     }
     return optax.multi_transform(rules, lambda weights: jax.tree_util.tree_map_with_path(kind, weights))
+
+
+def _name(path: Any) -> str:
+    """A parameter's name, of its place in the tree."""
+    return "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+
+
+def _decayed(rate: float, undecayed: list[str]) -> list[optax.GradientTransformation]:
+    """Weight decay of all parameters but those of these names."""
+
+    def mask(weights: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: _name(path) not in undecayed, weights)
+
+    return [optax.add_decayed_weights(rate, mask if undecayed else None)] if rate else []
 
 
 def _words(n: Numbers, name: str) -> list[str]:
@@ -155,6 +169,8 @@ def read_optimizer(entry: Any) -> Read:
         raise Unreadable(f"nothing here does the arithmetic of Keras' {kind}")
     n = Numbers(config)
     left_out: list[str] = []
+    named = config.get(UNDECAYED)
+    undecayed = [str(name) for name in named] if isinstance(named, list) else []
     try:
         schedule, rate = _rate(n, left_out)
         if kind in STEPWISE:
@@ -163,14 +179,14 @@ def read_optimizer(entry: Any) -> Read:
         else:
             make, usual_decay = _OPTIMIZERS[kind]
             decay = 0.0 if usual_decay is None else n("weight_decay", usual_decay)
-            steps = [make(n), *([optax.add_decayed_weights(decay)] if decay else [])]
+            steps = [make(n), *_decayed(decay, undecayed)]
             steps.append(optax.scale(-1.0) if schedule is None else _downhill(schedule))
             update, rate = optax.chain(*steps), rate if schedule is None else 1.0
         optimizer = optax.chain(*_clipping(n), update)
     except Unreadable as reason:
         raise Unreadable(f"{kind}: {reason}") from None
-    if (decay or kind == "Muon") and (undecayed := config.get(UNDECAYED)):
-        left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(map(str, undecayed))}")
+    if undecayed and (kind == "Muon" or (kind in STEPWISE and decay)):
+        left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(undecayed)}")
     if (done := n(STEPS_DONE, 0)) > 0:
         left_out.append(f"what it keeps after {done:g} steps of training in Keras: it begins anew")
     if n.flag("use_ema"):

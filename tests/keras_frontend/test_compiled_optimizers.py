@@ -77,8 +77,19 @@ def test_a_rate_that_is_more_than_a_factor_is_part_of_the_program(case: str) -> 
     trained_alike(program, model, LABELS, 1.0)
 
 
+def test_what_does_not_decay_is_that_of_the_live_model() -> None:
+    """In `.keras` files there is nothing of it."""
+    model, optimizer = net(), optimizers.AdamW(0.05, weight_decay=0.8)
+    model.layers[0].bias.assign(np.linspace(-1, 1, 7))
+    optimizer.exclude_from_weight_decay(var_list=[model.layers[1].kernel], var_names=["bias"])
+    model.compile(optimizer, "mse")
+    program = converter.build(model, batch=BATCH)
+    assert not [note for note in program.notes if note.status == "left out"]
+    trained_alike(program, model, VALUES, 0.05)
+
+
 def test_what_a_live_optimizer_knows_is_said(tmp_path: Path) -> None:
-    model, optimizer = net(), optimizers.AdamW(0.01)
+    model, optimizer = net(), optimizers.Lamb(0.01, weight_decay=0.1)
     optimizer.exclude_from_weight_decay(var_names=["bias"])
     model.compile(optimizer, "mse")
     model.train_on_batch(X, VALUES)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from document import document
+from document import document, section, sections
 from journal import Journal
 from judge import Judge
 from personal import PERSONAL
-from tasks import PRETRAINED, SEEDS, Data, Task
+from tasks import PRETRAINED, Data, Task
 
 from converter.runtime import TrainingSession
 from converter.sparse import update_scheme
 from examples import mlp
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
 
 def rows(count: int = 1900) -> Data:
@@ -41,15 +44,24 @@ def task(**changes: Any) -> Task:
 
 
 def test_what_is_judged_is_not_learned_from() -> None:
-    held_out, validation, samples = task().split()
-    assert (len(held_out.y), len(validation.y), len(samples)) == (1000, 500, SEEDS)
-    found = [{row.tobytes() for row in part.x} for part in (held_out, validation)]
+    judged, validation, samples = task().split()
+    assert (len(validation.y), len(judged), len(samples)) == (500, 3, 3)
+    found = [{row.tobytes() for row in part.x} for part in (judged[0], validation)]
     assert not found[0] & found[1]
-    for sample in samples:
+    for held_out, sample in zip(judged, samples, strict=True):
         assert np.bincount(sample.y).tolist() == [40, 40]
         assert not {row.tobytes() for row in sample.x} & (found[0] | found[1])
+        np.testing.assert_array_equal(held_out.x, 2 * rows().x[:1000])
     assert (samples[0].x != samples[1].x).any()
-    np.testing.assert_array_equal(held_out.x, 2 * rows().x[:1000])
+
+
+def test_each_choice_may_be_judged_on_rows_of_its_own() -> None:
+    judged, validation, samples = task(judged_apart=True, held_out=300, choices=4).split()
+    assert [len(part.y) for part in judged] == [300] * 4
+    different = [{row.tobytes() for row in part.x} for part in (*judged, validation)]
+    assert len(set.union(*different)) == sum(map(len, different)) == 4 * 300 + 500
+    for sample in samples:
+        assert not {row.tobytes() for row in sample.x} & set.union(*different)
 
 
 def test_rows_with_several_labels() -> None:
@@ -57,12 +69,12 @@ def test_rows_with_several_labels() -> None:
         x, y = rows(40)
         return Data(x, np.stack([y, y], 1))
 
-    held_out, validation, samples = task(load=texts, of_each=12, held_out=20, validation=5).split()
-    assert [len(part.y) for part in (held_out, validation, *samples)] == [20, 5, *[12] * SEEDS]
+    judged, validation, samples = task(load=texts, of_each=12, held_out=20, validation=5).split()
+    assert [len(part.y) for part in (judged[0], validation, *samples)] == [20, 5, *[12] * 3]
 
 
 def test_figures_and_their_document(tmp_path: Path) -> None:
-    judge = Judge(task(), Journal(tmp_path / "journal.jsonl"))
+    judge = Judge(task(compared=2), Journal(tmp_path / "journal.jsonl"))
     schemes = {scheme: judge.figures(scheme) for scheme in ("full", "head")}
     full, head = schemes["full"], schemes["head"]
     assert full["rate"] > 1e-3  # with the one that the search begins with it learns nothing
@@ -70,14 +82,28 @@ def test_figures_and_their_document(tmp_path: Path) -> None:
     assert tried[0] < full["rate"] < tried[-1]
     assert max(full["rates"].values()) == full["rates"][full["rate"]]
     assert np.mean(full["after"]) > max(full["before"], 0.7)
-    assert len(full["after"]) == len(head["after"]) == SEEDS
+    assert len(full["after"]) == len(head["after"]) == 3
+    records = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    of_best = [r for r in records if (r["asked"]["scheme"], r["asked"].get("rate")) == ("full", full["rate"])]
+    validated = [r["found"]["accuracy"] for r in of_best if r["asked"]["rows"] == "validation"]
+    assert len(validated) == 2
+    assert full["rates"][full["rate"]] == np.mean(validated)
+    assert full["after"] == [r["found"]["after"] for r in of_best if r["asked"]["rows"] == "held out"]
     assert 0 < head["trained_parameters"] < full["trained_parameters"]
-    text = document({"points": judge.setting | {"schemes": schemes}})
+    text = document([section("points", judge.setting | {"schemes": schemes})])
     points = 100 * (np.mean(head["after"]) - np.mean(full["after"]))
     assert "## points" in text
     assert f"| {points:+.1f} ± " in text
     assert f"**{full['rate']:g}: " in text
+    assert "chosen 3 times, rates compared with the first 2 of them;" in text
     assert text.count("\n| ") == 3
+
+
+def test_sections_of_the_document_can_be_taken_over() -> None:
+    text = DOCUMENT.read_text()
+    parts = sections(text)
+    assert [*parts] == [task.name for task in (*PRETRAINED, *PERSONAL)]
+    assert document([*parts.values()]) == text
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +119,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert Judge(task(), Journal(path)).figures("head") == figures
     assert len(trained) == 1
     Judge(task(epochs=1), Journal(path)).figures("head")  # another setting is another question
-    assert len(trained) > 1 + SEEDS
+    assert len(trained) > 1 + 3
 
 
 @pytest.mark.parametrize("task", [*PRETRAINED, *PERSONAL], ids=lambda task: task.name)

@@ -1,12 +1,13 @@
 """What the update schemes reach with real weights on real data, trained in the stock runtime.
 
     scripts/pretrained
-    .venv/bin/python scripts/bench/accuracy         # 20 minutes of one core; stopped, it goes on where it was
+    .venv/bin/python scripts/bench/accuracy         # 30 minutes of one core; stopped, it goes on where it was
+    .venv/bin/python scripts/bench/accuracy --task minilm  # only that, whose section is written anew
 
 Every scheme of a task starts from the same weights, sees the same samples as often, and has the same course of the
-learning rate, whose height is the one of a few that does best on validation rows with the first samples; with it, the
-net learns each of several choices of samples and is judged on rows that nothing was chosen with. The figures go into
-docs/accuracy.md.
+learning rate, whose height is the one of a few that does best on validation rows with the first choice of samples, or
+the first few; with it, the net learns each of several choices and is judged on rows that nothing was chosen with. The
+figures go into docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from document import document
+from document import document, section, sections
 from journal import Journal
 from judge import Judge
 from personal import PERSONAL
@@ -27,21 +28,23 @@ ROOT = Path(__file__).resolve().parents[3]
 def main() -> None:
     """Trains what was not trained yet, and writes the document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = {task.name: task for task in (*PRETRAINED, *PERSONAL)}
+    parser.add_argument("--task", action="append", choices=tasks, help="only that one; repeat it for more")
     parser.add_argument(
         "--journal", type=Path, default=ROOT / "out" / "accuracy.jsonl", help="what was found, line by line"
     )
     parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accuracy.md")
     arguments = parser.parse_args()
     journal = Journal(arguments.journal)
-    results = {}
-    for task in (*PRETRAINED, *PERSONAL):
+    found = sections(arguments.document.read_text()) if arguments.task else {}
+    for task in map(tasks.__getitem__, arguments.task or tasks):
         judge = Judge(task, journal)
         schemes = {}
         for scheme in task.rates:
             schemes[scheme] = judge.figures(scheme)
             print(f"{task.name} {scheme}: {schemes[scheme]}", file=sys.stderr, flush=True)
-        results[task.name] = judge.setting | {"schemes": schemes}
-    arguments.document.write_text(document(results))
+        found[task.name] = section(task.name, judge.setting | {"schemes": schemes})
+    arguments.document.write_text(document([found[name] for name in tasks if name in found]))
 
 
 if __name__ == "__main__":

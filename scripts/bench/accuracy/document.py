@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+_HEADING = "## "
 _TOP = """\
 # Accuracy with real weights on real data
 
 Made by `scripts/pretrained` and `.venv/bin/python scripts/bench/accuracy`, which trains the programs in the stock
-runtime on one thread. All schemes of a net start from the same weights, learn from the same samples as often, and have
-the same course of the learning rate: it rises for a tenth of the steps, then falls to 0 along a cosine. How high it
-rises is the one thing that each scheme has of its own: of two values a decade, the one that does best on validation
-rows (accuracy, then loss), after a search that ends when its neighbours on both sides did worse. Accuracy is on
-held-out rows that nothing was chosen with: the mean over the choices of samples, and their standard deviation;
-`before`, a new classifier is random. `points` is the difference from full, pair by pair, with its standard error.
-`validation` has the accuracy with each learning rate that was tried, the chosen one in bold. `arena` and `state` are
-predicted: activations of a step, and trained weights with the optimizer's slots. `step` is the CPU time of a step over
-that of full, nothing cached. `sparse` is the scheme of that name, chosen from the structure of the net.
+runtime on one thread. All schemes of a net start from the same weights, learn from the same samples as often, and
+have the same course of the learning rate: it rises for a tenth of the steps, then falls to 0 along a cosine. How high
+it rises is the one thing that each scheme has of its own: of two values a decade, the one that does best on
+validation rows (accuracy, then loss) with the first choice of samples, or on the average with the first few, after a
+search that ends when its neighbours on both sides did worse. Accuracy is on held-out rows that nothing was chosen
+with: the mean over the choices of samples, and their standard deviation; `before`, a new classifier is random.
+`points` is the difference from full, pair by pair, with its standard error. `validation` has the accuracy with each
+learning rate that was tried, the chosen one in bold. `arena` and `state` are predicted: activations of a step, and
+trained weights with the optimizer's slots. `step` is the CPU time of a step over that of full, nothing cached.
+`sparse` is the scheme of that name, chosen from the structure of the net.
 """
 
 
-def document(results: dict[str, dict[str, Any]]) -> str:
+def document(sections: Sequence[str]) -> str:
     """The text of the document."""
-    return "\n".join([_TOP, *(_section(name, task) for name, task in results.items())])
+    return "\n".join([_TOP, *sections])
 
 
-def _section(name: str, task: dict[str, Any]) -> str:
+def sections(document: str) -> dict[str, str]:
+    """The sections of such a text by their tasks."""
+    _, *parts = document.split(f"\n{_HEADING}")
+    return {part.partition("\n")[0]: f"{_HEADING}{part}" for part in parts}
+
+
+def section(name: str, task: dict[str, Any]) -> str:
+    """What is said of a task.
+
+    Args:
+        name: of the task.
+        task: what all schemes share, and `schemes`, the figures of each.
+    """
     schemes = task["schemes"]
+    compared = f", rates compared with the first {task['compared']} of them" if task["compared"] > 1 else ""
+    apart = " for each choice" if task["judged_apart"] else ""
     setting = (
         f"{task['model']}; {task['data']}. {task['samples']} samples to learn from, chosen "
-        f"{len(schemes['full']['after'])} times; {task['validation']} validation rows, {task['held_out']} held out; "
-        f"{task['optimizer']}, batch {task['batch']}, {task['epochs']} epochs; programs for {task['target']}."
+        f"{len(schemes['full']['after'])} times{compared}; {task['validation']} validation rows, "
+        f"{task['held_out']} held out{apart}; {task['optimizer']}, batch {task['batch']}, {task['epochs']} epochs; "
+        f"programs for {task['target']}."
     )
     lines = [
-        f"## {name}",
+        f"{_HEADING}{name}",
         "",
         setting,
         "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +43,8 @@ class Judge:
             "samples": len(self._samples[0].y),
             "validation": self._task.validation,
             "held_out": self._task.held_out,
+            "compared": self._task.compared,
+            "judged_apart": self._task.judged_apart,
             "batch": self._task.batch,
             "epochs": self._task.epochs,
             "optimizer": OPTIMIZER,
@@ -55,59 +56,50 @@ class Judge:
         """What a scheme reaches, and what it costs."""
         trainer = _Trainer(self._model, self._task, scheme)
         asked = {"task": self._task.name, "scheme": scheme} | self.setting
-        costs = self._journal.once(asked, lambda: trainer.costs(self._samples[0], self._held_out))
+        costs = self._journal.once(asked, lambda: trainer.costs(self._samples[0], self._held_out[0]))
         rates = self._search(trainer, asked)
         rate = _best(rates)
-        others = [self._judged(trainer, asked, choice, rate) for choice in range(1, len(self._samples))]
         return costs | {
-            "after": [found["after"] for found in (rates[rate], *others)],
+            "after": [self._judged(trainer, asked, choice, rate) for choice in range(len(self._samples))],
             "rate": rate,
-            "rates": {rate: rates[rate]["accuracy"] for rate in sorted(rates)},
+            "rates": {rate: rates[rate][0] for rate in sorted(rates)},
         }
 
-    def _search(self, trainer: _Trainer, asked: dict[str, Any]) -> dict[float, dict[str, Any]]:
+    def _search(self, trainer: _Trainer, asked: dict[str, Any]) -> dict[float, tuple[float, float]]:
         """What comes of learning rates, two a decade, up to one on either side of the best."""
         place = round(2 * np.log10(self._task.rates[trainer.scheme]))
-        tried: dict[float, dict[str, Any]] = {}
+        tried: dict[float, tuple[float, float]] = {}
         while missing := [rate for rate in map(_rate, (place, place + 1, place - 1)) if rate not in tried]:
-            tried[missing[0]] = self._validated(trainer, asked, missing[0], list(tried.values()))
+            found = [self._validated(trainer, asked, choice, missing[0]) for choice in range(self._task.compared)]
+            tried[missing[0]] = tuple(np.mean([(each["accuracy"], -each["loss"]) for each in found], 0).tolist())
             place = round(2 * np.log10(_best(tried)))
         return tried
 
-    def _validated(
-        self, trainer: _Trainer, asked: dict[str, Any], rate: float, others: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """What the validation rows say of a rate, and if no other did better, the rows that are judged on: `after`."""
+    def _validated(self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float) -> dict[str, Any]:
+        """What the validation rows say of a training."""
 
         def learn() -> dict[str, Any]:
             try:
-                trainer.train(self._samples[0], rate)
-                found = trainer.session.evaluate(*self._validation)
+                trainer.train(self._samples[choice], rate)
+                return trainer.session.evaluate(*self._validation)
             except NumericError:  # the rate is too high
                 return {"accuracy": 0.0, "loss": np.inf}
-            if _rank(found) >= max(map(_rank, others), default=(0.0, -np.inf)):
-                found["after"] = trainer.accuracy(self._held_out)
-            return found
 
-        return self._journal.once(asked | {"choice": 0, "rate": rate}, learn)
+        return self._journal.once(asked | {"choice": choice, "rate": rate, "rows": "validation"}, learn)
 
-    def _judged(self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float) -> dict[str, Any]:
-        """What comes of a choice of samples with the chosen rate."""
+    def _judged(self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float) -> float:
+        """The accuracy of a training on the rows that chose nothing."""
 
         def learn() -> dict[str, Any]:
             trainer.train(self._samples[choice], rate)
-            return {"after": trainer.accuracy(self._held_out)}
+            return {"after": trainer.accuracy(self._held_out[choice])}
 
-        return self._journal.once(asked | {"choice": choice, "rate": rate}, learn)
-
-
-def _rank(found: dict[str, Any]) -> tuple[float, float]:
-    """Accuracy on the validation rows, and between the same, the loss."""
-    return found["accuracy"], -found["loss"]
+        return self._journal.once(asked | {"choice": choice, "rate": rate, "rows": "held out"}, learn)["after"]
 
 
-def _best(rates: dict[float, dict[str, Any]]) -> float:
-    return max(rates, key=lambda rate: _rank(rates[rate]))
+def _best(rates: dict[float, tuple[float, float]]) -> float:
+    """Of the rates that with the best accuracy on the validation rows; between the same, with the smallest loss."""
+    return max(rates, key=rates.__getitem__)
 
 
 def _rate(place: int) -> float:

@@ -142,7 +142,7 @@ CASES = {
     ),
     "runtime-bias": Case(lambda p, x: conv(x, p["w"], bias=p["b"]), {"w": (3, 3, 2, 4), "b": (4,)}, (8, 8, 2)),
     "depthwise-multiplier": Case(lambda p, x: conv(x, p["w"], groups=2), {"w": (3, 3, 1, 4)}, (8, 8, 2)),
-    "transpose-conv-uneven-padding": Case(
+    "transpose-conv-padding": Case(
         lambda p, x: conv(jnp.tanh(x * p["w"]), p["f"], 2), {"w": (4,), "f": (3, 3, 4, 4)}, (11, 12, 4)
     ),
     "pad-average-pool": Case(

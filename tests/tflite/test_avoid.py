@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -125,7 +126,7 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
         lambda b, x: b(tfl.DepthwiseConv2D(), x, b.constant(POINT), b.constant(POINT.reshape(8))),
         (floats(2, 6, 6, 4),),
     ),
-    "transpose-conv-uneven-padding": (
+    "transpose-conv-padding": (
         lambda b, w, x: b(tfl.TransposeConv((2, 11, 12, 4), (2, 2), "SAME"), w, x),
         (FILTER, floats(2, 6, 6, 4)),
     ),
@@ -241,6 +242,27 @@ def test_the_engine_fails_at_a_pattern_and_is_right_without(name: str) -> None:
     before, after = on_the_engine(engine.name)[name]
     assert not right(before)
     assert right(after), (after.error, after.said, after.log[-2000:])
+
+
+def test_the_engine_takes_a_transposed_convolution_for_one_of_its_input_s_size() -> None:
+    """Its padding in front is wrong where the pattern says so, and nowhere else."""
+    engine = ENGINES["gpu"]()
+    if said := engine.missing():
+        pytest.skip(said)
+    tasks, expected = [], []
+    for stride, window, size in product((2, 3), (2, 3, 4), (5, 6)):
+        for made in range(stride * (size - 1) + 1, stride * size + 1):
+            b, feed = Builder(), {"w": floats(4, window, 1, 4), "x": floats(1, size, 3, 4)}
+            operands = [b.input(name, TensorType(a.shape, a.dtype)) for name, a in feed.items()]
+            b.graph.outputs = {"y": b(tfl.TransposeConv((1, made, 3, 4), (stride, 1), "SAME"), *operands)}
+            is_found = bool(list(avoid.left(b.graph, ["transpose-conv-padding"])))
+            for graph, is_right in ((b.graph, not is_found), (rewritten(b.graph, ["transpose-conv-padding"]), True)):
+                tasks.append(Task(file(with_own_results(graph)), [("main", feed)]))
+                expected.append((is_right, evaluate(b.graph, feed)[0]["y"]))
+    outcomes = engine.run(tasks)
+    given = [outcome.results[0]["y"] for outcome in outcomes]
+    assert [close(y, wanted) for y, (_, wanted) in zip(given, expected, strict=True)] == [r for r, _ in expected]
+    assert {is_right for is_right, _ in expected} == {True, False}
 
 
 def small(classes: int = 3) -> jax_frontend.Model:

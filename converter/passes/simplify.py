@@ -1,9 +1,11 @@
-"""Algebra that removes ops: neutral elements, chained movements, repeated scalars."""
+"""Algebra that removes ops: neutral elements, chained movements, repeated scalars, what has no elements."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+
+import numpy as np
 
 from converter.ir import FLOAT32, Graph, Node, Value, ops
 from converter.passes.rewrite import Rewriter, rewrite
@@ -19,6 +21,8 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _simplify(b: Rewriter, node: Node) -> Value | None:
+    if len(node.outputs) == 1 and not node.output.type.size:
+        return b.constant(np.zeros(node.output.shape, node.output.dtype))
     match node.op:
         case ops.Add() | ops.Sub() | ops.Mul() | ops.Div():
             return _arithmetic(b, node)
@@ -37,6 +41,12 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
             return node.inputs[0] if perm == tuple(range(len(perm))) else None
         case ops.BroadcastTo() | ops.Slice() | ops.Pad() | ops.Cast() if _same(node):
             return node.inputs[0]
+        case ops.Pad(value=value) if not node.inputs[0].type.size:
+            return b.constant(np.full(node.output.shape, value, node.output.dtype))
+        case ops.Concat():
+            kept = [value for value in node.inputs if value.type.size]
+            if len(kept) < len(node.inputs):
+                return b(node.op, *kept) if len(kept) > 1 else kept[0]
         case ops.Conv2D() | ops.DepthwiseConv2D():
             return _absorb_padding(b, node)
         case ops.Sum(axes=axes) | ops.Mean(axes=axes):

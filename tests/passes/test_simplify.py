@@ -63,3 +63,23 @@ def test_small_factors_meet_before_the_large_operand() -> None:
         feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
         (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
         np.testing.assert_allclose(results["y"], expected["y"], rtol=1e-6)
+
+
+def test_what_has_no_elements_is_left_out() -> None:
+    """As an associative scan makes it of an odd length; the GPU's engine gives up at it."""
+    b = Builder()
+    x = b.input("x", TensorType((4, 3)))
+    none = b(ops.Neg(), b(ops.Slice((2, 0), (0, 3)), x))
+    b.graph.outputs = {
+        "x": b(ops.Concat(0), none, x, none),
+        "two": b(ops.Concat(0), x, none, b(ops.Neg(), x)),
+        "sum": b(ops.Add(), x, b(ops.Pad(((1, 3), (0, 0))), none)),
+    }
+    after = simplify(b.graph)
+    assert after.outputs["x"] is after.outputs["sum"] is x
+    assert sorted(type(node.op).__name__ for node in after.nodes) == ["Concat", "Neg"]
+    assert not any(value.type.size == 0 for node in after.nodes for value in node.inputs)
+    feed = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
+    for name, wanted in expected.items():
+        np.testing.assert_array_equal(results[name], wanted)

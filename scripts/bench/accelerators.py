@@ -19,7 +19,7 @@ import optax
 
 import converter
 from converter.engines import engine
-from converter.errors import PocketuneError
+from converter.errors import PocketuneError, UsageError
 from examples import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,15 +37,13 @@ OPTIONS: dict[str, dict[str, Any]] = {"mobilenetv2": {"size": 96}, "efficientnet
 BATCH = 4
 
 
-def row(name: str, scheme: str, on: str, steps: int, folder: Path) -> str:
+def row(name: str, model: Any, scheme: str, on: str, steps: int, folder: Path) -> str:
     """A line of the table."""
     example = EXAMPLES[name]
-    options = OPTIONS.get(name, {})
     update = example.sparse if scheme == "sparse" else scheme
     target = TARGETS.get(on) or on.partition(":")[0]
     path, cells = folder / "program.tflite", [f"{name} {scheme}", on]
     try:
-        model = example.build(**options)
         converter.build(
             model, loss=example.loss, optimizer=optax.sgd(1.0), update=update, batch=BATCH, target=target, check=False
         ).write(path)
@@ -78,9 +76,14 @@ def main() -> None:
             print(f"{on} is left out: {missing}")
             continue
         for name in arguments.only:
+            try:
+                model = EXAMPLES[name].build(**OPTIONS.get(name, {}))
+            except UsageError as error:  # its data is not here
+                print(f"{name} is left out: {error}")
+                continue
             for scheme in arguments.schemes:
                 with tempfile.TemporaryDirectory() as folder:
-                    line = row(name, scheme, on, arguments.steps, Path(folder))
+                    line = row(name, model, scheme, on, arguments.steps, Path(folder))
                 print(line, flush=True)
                 rows[tuple(line.split(" | ")[:2])] = line
     lines = [BEGIN, *HEAD, *(rows[key] for key in sorted(rows)), END]

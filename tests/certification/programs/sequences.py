@@ -42,6 +42,21 @@ def looped_gru() -> Made:
     return stacked(kl.GRU(5), kl.Dense(3), row=(6, 4)), {"optimizer": "sgd", "update": "full"}
 
 
+@program
+def state_space() -> Made:
+    """A scan of an odd length, which slices nothing at its end."""
+
+    def joined(a: Any, b: Any) -> Any:
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    def apply(p: Any, x: Any) -> Any:
+        _, states = jax.lax.associative_scan(joined, (jax.nn.sigmoid(x @ p["forget"]), x @ p["in"]), axis=1)
+        return (states * jax.nn.silu(x @ p["gate"])).mean(1) @ p["head"]
+
+    shapes = dict.fromkeys(("forget", "in", "gate"), (5, 8)) | {"head": (8, 3)}
+    return plain(apply, shapes, (9, 5)), {"optimizer": "lion", "update": "full"}
+
+
 # Encoders
 
 

@@ -1,15 +1,17 @@
-"""A table of one's own instead of a target's name."""
+"""A target's table: one of one's own instead of a name, and where that of desktops comes from."""
 
 from __future__ import annotations
 
+import tomllib
 from importlib import resources
+from math import prod
 from pathlib import Path
 
 import pytest
 
 import converter
 from converter.errors import UsageError
-from converter.targets import target
+from converter.targets import tables, target
 from tests.models.zoo import CASES
 
 PHONE = resources.files("converter.targets").joinpath("litert-2.toml").read_text()
@@ -53,3 +55,15 @@ def test_what_is_wrong_with_it_is_said(old: str, new: str, said: str, tmp_path: 
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         target(str(tmp_path / "none.toml"))
+
+
+def test_the_table_of_desktops_is_the_mean_of_measured_machines() -> None:
+    """Processors differ by up to three times in what memory costs beside products: no one machine's table is taken."""
+    files = (Path(__file__).parents[1] / "scripts" / "bench" / "machines").glob("*.toml")
+    machines = [tomllib.loads(file.read_text()) for file in files]
+    assert len(machines) > 1
+    table = tomllib.loads(tables()["litert-2/x86-64"])
+    for section in ("per_mac", "per_byte", "per_byte_beyond"):
+        for form, figure in table[section].items():
+            mean = prod(machine[section][form] for machine in machines) ** (1 / len(machines))
+            assert figure == pytest.approx(mean, rel=1e-3), form

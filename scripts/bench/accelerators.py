@@ -49,7 +49,8 @@ def row(name: str, model: Any, scheme: str, on: str, steps: int, folder: Path) -
         ).write(path)
         certificate = converter.certify(path, on=on, steps=steps)
     except PocketuneError as error:
-        return f"| {' | '.join([*cells, f'not built: {str(error).splitlines()[0]}', *[''] * 5])} |"
+        why = " ".join(str(error).split()[:60])
+        return f"| {' | '.join([*cells, f'not built: {why}', *[''] * 5])} |"
     why = "; ".join(dict.fromkeys(map(str, certificate.failures[:2])))
     said = "certified" if certificate.ok else f"{'whole, wrong' if certificate.whole else 'refused'}: {why}"
     figures = (certificate.loss_error, certificate.update_error, certificate.output_error, certificate.floor)

@@ -15,6 +15,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from converter.engines.engine import Engine, Refusal
 from converter.engines.work import Arrays, serve
+from converter.runtime.gradient_range import LARGEST
 from converter.tflite.operators import FileOperator, OperatorFile
 from converter.tflite.parts import constant_of, tensor_name
 
@@ -95,7 +96,7 @@ class _Runner:
     def _half(self, array: np.ndarray) -> np.ndarray:
         if not self.faults.get("half") or array.dtype != np.float32:
             return array
-        return array.astype(np.float16).astype(np.float32)
+        return np.clip(array, -LARGEST, LARGEST).astype(np.float16).astype(np.float32)
 
     def _run(self, graph: Any, operator: FileOperator, values: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         runner = Interpreter(model_content=operator.program()).get_signature_runner("part")

@@ -162,6 +162,29 @@ def test_float16_is_held_against_rounded_inputs() -> None:
     assert certificate.update_error > certificate.floor / 3
 
 
+def masked() -> bytes:
+    """An attention over some of the rows, whose others get a score that float16 does not have."""
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal((6, 6), np.float32) / 3 for name in ("query", "value")}
+
+    def apply(params: Any, x: Any) -> Any:
+        with jax.named_scope("scores"):
+            scores = (x @ params["query"]) @ jnp.swapaxes(x, -1, -2) + jnp.where(jnp.tri(5, dtype=bool), 0.0, -1e9)
+        with jax.named_scope("values"):
+            return jnp.tanh(jax.nn.softmax(scores) @ (x @ params["value"])).mean(1)
+
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 5, 6), np.float32)])
+    settings: dict[str, Any] = {"signatures": ["train"], "batch": 2, "state": "split", "check": False}
+    return converter.build(model, optimizer=optax.sgd(1.0), **settings).data
+
+
+def test_what_float16_has_no_number_for_is_no_witness() -> None:
+    half = {"precision": "float16", "half": True, "apart": True}
+    assert examined(masked(), **half).ok
+    certificate = examined(masked(), wrong="TANH", **half)
+    assert {(f.layer, f.operator) for f in certificate.failures} == {("values", "TANH")}
+
+
 class Labelled(Fake):
     label = "the other"
 

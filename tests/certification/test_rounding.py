@@ -1,4 +1,7 @@
-"""What rounding does inside a program: as large as the sums that it leaves nothing of, and no larger than that."""
+"""What rounding does inside a program: as large as the sums that it leaves nothing of, and no larger than that.
+
+And in float16: decisions that may fall to either side do, and no others.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ import optax
 import converter
 import jax_frontend
 from converter.certification.judge import FACTOR, LIMIT, Judge
-from converter.certification.reference import PROBE, calls, neighbours
-from converter.certification.rounding import draws
+from converter.certification.reference import PROBE, Call, Reference, calls, neighbours
+from converter.certification.rounding import DRAWS, draws
 from converter.layers import Layers
 from converter.program.file import ProgramFile, read_program
 
@@ -73,3 +76,63 @@ def test_neighbours_are_neighbours() -> None:
     assert set(np.unique(np.abs(moves))) <= {0.5, 1}  # below a power of two they are half as far away
     assert all(len(np.unique(column)) == 2 for column in made[:, 1:4].T)
     assert (made[:, [0, 4, 5, 6, 7]] == array[[0, 4, 5, 6, 7]]).all()
+
+
+#: How far the input of a ReLU is from zero: of one unit within rounding to float16, of another not.
+NEAR, FAR = 1e-4, 0.05
+
+
+def halves() -> tuple[ProgramFile, list[Call]]:
+    """Two dense layers with a ReLU between, and calls of its gradients; in the last one units are next to zero."""
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal(shape, np.float32) / 2 for name, shape in (("a", (6, 8)), ("b", (8, 3)))}
+    model = jax_frontend.Model(
+        lambda p, x: jax.nn.relu(x @ p["a"] + p["c"]) @ p["b"],
+        params | {"c": np.zeros(8, np.float32)},
+        [jax.ShapeDtypeStruct((1, 6), np.float32)],
+    )
+    settings: dict[str, Any] = {"signatures": ["train"], "state": "split", "check": False}
+    made = read_program(converter.build(model, optimizer=optax.sgd(1.0), batch=4, **settings).data)
+    first, *others = calls(made, 3)
+    x = next(array for array in first.feed.values() if array.shape == (4, 6))
+    # The third row turns unit 2 on by next to nothing, and unit 5 by more than that.
+    bias = np.zeros_like(first.feed["c"])
+    bias.flat[[2, 5]] = np.float32([NEAR, FAR]) - (x @ params["a"])[2, [2, 5]]
+    return made, [*others, Reference(made).call("gradients", first.feed | {"c": bias}, 0)]
+
+
+def test_a_decision_that_rounding_may_turn_is_excused_and_no_other() -> None:
+    made, found = halves()
+    call, cpu, layers = found[-1], Reference(made), Layers(made)
+    judge = Judge(made.manifest, layers, found, "float16")
+    size = np.abs(call.expected["gradient/a"]).max()
+    assert judge.floor < 5e-3, "one call's decision is no gauge for all"
+
+    def wrong(unit: int, amount: float) -> set[str]:
+        """What is said of an engine to which the input of a unit is by so much smaller."""
+        bias = call.feed["c"].copy()
+        bias.flat[unit] -= amount
+        results = cpu("gradients", call.feed | {"c": bias})
+        turned = np.abs(results["gradient/a"] - call.expected["gradient/a"]).max()
+        assert turned > 0.02 * size
+        return {d.name for d in judge.deviations(call, results) if not d.is_right}
+
+    assert wrong(2, 2 * NEAR) == set()
+    assert {"gradient/a", "gradient/c"} <= wrong(5, 2 * FAR)
+    # The other units are held to what they were held to before.
+    other = call.expected["gradient/a"] + np.float32(0.01 * size) * (np.arange(8) == 7)
+    (off,) = (d for d in judge.deviations(call, call.expected | {"gradient/a": other}) if not d.is_right)
+    assert off.name == "gradient/a"
+
+
+def test_in_float16_each_number_becomes_one_of_two() -> None:
+    made, found = halves()
+    entry = Layers(made).entry("gradients")
+    results = draws(entry, found[0].feed, "float16")
+    assert len(results) == DRAWS["float16"]
+    for name in found[0].expected:
+        every = np.stack([other[name] for other in results])
+        np.testing.assert_array_equal(every, every.astype(np.float16), err_msg=name)
+        assert len({array.tobytes() for array in every}) > 1, name
+        size = np.abs(found[0].expected[name]).max()
+        assert 2**-12 < np.abs(every - found[0].expected[name]).max() / size < 2**-5, name

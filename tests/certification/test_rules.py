@@ -119,6 +119,12 @@ def logarithm(x: Any) -> Any:
     return jnp.maximum(jnp.log(x + 1e-8), -10)
 
 
+def alone(p: Any, x: Any) -> Any:
+    """A row of one number has a share of 1, and 64 times that is still all of it."""
+    scores = x @ p["w"]
+    return jax.nn.softmax(jnp.where(np.arange(4) < 1, scores, -1e9))[..., :1] ** 64 * scores
+
+
 CASES = {
     "rank-above-4": Case(rank_5, {"w": (4,), "head": (12, 3)}, (6,)),
     "constant-rows": Case(lambda p, x: x @ (p["w"] * MASK), DENSE, (6,)),
@@ -160,9 +166,14 @@ CASES = {
     "cumsum-first-axis": Case(lambda p, x: x @ jnp.cumsum(p["w"], 0), DENSE, (6,)),
     "reverse-last-axis": Case(lambda p, x: mean(jnp.flip(jnp.tanh(x * p["w"]), 3)), {"w": (5,)}, (3, 4, 5)),
     "softmax-vector": Case(lambda p, x: x @ (p["w"] * jax.nn.softmax(p["m"])), {"w": (6, 4), "m": (4,)}, (6,)),
-    "activation-of-product": Case(lambda p, x: jnp.tanh(x @ (3 * p["w"])), DENSE, (6,), target="hexagon"),
-    "logistic": Case(lambda p, x: jax.nn.sigmoid(x @ (3 * p["w"])) - 0.5, DENSE, (6,), target="hexagon"),
-    "gelu-share": Case(
+    "activation-of-product": Case(lambda p, x: jnp.tanh(x @ (3 * p["w"])) ** 8, DENSE, (6,), target="hexagon"),
+    "logistic": Case(lambda p, x: 4 * jax.nn.sigmoid(x @ (3 * p["w"])) ** 8 - 0.5, DENSE, (6,), target="hexagon"),
+    "mask-of-huge": Case(
+        lambda p, x: 2**16 * jax.nn.relu(x @ (p["w"] * 2**-16)) @ FROZEN.T, DENSE, (6,), target="hexagon"
+    ),
+    "exp": Case(lambda p, x: jnp.exp(-jnp.square(60 * (x @ p["w"]))) + x @ p["w"], DENSE, (6,), target="hexagon"),
+    "softmax": Case(alone, DENSE, (6,), target="hexagon"),
+    "gelu": Case(
         lambda p, x: 2**13 * jax.nn.gelu(x @ (p["w"] * 2**-17), approximate=False), DENSE, (6,), target="hexagon"
     ),
     "constant-below-half": Case(lambda p, x: logarithm(jax.nn.relu(-x)) @ p["w"], DENSE, (6,), target="hexagon"),

@@ -33,7 +33,10 @@ _random = np.random.default_rng(0)
 #: Patterns that an engine has no other form of.
 REFUSED = {"constant-int32-large"}
 #: Those that are wrong in a browser, and on Hexagon.
-BROWSER, HALF = {"one-hot-2d-indices"}, {"activation-of-product", "logistic", "gelu-share", "constant-below-half"}
+BROWSER, HALF = (
+    {"one-hot-2d-indices"},
+    {"activation-of-product", "logistic", "mask-of-huge", "exp", "softmax", "gelu", "constant-below-half"},
+)
 #: Of a float16 below 1.
 LAST_BIT = 2.0**-11
 
@@ -69,6 +72,13 @@ def scattered(b: Builder, indices: Value, rows: Value, channels: Value) -> Value
     """Rows that are added up, taken at places that are written as whole numbers."""
     places = b(tfl.ScatterNd((9,)), channels, np.array([1, 2, 3], np.int32))
     return b(tfl.Gather(), b(tfl.ScatterNd((9, 4)), indices, rows), places)
+
+
+def gelu_and_its_share(b: Builder, x: Value) -> Value:
+    """The normal distribution, as the gradient of GELU has it, less GELU."""
+    y = b(tfl.Gelu(), x)
+    share = b(tfl.Div(), b(tfl.Add(), y, np.float32([5e-21])), b(tfl.Add(), x, np.float32([1e-20])))
+    return b(tfl.Sub(), share, y)
 
 
 #: By pattern: the operators, and what they are given.
@@ -143,12 +153,13 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
         (np.sign(floats(8, 5)), np.rint(4 * floats(5, 6)) / 8, np.rint(4 * floats(6)) / 8),  # exact in float16
     ),
     "logistic": (lambda b, x: b(tfl.Logistic(), x), (3 * floats(8, 64),)),
-    "gelu-share": (
-        lambda b, x: b(
-            tfl.Div(), b(tfl.Add(), b(tfl.Gelu(), x), np.float32([5e-21])), b(tfl.Add(), x, np.float32([1e-20]))
-        ),
-        (np.float32(np.float16(floats(8, 16) ** 3)),),
+    "mask-of-huge": (
+        lambda b, x: b(tfl.Mul("RELU_N1_TO_1"), x, np.float32([1e30])),
+        (np.float32([[0, 1e-5, 1e-3, 1, -1e-5]]),),
     ),
+    "exp": (lambda b, x: b(tfl.Exp(), x), (np.float32([[0, -1, -20, -90, -1000, -1e4, -60000]]),)),
+    "softmax": (lambda b, x: b(tfl.Softmax(2.0), x), (20 * np.eye(4, dtype=np.float32),)),
+    "gelu": (gelu_and_its_share, (np.float32(np.float16(np.clip(floats(8, 16) ** 3, -1, 1))),)),
     "constant-below-half": (
         lambda b, x: b(tfl.Maximum(), b(tfl.Log(), b(tfl.Add(), x, np.float32([1e-8]))), np.float32([-10])),
         (np.float32([[0, 0.5, 1, 2]]),),

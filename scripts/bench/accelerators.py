@@ -32,8 +32,12 @@ SCHEMES = ("sparse", "full", "head")
 ENGINES = ("gpu", "hexagon:SM8650", "web", "android")
 #: What is built for an engine that has no target of its own.
 TARGETS = {"android": "litert-2"}
-#: A net for images of 224 is as right on smaller ones.
-OPTIONS: dict[str, dict[str, Any]] = {"mobilenetv2": {"size": 96}, "efficientnet-lite": {"size": 96}}
+#: A net for images of 224 is as right on smaller ones, and a decoder with fewer layers.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "mobilenetv2": {"size": 96},
+    "efficientnet-lite": {"size": 96},
+    "llama": {"layers": 2, "width": 32, "heads": 4, "length": 16, "vocabulary": 256},
+}
 BATCH = 4
 
 

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="*", help="what --json wrote, if not there")
     parser.add_argument("--output", type=Path, default=DOCUMENT)
     args = parser.parse_args()
-    files = args.files or sorted(RESULTS.glob("*.json"))
+    files = args.files or sorted(RESULTS.glob("*.json"), key=lambda file: file.stem)
     results = [json.loads(file.read_text()) for file in files]
     for file, result in zip(files, results, strict=True):
         if result.get("kind") not in KINDS:

@@ -25,6 +25,8 @@ _PRODUCTS = (tfl.BatchMatmul, tfl.FullyConnected, tfl.Conv2D, tfl.DepthwiseConv2
 _FOLDED = (tfl.Reshape, tfl.Add, tfl.Sub, tfl.Mul)
 #: e to this is no number of float16, and less than float32 has.
 _EXPONENT = 80.0
+#: What only serves to keep a number from zero: no more than the least of float16, which may stand in its place.
+_NOTHING = 2.0**-24
 #: What only serves to make small numbers large.
 _HUGE = 1e20
 #: Below all that float16 has, nearly.
@@ -122,10 +124,13 @@ def by_its_sign(b: Rewriter, node: Node) -> Value | None:
 
 
 def _is_bounded(b: Rewriter, x: Value) -> bool:
-    """Whether a value is what `of_what_float16_has` makes."""
-    least = b.producer(x, tfl.Minimum)
-    most = None if least is None else b.producer(least.inputs[0], tfl.Maximum)
-    return most is not None and is_constant(b, most.inputs[1])
+    """Whether a value is what `of_what_float16_has` makes, or between closer bounds."""
+    below = b.producer(x, tfl.Minimum)
+    above = None if below is None else b.producer(below.inputs[0], tfl.Maximum)
+    if below is None or above is None:
+        return False
+    most, least = b.array(below.inputs[1]), b.array(above.inputs[1])
+    return most is not None and least is not None and bool((most <= _EXPONENT).all() and (least >= -_EXPONENT).all())
 
 
 @avoids(
@@ -157,8 +162,14 @@ def by_its_definition(b: Rewriter, node: Node) -> Value:
     return b(tfl.Div(), powers, b(tfl.Sum(last, True), powers))
 
 
+def _is_next_to_nothing(b: Rewriter, x: Value) -> bool:
+    """Whether a value only keeps another one from zero."""
+    array = b.array(x)
+    return array is not None and bool((np.abs(array) <= _NOTHING).all())
+
+
 def _share_of(b: Rewriter, node: Node) -> Value | None:
-    """s, where a node is (x s + a) / (x + c) with numbers a and c, and s as `by_the_tanh_of_a_polynomial` makes it."""
+    """s, where a node is (x s + a) / (x + c), a and c next to 0, and s is what `by_the_tanh_of_a_polynomial` makes."""
     sums = [b.producer(v, tfl.Add) for v in node.inputs] if isinstance(node.op, tfl.Div) else []
     if len(sums) != 2 or None in sums:
         return None
@@ -166,7 +177,7 @@ def _share_of(b: Rewriter, node: Node) -> Value | None:
         sorted(made.inputs, key=lambda v: is_constant(b, v)) for made in sums if made is not None
     )
     product = b.producer(above, tfl.Mul)
-    if product is None or below not in product.inputs or not all(is_constant(b, v) for v in (*a, *c)):
+    if product is None or below not in product.inputs or not all(_is_next_to_nothing(b, v) for v in (*a, *c)):
         return None
     share = product.inputs[1 - product.inputs.index(below)]
     shifted = b.producer(share, tfl.Add)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.errors import UnsupportedError, UsageError
 from converter.ir import Graph
 from keras_frontend.archive import check_archive
+from keras_frontend.compile_config import compile_config
 from keras_frontend.process import import_in_child, runs_jax
 
 if TYPE_CHECKING:
@@ -62,12 +64,13 @@ def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtype
         model_or_path.save(path)
         try:
             check_archive(path)
-            return import_in_child((str(path), batch, specs, [v.path for v in model_or_path.variables]))
+            traced = import_in_child((str(path), batch, specs, [v.path for v in model_or_path.variables]))
         except UnsupportedError as error:
             reason = str(error).replace(str(path), f"model {model_or_path.name!r}")
             raise UnsupportedError(
                 f"{reason}\n{_ADVICE} It then need not be saved to be traced.", error.sites
             ) from None
+    return replace(traced, compiled=compile_config(model_or_path))  # the file leaves out what the live model knows
 
 
 def _specs(inputs: Sequence[jax.ShapeDtypeStruct] | None) -> list[tuple[tuple[int, ...], str]] | None:

@@ -70,5 +70,11 @@ def _with_options(entry: Any, loss: Any) -> Any:
 
 def _of_optimizer(model: Any) -> dict[str, Any]:
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    undecayed = [v.path for v in model.trainable_variables if not optimizer._use_weight_decay(v)]
+    undecayed = [v.path for v in model.trainable_variables if not optimizer._use_weight_decay(_met(v))]
     return {UNDECAYED: undecayed, STEPS_DONE: int(optimizer.iterations)}
+
+
+def _met(variable: Any) -> Any:
+    """A variable as Keras' optimizer meets it: on TensorFlow that one's own, by whose name it decides."""
+    own = variable.value
+    return own if isinstance(getattr(own, "name", None), str) else variable

@@ -23,19 +23,25 @@ import keras, numpy as np
 import converter, keras_frontend
 from converter.errors import PocketuneError
 from converter.ir import evaluate
+from keras_frontend.compile_config import UNDECAYED
 from tests.keras_frontend.models import KINDS, Subclassed, predict, randomized, samples
 
 seen = {"backend": keras.config.backend(), "jax": keras_frontend.runs_jax()}
 for kind in json.loads(sys.argv[1]):
     build, specs = KINDS[kind]
     model, arrays = randomized(build()), samples(specs)
-    graph = keras_frontend.trace(model, 3)
+    optimizer = keras.optimizers.AdamW(weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(optimizer, "mse")
+    imported = keras_frontend.import_keras(model, 3)
+    graph, undecayed = imported.graph, imported.compiled["optimizer"]["config"][UNDECAYED]
     error = np.abs(evaluate(graph, arrays)[0]["output"] - predict(model, arrays)[0]).max()
     names = {p.name: p.trainable for p in graph.parameters.values()}
     seen[model.name] = {
         "error": float(error),
         "same names": set(names) == {v.path for v in model.weights},
         "same trainable": {n for n, t in names.items() if t} == {v.path for v in model.trainable_variables},
+        "same decay": undecayed == [v.path for v in model.trainable_variables if v.name == "bias"] != [],
         "inputs": [v.name for v in graph.inputs],
     }
 own = Subclassed(name="mine")
@@ -73,7 +79,7 @@ def test_a_live_model_of_another_backend(backend: str, kinds: list[str]) -> None
     assert (seen["backend"], seen["jax"]) == (backend, False)
     for name, inputs in (INPUTS[kind] for kind in kinds):
         assert seen[name].pop("error") < 2e-5
-        assert seen[name] == {"same names": True, "same trainable": True, "inputs": inputs}
+        assert seen[name] == {"same names": True, "same trainable": True, "same decay": True, "inputs": inputs}
     kind, message = seen["own"]
     assert kind == "UnsupportedError"
     assert "model 'mine' cannot be loaded safely" in message

@@ -20,7 +20,6 @@ def whole_batches(
     loss: Loss | JointLoss,
     signatures: Collection[str],
     step: str,
-    micro_batches: bool,
     augmentation: Graph | None = None,
 ) -> dict[str, str]:
     """The signatures that take a whole batch or nothing, and where rows influence each other in each.
@@ -30,21 +29,13 @@ def whole_batches(
         loss: what trains it.
         signatures: what the program is to offer.
         step: the signature that takes the rows of a step.
-        micro_batches: whether these come in several calls.
         augmentation: what a step does to its inputs first.
 
     Raises:
-        UsageError: micro-batches or kept features were asked for, which would give something else.
+        UsageError: kept features were asked for, which would give something else.
     """
-    scored = attach_loss(graph, loss)
-    evaluated, inferred = mixing(scored, _of_rows(scored)), mixing(graph, graph.outputs.values())
-    augmented = None if augmentation is None else mixing(augmentation, augmentation.outputs.values())
-    trained = augmented or evaluated
-    if trained is not None and micro_batches:
-        raise UsageError(
-            f"rows of a batch influence each other ({trained}), so micro-batches would train something else: leave "
-            "micro_batch and memory_budget out, or choose a smaller batch"
-        )
+    evaluated, inferred = _scored(graph, loss), mixing(graph, graph.outputs.values())
+    trained = _augmented(augmentation) or evaluated
     if "features" in signatures:
         features, _ = cut_frozen_prefix(graph)
         if (mixed := mixing(features, features.outputs.values())) is not None:
@@ -56,6 +47,33 @@ def whole_batches(
     found = {step: trained, "evaluate": evaluated, "infer": inferred, on_features: trained}
     asked = {*signatures, step, *([on_features] if "features" in signatures else [])}
     return {name: place for name, place in found.items() if place is not None and name in asked}
+
+
+def check_parts(graph: Graph, loss: Loss | JointLoss, augmentation: Graph | None = None) -> None:
+    """Whether the rows of a step may come in several calls.
+
+    Args:
+        graph: the forward graph of two rows or more: of one row nothing can be seen.
+        loss: what trains it.
+        augmentation: what a step does to its inputs first.
+
+    Raises:
+        UsageError: they would give something else than the whole batch.
+    """
+    if (place := _augmented(augmentation) or _scored(graph, loss)) is not None:
+        raise UsageError(
+            f"rows of a batch influence each other ({place}), so micro-batches would train something else: leave "
+            "micro_batch and memory_budget out, or choose a smaller batch"
+        )
+
+
+def _augmented(augmentation: Graph | None) -> str | None:
+    return None if augmentation is None else mixing(augmentation, augmentation.outputs.values())
+
+
+def _scored(graph: Graph, loss: Loss | JointLoss) -> str | None:
+    scored = attach_loss(graph, loss)
+    return mixing(scored, _of_rows(scored))
 
 
 def _of_rows(scored: Graph) -> list[Value]:

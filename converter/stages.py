@@ -23,7 +23,7 @@ from converter.errors import NumericError, UsageError
 from converter.fisher import fisher, without_probes
 from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
-from converter.mixing import mixing_notes, whole_batches
+from converter.mixing import check_parts, mixing_notes, whole_batches
 from converter.models import Source, import_loss
 from converter.notes import Note, raised_notes
 from converter.optim import OptimizerProgram
@@ -68,6 +68,7 @@ def compile_signatures(
     request: Request,
     report: list[FormChoice],
     others: Mapping[int, Graph],
+    in_parts: Graph | None,
 ) -> Compiled:
     """The stages between import and emission.
 
@@ -78,6 +79,7 @@ def compile_signatures(
         request: all else that was asked for.
         report: takes the forms of the first signature, which is the training step.
         others: the model's graph for other numbers of rows, for which `infer` is asked for too.
+        in_parts: where a step's rows come in several calls, the model's graph for more than one row.
     """
     target, signatures, frozen = request.target, request.signatures, request.frozen
     dropping = dropouts(source.graph)
@@ -115,7 +117,9 @@ def compile_signatures(
             "leave the signature `features` out."
         )
     goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
-    mixing = whole_batches(selected, goal, signatures, request.step, request.accumulates, augmented)
+    mixing = whole_batches(selected, goal, signatures, request.step, augmented)
+    if in_parts is not None:
+        _check_parts(in_parts, loss, request)
     check_fisher(request, any(p.kind == "choice" for p in selected.parameters.values()), mixing.get(request.step))
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
@@ -186,6 +190,15 @@ def compile_signatures(
         without,
         adapters,
     )
+
+
+def _check_parts(model: Graph, loss: Any, request: Request) -> None:
+    """Raises UsageError where rows of the model, its loss or what a step does to its inputs influence each other."""
+    forward = canonicalize(model if request.dropout == "train" else without_dropout(model))
+    augmented: Graph | None = None
+    if request.augment is not None:
+        augmented = canonicalize(augmentation(request.augment, forward.inputs, *call_counter()))
+    check_parts(forward, import_loss(loss, forward, request.targets, request.loss_weights), augmented)
 
 
 def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:

@@ -190,7 +190,7 @@ def _named(entry: Any) -> tuple[str, dict[str, Any]]:
     if name not in LOSSES:
         raise Unreadable(f"Pocketune has no loss {entry[:80]!r}")
     if name in _OVER_AXES and options.get("reduction") == "sum":
-        raise Unreadable(f"{name} of reduction='sum' adds up what has no row")
+        raise Unreadable(f"{name} of reduction='sum' is not built: compile the loss with its mean")
     return name, options
 
 

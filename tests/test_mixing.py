@@ -266,9 +266,20 @@ def test_a_loss_of_the_whole_batch_leaves_infer_as_it_is() -> None:
 
 
 def test_parts_of_a_batch_are_refused_where_rows_influence_each_other() -> None:
-    for options in ({"micro_batch": 2}, {"memory_budget": "1KiB"}):
+    for options in ({"micro_batch": 2}, {"micro_batch": 1}, {"memory_budget": "1KiB"}):
         with pytest.raises(UsageError, match=r"center.*micro-batches would train something else"):
             converter.build(model(centered), loss="mse", batch=BATCH, **options)
+
+
+def test_one_row_at_once_is_refused_where_the_loss_or_augmentation_mixes_rows() -> None:
+    plain = model(lambda w, x: x @ w)
+    with pytest.raises(UsageError, match="micro-batches would train something else"):
+        converter.build(plain, loss="dice", batch=BATCH, micro_batch=1)
+    y = jax.ShapeDtypeStruct((1, 1), "float32")
+    with pytest.raises(UsageError, match="micro-batches would train something else"):
+        converter.build(plain, loss=contrastive, targets=y, batch=BATCH, micro_batch=1)
+    with pytest.raises(UsageError, match="micro-batches would train something else"):
+        converter.build(plain, loss="mse", augment=lambda x, key: x + x[::-1], batch=BATCH, micro_batch=1)
 
 
 def test_features_of_the_whole_batch_are_not_kept() -> None:

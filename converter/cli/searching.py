@@ -85,7 +85,11 @@ def search(
     generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
     affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
     named: Annotated[
-        bool, typer.Option("--named", help="Train named schemes only, and of pockengine the last blocks that fit.")
+        bool,
+        typer.Option(
+            "--named",
+            help="Train named schemes only, and of pockengine the last blocks that fit: no ratios or combinations.",
+        ),
     ] = False,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure steps of the named schemes here, and foresee others by them.")

@@ -27,7 +27,7 @@ from converter.searching.budgets import RESOURCES, Budget
 from converter.searching.effort import Effort
 from converter.searching.evolution import evolve
 from converter.searching.laboratory import Laboratory
-from converter.searching.space import Candidate, Space, Update
+from converter.searching.space import Candidate, Space, Update, as_rules
 from converter.searching.subject import Trial
 
 #: Shares of the way from the cost of the head to the budgets, at which the best combinations are trained too.
@@ -163,7 +163,8 @@ class Explorer:
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
         table = guesses(units, self._laboratory.proxies() if units else {}, extra, prior)
         adding_up = gains_of(units, gains)
-        shorter = self._able(self._space.shortened(prior)[1:])
+        whole = as_rules(dict.fromkeys(self._space.head, 1.0) | {name: share for name, share in prior.items() if share})
+        shorter = self._able([c for c in self._space.shortened(prior) if self._space.update(c) != whole])
         self._scores(shorter, adding_up)
         nothing = Chosen([], 0, True, {})
         chosen = self._combine(adding_up, costs["head"], costs["full"], shorter) if units else nothing

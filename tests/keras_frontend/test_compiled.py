@@ -85,7 +85,7 @@ def own_loss(y: Any, z: Any) -> Any:
         (losses.MeanSquaredError(reduction=None), {}, "reduction 'None' is neither a mean nor a sum"),
         (losses.Circle(), {}, "no loss 'Circle'"),
         (losses.CTC(), {}, "does not say how long the labels are"),
-        (losses.Dice(reduction="sum"), {}, "adds up what has no row"),
+        (losses.Dice(reduction="sum"), {}, "compile the loss with its mean"),
         ("mse", {"loss_weights": [float("inf")]}, "loss_weights"),
         ({"a": "mse", "b": "mae"}, {}, "a loss for each output"),
     ],

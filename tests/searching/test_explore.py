@@ -282,7 +282,7 @@ def test_what_is_more_than_too_much_is_not_priced() -> None:
 
 def test_of_the_scheme_of_the_architecture_the_last_blocks_that_fit_are_tried() -> None:
     """Without its first block; the best where gains add up has biases too, which cost next to nothing here."""
-    prior = {"block_0/w": 1.0, "block_1/w": 0.25, "block_2/w": 0.5}
+    prior = {"block_0/w": 1.0, "block_1/w": 0.25, "block_2/w": 0.25}
     effort = replace(EFFORT, generations=0, combinations=1)
 
     def names(budget: str) -> set[str]:
@@ -308,6 +308,12 @@ def test_schemes_with_names_alone() -> None:
     assert all(job.update is not None for job in asked)
     assert found.findings.found.mean == max(t.mean for t in found.findings.trained if t.within)
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_what_can_be_chosen_of_the_scheme_of_the_architecture_is_tried_where_not_all_of_it_can() -> None:
+    prior = {"block_1/w": 1.0, "block_2/w": 0.9}
+    found = run(None, budgets=("memory=100%",), effort=replace(EFFORT, named=True), prior=prior)
+    assert "block_1/w 1, block_2/w 1/4, head" in {t.name for t in found.findings.trained}
 
 
 def test_what_a_scheme_grants_is_shortened_block_by_block() -> None:

@@ -22,6 +22,7 @@ from converter.engines.work import Outcome, Task
 from converter.layers import Entry, Layers, Place
 from converter.program.manifest import Failure
 from converter.runtime.gradient_range import LARGEST
+from converter.tflite.numbers import with_numbers
 from converter.tflite.parts import SIGNATURE, tensor_name
 
 #: Operators of which each is tried on its own, at most.
@@ -52,7 +53,9 @@ def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal
         if not kinds or place.operator.kind in kinds
     }
     tried = list(places)[:MOST_TRIED]
-    outcomes = engine.run([Task(places[key].operator.program()) for key in tried], LIMIT)
+    programs = (places[key].operator.program() for key in tried)
+    tasks = [Task(program if engine.has_truth_values else with_numbers(program)) for program in programs]
+    outcomes = engine.run(tasks, LIMIT)
     bad = {key: outcome for key, outcome in zip(tried, outcomes, strict=True) if _is_refused(engine, outcome)}
     failures: dict[tuple[str, str], Failure] = {}
     for entry in entries:
@@ -62,8 +65,8 @@ def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal
                 where = (place.origin.layer, place.operator.kind)
                 failures.setdefault(where, Failure(*where, _why(engine, bad[key]), advice(place.operator.kind)))
     told = {failure.operator for failure in failures.values()}
-    # What stands alone may be fine, and refused only beside others.
-    others = [r for r in refusals if r.operator not in told]
+    # What stands alone may be fine, and refused only beside others; what names no operator is explained by any.
+    others = [r for r in refusals if r.operator not in told and (r.operator or not told)]
     return [*failures.values(), *(_unplaced(entries, refusal) for refusal in others)]
 
 

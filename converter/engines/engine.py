@@ -34,6 +34,7 @@ class Engine(ABC):
         worker: the module whose process runs programs.
         apart: whether it takes one signature in a file, and no more.
         has_variables: whether a program's variables keep their values in it from one call to the next.
+        has_truth_values: whether they go in and out of it.
     """
 
     name: ClassVar[str]
@@ -42,6 +43,7 @@ class Engine(ABC):
     worker: ClassVar[str]
     apart: ClassVar[bool] = False
     has_variables: ClassVar[bool] = False
+    has_truth_values: ClassVar[bool] = True
 
     def __init__(self, processor: str = "") -> None:
         """The engine, for a processor where it compiles for one. Raises UsageError for one that is not known."""

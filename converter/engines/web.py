@@ -31,6 +31,7 @@ class Web(Engine):
     title = "LiteRT.js"
     precision = "float32"
     worker = "converter.engines.workers.web"
+    has_truth_values = False
     version = VERSION
 
     def __init__(self, processor: str = "", accelerator: str = "webgpu") -> None:

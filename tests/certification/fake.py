@@ -18,13 +18,15 @@ from converter.engines.work import Arrays, serve
 from converter.runtime.gradient_range import LARGEST
 from converter.tflite.operators import FileOperator, OperatorFile
 from converter.tflite.parts import constant_of, tensor_name
+from converter.tflite.schema import generated
 
 FAULTS = "POCKETUNE_TEST_FAULTS"
 
 
 class Fake(Engine):
     """Its faults are kinds of operators: `refuses`, `aborts`, `hangs`, `wrong` (by 5 %), `fused` (a pair: the second is
-    wrong behind the first, whose own result is garbage where somebody else asks for it); and `half`: all is rounded."""
+    wrong behind the first, whose own result is garbage where somebody else asks for it); `half`: all is rounded; and
+    `numbers`: no truth values go in or out."""
 
     name = "gpu"
     title = "a fake"
@@ -34,6 +36,7 @@ class Fake(Engine):
     def __init__(self, precision: str = "float32", limit: float = 60, apart: bool = False, **faults: Any) -> None:
         super().__init__()
         self.precision, self.apart = precision, apart  # type: ignore[misc]
+        self.has_truth_values = "numbers" not in faults  # type: ignore[misc]
         self._limit, self._faults = limit, faults
 
     def missing(self) -> str | None:
@@ -62,10 +65,17 @@ class _Runner:
             os.abort()
         if self.faults.get("hangs") in kinds:
             time.sleep(600)
+        if self.faults.get("numbers") and self._has_truth_values():
+            raise TypeError("element type bool is not supported")
         self.refused = self.faults.get("refuses") in kinds
         if self.refused:
             sys.stderr.write(f"refused {self.faults['refuses']}\n")
             sys.stderr.flush()
+
+    def _has_truth_values(self) -> bool:
+        graph = self.file.model.Subgraphs(0)
+        ends = [*map(graph.Inputs, range(graph.InputsLength())), *map(graph.Outputs, range(graph.OutputsLength()))]
+        return any(graph.Tensors(i).Type() == generated.TensorType.BOOL for i in ends)
 
     def said(self, log: str) -> dict[str, Any]:
         return {"whole": not self.refused, "driver": "nothing"}

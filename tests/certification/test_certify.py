@@ -22,6 +22,7 @@ from converter.engines.engine import Engine
 from converter.errors import UsageError
 from converter.program.file import read_program
 from converter.program.manifest import Certificate, Manifest
+from converter.tflite.operators import OperatorFile
 from tests.certification.fake import Fake
 from tests.certification.stock import Stock
 
@@ -140,6 +141,13 @@ def test_an_engine_that_ends_its_process_is_a_failure_with_its_last_words() -> N
     assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
     assert "SIGABRT" in certificate.failures[0].what
     assert "dreadfully wrong" in certificate.failures[0].what
+
+
+def test_what_takes_no_truth_values_is_not_blamed_for_them() -> None:
+    data = built("adam")
+    assert {"LESS", "SELECT_V2"} <= {operator.kind for operator in OperatorFile(data).operators(0)}
+    certificate = examined(data, numbers=True, aborts="TANH")  # without a word, so that each operator is tried
+    assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
 
 
 def test_an_engine_that_hangs_is_ended() -> None:

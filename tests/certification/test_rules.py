@@ -161,6 +161,9 @@ CASES = {
     ),
     "broadcast-to": Case(with_first_token, {"c": (1, 1, 4)}, (5, 4)),
     "gather-2d-indices": Case(embedded, TABLE, (5,), ids=True),
+    "gather-constant-indices": Case(
+        lambda p, x: x @ jnp.take(jnp.abs(p["w"]), ROWS, axis=0), {"w": (2, 4)}, (5,), target="web"
+    ),
     "one-hot-2d-indices": Case(lambda p, x: mean(jax.nn.one_hot(x, 9) @ p["e"]), TABLE, (5,), ids=True, target="web"),
     "scatter-nd": Case(embedded, TABLE, (5,), ids=True),
     "cumsum-first-axis": Case(lambda p, x: x @ jnp.cumsum(p["w"], 0), DENSE, (6,)),

@@ -34,7 +34,7 @@ _random = np.random.default_rng(0)
 REFUSED = {"constant-int32-large"}
 #: Those that are wrong in a browser, and on Hexagon.
 BROWSER, HALF = (
-    {"one-hot-2d-indices"},
+    {"gather-constant-indices", "one-hot-2d-indices"},
     {"activation-of-product", "logistic", "mask-of-huge", "exp", "softmax", "gelu", "constant-below-half"},
 )
 #: Of a float16 below 1.
@@ -53,7 +53,7 @@ def ints(*shape: int, high: int = 9) -> np.ndarray:
 
 ZEROS, AROUND = np.zeros(4, np.float32), ((0, 0), (1, 1), (1, 1), (0, 0))
 FLAGS, ROW = floats(2, 3, 4) > 0, floats(4)
-LARGE = np.array([2**24 + 1], np.int32)
+LARGE, PLACES = np.array([2**24 + 1], np.int32), np.array([8, 0, 8, 3, 1], np.int32)
 LOWEST = np.array([-inf], np.float32)
 FILTER, WIDE, BIAS, POINT = floats(4, 3, 3, 4), floats(6, 5), floats(6), floats(1, 1, 1, 8)
 
@@ -124,6 +124,7 @@ CASES: dict[str, tuple[Callable[..., Value], tuple[np.ndarray, ...]]] = {
     ),
     "broadcast-to": (lambda b, x: b(tfl.BroadcastTo((2, 3, 4)), x), (floats(2, 1, 4),)),
     "gather-2d-indices": (lambda b, x, i: b(tfl.Gather(), x, i), (floats(9, 4), ints(2, 3))),
+    "gather-constant-indices": (lambda b, x: b(tfl.Gather(1), x, b.constant(PLACES)), (floats(2, 9, 4),)),
     "one-hot-2d-indices": (lambda b, i: b(tfl.OneHot(9), i), (ints(2, 3),)),
     "scatter-nd": (scattered, (ints(6, 1), floats(6, 4), np.array([[7], [0], [3]], np.int32))),
     "reverse-last-axis": (lambda b, x: b(tfl.ReverseV2((3,)), x), (floats(2, 3, 4, 5),)),

@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
-from converter.ir import BOOL, FLOAT32, Node, Value
+from converter.ir import BOOL, FLOAT32, INT32, Node, Value
 from converter.passes.rewrite import Rewriter
 from converter.tflite import builtins as tfl
-from converter.tflite.avoid.pattern import avoids, reshaped
+from converter.tflite.avoid.pattern import avoids, is_constant, reshaped
 from converter.tflite.avoid.ranks import fewer
 
 
@@ -69,6 +69,29 @@ def gathered_by_a_vector(b: Rewriter, node: Node) -> Value:
     """The rows one after the other."""
     table, indices = node.inputs
     return reshaped(b, b(node.op, table, reshaped(b, indices, (indices.type.size,))), node.output.shape)
+
+
+def _gathers_known_rows(b: Rewriter, node: Node) -> bool:
+    if not isinstance(node.op, tfl.Gather):
+        return False
+    table, indices = node.inputs
+    return is_constant(b, indices) and indices.type.size > 1 and not is_constant(b, table)
+
+
+@avoids(
+    "gather-constant-indices",
+    "@litertjs/core: GATHER of [9,4] with a constant [42], along any axis: it gives up (Unable to parse bc coord for "
+    "BATCH axis); with a constant [1], or with [42] that is made at run time: right",
+    _gathers_known_rows,
+)
+def gathered_by_what_is_made_late(b: Rewriter, node: Node) -> Value:
+    """The indices and 1 if max(x, 0) < 0 else 0, which is 0 whatever the table's first element x is."""
+    table, indices = node.inputs
+    one = reshaped(b, b(tfl.Slice((0,) * table.type.rank, (1,) * table.type.rank), table), (1,))
+    zero = b.constant(np.zeros(1, table.dtype))
+    nothing = b(tfl.Cast(INT32), b(tfl.Less(), b(tfl.Maximum(), one, zero), zero))
+    rows = b(node.op, table, b(tfl.Add(), nothing, reshaped(b, indices, (indices.type.size,))))
+    return reshaped(b, rows, node.output.shape)
 
 
 @avoids(

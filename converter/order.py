@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from converter.errors import UnsupportedError, UnsupportedSite
-from converter.ir import Graph, Node, nested
+from converter.ir import Graph, Node, TensorType
 from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
 from converter.schedule import how, recompute, schedule, transient
 from converter.targets import Target
@@ -17,7 +18,8 @@ from converter.tflite.lower import lower
 from converter.tflite.merge_axes import with_fewer_axes
 from converter.tflite.wide_pixels import with_wide_pixels
 
-_ADVICE = "Compute it with fewer axes or in float32, or build for a newer runtime or the CPU."
+_BY_OTHERS = "compute it by other operators"
+_OTHERWISE = "build for a newer runtime or the CPU."
 #: Share of the arena that computing values again must save.
 WORTH_RECOMPUTING = 0.03
 
@@ -65,28 +67,51 @@ def beside_engine(target: Target) -> Target:
 
 def check_limits(lowered: Graph, target: Target) -> None:
     """Raises UnsupportedError naming each layer whose operators the target's runtime lacks or computes wrongly."""
-    sites: dict[UnsupportedSite, None] = {}
-    for graph in nested(lowered):
-        untrusted = dict(avoid.left(graph, target.avoids))
-        for node in graph.nodes:
-            operands, results = ([v.type for v in values] for values in (node.inputs, node.outputs))
-            of = f"{node.op.code} of {', '.join(map(str, operands or results))}"
-            if not target.takes(node.op.code, operands, results):
-                sites[_site(node, f"{target.name} has no {of}")] = None
-            elif node in untrusted:
-                sites[_site(node, f"{target.name} cannot be trusted with {of} ({untrusted[node].why})")] = None
-    if sites:
-        listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in sites)
-        raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{_ADVICE}", sites)
+    if found := dict(_lacking(lowered, target, "")):
+        listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in found)
+        advice = _sentence(dict.fromkeys(found.values()))
+        raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{advice}", found)
+
+
+def _lacking(graph: Graph, target: Target, around: str) -> Iterator[tuple[UnsupportedSite, str]]:
+    """What the runtime lacks, with what to do about it; `around` is the layer of the loop that runs the graph."""
+    untrusted = dict(avoid.left(graph, target.avoids))
+    for node in graph.nodes:
+        code, layer = node.op.code, node.origin.layer or around
+        operands, results = ([v.type for v in values] for values in (node.inputs, node.outputs))
+        of = f"{code} of {', '.join(map(str, operands or results))}"
+        if not target.takes(code, operands, results):
+            way, reason = _way(target, code, operands, results), f"{target.name} has no {of}"
+        elif node in untrusted:
+            way, reason = _BY_OTHERS, f"{target.name} cannot be trusted with {of} ({untrusted[node].why})"
+        else:
+            for body in node.op.bodies():
+                yield from _lacking(body, target, layer)
+            continue
+        yield UnsupportedSite(code, layer, node.origin.source, reason, _sentence([way])), way
+
+
+def _way(target: Target, code: str, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
+    """What to do about a builtin that the runtime lacks for such types."""
+    ways: tuple[tuple[str, Callable[[TensorType], TensorType]], ...] = (
+        ("compute it with fewer axes", lambda t: TensorType((1,), t.dtype)),
+        ("compute it in float32", lambda t: TensorType(t.shape)),
+        ("compute it in float32 with fewer axes", lambda t: TensorType((1,))),
+    )
+    for way, changed in ways:
+        if target.takes(code, [*map(changed, operands)], [*map(changed, results)]):
+            return way
+    return "unroll the loop" if code == "WHILE" else _BY_OTHERS
+
+
+def _sentence(ways: Iterable[str]) -> str:
+    said = ", ".join([*ways, f"or {_OTHERWISE}"])
+    return said[0].upper() + said[1:]
 
 
 def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
     return with_wide_pixels(lowered, target, report)
-
-
-def _site(node: Node, said: str) -> UnsupportedSite:
-    return UnsupportedSite(node.op.code, node.origin.layer, node.origin.source, said, _ADVICE)
 
 
 def _tidied(lowered: Graph) -> Graph:

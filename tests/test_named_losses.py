@@ -14,7 +14,7 @@ import pytest
 import converter
 import jax_frontend
 from converter.autodiff import differentiate
-from converter.errors import UsageError
+from converter.errors import UnsupportedError, UsageError
 from converter.ir import Builder, Parameter, TensorType, Value, evaluate
 from converter.losses import LOSSES, Penalty, attach_loss, loss_from_table, named_loss
 from converter.runtime import TrainingSession
@@ -335,3 +335,7 @@ def test_ctc_is_that_of_keras_and_reads_the_logits_before_a_softmax() -> None:
             session.train(x, y + CLASSES)
     with pytest.raises(UsageError, match="ctc needs to know how long the labels are"):
         converter.build(model, loss="ctc", batch=2)
+    with pytest.raises(UnsupportedError, match=r"loss: web has no WHILE") as caught:
+        converter.build(model, loss="ctc", targets=kind, batch=2, target="web", check=False)
+    assert {site.layer for site in caught.value.sites} == {"loss"}
+    assert caught.value.sites[0].advice == "Unroll the loop, or build for a newer runtime or the CPU."

@@ -1,4 +1,4 @@
-"""A target's table: one of one's own instead of a name, and where that of desktops comes from."""
+"""A target's table: one of one's own instead of a name, where that of desktops comes from, and what it lacks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import tomllib
 from importlib import resources
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import converter
-from converter.errors import UsageError
+from converter.errors import UnsupportedError, UsageError
+from converter.ir import INT32, Builder, TensorType
+from converter.order import check_limits
 from converter.targets import tables, target
+from converter.tflite import builtins as tfl
 from tests.models.zoo import CASES
 
 PHONE = resources.files("converter.targets").joinpath("litert-2.toml").read_text()
@@ -67,3 +71,21 @@ def test_the_table_of_desktops_is_the_mean_of_measured_machines() -> None:
         for form, figure in table[section].items():
             mean = prod(machine[section][form] for machine in machines) ** (1 / len(machines))
             assert figure == pytest.approx(mean, rel=1e-3), form
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "way"),
+    [
+        (tfl.Neg(), TensorType((1, 2, 3, 4, 5)), "with fewer axes"),
+        (tfl.CumSum(1), TensorType((2, 3), INT32), "in float32"),
+        (tfl.CumSum(1), TensorType((1, 2, 3, 4, 5), INT32), "in float32 with fewer axes"),
+    ],
+)
+def test_what_is_lacking_of_some_types_alone_is_computed_of_others(op: Any, kind: TensorType, way: str) -> None:
+    b = Builder()
+    b.graph.outputs = {"y": b(op, b.input("x", kind))}
+    with pytest.raises(UnsupportedError) as caught:
+        check_limits(b.graph, target("gpu"))
+    assert [site.advice for site in caught.value.sites] == [
+        f"Compute it {way}, or build for a newer runtime or the CPU."
+    ]

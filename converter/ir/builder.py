@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,11 +110,15 @@ class Builder:
         return self.reshape(self(Sum(axes), value) if axes else value, shape)
 
     def inline(self, graph: Graph, arguments: Sequence[Value]) -> dict[str, Value]:
-        """Copies the nodes of `graph` here with its inputs bound to `arguments`; returns its outputs by name."""
+        """Copies the nodes of `graph` here with its inputs bound to `arguments`; returns its outputs by name.
+
+        Nodes without a layer get that of the builder.
+        """
         bound: dict[Value, Value] = dict(zip(graph.inputs, arguments, strict=True))
         bound |= {value: self.constant(array) for value, array in graph.constants.items()}
         for node in graph.nodes:
             origin = node.origin.in_phase(self.origin.phase) if node.origin.phase == "forward" else node.origin
+            origin = replace(origin, layer=origin.layer or self.origin.layer)
             with self.at(origin):
                 copy = self.node(node.op, *(bound[v] for v in node.inputs))
             bound |= zip(node.outputs, copy.outputs, strict=True)

@@ -56,6 +56,17 @@ def pools_of_every_kind() -> Made:
 
 
 @program
+def overlapping_max_pools() -> Made:
+    """A stem, windows of unequal sides, and windows that leave rows out."""
+    return stacked(
+        kl.Conv2D(6, 5, 2, "same", activation="relu"), kl.MaxPooling2D(3, 2, "valid"),
+        kl.Conv2D(5, 3, padding="same"), kl.MaxPooling2D((3, 2), (1, 2), "same"),
+        kl.Conv2D(4, 2, padding="same", activation="tanh"), kl.MaxPooling2D(2, 3), kl.Flatten(), kl.Dense(3),
+        row=(27, 30, 2),
+    ), {"optimizer": "momentum", "update": "full"}  # fmt: skip
+
+
+@program
 def convolutions_of_sequences() -> Made:
     return stacked(
         kl.Conv1D(6, 5, 2, "same", activation="relu"), kl.MaxPooling1D(2),

@@ -153,6 +153,24 @@ def mixer() -> Made:
     return plain(apply, shapes, (6, 8)), {"optimizer": "adagrad", "update": "full"}
 
 
+@program
+def relative_positions() -> Made:
+    """A table that is gathered at places which the program holds, as in T5."""
+    heads, length, width = 4, 7, 16
+    apart = np.clip(np.arange(length)[:, None] - np.arange(length) + 4, 0, 8)
+
+    def apply(p: Any, ids: Any) -> Any:
+        x = jnp.take(p["tokens"], ids, axis=0)
+        q, k, v = ((x @ p[n]).reshape(-1, length, heads, 4).transpose(0, 2, 1, 3) for n in ("q", "k", "v"))
+        scores = q @ k.swapaxes(-1, -2) + jnp.take(p["relative"], apart, axis=0).transpose(2, 0, 1)
+        mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(-1, length, width)
+        return (x + mixed)[:, -1] @ p["head"]
+
+    shapes = {"tokens": (20, width), "relative": (9, heads), "head": (width, 4)}
+    shapes |= dict.fromkeys(("q", "k", "v"), (width, width))
+    return plain(apply, shapes, (length,), np.int32), {"optimizer": "adam", "update": "full"}
+
+
 # Decoders
 
 

@@ -11,6 +11,7 @@ The figures go into the table of docs/accelerators.md, in which rows that were n
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ import numpy as np
 import converter
 import jax_frontend
 from converter.runtime import TrainingSession
-from examples import EXAMPLES, digits, imu, motions
+from examples import EXAMPLES, digits, imu, motions, writings
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- measured: scripts/bench/float16_training.py -->", "<!-- end of training -->"
@@ -29,7 +30,7 @@ HEAD = (
     "| data | net | optimizer | on | steps | test accuracy, CPU | there | loss, CPU | there |",
     "|---|---|---|---|---|---|---|---|---|",
 )
-#: By optimizer, its learning rate.
+#: By optimizer, its learning rate, of which tasks take a share.
 RATES = {
     "sgd": 0.1,
     "momentum": 0.02,
@@ -41,10 +42,12 @@ RATES = {
 }
 #: Of the loss, this many last steps are averaged.
 LAST = 20
+#: Of the texts: how many words are known and read, and how many texts of each kind are for training and for the test.
+VOCABULARY, LENGTH, TEXTS, TESTED = 500, 12, 1500, 150
 
 
 class Rows(NamedTuple):
-    """Inputs float32 [N, ...] and labels int32 [N]."""
+    """Inputs float32 [N, ...] or whole numbers int32 [N, length], and labels int32 [N]."""
 
     x: np.ndarray
     y: np.ndarray
@@ -58,12 +61,14 @@ class Task(NamedTuple):
         model: makes it, with fresh weights.
         data: the rows to train on, and those to test on.
         batch: rows of a step.
+        share: of the learning rates.
     """
 
     net: str
     model: Callable[[], Any]
     data: Callable[[], tuple[Rows, Rows]]
     batch: int
+    share: float = 1.0
 
 
 def dense() -> jax_frontend.Model:
@@ -95,10 +100,33 @@ def images() -> tuple[Rows, Rows]:
     return Rows(train.x, train.y), Rows(test.x, test.y)
 
 
+def texts() -> tuple[Rows, Rows]:
+    """First words of texts, and which of four kinds they are: tweets, of film reviews, editorials, reviews of goods."""
+    read = [[text.lower().split() for text in writings.load(kind)[: TEXTS + TESTED]] for kind in writings.KINDS]
+    counts = Counter(word for kind in read for text in kind[:TEXTS] for word in text)
+    # 0 is behind the end, 1 any other word.
+    numbers = {word: index for index, (word, _) in enumerate(counts.most_common(VOCABULARY - 2), 2)}
+
+    def rows(part: slice) -> Rows:
+        chosen = [(text[:LENGTH], label) for label, kind in enumerate(read) for text in kind[part]]
+        x = np.zeros((len(chosen), LENGTH), np.int32)
+        for row, (words, _) in zip(x, chosen, strict=True):
+            row[: len(words)] = [numbers.get(word, 1) for word in words]
+        return Rows(x, np.array([label for _, label in chosen], np.int32))
+
+    return rows(slice(TEXTS)), rows(slice(TEXTS, None))
+
+
+def encoder() -> jax_frontend.Model:
+    """int32 [B, 12] -> logits [B, 4], through one layer of width 32."""
+    return EXAMPLES["encoder"].build(layers=1, width=32, length=LENGTH, vocabulary=VOCABULARY, classes=4)
+
+
 TASKS = {
     "digits": Task("dense, ReLU, 64-64-10", dense, images, 32),
     "digits-cnn": Task("digits-cnn", lambda: EXAMPLES["digits-cnn"].build(pretrained=False), images, 8),
-    "imu": Task("imu", lambda: EXAMPLES["imu"].build(pretrained=False), watch, 8),
+    "imu": Task("imu", lambda: EXAMPLES["imu"].build(pretrained=False), watch, 8, 0.3),
+    "texts": Task("encoder, one layer of width 32", encoder, texts, 8),
 }
 
 
@@ -123,7 +151,8 @@ def row(name: str, optimizer: str, on: str, steps: int) -> str:
         task.model(), loss="sparse_categorical_crossentropy", optimizer=optimizer, update="full", batch=task.batch,
         target=on.partition(":")[0], check=False,
     )  # fmt: skip
-    pairs = [trained(program.data, task, RATES[optimizer], steps, where) for where in ("cpu", on)]
+    rate = task.share * RATES[optimizer]
+    pairs = [trained(program.data, task, rate, steps, where) for where in ("cpu", on)]
     figures = [f"{accuracy:.1f}" for accuracy, _ in pairs] + [f"{loss:.4f}" for _, loss in pairs]
     return f"| {' | '.join([name, task.net, optimizer, on, str(steps), *figures])} |"
 

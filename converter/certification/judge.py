@@ -149,17 +149,22 @@ def _by_element(
 ) -> Deviation:
     """How far a result of a float16 engine is off, where each element may be off by what rounding does to that one.
 
-    That is three times what it does in the mean, or beside the last bits what it does at worst: a decision that falls
-    to the other side in a few of the draws changes the gradients of one unit altogether, and excuses no other.
+    Each must be next to what one of the draws has: a decision that falls to the other side in a few of them changes the
+    gradients of one unit altogether, and an engine that takes it so has these, not half or twice as much, and not those
+    of another unit. Next to is what the first look allows, and the widest distance but one from draw to draw: the
+    widest is that of the decision, and sums of several have others. Or it is where three times the usual noise reaches.
     """
     others = [other for other in others if np.isfinite(other).all()]
     scale = max(_largest(wanted), noise)
-    off, allowed = np.abs(got - wanted), np.full(wanted.shape, first.limit * scale)
+    off, slack = np.abs(got - wanted), first.limit * scale
+    allowed = np.full(wanted.shape, slack)
     if others:
-        spread = np.abs(np.stack(others) - wanted)
-        usual = np.sqrt(np.square(spread).mean(0))
-        allowed = np.maximum(allowed + spread.max(0), HALF_FACTOR * usual)
-    worst = (off if (off <= allowed).all() else off / allowed).argmax()
+        drawn = np.sort(np.stack([wanted, *others]) - wanted, 0)
+        apart = np.sort(np.diff(drawn, axis=0), 0)[-2] if len(drawn) > 2 else np.zeros(wanted.shape)
+        # How much further it might be, or less far it must be.
+        reach = off + slack + apart - np.abs(drawn - (got - wanted)).min(0)
+        allowed = np.maximum(np.maximum(allowed, reach), HALF_FACTOR * _usual(drawn))
+    worst = (off if (off <= allowed).all() else off - allowed).argmax()
     angles = [HALF_FACTOR**2 * _angle(other, wanted) for other in others]
     return replace(
         first,
@@ -167,6 +172,15 @@ def _by_element(
         limit=float(allowed.flat[worst]) / scale,
         cosine_limit=max([first.cosine_limit, *angles]),
     )
+
+
+def _usual(drawn: np.ndarray) -> np.ndarray:
+    """The standard deviation of each column of sorted numbers [N, ...], whatever a few of them are.
+
+    By the median distance from the median, each the lower one of two: half of them may have decided otherwise.
+    """
+    middle = (len(drawn) - 1) // 2
+    return 1.4826 * np.sort(np.abs(drawn - drawn[middle]), 0)[middle]
 
 
 def _noise(call: Call, name: str, wanted: np.ndarray) -> float:

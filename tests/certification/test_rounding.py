@@ -119,6 +119,15 @@ def test_a_decision_that_rounding_may_turn_is_excused_and_no_other() -> None:
 
     assert wrong(2, 2 * NEAR) == set()
     assert {"gradient/a", "gradient/c"} <= wrong(5, 2 * FAR)
+    # Of the unit that may be there or not, neither half is right, nor twice as much, nor the other sign.
+    bias = call.feed["c"].copy()
+    bias.flat[2] -= 2 * NEAR
+    turned = cpu("gradients", call.feed | {"c": bias})["gradient/a"]
+    for share in (0.35, 0.65, -1, 2):
+        between = call.expected["gradient/a"] + np.float32(share) * (turned - call.expected["gradient/a"])
+        (off,) = (d for d in judge.deviations(call, call.expected | {"gradient/a": between}) if not d.is_right)
+        assert off.name == "gradient/a"
+        assert off.error > off.limit
     # The other units are held to what they were held to before.
     other = call.expected["gradient/a"] + np.float32(0.01 * size) * (np.arange(8) == 7)
     (off,) = (d for d in judge.deviations(call, call.expected | {"gradient/a": other}) if not d.is_right)

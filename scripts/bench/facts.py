@@ -29,6 +29,8 @@ def machine() -> dict[str, Any]:
 
 
 def write(file: Path, result: dict[str, Any]) -> None:
-    """Stores a result, in folders that are made if need be."""
+    """Stores a result, in folders that are made if need be; each of its rows is a line."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(result, indent=1) + "\n")
+    said = json.dumps({name: value for name, value in result.items() if name != "rows"})
+    rows = ",\n  ".join(map(json.dumps, result["rows"]))
+    file.write_text(f'{said[:-1]}, "rows": [\n  {rows}\n]}}\n')

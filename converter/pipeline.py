@@ -202,10 +202,10 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
     source = without_idle_outputs(source, loss)
     report: list[FormChoice] = []
     others = {rows: import_model(model, rows).graph for rows in request.rows_to_infer}
-    in_parts: Graph | None = None
+    several_rows: Graph | None = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
-        in_parts = source.graph if request.micro_batch > 1 else import_model(model, 2).graph
-    done = compile_signatures(source, loss, rule.optimizer, request, report, others, in_parts)
+        several_rows = source.graph if request.micro_batch > 1 else import_model(model, 2).graph
+    done = compile_signatures(source, loss, rule.optimizer, request, report, others, several_rows)
     priced = costs(done.signatures, request.target, request.state, request.batch // request.micro_batch)
     assemble = partial(
         Program.assemble,

@@ -68,7 +68,7 @@ def compile_signatures(
     request: Request,
     report: list[FormChoice],
     others: Mapping[int, Graph],
-    in_parts: Graph | None,
+    several_rows: Graph | None,
 ) -> Compiled:
     """The stages between import and emission.
 
@@ -79,7 +79,7 @@ def compile_signatures(
         request: all else that was asked for.
         report: takes the forms of the first signature, which is the training step.
         others: the model's graph for other numbers of rows, for which `infer` is asked for too.
-        in_parts: where a step's rows come in several calls, the model's graph for more than one row.
+        several_rows: where a step's rows come in several calls, the model's graph for more than one row.
     """
     target, signatures, frozen = request.target, request.signatures, request.frozen
     dropping = dropouts(source.graph)
@@ -118,8 +118,8 @@ def compile_signatures(
         )
     goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
     mixing = whole_batches(selected, goal, signatures, request.step, augmented)
-    if in_parts is not None:
-        _check_parts(in_parts, loss, request)
+    if several_rows is not None:
+        _check_parts(several_rows, loss, request)
     check_fisher(request, any(p.kind == "choice" for p in selected.parameters.values()), mixing.get(request.step))
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None

@@ -163,8 +163,7 @@ class Explorer:
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
         table = guesses(units, self._laboratory.proxies() if units else {}, extra, prior)
         adding_up = gains_of(units, gains)
-        whole = as_rules(dict.fromkeys(self._space.head, 1.0) | {name: share for name, share in prior.items() if share})
-        shorter = self._able([c for c in self._space.shortened(prior) if self._space.update(c) != whole])
+        shorter = self._shorter(prior)
         self._scores(shorter, adding_up)
         nothing = Chosen([], 0, True, {})
         chosen = self._combine(adding_up, costs["head"], costs["full"], shorter) if units else nothing
@@ -283,6 +282,14 @@ class Explorer:
                 scores[key][rate] = [score for score in some if score is not None]
                 if None in some:
                     del scores[key][rate]
+
+    def _shorter(self, prior: Mapping[str, float]) -> list[Candidate]:
+        """As much of what the scheme of the architecture grants as can be chosen and is within the budgets.
+
+        All of it is left out: that is the scheme, which has a name.
+        """
+        whole = as_rules(dict.fromkeys(self._space.head, 1.0) | {name: share for name, share in prior.items() if share})
+        return self._able([c for c in self._space.shortened(prior) if self._space.update(c) != whole])
 
     def _able(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those within the budgets."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import optax
+from measured_table import MeasuredTable
 
 import converter
 from converter.engines import engine
@@ -72,10 +73,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accelerators.md")
     arguments = parser.parse_args()
-    text = arguments.document.read_text()
-    before, rest = text.split(BEGIN)
-    table, after = rest.split(END)
-    rows = {tuple(line.split(" | ")[:2]): line for line in table.strip().splitlines()[len(HEAD) :]}
+    table = MeasuredTable(arguments.document, BEGIN, END, HEAD, keys=2)
     for on in arguments.on:
         if (missing := engine(on).missing()) is not None:
             print(f"{on} is left out: {missing}")
@@ -90,9 +88,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     line = row(name, model, scheme, on, arguments.steps, Path(folder))
                 print(line, flush=True)
-                rows[tuple(line.split(" | ")[:2])] = line
-    lines = [BEGIN, *HEAD, *(rows[key] for key in sorted(rows)), END]
-    arguments.document.write_text(before + "\n".join(lines) + after)
+                table.add(line)
 
 
 if __name__ == "__main__":

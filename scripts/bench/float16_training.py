@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from measured_table import MeasuredTable
 
 import converter
 import jax_frontend
@@ -166,19 +167,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--document", type=Path, default=ROOT / "docs" / "accelerators.md")
     arguments = parser.parse_args()
+    table = MeasuredTable(arguments.document, BEGIN, END, HEAD, keys=4)
     for name in arguments.only:
         for optimizer in arguments.optimizers:
             line = row(name, optimizer, arguments.on, arguments.steps)
             print(line, flush=True)
-            _write(arguments.document, line)
-
-
-def _write(document: Path, line: str) -> None:
-    before, rest = document.read_text().split(BEGIN)
-    table, after = rest.split(END)
-    rows = {tuple(old.split(" | ")[:4]): old for old in table.strip().splitlines()[len(HEAD) :]}
-    rows[tuple(line.split(" | ")[:4])] = line
-    document.write_text(before + "\n".join([BEGIN, *HEAD, *(rows[key] for key in sorted(rows)), END]) + after)
+            table.add(line)
 
 
 if __name__ == "__main__":

@@ -78,9 +78,10 @@ def statistics_of(graph: Graph, layers: Sequence[BatchNorm]) -> tuple[Graph, dic
 
 
 def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Value]) -> Graph:
-    """The graph, which has the input `weight`, with the statistics of the batch, and updates of the moving averages.
+    """The graph, which has the input `weight`, with the statistics of the batch: they are the updates of the averages.
 
-    Rows of weight 0 do not count in the statistics; all others count alike, as in Keras.
+    What an average makes of them is left to `following`. Rows of weight 0 do not count in the statistics; all others
+    count alike, as in Keras.
     """
     if not layers:
         return graph
@@ -94,10 +95,21 @@ def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Val
             moments = _moments(b, inputs[layer.layer], layer.axis, counts, rows)
             for name, value in zip((layer.mean, layer.variance), moments, strict=True):
                 parameter = names[name]
-                stays = b(ops.Mul(), parameter, layer.momentum)
-                b.graph.updates[parameter] = b(ops.Add(), stays, b(ops.Mul(), value, 1 - layer.momentum))
+                b.graph.updates[parameter] = value
                 made = [_reading(node, parameter, value) for node in made]
     b.graph.nodes = in_order_of_use([*made, *b.graph.nodes])
+    return b.graph
+
+
+def following(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
+    """The graph, whose updates of the moving averages are a batch's statistics, with averages that follow these."""
+    b, names = Builder(graph.copy()), graph.parameter_names()
+    for layer in layers:
+        with b.at(Origin(layer.layer, "", "update")):
+            for average in (names[layer.mean], names[layer.variance]):
+                stays = b(ops.Mul(), average, layer.momentum)
+                moves = b(ops.Mul(), graph.updates[average], 1 - layer.momentum)
+                b.graph.updates[average] = b(ops.Add(), stays, moves)
     return b.graph
 
 

@@ -14,6 +14,7 @@ from converter.batch_norm import (
     BatchNorm,
     batch_norm_notes,
     by_batch,
+    following,
     in_training,
     statistics_of,
     with_statistics,
@@ -101,6 +102,7 @@ def compile_signatures(
         in_parts=request.accumulates,
         scale=float(request.loss_scale),
         trained=lambda graph: by_batch(graph, by_batches, normalized),
+        averaged=lambda graph: following(graph, by_batches),
     )
     step = with_dropout(step, counter, count) if dropouts(selected) else step
     augmented: Graph | None = None  # what a step does to its inputs

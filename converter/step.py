@@ -39,6 +39,7 @@ class StepForm:
         scale: what the gradients of a split step are multiplied by on their way.
         trained: what a forward graph with its loss is while it trains.
         carried: further state of such a graph.
+        averaged: what makes moving averages of the statistics of a batch, which are their updates until then.
     """
 
     signature: Literal["train", "accumulate", "gradients"] = "train"
@@ -46,13 +47,14 @@ class StepForm:
     scale: float = 1.0
     trained: Callable[[Graph], Graph] = _as_it_is
     carried: Mapping[Value, Parameter] = field(default_factory=dict)
+    averaged: Callable[[Graph], Graph] = _as_it_is
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """The step on the model's inputs, by signature."""
         step: dict[str, Graph] = {self.signature: self._on_rows(selected, loss, rule)}
         if self.signature == "train":
             return step
-        applied = application(selected, rule, self.scale)
+        applied = application(selected, rule, self.scale, self.averaged)
         applied.parameters |= self.carried
         return {**step, "apply": applied}
 
@@ -62,20 +64,24 @@ class StepForm:
 
     def _on_rows(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
         if self.signature == "train":
-            return whole_step(selected, loss, rule, self.trained)
+            return whole_step(selected, loss, rule, self.trained, self.averaged)
         if self.signature == "accumulate":
             return accumulation(selected, loss, self.trained)
         return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained)
 
 
 def whole_step(
-    selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram, trained: Callable[[Graph], Graph] = _as_it_is
+    selected: Graph,
+    loss: Loss | JointLoss,
+    rule: OptimizerProgram,
+    trained: Callable[[Graph], Graph] = _as_it_is,
+    averaged: Callable[[Graph], Graph] = _as_it_is,
 ) -> Graph:
     """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`."""
     backward, gradients = _gradients(trained(attach_loss(selected, loss)), selected)
     b = Builder(backward)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
-    return _tidied(apply_updates(b.graph, gradients, rule, learning_rate))
+    return _tidied(averaged(apply_updates(b.graph, gradients, rule, learning_rate)))
 
 
 def accumulation(selected: Graph, loss: Loss | JointLoss, trained: Callable[[Graph], Graph] = _as_it_is) -> Graph:
@@ -100,6 +106,7 @@ def gradients_alone(
 ) -> Graph:
     """`gradients`: the output `loss` is the mean of the rows by weight; accumulators get its gradient times `scale`.
 
+    Those of moving averages get the statistics of the batch: an average moves too little for an engine that rounds.
     Of the parts of a step, each with its share of the weight, they add up to the step's: that is left to who calls.
     """
     with_loss = trained(attach_loss(selected, loss, in_parts=in_parts))
@@ -107,23 +114,33 @@ def gradients_alone(
     graph = backward.copy()
     accumulators = _with_accumulators(graph, gradients)
     graph.updates |= {accumulator: gradients[parameter] for parameter, accumulator in accumulators.items()}
+    for average, accumulator in _with_accumulators(graph, _averages(graph)).items():
+        graph.updates[accumulator] = graph.updates.pop(average)
     return _tidied(graph)
 
 
-def application(selected: Graph, rule: OptimizerProgram, scale: float = 1.0) -> Graph:
+def application(
+    selected: Graph, rule: OptimizerProgram, scale: float = 1.0, averaged: Callable[[Graph], Graph] = _as_it_is
+) -> Graph:
     """`apply`: updates every parameter and slot from the accumulators, which hold `scale` times the gradient.
 
     To clear them is left to who holds them: the export that keeps them in the runtime, or the caller.
     """
     graph = Graph(parameters=dict(selected.parameters))
     gradients = _with_accumulators(graph, selected.weights())
+    graph.updates |= _with_accumulators(graph, _averages(selected))
     b = Builder(graph)
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
     if scale != 1:
         for parameter, accumulator in gradients.items():
             with b.at(Origin(layer_of(selected, parameter), "", "update")):
                 gradients[parameter] = b(ops.Mul(), accumulator, 1 / scale)
-    return _tidied(apply_updates(b.graph, gradients, rule, learning_rate))
+    return _tidied(averaged(apply_updates(b.graph, gradients, rule, learning_rate)))
+
+
+def _averages(graph: Graph) -> list[Value]:
+    """The moving averages that a step moves."""
+    return [v for v, p in graph.parameters.items() if p.kind == "statistic"]
 
 
 def _gradients(with_loss: Graph, selected: Graph, scale: float = 1.0) -> tuple[Graph, dict[Value, Value]]:

@@ -93,6 +93,21 @@ def test_rows_of_weight_0_do_not_count_and_the_others_count_alike() -> None:
     np.testing.assert_allclose(mean, 0.9 * started + 0.1 * x, rtol=1e-5)
 
 
+def test_an_accelerator_gives_the_statistics_of_the_batch_and_the_cpu_moves_the_averages() -> None:
+    program = converter.build(net(), batch=BATCH, batch_norm="train", state="split", loss_scale=4.0, check=False)
+    averages = {t.tensor for t in program.manifest.state_tensors if "moving" in t.tensor}
+    gradients, apply = program.manifest.signatures["gradients"], program.manifest.signatures["apply"]
+    assert len(averages) == 6
+    assert not averages & {spec.name for spec in (*gradients.inputs, *gradients.outputs)}
+    assert averages <= {spec.name for spec in apply.giving("state")}
+    model = net()
+    with TrainingSession(program.data) as session:
+        for _ in range(STEPS):
+            expected = float(model.train_on_batch(X, Y))
+            assert session.train(X, Y, RATE) == pytest.approx(expected, rel=1e-4)
+        assert_as_in(model, session, [""])
+
+
 def test_what_the_scheme_freezes_keeps_its_statistics() -> None:
     model, oracle = net(), net(frozen=True)
     oracle.set_weights(model.get_weights())

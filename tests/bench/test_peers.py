@@ -155,9 +155,16 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
             "rows": [{"workload": "W1", "scheme": "head", "instructions": 1_123_000_000}],
         },
         {
+            "kind": "operators",
+            **machine,
+            "rows": [
+                {"net": "W1 b8", "trains": "head", "frozen": "int8", "forward": 98, "backward": 1, "update": 1}
+                | {"operators": "CONV_2D 70, DEPTHWISE_CONV_2D 28"}
+            ],
+        },
+        {
             "kind": "products",
             **machine,
-            "parts": [{"net": "W3 b8", "operators ms": 1675, "products ms": 1544, "share": 0.92}],
             "rows": [
                 {"net": "W3 b8", "product": "64x32' x 64x8", "times": 2, "ms": 0.5, "GFLOP/s": 9, "TensorFlow": 8}
             ],
@@ -174,7 +181,7 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     assert "- W1 head, torch: no memory" in lines
     assert "| W1 | head | 16 | 2.00 | 1.0 | 100.0 | 1.25 | 88 |  |" in lines
     assert "| W1 | head | 1,123 M |" in lines
-    assert "| W3 b8 | 1675 | 1544 | 0.92 |" in lines
+    assert "| W1 b8 | head | int8 | 98 | 1 | 1 | CONV_2D 70, DEPTHWISE_CONV_2D 28 |" in lines
     assert "| W3 b8 | 64x32' x 64x8 | 2 | 0.5 | 9 | 8 |" in lines
     # Every line of a table has as many cells as the one before.
     for before, line in pairwise(lines):
@@ -191,11 +198,27 @@ def test_the_document_is_what_the_stored_figures_make(tmp_path: Path) -> None:
 def test_the_products_of_a_step_are_those_of_its_net(tmp_path: Path) -> None:
     """Of the small decoder: q, k, v and o of two layers, forward, and as often for each of their cotangents."""
     found = tmp_path / "products.json"
-    command = [sys.executable, BENCH / "peers" / "products.py", "--small", "--workloads", "W4", "--runs", "1"]
+    command = [sys.executable, BENCH / "peers" / "products.py", "--small", "--workloads", "W1", "W4", "--runs", "1"]
     subprocess.run([*command, "--json", found], check=True, capture_output=True)
-    result = json.loads(found.read_text())
-    often = {row["product"]: row["times"] for row in result["rows"]}
+    rows = json.loads(found.read_text())["rows"]
+    often = {row["product"]: row["times"] for row in rows if row["net"].startswith("W4")}
     assert often["2x16x32 x 32x32"] == often["2x16x32 x 32x32'"] == often["32x32' x 32x32"] == 8
-    (parts,) = result["parts"]
-    assert 0 < parts["share"] < 1
-    assert all(row["GFLOP/s"] > 0 for row in result["rows"])
+    assert any("3x3 by channel" in row["product"] for row in rows)
+    assert all(row["GFLOP/s"] >= 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_the_time_of_a_step_is_told_by_phase_and_operator(tmp_path: Path) -> None:
+    found = tmp_path / "operators.json"
+    command = [sys.executable, BENCH / "peers" / "operators.py", "--small", "--workloads", "W1", "--steps", "1"]
+    subprocess.run([*command, "--json", found], check=True, capture_output=True)
+    rows = json.loads(found.read_text())["rows"]
+    assert [(r["trains"], r["frozen"]) for r in rows][:3] == [
+        ("full", "float32"),
+        ("sparse", "float32"),
+        ("sparse", "int8"),
+    ]
+    for row in rows:
+        assert 98 <= row["forward"] + row["backward"] + row["update"] <= 102
+        assert row["operators"]
+    assert rows[-2]["forward"] > rows[0]["forward"]  # a head is mostly inference

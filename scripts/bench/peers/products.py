@@ -1,10 +1,10 @@
-"""Where the time of our full step goes on this machine, and how quick TensorFlow is at the products in it.
+"""How quick TensorFlow is at the products of our full step: matrix products and depthwise convolutions.
 
-    .venv/bin/python scripts/bench/peers/products.py --workloads W3 W4 --json scripts/bench/results/products.json
+    .venv/bin/python scripts/bench/peers/products.py --json scripts/bench/results/products.json
 
-Each operator of the step runs alone, on one core; CPU time, the least of several runs. The matrix products that take
-most are then run by TensorFlow, in the same process and turn about: a step that is nothing but these products, at the
-rate of the quicker of the two, is as quick as any step can be. `scripts/setup test` brings TensorFlow along.
+Each operator of the step runs alone, on one core; CPU time, the least of several runs. The products that take most are
+then run by TensorFlow, in the same process and turn about: a step that is nothing but these products, at the rate of
+the quicker of the two, is as quick as any step can be. `scripts/setup test` brings TensorFlow along.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -39,36 +41,31 @@ TARGET = "litert-2/x86-64"
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=("W3", "W4"))
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=("W1", "W3", "W4"))
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     measured.pin(1)
     result: dict[str, Any] = {"kind": "products", "machine": machine(), "threads": 1, "target": TARGET}
-    result |= {"small": args.small, "rows": [], "parts": []}
+    result |= {"small": args.small, "rows": []}
     for name in args.workloads:
         net = workload(name, **(SMALL[name] if args.small else {}))
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(scratch) / "program.tflite"
             built(net, "full", file, TARGET)
-            rows, parts = _measured(file, args.runs)
-        cell = {"net": f"{name} b{net.batch}"}
-        result["rows"] += [cell | row for row in rows]
-        result["parts"].append(cell | parts)
+            result["rows"] += [{"net": f"{name} b{net.batch}"} | row for row in _measured(file, args.runs)]
         if args.json:
             write(args.json, result)
-    for rows in (result["parts"], result["rows"]):
-        table = Table(*rows[0])
-        for row in rows:
-            table.add_row(*map(str, row.values()))
-        Console(width=None if sys.stdout.isatty() else 120).print(table)
+    table = Table(*result["rows"][0])
+    for row in result["rows"]:
+        table.add_row(*map(str, row.values()))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-def _measured(file: Path, runs: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The products of a program's step, and what it takes for products and for all else."""
+def _measured(file: Path, runs: int) -> list[dict[str, Any]]:
+    """The products of a program's step that take most."""
     from converter.origins import read_origins
-    from converter.profile import FREE
     from converter.program.file import read_program
     from converter.tflite.operators import OperatorFile
 
@@ -78,28 +75,19 @@ def _measured(file: Path, runs: int) -> tuple[list[dict[str, Any]], dict[str, An
     often: Counter[tuple] = Counter()
     for name, operators in OperatorFile(program.data).subgraphs():
         for operator in operators if name in origins else ():
-            if operator.kind not in FREE:
+            if operator.kind in ("BATCH_MATMUL", "DEPTHWISE_CONV_2D"):
                 kinds.setdefault(operator.key, operator)
                 often[operator.key] += 1
     seconds = {key: _least(_alone(operator.program()), runs) for key, operator in kinds.items()}
-    total = {key: often[key] * seconds[key] for key in kinds}
-    products = sorted((key for key in kinds if kinds[key].kind == "BATCH_MATMUL"), key=lambda key: -total[key])
     rows = []
-    for key in products[:_MOST]:
-        x, y, adjoint = _product(kinds[key].program())
-        flops = 2 * x[-1 if not adjoint[0] else -2] * _size(x, y, adjoint)
+    for key in sorted(kinds, key=lambda key: -often[key] * seconds[key])[:_MOST]:
+        product = _product(kinds[key].program())
         # Turn about, so that what else the machine does falls on both.
         ours = min(seconds[key], _least(_alone(kinds[key].program()), runs))
-        theirs = _least(_by_tensorflow(x, y, adjoint), runs)
-        said = " x ".join(
-            "x".join(map(str, shape)) + "'" * turned for shape, turned in zip((x, y), adjoint, strict=True)
-        )
-        rates = {"GFLOP/s": round(flops / ours / 1e9), "TensorFlow": round(flops / theirs / 1e9)}
-        rows.append({"product": said, "times": often[key], "ms": round(1e3 * total[key], 1)} | rates)
-    spent = sum(total[key] for key in products)
-    whole = sum(total.values())
-    parts = {"operators ms": round(1e3 * whole), "products ms": round(1e3 * spent), "share": round(spent / whole, 2)}
-    return rows, parts
+        theirs = _least(product.by_tensorflow(), runs)
+        rates = {"GFLOP/s": round(product.flops / ours / 1e9), "TensorFlow": round(product.flops / theirs / 1e9)}
+        rows.append({"product": product.said, "times": often[key], "ms": round(1e3 * often[key] * ours, 1)} | rates)
+    return rows
 
 
 def _least(run: Callable[[], Any], runs: int) -> float:
@@ -124,30 +112,53 @@ def _alone(program: bytes) -> Callable[[], Any]:
     return interpreter.invoke
 
 
-def _product(program: bytes) -> tuple[list[int], list[int], tuple[bool, bool]]:
-    """Shapes of both operands, and which of them is met the other way round."""
+class _Product(NamedTuple):
+    """What an operator multiplies, in words; how much that is; the same as a function of TensorFlow."""
+
+    said: str
+    flops: int
+    by_tensorflow: Callable[[], Callable[[], Any]]
+
+
+def _product(program: bytes) -> _Product:
+    """The one of a file that has no other operator."""
     from ai_edge_litert import schema_py_generated as schema
 
-    model = schema.ModelT.InitFromPackedBuf(program, 0)
-    graph = model.subgraphs[0]
-    (operator,) = (o for o in graph.operators if isinstance(o.builtinOptions, schema.BatchMatMulOptionsT))
-    x, y = (list(map(int, graph.tensors[i].shape)) for i in operator.inputs)
-    return x, y, (bool(operator.builtinOptions.adjX), bool(operator.builtinOptions.adjY))
+    graph = schema.ModelT.InitFromPackedBuf(program, 0).subgraphs[0]
+    (operator,) = graph.operators
+    x, y, *_ = (list(map(int, graph.tensors[i].shape)) for i in operator.inputs)
+    result = list(map(int, graph.tensors[operator.outputs[0]].shape))
+    options = operator.builtinOptions
+    if isinstance(options, schema.BatchMatMulOptionsT):
+        adjoint = bool(options.adjX), bool(options.adjY)
+        sides = ("x".join(map(str, shape)) + "'" * turned for shape, turned in zip((x, y), adjoint, strict=True))
+        depth = x[-2 if adjoint[0] else -1]
+        return _Product(" x ".join(sides), 2 * depth * prod(result), partial(_matrices, x, y, adjoint))
+    strides = options.strideH, options.strideW
+    dilations = options.dilationHFactor, options.dilationWFactor
+    padding = "SAME" if options.padding == schema.Padding.SAME else "VALID"
+    by = "".join(f" {word} {n}x{m}" for word, (n, m) in (("/", strides), ("dilated", dilations)) if (n, m) != (1, 1))
+    said = f"{'x'.join(map(str, x))} * {y[1]}x{y[2]} by channel{by}"
+    flops = 2 * y[1] * y[2] * prod(result)
+    return _Product(said, flops, partial(_channels, x, y, strides, dilations, padding))
 
 
-def _size(x: list[int], y: list[int], adjoint: tuple[bool, bool]) -> int:
-    """Elements of the product."""
-    rows, columns = x[-1 if adjoint[0] else -2], y[-2 if adjoint[1] else -1]
-    return int(np.prod(np.broadcast_shapes(tuple(x[:-2]), tuple(y[:-2])))) * rows * columns
-
-
-def _by_tensorflow(x: list[int], y: list[int], adjoint: tuple[bool, bool]) -> Callable[[], Any]:
+def _matrices(x: list[int], y: list[int], adjoint: tuple[bool, bool]) -> Callable[[], Any]:
     import tensorflow as tf
 
     if len(y) == 2 and len(x) > 2 and not adjoint[0]:  # as it computes a dense layer: all rows at once
-        x = [int(np.prod(x[:-1])), x[-1]]
+        x = [prod(x[:-1]), x[-1]]
     a, b = (tf.Variable(tf.random.uniform(shape)) for shape in (x, y))
     return tf.function(lambda: tf.linalg.matmul(a, b, transpose_a=adjoint[0], transpose_b=adjoint[1]))
+
+
+def _channels(
+    x: list[int], w: list[int], strides: tuple[int, int], dilations: tuple[int, int], padding: str
+) -> Callable[[], Any]:
+    import tensorflow as tf
+
+    a, b = tf.Variable(tf.random.uniform(x)), tf.Variable(tf.random.uniform([*w[1:], 1]))
+    return tf.function(lambda: tf.nn.depthwise_conv2d(a, b, [1, *strides, 1], padding, dilations=dilations))
 
 
 if __name__ == "__main__":

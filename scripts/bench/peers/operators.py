@@ -1,0 +1,74 @@
+"""Where the time of our steps goes on this machine: by phase, and by the operators that take most.
+
+    .venv/bin/python scripts/bench/peers/operators.py --json scripts/bench/results/operators.json
+
+The profile of `converter profile`: each operator alone, one core, as its share of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import measured
+from facts import machine, write
+from ours import built
+from rich.console import Console
+from rich.table import Table
+from workloads import SCHEMES, SMALL, WORKLOADS, workload
+
+#: Operators below this share of a step are not named.
+_LEAST = 0.03
+TARGET = "litert-2/x86-64"
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS)
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=SCHEMES)
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--small", action="store_true", help="small nets, to try the measurement itself")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    args = parser.parse_args()
+    measured.pin(1)
+    result: dict[str, Any] = {"kind": "operators", "machine": machine(), "threads": 1, "target": TARGET}
+    result |= {"small": args.small, "rows": []}
+    for name in args.workloads:
+        net = workload(name, **(SMALL[name] if args.small else {}))
+        for scheme in args.schemes:
+            for frozen in (None,) if scheme == "full" else (None, "int8"):
+                with tempfile.TemporaryDirectory() as scratch:
+                    file = Path(scratch) / "program.tflite"
+                    built(net, scheme, file, TARGET, frozen=frozen)
+                    cell = {"net": f"{name} b{net.batch}", "trains": scheme, "frozen": frozen or "float32"}
+                    result["rows"].append(cell | _profiled(file, args.steps))
+                if args.json:
+                    write(args.json, result)
+    table = Table(*result["rows"][0])
+    for row in result["rows"]:
+        table.add_row(*map(str, row.values()))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _profiled(file: Path, steps: int) -> dict[str, Any]:
+    """The shares of a program's step, in percent."""
+    from converter.origins import PHASES
+    from converter.profile import profile
+
+    measured = profile(file, steps)
+    operators = {kind: sum(times.values()) / measured.step for kind, times in measured.by("operator").items()}
+    phases = {p: sum(row.share for row in measured.rows if row.phase == p) for p in PHASES}
+    most = [f"{kind} {100 * share:.0f}" for kind, share in operators.items() if share >= _LEAST]
+    return {p: round(100 * share) for p, share in phases.items()} | {"operators": ", ".join(most)}
+
+
+if __name__ == "__main__":
+    main()

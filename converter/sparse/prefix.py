@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.ir import Graph, Value, dependents, ops
+from converter.ir import Builder, Graph, Value, dependents, ops
 from converter.passes.rewrite import eliminate_dead_code
 
 
@@ -23,20 +23,29 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
 
     Returns:
         The prefix, from the model's inputs to `features` (`features_0`, ... when several values cross the cut), and the
-        rest with these as its inputs. What trains in part leaves its frozen half in the prefix.
+        rest with these as its inputs. What trains in part leaves its frozen half in the prefix. Of a single row the
+        features have an axis for it too, which what crosses may lack.
     """
     trained, fed, crossing = _changing(graph), dependents(graph, graph.inputs), _crossing(graph)
     names = ["features"] if len(crossing) == 1 else [f"features_{i}" for i in range(len(crossing))]
     prefix = graph.copy()
-    prefix.parameters = {}
-    prefix.outputs = dict(zip(names, crossing, strict=True))
-    bound = {value: Value(value.type, name) for value, name in zip(crossing, names, strict=True)}
+    prefix.parameters, prefix.outputs = {}, {}
+    kept, read = Builder(prefix), Builder()
+    bound: dict[Value, Value] = {}
+    for value, name in zip(crossing, names, strict=True):
+        lacks_rows = graph.inputs[0].shape[0] == 1 and value.shape[:1] != (1,)
+        given = kept.reshape(value, (1, *value.shape)) if lacks_rows else value
+        prefix.outputs[name] = given
+        bound[value] = read.reshape(read.input(name, given.type), value.shape)
     rest = graph.copy()
-    rest.inputs = list(bound.values())
+    rest.inputs = read.graph.inputs
     rest.nodes = [
-        replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs))
-        for node in graph.nodes
-        if node.outputs[0] in trained or node.outputs[0] not in fed
+        *read.graph.nodes,
+        *(
+            replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs))
+            for node in graph.nodes
+            if node.outputs[0] in trained or node.outputs[0] not in fed
+        ),
     ]
     rest.outputs = {name: bound.get(value, value) for name, value in graph.outputs.items()}
     return eliminate_dead_code(prefix), eliminate_dead_code(rest)

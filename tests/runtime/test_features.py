@@ -1,9 +1,12 @@
 """Training on what the frozen first layers gave, instead of running them in every step."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import converter
+import jax_frontend
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from tests.models.zoo import CASES
@@ -34,6 +37,28 @@ def test_fit_gives_the_same_with_and_without_features(name: str, update, state: 
     np.testing.assert_allclose(with_features, without, rtol=1e-5)
     for parameter, array in expected.items():
         np.testing.assert_allclose(trained[parameter], array, rtol=1e-4, atol=1e-6, err_msg=parameter)
+
+
+@pytest.mark.parametrize("frozen", ["float32", "int8"])
+def test_single_rows_keep_features_that_have_no_axis_for_the_row(frozen: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=shape).astype(np.float32) / 10 for shape in ((64, 3, 32), (48, 64), (2, 48))]
+
+    def row(params, x):  # as Equinox' layers are written: of one row, and mapped over the batch
+        hidden = jax.nn.relu(jax.lax.conv(x.T[None], params[0].transpose(0, 2, 1), (1,), "VALID"))
+        return params[2] @ jax.nn.relu(params[1] @ hidden[0].mean(-1))
+
+    model = jax_frontend.Model(jax.vmap(row, (None, 0)), weights, [jax.ShapeDtypeStruct((1, 16, 32), jnp.float32)])
+    x, y = rng.normal(size=(10, 16, 32)).astype(np.float32), rng.integers(0, 2, 10).astype(np.int32)
+    trained = []
+    for signatures in (ALL, ("train", "evaluate", "infer")):
+        options = {} if frozen == "float32" else {"frozen": frozen, "calibration": x}
+        built = converter.build(model, update={"2": 1}, batch=4, micro_batch=1, signatures=signatures, **options)
+        with TrainingSession(built.data) as session:
+            session.fit(x, y, epochs=2, learning_rate=0.05, seed=0, progress=False)
+            trained.append(session.parameters()["2"])
+    np.testing.assert_allclose(*trained, rtol=1e-5)
+    assert np.abs(trained[0] - weights[2]).max() > 0.01, "the test would pass without training"
 
 
 def test_a_step_on_features_does_only_the_rest_of_the_work() -> None:

@@ -70,9 +70,16 @@ class OptimizerProgram:
             like = owner in views and array.shape == self.gradient(owner).shape
             slots[slot] = views[owner].apply(array) if like else array
             shapes[slot] = slots[slot].shape
-        b = Builder()
-        inputs = [b.input(v.name, TensorType(shapes.get(v.name, v.shape), v.dtype)) for v in self.graph.inputs]
-        b.graph.outputs = b.inline(self.graph, inputs)
+        b = Builder(Graph(constants=dict(self.graph.constants)))
+        made = {v: b.input(v.name, TensorType(shapes.get(v.name, v.shape), v.dtype)) for v in self.graph.inputs}
+        made |= {v: v for v in self.graph.constants}
+        for node in self.graph.nodes:
+            operands, op = [made[v] for v in node.inputs], node.op
+            if isinstance(op, ops.Reduction) and node.output.shape == ():
+                op = replace(op, axes=tuple(range(len(operands[0].shape))))  # all of them, however many it is stored in
+            with b.at(node.origin):
+                made |= zip(node.outputs, b.node(op, *operands).outputs, strict=True)
+        b.graph.outputs = {name: made[value] for name, value in self.graph.outputs.items()}
         return replace(self, slots=slots, graph=b.graph)
 
     def gradient(self, parameter: str) -> Value:

@@ -15,9 +15,9 @@ from tests.models.oracle import Oracle
 BATCH = 4
 
 
-def trained_like_optax(model, update="full", shape=(6,), dtype=np.float32) -> None:
-    """Three steps of SGD equal optax'."""
-    rng, optimizer = np.random.default_rng(0), optax.sgd(1.0)
+def trained_like_optax(model, update="full", shape=(6,), dtype=np.float32, optimizer=None) -> None:
+    """Three steps, of SGD or of another optimizer built for a rate of 1, equal optax'."""
+    rng, optimizer = np.random.default_rng(0), optimizer or optax.sgd(1.0)
     program = converter.build(model, optimizer=optimizer, update=update, batch=BATCH)
     oracle = Oracle(model, {row.parameter: row.fraction for row in program.table}, optimizer)
     with converter.runtime.TrainingSession(program.data) as session:
@@ -55,6 +55,17 @@ def test_a_custom_vjp_whose_fwd_calls_the_function_itself() -> None:
 def test_parameters_named_like_inputs_and_outputs_of_the_step() -> None:
     params = {"weight": weights(6, 5), "y": np.zeros(5, np.float32), "loss": np.ones(5, np.float32)}
     trained_like_optax(jax_model(lambda p, x: (x @ p["weight"] + p["y"]) * p["loss"], params))
+
+
+@pytest.mark.parametrize("rule", [optax.sgd(1.0), optax.lamb(1.0)], ids=["sgd", "lamb"])
+def test_the_norm_of_weights_that_are_stored_in_fewer_axes(rule: optax.GradientTransformation) -> None:
+    def attention(p, x):  # kernels with an axis for the heads, which the program keeps as matrices
+        queries, keys = (jnp.einsum("bi,ihd->bhd", x, p[name]) for name in ("query", "key"))
+        mixed = jax.nn.softmax(jnp.einsum("bhd,bgd->bhg", queries, keys)) @ queries
+        return jnp.einsum("bhd,hdo->bo", mixed, p["out"])
+
+    params = {"query": weights(6, 2, 3), "key": weights(6, 2, 3), "out": weights(2, 3, 5)}
+    trained_like_optax(jax_model(attention, params), optimizer=optax.chain(optax.clip_by_global_norm(0.3), rule))
 
 
 def test_integers_into_a_dense_layer() -> None:

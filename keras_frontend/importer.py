@@ -25,7 +25,7 @@ from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import archived_config, compile_config
 from keras_frontend.dropout import marked
 from keras_frontend.sizes import check_sizes, check_weights
-from keras_frontend.training_only import batch_norms, notes_on, penalties
+from keras_frontend.training_only import batch_norms, held, notes_on, penalties
 
 #: Where Keras lists the variables of a thread that it has yet to initialize.
 _PENDING = "uninitialized_variables"
@@ -133,8 +133,9 @@ def import_live(
     halves: dict[str, str] = {}
     graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, halves)
     variables = named_variables(model, names)
-    trainable = {id(v) for v in model.trainable_variables}
+    trainable = {id(v) for v in model.trainable_variables} - held(model)
     frozen = {name for name, v in variables.items() if id(v) not in trainable}
+    trained = {name: v for name, v in variables.items() if name not in frozen}
     graph.parameters = {
         value: replace(p, trainable=False) if p.name in frozen else p for value, p in graph.parameters.items()
     }
@@ -144,10 +145,10 @@ def import_live(
     if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
-    notes = [*_mask_notes(graph), *notes_on(model, variables, len(own_losses), activities)]
+    notes = [*_mask_notes(graph), *notes_on(model, trained, len(own_losses), activities)]
     if not any(note.status == "in float32" for note in notes):  # by no policy, which says it of its layers
         notes += half_notes(halves)
-    return Imported(graph, notes, penalties(variables), compile_config(model), batch_norms(model, variables))
+    return Imported(graph, notes, penalties(trained), compile_config(model), batch_norms(model, variables))
 
 
 def _mask_notes(graph: Graph) -> list[Note]:

@@ -34,7 +34,7 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
 
     Args:
         model: a live model.
-        variables: its variables by name.
+        variables: those that train, by name.
         own_losses: how many losses its layers added as they were called.
         activities: names of the layers of which an output is regularized in the graph, one for each.
     """
@@ -44,7 +44,7 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
     if others > 0 and not any(n.status == "left out" and "activity regularizer" in n.why for n in found):
         found.append(Note(str(model.name), "left out", f"{others} losses of its own (add_loss)"))
     for name, variable in variables.items():
-        if (regularizer := getattr(variable, "regularizer", None)) is not None and variable.trainable:
+        if (regularizer := getattr(variable, "regularizer", None)) is not None:
             penalty = penalty_of(regularizer)
             kind = type(regularizer).__name__
             if penalty is None:
@@ -52,18 +52,18 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
             else:
                 terms = [f"{k} {v:g}" for k, v in (("l1", penalty.l1), ("l2", penalty.l2)) if v]
                 found.append(Note(name, "in the loss", f"the regularizer {kind} ({', '.join(terms)}), where it trains"))
-        if (constraint := getattr(variable, "constraint", None)) is not None and variable.trainable:
+        if (constraint := getattr(variable, "constraint", None)) is not None:
             kind = type(constraint).__name__
             found.append(Note(name, "left out", f"the constraint {kind}: weights are not projected after a step"))
     return found
 
 
 def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:
-    """The regularizers that join the loss, by the name of the variable."""
+    """The regularizers that join the loss, by the name of the variable; `variables` are those that train."""
     known = {
         name: penalty_of(variable.regularizer)
         for name, variable in variables.items()
-        if getattr(variable, "regularizer", None) is not None and variable.trainable
+        if getattr(variable, "regularizer", None) is not None
     }
     return {name: penalty for name, penalty in known.items() if penalty is not None}
 
@@ -73,6 +73,7 @@ def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
     import keras
 
     names = {id(variable): name for name, variable in variables.items()}
+    still = held(model)
     return [
         BatchNorm(
             layer=path,
@@ -81,12 +82,21 @@ def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
             weights=[names[id(w)] for w in (layer.gamma, layer.beta) if w is not None],
             axis=layer.axis,
             momentum=layer.momentum,
-            trainable=bool(layer.trainable),
+            trainable=id(layer.moving_mean) not in still,
             problem="renorm=True is not supported" if layer.renorm else None,
         )
         for path, layer in _layers(model)
         if isinstance(layer, keras.layers.BatchNormalization)
     ]
+
+
+def held(model: Any) -> set[int]:
+    """The ids of the variables in layers that are not trainable.
+
+    Those say it of all that is in them; but a layer that is loaded as not trainable and makes its parts afterwards, as
+    attention does, holds variables that call themselves trainable, which the author's did not.
+    """
+    return {id(v) for _, layer in _layers(model) if not layer.trainable for v in layer.variables}
 
 
 def _layers(model: Any) -> Iterator[tuple[str, Any]]:

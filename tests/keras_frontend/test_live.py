@@ -1,5 +1,6 @@
 """Live models: the traced graph computes what Keras computes, with Keras' names and layout."""
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -61,6 +62,21 @@ def test_what_is_not_trainable_in_keras_is_not_trainable_here() -> None:
     assert {name for name, p in found.items() if p.trainable} == {v.path for v in model.trainable_variables}
     program = converter.build(model, update="full", batch=2)
     assert {p.name for p in program.manifest.parameters} == {v.path for v in model.trainable_variables}
+
+
+def test_what_is_not_trainable_stays_so_in_a_file(tmp_path: Path) -> None:
+    """Keras makes the parts of an attention anew when it loads one, and these say that they are trainable."""
+    x = keras.Input((4, 6))
+    attention = layers.MultiHeadAttention(2, 3, kernel_regularizer="l2", name="attention")
+    hidden = layers.TimeDistributed(layers.BatchNormalization(), name="each")(layers.Add()([x, attention(x, x)]))
+    model = keras.Model(x, layers.Dense(3, name="head")(layers.Flatten()(hidden)))
+    attention.trainable = model.get_layer("each").trainable = False
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for given in (model, loaded, tmp_path / "model.keras"):
+        program = converter.build(given, batch=2, check=False, batch_norm="fixed")
+        assert {p.name for p in program.manifest.parameters} == {"head/kernel", "head/bias"}
+        assert not any(note.status == "in the loss" for note in program.notes), program.notes
 
 
 def test_a_built_program_has_gamma_and_beta_but_no_moving_statistics() -> None:

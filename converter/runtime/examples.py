@@ -132,6 +132,8 @@ def checked_rate(given: float) -> float:
     """A learning rate. Raises UsageError."""
     if (rate := finite_number("learning_rate", given)) < 0:
         raise UsageError(f"learning_rate is below zero: {rate:g}")
+    if rate > float(np.finfo(np.float32).max):
+        raise UsageError(f"learning_rate is larger than float32 can hold: {rate:g}")
     return rate
 
 

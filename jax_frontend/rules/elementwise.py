@@ -130,7 +130,10 @@ def round_(call: Call, x: Value) -> Result:
     """To the nearest whole number; halves away from zero, or to the even one."""
     b = call.b
     if int(call.params["rounding_method"]) == 0:
-        return b(ops.Mul(), b(ops.Sign(), x), b(ops.Floor(), b(ops.Add(), b(ops.Abs(), x), 0.5)))
+        size = b(ops.Abs(), x)
+        below = b(ops.Floor(), size)  # |x| + 0.5 would be rounded itself, just below 0.5 and beyond 2**23
+        up = b(ops.Cast(FLOAT32), b(ops.GreaterEqual(), b(ops.Sub(), size, below), 0.5))
+        return b(ops.Mul(), b(ops.Sign(), x), b(ops.Add(), below, up))
     return b(ops.Round(), x)
 
 
@@ -231,6 +234,8 @@ def select_n(call: Call, which: Value, *cases: Value) -> Result:
 def clamp(call: Call, low: Value, x: Value, high: Value) -> Result:
     """min(max(x, low), high); at the edges nothing flows to x."""
     made = call.b(ops.Minimum(), call.b(ops.Maximum(), x, low), high)
+    if any(bound.shape != x.shape and call.constant(bound) is None for bound in (low, high)):
+        return made  # a number that is computed bounds an array: there JAX's own derivative fails
     return with_derivative(call, (low, x, high), (made,))
 
 

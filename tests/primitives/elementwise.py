@@ -27,6 +27,8 @@ for _name in ("sqrt", "log", "log1p"):
     case(f"{_name} at zero", getattr(lax, _name), np.array([0.0, 1.0, np.inf]), gradient=False)
 case("round to even", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), LINE)
 case("round away", lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), LINE)
+case("round away where a half is lost", lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+     np.array([0.49999997, -0.49999997, 8388609, -8388611, 4194303.5, 3e9]))  # fmt: skip
 for _n in (-3, -2, -1, 0, 1, 2, 3, 4, 5, 8, 11):
     case(f"integer_pow {_n}", lambda x, n=_n: lax.integer_pow(x, n), LINE[np.abs(LINE) > 0.1] / 4)
 case("pow", lax.pow, np.repeat(POSITIVE[2:-3], 4), np.tile([-1.5, 0.5, 2.0, 3.3], 10))
@@ -52,6 +54,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 case("nan is not equal", lambda x: (x == x, x != x, jnp.isnan(x), jnp.isinf(x)), [1.0, np.nan, np.inf, -np.inf])
 case("nan_to_num", jnp.nan_to_num, [1.0, np.nan, np.inf, -np.inf], gradient=False)
 case("clamp", lambda x: lax.clamp(-1.0, x, 1.0), LINE)
+case("clamp by a number", lax.clamp, np.float32(-0.5), f(3, 4), f(), gradient=False)
 case("clamp by arrays", lax.clamp, f(3, 4) - 1, f(3, 4), f(3, 4) + 1)
 case("clamp of integers", lax.clamp, np.int32(-2), i(9), np.int32(3))
 case("clip at its edges", lambda x: jnp.clip(x, -1, 1), [-2.0, -1, 0, 1, 2])

@@ -165,6 +165,7 @@ def test_class_weights_are_for_labels() -> None:
         ({"seed": "a"}, "seed must be a whole number"),
         ({"listener": 3}, "listener must be a function of an event, got 3"),
         ({"learning_rate": -1}, "learning_rate is below zero: -1"),
+        ({"learning_rate": 1e39}, "learning_rate is larger than float32 can hold: 1e\\+39"),
         ({"learning_rate": True}, "learning_rate must be a number, got True"),
         ({"validation": 0.2}, r"validation must be \(x, y\), \(x, y, weight\) or batches of these, got float"),
         ({"validation": X}, "validation must be .* got ndarray"),

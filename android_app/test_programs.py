@@ -54,7 +54,9 @@ def two(params: dict, x: jax.Array) -> dict[str, jax.Array]:
 def cnn(params: dict, x: jax.Array) -> jax.Array:
     """float32 [B, 6, 6, 1] -> [B, 4]."""
     layout = ("NHWC", "HWIO", "NHWC")
-    hidden = jax.nn.relu(jax.lax.conv_general_dilated(x, params["conv"], (2, 2), "SAME", dimension_numbers=layout))
+    hidden = jax.lax.conv_general_dilated(x, params["conv"], (2, 2), "SAME", dimension_numbers=layout)
+    # As of a batch norm: what the weights alone decide is computed when the plain model is exported.
+    hidden = jax.nn.relu(hidden * params["scale"] + params["shift"])
     return hidden.reshape(x.shape[0], -1) @ params["w"] + params["b"]
 
 
@@ -72,6 +74,7 @@ def model(name: str, rng: np.random.Generator) -> Model:
         }
         return Model(apply, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
     params = {"conv": weight(3, 3, 1, 6), "w": weight(54, CLASSES), "b": jnp.zeros(CLASSES)}
+    params |= {"scale": jnp.linspace(0.5, 1.5, 6), "shift": jnp.zeros(6)}
     return Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
 
 
@@ -88,6 +91,7 @@ def write_wide(out: Path) -> None:
     params = {
         name: jnp.asarray(array / np.sqrt(array.size // array.shape[-1]), "float32") for name, array in params.items()
     }
+    params |= {"scale": jnp.ones(32), "shift": jnp.zeros(32)}
     source = Model(cnn, params, [jax.ShapeDtypeStruct((1, 6, 6, 16), "float32")])
     program = converter.build(source, batch=BATCH, target="tflite-2.16")
     x = rng.standard_normal((BATCH, 6, 6, 16)).astype(np.float32)

@@ -6,6 +6,7 @@ import functools
 import json
 import struct
 import zlib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from converter.errors import UsageError
 from converter.inference import export_inference
 from converter.program.file import ProgramFile, read_program
 from converter.program.manifest import INFERENCE
+from converter.tflite.operators import OperatorFile
 
 WIDTH = 48
 
@@ -72,6 +74,66 @@ def test_tensors_that_begin_equal_are_apart(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_what_is_computed_takes_the_place_of_what_it_is_computed_from(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"once": (WIDTH, WIDTH), "twice": (WIDTH, WIDTH), "a": (WIDTH,), "b": (WIDTH,), "column": (WIDTH, 1)}
+    params = {name: rng.standard_normal(shape).astype("f") / WIDTH for name, shape in sizes.items()}
+
+    def apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        x = jax.nn.relu(x @ (params["once"] * params["a"] + params["b"]))
+        # Two matrices of one, and a matrix of two vectors: computed at export, they would be two and one more.
+        x = jax.nn.relu(x @ (params["twice"] * params["a"])) @ (params["twice"] * params["b"])
+        return x @ (params["column"] * params["b"])
+
+    model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, WIDTH), np.float32)])
+    program = converter.build(model, loss="mse", batch=2, signatures=("train", "infer"), check=False)
+    path = program.export_inference(tmp_path / "plain.tflite")
+    ((_, operators),) = OperatorFile(path.read_bytes()).subgraphs()
+    assert Counter(operator.kind for operator in operators) == {"BATCH_MATMUL": 4, "RELU": 2, "MUL": 3}
+    assert path.stat().st_size < sum(array.nbytes for array in params.values()) + 4096
+    x = rng.random((2, WIDTH)).astype(np.float32)
+    (found,) = Interpreter(str(path)).get_signature_runner("infer")(x=x).values()
+    np.testing.assert_allclose(found, apply(params, x), rtol=1e-4, atol=1e-9)
+
+
+@functools.cache
+def scaled() -> ProgramFile:
+    """A matrix that is scaled and shifted before it is multiplied with."""
+    params = {name: np.ones(shape, "f") for name, shape in {"w": (3, 2), "scale": (2,), "shift": (3, 2)}.items()}
+
+    def apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return x @ (params["w"] * params["scale"] + params["shift"])
+
+    model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, 3), np.float32)])
+    program = converter.build(model, loss="mse", batch=2, signatures=("train", "infer"), check=False)
+    return read_program(program.data)
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "value", "message"),
+    [
+        ("multiply", "source", "divide", "expected one of"),
+        ("multiply", "operands", [0], "multiply of"),
+        ("multiply", "operands", [0, -1], "multiply of"),
+        ("multiply", "operands", [0, 99], "multiply of"),
+        ("multiply", "operands", [1, 0], "multiply has 2 elements"),
+        ("multiply", "shape", [2, 3], "could not be broadcast"),
+        ("multiply", "shape", [-3, -2], "elements"),
+        ("state", "operands", [0], "state of"),
+        ("state", "shape", [1 << 40, 1 << 40], "elements"),
+        ("state", "name", "nobody", "elements"),
+    ],
+)
+def test_a_computed_tensor_that_makes_no_sense_is_refused(
+    source: str, field: str, value: object, message: str, tmp_path: Path
+) -> None:
+    text, own = zlib.decompress(bytes(scaled().metadata[INFERENCE])).split(b"\n", 1)
+    said = json.loads(text)
+    next(record for record in said["known"] if record["source"] == source)[field] = value
+    damaged = zlib.compress(json.dumps(said).encode() + b"\n" + own)
+    refuse(damaged, message, tmp_path, scaled())
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
@@ -98,8 +160,9 @@ def test_a_damaged_entry_is_refused(tmp_path: Path) -> None:
     refuse(zlib.compress(b"[" * 100_000), "damaged", tmp_path)
 
 
-def refuse(entry: bytes, message: str, tmp_path: Path) -> None:
-    damaged = replace(built(), metadata={**built().metadata, INFERENCE: memoryview(entry)})
+def refuse(entry: bytes, message: str, tmp_path: Path, program: ProgramFile | None = None) -> None:
+    program = program or built()
+    damaged = replace(program, metadata={**program.metadata, INFERENCE: memoryview(entry)})
     with pytest.raises(UsageError, match=message):
         export_inference(damaged, tmp_path / "plain.tflite")
     assert not list(tmp_path.iterdir())

@@ -2,15 +2,17 @@
 
 The metadata entry `pocketune.inference` is zlib-compressed: a line of JSON, the parts of the model's file in order,
 then the bytes of its own, which are the tables of the flatbuffer. All else is in the program already, as a buffer, or
-in the state: a phone exports the model of the person without a writer of flatbuffers, and no weight is stored twice.
+in the state, or computed from them: a phone exports the model of the person without a writer of flatbuffers, and no
+weight is stored twice.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -31,26 +33,51 @@ class Part:
 
     Attributes:
         source: where its bytes come from: `own`, the next ones of the entry; `buffer`, a buffer of the program;
-            `state`, a tensor of the state; `merged`, a weight into which its adapter was merged.
+            `state`, a tensor of the state; `merged`, a weight into which its adapter was merged; `known`, a tensor that
+            is computed.
         nbytes: how many.
-        number: of the buffer.
+        number: of the buffer, or the place among those that are known.
         name: of the tensor or weight.
     """
 
-    source: Literal["own", "buffer", "state", "merged"]
+    source: Literal["own", "buffer", "state", "merged", "known"]
     nbytes: int
     number: int = 0
     name: str = ""
 
 
+#: Where a tensor that is known at export comes from; see `Known`.
+Source = Literal["buffer", "state", "merged", "add", "multiply", "reshape"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A float32 tensor that is known at export: one that is stored, or one that is computed from earlier ones.
+
+    Attributes:
+        source: as of a part; or `add`, `multiply`, of a first tensor of as many elements and a second one whose axes,
+            counted from the last, are as long as its or 1; or `reshape`.
+        shape: its axes; the elements are in row-major order.
+        number, name: as of a part.
+        operands: the places of the earlier ones.
+    """
+
+    source: Source
+    shape: tuple[int, ...]
+    number: int = 0
+    name: str = ""
+    operands: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class _Contents:
     parts: tuple[Part, ...]
+    known: tuple[Known, ...] = ()
 
 
-def pack(parts: Sequence[Part], own: bytes) -> bytes:
+def pack(parts: Sequence[Part], known: Sequence[Known], own: bytes) -> bytes:
     """The entry."""
-    text = json.dumps(asdict(_Contents(tuple(parts))), separators=(",", ":")).encode()
+    text = json.dumps(asdict(_Contents(tuple(parts), tuple(known))), separators=(",", ":")).encode()
     return zlib.compress(text + b"\n" + own, 9)
 
 
@@ -65,17 +92,24 @@ def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapp
     Raises:
         UsageError: the program has no such entry, or one that makes no sense.
     """
-    parts, own = _unpack(program)
+    contents, own = _unpack(program)
     buffers = read_buffers(program.data)
+
+    def stored(part: Part | Known) -> memoryview | bytes:
+        if part.source == "buffer":
+            return buffers[part.number] if 0 <= part.number < len(buffers) else b""
+        return _bytes((state if part.source == "state" else merged).get(part.name))
+
+    known = _computed(contents.known, stored)
     pieces = list[memoryview | bytes]()
-    for part in parts:
+    for part in contents.parts:
         if part.source == "own":
             piece: memoryview | bytes = own[: part.nbytes]
             own = own[part.nbytes :]
-        elif part.source == "buffer":
-            piece = buffers[part.number] if 0 <= part.number < len(buffers) else b""
+        elif part.source == "known":
+            piece = _bytes(known[part.number]) if 0 <= part.number < len(known) else b""
         else:
-            piece = _bytes((state if part.source == "state" else merged).get(part.name))
+            piece = stored(part)
         if len(piece) != part.nbytes:
             raise _damaged(f"it names {part.nbytes} bytes ({part.source} {part.name or part.number}), not {len(piece)}")
         pieces.append(piece)
@@ -84,7 +118,32 @@ def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapp
     return b"".join(pieces)
 
 
-def _unpack(program: ProgramFile) -> tuple[tuple[Part, ...], memoryview]:
+_ARITHMETIC = {"add": np.add, "multiply": np.multiply}
+#: Of each of them; the others are read.
+_OPERANDS = {"add": 2, "multiply": 2, "reshape": 1}
+
+
+def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | bytes]) -> list[np.ndarray]:
+    """The tensors that are known, float32."""
+    made = list[np.ndarray]()
+    for record in known:
+        operands = [made[place] for place in record.operands if 0 <= place < len(made)]
+        if len(operands) != len(record.operands) or len(operands) != _OPERANDS.get(record.source, 0):
+            raise _damaged(f"{record.source} of {record.operands}")
+        try:
+            array = operands[0] if operands else np.frombuffer(stored(record), "<f4")
+            if array.size != prod(record.shape) or min(record.shape, default=0) < 0:
+                raise _damaged(f"{record.source} has {array.size} elements, not {list(record.shape)}")
+            array = array.reshape(record.shape)
+            if record.source in _ARITHMETIC:
+                array = _ARITHMETIC[record.source](array, np.broadcast_to(operands[1], record.shape))
+        except ValueError as error:
+            raise _damaged(str(error)) from None
+        made.append(array)
+    return made
+
+
+def _unpack(program: ProgramFile) -> tuple[_Contents, memoryview]:
     packed = program.metadata.get(INFERENCE)
     if packed is None:
         raise UsageError("this program has no signature 'infer' to export: build it with signatures=('train', 'infer')")
@@ -97,7 +156,7 @@ def _unpack(program: ProgramFile) -> tuple[tuple[Part, ...], memoryview]:
         contents = decode(_Contents, json.loads(text), INFERENCE)
     except (zlib.error, ValueError, RecursionError) as error:
         raise _damaged(str(error)) from None
-    return contents.parts, memoryview(data)[len(text) + 1 :]
+    return contents, memoryview(data)[len(text) + 1 :]
 
 
 def _bytes(array: np.ndarray | None) -> bytes:

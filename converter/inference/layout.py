@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import flatbuffers
 import numpy as np
 
 from converter.inference.assembly import Part, pack
+from converter.inference.decided import decided
 from converter.ir import Graph, Node, TensorType, Value
 from converter.tflite import builtins as tfl
 from converter.tflite import schema
@@ -20,9 +24,10 @@ _CHOOSY = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> bytes:
     """The metadata entry of the model that a lowered graph is when its parameters are constants.
 
-    A filter or bias of the state goes through a RESHAPE, so that it is no constant for the delegate either, which would
-    choose another kernel than the session's, whose last bits differ. Of a graph with merged weights, which rounds
-    anyway, all are constants.
+    What the parameters decide by plain arithmetic is computed at export (`decided`). A filter or bias that depends on
+    the state goes through a RESHAPE, so that it is no constant for the delegate either, which would choose another
+    kernel than the session's, whose last bits differ. Of a graph with merged weights, which rounds anyway, all are
+    constants.
 
     Args:
         name: of its only signature.
@@ -30,28 +35,33 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
         description: free text for people.
         program: the buffers of the program; constants that it lacks are added.
     """
-    merges = any(parameter.kind == "merged" for parameter in graph.parameters.values())
-    plain = graph.copy() if merges else _keeping_from_delegate(graph)
+    plain, values, known = decided(graph, program.add)
     layout = _Layout(program)
+    parts = {value: Part("known", value.type.nbytes, number=place) for value, place in values.items()}
     for value, parameter in plain.parameters.items():
+        source: Literal["merged", "state"] = "merged" if parameter.kind == "merged" else "state"
+        parts[value] = Part(source, value.type.nbytes, name=parameter.name)
+    if not any(parameter.kind == "merged" for parameter in graph.parameters.values()):
+        plain, parts = _keeping_from_delegate(plain, parts)
+    for value, part in parts.items():
         plain.constants[value] = hole = np.broadcast_to(value.dtype.type(0), value.shape)
-        layout.expect(hole, Part("merged" if parameter.kind == "merged" else "state", hole.nbytes, name=parameter.name))
+        layout.expect(hole, part)
     plain.parameters, plain.updates = {}, {}
     model = ModelWriter([Subgraph(name, with_own_results(plain))], layout)
     builder = flatbuffers.Builder(layout.nbytes + 65536)  # of pages that nobody touches where holes are
     model.write(builder, description, {})
-    return pack(*layout.cut(memoryview(builder.Bytes)[builder.Head() :]))
+    parts_of_file, own = layout.cut(memoryview(builder.Bytes)[builder.Head() :])
+    return pack(parts_of_file, known, own)
 
 
-def _keeping_from_delegate(graph: Graph) -> Graph:
-    """Filters and biases that are parameters become results of a RESHAPE."""
-    readers = [node for node in graph.nodes if isinstance(node.op, tfl.Builtin) and node.op.code in _CHOOSY]
-    kept = dict.fromkeys(v for node in readers for v in node.inputs if v in graph.parameters)
+def _keeping_from_delegate(graph: Graph, parts: Mapping[Value, Part]) -> tuple[Graph, dict[Value, Part]]:
+    """Of the operands of each such operator the first one that is a part becomes the result of a RESHAPE."""
+    choosy = [node for node in graph.nodes if isinstance(node.op, tfl.Builtin) and node.op.code in _CHOOSY]
+    firsts = [next((value for value in node.inputs if value in parts), None) for node in choosy]
+    flat = {v: Value(TensorType((v.type.size,), v.dtype), v.name) for v in firsts if v is not None}
     after = graph.copy()
-    flat = {v: Value(TensorType((v.type.size,), v.dtype), f"{v.name}/stored") for v in kept}
-    after.parameters = {flat.get(v, v): p for v, p in graph.parameters.items()}
-    after.nodes = [*(Node(tfl.Reshape(v.shape), (flat[v],), (v,)) for v in kept), *graph.nodes]
-    return after
+    after.nodes = [*(Node(tfl.Reshape(v.shape), (stored,), (v,)) for v, stored in flat.items()), *graph.nodes]
+    return after, {flat.get(value, value): part for value, part in parts.items()}
 
 
 class _Layout(Buffers):

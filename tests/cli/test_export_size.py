@@ -14,7 +14,9 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 import converter
+from converter.inference.plain_file import PlainFile
 from converter.tflite.operators import OperatorFile
+from tests.cli.test_export import results
 
 #: In a process of its own, since Keras has one backend.
 CONVERT = """
@@ -66,6 +68,26 @@ def test_what_follows_by_channel_is_in_the_filters(update: str, tmp_path: Path) 
     assert fast.stat().st_size < exact.stat().st_size
     (found,) = Interpreter(str(fast)).get_signature_runner("infer")(x=x).values()
     np.testing.assert_allclose(found, model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"update": "last-3"}, {"batch_norm": "train"}], ids=str)
+def test_what_the_weights_alone_decide_is_computed_at_export(options: dict[str, Any], tmp_path: Path) -> None:
+    built = converter.build(net(), batch=2, loss="sparse_categorical_crossentropy", **options)
+    x = np.random.default_rng(1).standard_normal((2, 8, 8, 3)).astype(np.float32)
+    with converter.runtime.TrainingSession(built.data) as session:
+        for _ in range(3):
+            session.train(x, np.array([0, 2]), 0.01)
+        session.save(tmp_path / "mine.state")
+    plain = built.export_inference(tmp_path / "plain.tflite", tmp_path / "mine.state")
+    for xnnpack in (True, False):
+        with converter.runtime.TrainingSession(built.data, xnnpack=xnnpack) as session:
+            session.restore(tmp_path / "mine.state")
+            np.testing.assert_array_equal(results(plain, x, xnnpack), session.infer(x))
+    file = PlainFile(plain.read_bytes())
+    computed = {int(i) for operator in file.graph.operators for i in operator.outputs} | {*file.graph.inputs}
+    idle = {file.kind(operator) for operator in file.graph.operators if computed.isdisjoint(operator.inputs)}
+    # A variance that is state goes through a square root, whose last bit is the runtime's.
+    assert idle == {"RESHAPE"} if "batch_norm" not in options else "RSQRT" in idle
 
 
 @pytest.mark.slow

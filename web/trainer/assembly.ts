@@ -1,14 +1,15 @@
 import { type Bytes, joined } from "./bytes.ts";
-import { DamagedProgramError, InputError, messageOf } from "./errors.ts";
+import { InputError, messageOf } from "./errors.ts";
+import { bytesOfKnown, damagedAssembly, type Known, known } from "./known.ts";
 import { type Decoded, decode, integer, list, oneOf, record, string } from "./strict-json.ts";
 
-/** A piece of the file of a plain model: the entry's own next bytes, a buffer of the program, or a state tensor. */
+/** A piece of the file of a plain model: the entry's own next bytes, a buffer, a state tensor, or one that is known. */
 type Part = Decoded<typeof part>;
 const part = record(
-  { source: oneOf("own", "buffer", "state", "merged"), nbytes: integer },
+  { source: oneOf("own", "buffer", "state", "merged", "known"), nbytes: integer },
   { number: integer, name: string },
 );
-const contents = record({ parts: list(part) });
+const contents = record({ parts: list(part) }, { known: list(known) });
 
 /** Of the tables of a model with a hundred thousand operators. */
 const MOST = 1 << 26;
@@ -24,34 +25,40 @@ export async function piecesOf(
 ): Promise<Uint8Array[]> {
   const data = await inflated(entry);
   const end = data.indexOf(10);
-  if (end < 0) damaged("it has no list of parts");
-  const { parts } = readParts(data.subarray(0, end));
+  if (end < 0) damagedAssembly("it has no list of parts");
+  const read = readContents(data.subarray(0, end));
+  const computed = bytesOfKnown(read.known ?? [], (tensor) => found(tensor, buffer, state));
   const own = data.subarray(end + 1);
   let at = 0;
-  const pieces = parts.map((part) => {
-    const piece = part.source === "own" ? own.subarray(at, at + part.nbytes) : found(part, buffer, state);
-    if (piece.length !== part.nbytes) damaged(`a piece has ${piece.length} bytes, not ${part.nbytes}`);
+  const pieces = read.parts.map((part) => {
+    const piece =
+      part.source === "own"
+        ? own.subarray(at, at + part.nbytes)
+        : part.source === "known"
+          ? (computed[part.number ?? 0] ?? damagedAssembly(`it has no tensor ${part.number}`))
+          : found(part, buffer, state);
+    if (piece.length !== part.nbytes) damagedAssembly(`a piece has ${piece.length} bytes, not ${part.nbytes}`);
     if (part.source === "own") at += part.nbytes;
     return piece;
   });
-  if (at !== own.length) damaged(`${own.length - at} bytes are left over`);
+  if (at !== own.length) damagedAssembly(`${own.length - at} bytes are left over`);
   return pieces;
 }
 
-function found(part: Part, buffer: (number: number) => Bytes, state: Map<string, Bytes>): Bytes {
+function found(part: Part | Known, buffer: (number: number) => Bytes, state: Map<string, Bytes>): Bytes {
   if (part.source === "buffer") return buffer(part.number ?? 0);
-  if (part.source === "state") return state.get(part.name ?? "") ?? damaged(`the state has no ${part.name}`);
+  if (part.source === "state") return state.get(part.name ?? "") ?? damagedAssembly(`the state has no ${part.name}`);
   throw new InputError(
     `${part.name} has an adapter, and only the host merges it: export the state, and there call ` +
       "program.export_inference or python -m converter export",
   );
 }
 
-function readParts(line: Bytes): Decoded<typeof contents> {
+function readContents(line: Bytes): Decoded<typeof contents> {
   try {
-    return decode(contents, line, "parts");
+    return decode(contents, line, "contents");
   } catch (error) {
-    damaged(messageOf(error));
+    damagedAssembly(messageOf(error));
   }
 }
 
@@ -66,12 +73,8 @@ async function inflated(entry: Bytes): Promise<Bytes> {
       pieces.push(piece);
     }
   } catch (error) {
-    damaged(messageOf(error));
+    damagedAssembly(messageOf(error));
   }
-  if (size > MOST) damaged("it is too large");
+  if (size > MOST) damagedAssembly("it is too large");
   return joined(pieces);
-}
-
-function damaged(problem: string): never {
-  throw new DamagedProgramError(`how its plain model is put together is damaged (${problem}): load it again`);
 }

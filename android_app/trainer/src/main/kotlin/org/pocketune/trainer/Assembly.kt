@@ -7,29 +7,37 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.SerializationException
 
-/** Where a piece of a plain model comes from. */
+/** Where a piece of a plain model, or a tensor that is known when it is exported, comes from. */
 @Serializable
 internal enum class Source {
     @SerialName("own") OWN,
     @SerialName("buffer") BUFFER,
     @SerialName("state") STATE,
     @SerialName("merged") MERGED,
+    @SerialName("known") KNOWN,
+    @SerialName("add") ADD,
+    @SerialName("multiply") MULTIPLY,
+    @SerialName("reshape") RESHAPE,
 }
 
 /**
- * A piece of the file of a plain model: the next [nbytes] of the entry's own, the program's buffer [number], or the
- * tensor [name] of the state.
+ * A piece of the file of a plain model: the next [nbytes] of the entry's own, the program's buffer [number], the tensor
+ * [name] of the state, or the tensor [number] of those that are known.
  */
 @Serializable
 internal class Part(val source: Source, val nbytes: Long, val number: Long = 0, val name: String = "")
 
 @Serializable
-private class Contents(val parts: List<Part>)
+private class Contents(val parts: List<Part>, val known: List<Known> = emptyList())
 
 /** How a program and a state make a plain inference model; the host reads the same (converter/inference/assembly.py). */
-internal class Assembly private constructor(private val parts: List<Part>, private val own: ByteBuffer) {
+internal class Assembly private constructor(
+    private val parts: List<Part>,
+    private val known: List<Known>,
+    private val own: ByteBuffer,
+) {
     /**
-     * The pieces of the file in order, as views.
+     * The pieces of the file in order; what is stored is a view.
      *
      * @param buffer of the program, by its number.
      * @param state its tensors by name.
@@ -37,24 +45,33 @@ internal class Assembly private constructor(private val parts: List<Part>, priva
      * @throws DamagedProgramException the entry makes no sense.
      */
     fun pieces(buffer: (Long) -> ByteBuffer, state: Map<String, ByteBuffer>): List<ByteBuffer> {
+        fun stored(source: Source, number: Long, name: String): ByteBuffer = when (source) {
+            Source.BUFFER -> buffer(number)
+            Source.STATE -> state[name] ?: damagedAssembly("the state has no $name")
+            Source.MERGED -> throw InputException(
+                "$name has an adapter, and only the host merges it: export the state, and there call " +
+                    "program.export_inference or python -m converter export"
+            )
+            else -> damagedAssembly("$source is no place for bytes")
+        }
+        val computed = ArrayList<Pair<Known, ByteBuffer>>()
+        for (tensor in known) computed += tensor to tensor.bytes(computed, ::stored)
         var at = 0L
         val pieces = parts.map { part ->
             val piece = when (part.source) {
                 Source.OWN -> {
-                    if (part.nbytes !in 0..own.limit() - at) damaged("it is too short")
+                    if (part.nbytes !in 0..own.limit() - at) damagedAssembly("it is too short")
                     own.between(at.toInt(), (at + part.nbytes).toInt()).also { at += part.nbytes }
                 }
-                Source.BUFFER -> buffer(part.number)
-                Source.STATE -> state[part.name] ?: damaged("the state has no ${part.name}")
-                Source.MERGED -> throw InputException(
-                    "${part.name} has an adapter, and only the host merges it: export the state, and there call " +
-                        "program.export_inference or python -m converter export"
-                )
+                Source.KNOWN ->
+                    computed.getOrNull(part.number.coerceIn(-1, Int.MAX_VALUE.toLong()).toInt())?.second
+                        ?: damagedAssembly("it has no tensor ${part.number}")
+                else -> stored(part.source, part.number, part.name)
             }
-            if (piece.limit().toLong() != part.nbytes) damaged("a piece has ${piece.limit()} bytes, not ${part.nbytes}")
+            if (piece.limit().toLong() != part.nbytes) damagedAssembly("a piece has ${piece.limit()} bytes, not ${part.nbytes}")
             piece
         }
-        if (at != own.limit().toLong()) damaged("${own.limit() - at} bytes are left over")
+        if (at != own.limit().toLong()) damagedAssembly("${own.limit() - at} bytes are left over")
         return pieces
     }
 
@@ -66,12 +83,12 @@ internal class Assembly private constructor(private val parts: List<Part>, priva
         /** Throws [DamagedProgramException]. */
         fun read(entry: ByteBuffer): Assembly {
             val data = inflated(entry)
-            val end = (0 until data.limit()).firstOrNull { data.get(it) == LINE } ?: damaged("it has no list of parts")
+            val end = (0 until data.limit()).firstOrNull { data.get(it) == LINE } ?: damagedAssembly("it has no list of parts")
             try {
                 val contents = StrictJson.decode(Contents.serializer(), data.between(0, end))
-                return Assembly(contents.parts, data.between(end + 1, data.limit()))
+                return Assembly(contents.parts, contents.known, data.between(end + 1, data.limit()))
             } catch (error: SerializationException) {
-                damaged(error.lastLine())
+                damagedAssembly(error.lastLine())
             }
         }
 
@@ -82,20 +99,21 @@ internal class Assembly private constructor(private val parts: List<Part>, priva
                 var data = ByteArray(1 shl 16)
                 var size = 0
                 while (!inflater.finished()) {
-                    if (size == data.size) data = if (size < MOST) data.copyOf(2 * size) else damaged("it is too large")
+                    if (size == data.size) data = if (size < MOST) data.copyOf(2 * size) else damagedAssembly("it is too large")
                     val more = inflater.inflate(data, size, data.size - size)
-                    if (more == 0 && !inflater.finished()) damaged("it is cut short")
+                    if (more == 0 && !inflater.finished()) damagedAssembly("it is cut short")
                     size += more
                 }
                 return ByteBuffer.wrap(data).between(0, size)
             } catch (error: DataFormatException) {
-                damaged(error.lastLine())
+                damagedAssembly(error.lastLine())
             } finally {
                 inflater.end()
             }
         }
-
-        private fun damaged(problem: String): Nothing =
-            throw DamagedProgramException("how its plain model is put together is damaged ($problem): copy or install it again")
     }
 }
+
+/** Throws [DamagedProgramException]. */
+internal fun damagedAssembly(problem: String): Nothing =
+    throw DamagedProgramException("how its plain model is put together is damaged ($problem): copy or install it again")

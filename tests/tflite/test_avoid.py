@@ -382,3 +382,16 @@ def test_a_constant_that_float16_has_not_is_told_by_layer() -> None:
     assert (note.subject, note.status) == ("norm", "raised")
     assert "1e-12 is no number of float16" in note.why
     assert not converter.build(model, batch=2, target="gpu", check=False).notes
+
+
+def test_a_sum_over_a_window_is_no_mask() -> None:
+    """Of a window that is lost within float16's range the sign is another than that of its centre."""
+    feed = {"x": floats(1, 5, 5, 4)}
+    for window, is_mask in (((1, 1), True), ((3, 3), False)):
+        b = Builder()
+        huge = b.constant(np.full((1, *window, 4), 1e30, np.float32))
+        op = tfl.DepthwiseConv2D(padding="SAME", activation="RELU_N1_TO_1")
+        b.graph.outputs = {"y": b(op, b.input("x", TensorType((1, 5, 5, 4))), huge, b.constant(ZEROS))}
+        assert bool(list(avoid.left(b.graph, ["mask-of-huge"]))) == is_mask
+        after = rewritten(b.graph, ["mask-of-huge"])
+        np.testing.assert_array_equal(evaluate(after, feed)[0]["y"], evaluate(b.graph, feed)[0]["y"])

@@ -105,6 +105,8 @@ def _mask_of(b: Rewriter, node: Node) -> Value | None:
     if not isinstance(node.op, tfl.Mul | tfl.DepthwiseConv2D) or node.op.activation != "RELU_N1_TO_1":
         return None
     x, factor, *bias = node.inputs
+    if bias and factor.shape[1:3] != (1, 1):  # a sum over a window, of which the sign is another
+        return None
     scale, shift = b.array(factor), b.array(bias[0]) if bias else np.zeros(1)
     if scale is None or shift is None or shift.any() or not (scale >= _HUGE).all():
         return None

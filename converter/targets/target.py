@@ -94,6 +94,11 @@ class Target:
         """Whether its engine runs programs that keep their state so."""
         return STATES.index(state) >= STATES.index(self.state)
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the table tells of a CPU, which computes in float32: engines of accelerators keep no variables."""
+        return self.state == STATES[0]
+
     def repeats(self, code: str) -> bool:
         """Whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
         return any(key.startswith(f"{code}.") and key.endswith(".broadcast") for key in self.limits)

@@ -89,6 +89,9 @@ def _has_int8_kernel(graph: Graph, node: Node) -> bool:
         readers = [n for n in graph.nodes if node.output in n.inputs]
         pooled = node.output not in graph.outputs.values() and all(type(n.op) is tfl.MaxPool2D for n in readers)
         return node.op.value < NEVER and pooled and _is_positive(graph, node.inputs[0])
+    maker = graph.producers().get(node.inputs[0])
+    if kind is tfl.MaxPool2D and maker is not None and type(maker.op) is tfl.PadV2:
+        return _has_int8_kernel(graph, maker)  # no scale holds its padding and the numbers, too
     if kind in SAME_SCALE:
         return len(activations) == len(node.inputs)
     return kind in RESCALING or (kind in FIXED_SCALE and not _is_joined(graph, node.output))
@@ -101,7 +104,10 @@ def _is_joined(graph: Graph, value: Value) -> bool:
 
 
 def _is_positive(graph: Graph, value: Value) -> bool:
+    """Whether no number is negative, because of the activation before it."""
     maker = graph.producers().get(value)
+    if maker is not None and type(maker.op) in SAME_SCALE:
+        return all(_is_positive(graph, v) for v in maker.inputs)
     activation = getattr(maker.op, "activation", "NONE") if maker is not None else "NONE"
     return activation in ("RELU", "RELU6") or (maker is not None and isinstance(maker.op, (tfl.Relu, tfl.Relu6)))
 

@@ -11,6 +11,7 @@ from converter.quantize.calibrate import ranges
 from converter.quantize.choose import WEIGHTED, FrozenLayer, choose, is_dense, macs, pays_dynamic_range
 from converter.quantize.rewrite import to_int8
 from converter.targets import Target
+from converter.tflite.wide_pixels import with_wide_int8
 
 
 def quantize_prefix(
@@ -28,6 +29,9 @@ def quantize_prefix(
         The prefix, with the inputs and float32 outputs that it had, and what became of each of its layers.
     """
     chosen, why = choose(prefix, target)
+    if chosen:
+        prefix = with_wide_int8(prefix, target, {value for node in chosen for value in node.outputs})
+        chosen, why = choose(prefix, target)
     dense = {
         n
         for n in prefix.nodes

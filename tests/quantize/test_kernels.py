@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, evaluate, verify
 from converter.quantize.calibrate import ranges
+from converter.quantize.prefix import quantize_prefix
 from converter.quantize.rewrite import to_int8
 from converter.quantize.scales import of_bias, of_range, of_weight
+from converter.targets import target
 from converter.tflite import builtins as tfl
 from tests.models.execution import execution
 from tests.tflite.stock import file, run
@@ -202,3 +204,29 @@ def test_scales() -> None:
     of_x = of_range(-1, 1)
     of_b, stored = of_bias(np.ones(3), of_x, of_w)
     np.testing.assert_allclose(of_b.real(stored), 1, atol=max(of_b.scales))
+
+
+@pytest.mark.parametrize(
+    ("activation", "cuts", "pools"), [("RELU", False, True), ("RELU6", True, True), ("NONE", False, False)]
+)
+def test_a_padded_pool_is_int8_where_zeros_serve_as_padding(activation: str, cuts: bool, pools: bool) -> None:
+    """Not where numbers may be negative: a scale for the padding, too, would leave nothing of them."""
+    b, x = Builder(), normal(0, 4, 24, 24, 8)
+
+    def conv(v, seed: int, activation: str):  # type: ignore[no-untyped-def]
+        w, bias = b.constant(normal(seed, 32, 3, 3, v.shape[3]) / 9), b.constant(normal(seed + 1, 32))
+        return b(tfl.Conv2D((1, 1), "SAME", activation=activation), v, w, bias)
+
+    y = conv(b.input("x", TensorType(x.shape)), 1, activation)
+    if cuts:  # what moves numbers makes none negative
+        y = b(tfl.Reshape(y.shape), b(tfl.Slice((0, 0, 0, 0), y.shape), b(tfl.Concatenation(3), y)))
+    padded = b(tfl.PadV2(((0, 0), (1, 1), (1, 1), (0, 0)), -3e38), y)
+    b.graph.outputs = {"y": conv(b(tfl.MaxPool2D((3, 3), (2, 2), "VALID"), padded), 3, "NONE")}
+    found, layers = quantize_prefix(b.graph, {"x": x}, len(x), target("litert-2"))
+    assert {layer.form for layer in layers} == {"int8"}
+    (pool,) = (node for node in found.nodes if node.op.code == "MAX_POOL_2D")
+    assert (pool.output.dtype == np.int8) == pools
+    expected = run(file(b.graph), {"x": x}, xnnpack=True)["y"]
+    np.testing.assert_allclose(
+        run(file(found), {"x": x}, xnnpack=True)["y"], expected, atol=0.03 * np.abs(expected).max()
+    )

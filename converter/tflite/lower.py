@@ -81,7 +81,7 @@ class Lowering(Builder):
             return x
         padded = (1,) * (len(shape) - len(x.shape)) + x.shape
         ones = tuple(n if m != n else 1 for m, n in zip(padded, shape, strict=True))
-        if x.dtype == FLOAT32 and len(shape) <= 4 and prod(ones) <= min(MOST_ONES, prod(shape) // 8):
+        if x.dtype == FLOAT32 and len(shape) <= 4 and prod(ones) <= MOST_ONES:
             return self(tfl.Mul(), x, self.constant(np.ones(ones, np.float32)))
         return self(tfl.BroadcastTo(tuple(shape)), x)
 

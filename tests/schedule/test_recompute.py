@@ -59,6 +59,21 @@ def test_the_arena_of_an_encoder_shrinks_without_another_product(monkeypatch: py
     assert products(lean) == products(kept)
 
 
+def test_the_form_of_a_weight_is_not_kept() -> None:
+    """A trained 1x1 convolution reads its filter as a matrix, forward and backward: no copy lives in between."""
+    b = Builder()
+    x, filters = b.input("x", ROWS), b.input("filters", TensorType((256, 1, 1, 256), FLOAT32))
+    with b.at(Origin("layer")):
+        w = b(tfl.Reshape((256, 256)), filters)
+        y = b(tfl.BatchMatmul(), x, w)
+    with b.at(Origin("layer", phase="backward")):
+        b.graph.outputs = {"dx": b(tfl.BatchMatmul(adj_y=True), y, w)}
+    lean = verify(recompute(b.graph), "recompute")
+    readers = lean.consumers()
+    phases = [[r.origin.phase for r in readers[n.output]] for n in lean.nodes if isinstance(n.op, tfl.Reshape)]
+    assert phases == [["forward"], ["backward"]]
+
+
 def products(graph: Graph) -> int:
     """How many matrix products run."""
     return sum(isinstance(n.op, tfl.BatchMatmul | tfl.FullyConnected) for n in graph.nodes)

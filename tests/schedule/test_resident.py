@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import converter
+import jax_frontend
 from converter.ir import Builder, TensorType
-from converter.schedule import transient
+from converter.schedule import resident, transient
 from converter.tflite import builtins as tfl
 from converter.tflite import order
 from converter.tflite.emit import Subgraph, emit
+from converter.tflite.export import with_variables
 from tests.models.zoo import CASES
 from tests.schedule.process import grown_by_training
 from tests.tflite.stock import run
@@ -43,6 +48,28 @@ def test_predicted_memory_is_the_process(tmp_path: Path, name: str, update: str,
     grown = grown_by_training(program.write(tmp_path / "m.tflite"))
     assert grown.anonymous == pytest.approx(costs["resident_bytes"] - costs["mapped_bytes"], rel=0.1, abs=ROOM)
     assert grown.mapped == pytest.approx(costs["mapped_bytes"], rel=0.1, abs=ROOM)
+
+
+def test_labels_do_not_cut_a_step_in_two() -> None:
+    """Or all that the forward pass keeps for the backward pass would be in the arena to the end."""
+    rng, rows, tokens, width = np.random.default_rng(0), 64, 1000, 128
+
+    def apply(p: dict[str, Any], ids: jax.Array) -> jax.Array:
+        x = p["tokens"][ids]
+        for w in p["hidden"]:
+            x = jnp.tanh(x @ w)
+        return x @ p["head"]
+
+    weights = {"tokens": (tokens, width), "head": (width, tokens)}
+    params: dict[str, Any] = {name: rng.standard_normal(shape, np.float32) for name, shape in weights.items()}
+    params["hidden"] = list(rng.standard_normal((8, width, width), np.float32) / 10)
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, rows), np.int32)])
+    options = {"signatures": ("train",), "target": "litert-2/x86-64", "check": False}
+    program = converter.build(model, update={"h*": 1}, batch=1, **options)
+    needs = resident(with_variables(program.signatures["train"]), lanes=32)
+    logits, gradient = 4 * rows * tokens, 4 * width * tokens
+    # The product that gives the gradient packs the logits' cotangent.
+    assert needs.arena + needs.workspace < 1.3 * (2 * logits + gradient + 9 * 4 * rows * width)
 
 
 def test_a_delegate_keeps_the_order_of_the_file() -> None:

@@ -31,7 +31,7 @@ class Reshape(Movement):
     """Row-major reinterpretation of the same elements."""
 
     code, table = "RESHAPE", "ReshapeOptions"
-    xnnpack = xnnpack_in_place = True
+    xnnpack = xnnpack_in_place = is_cheap = True
     reuses = (0,)
     shape: Shape
 

@@ -1,4 +1,4 @@
-"""A budget of resident memory: the largest micro-batch that fits, or what would."""
+"""A budget of resident memory: the largest micro-batch that fits, the forward pass computed twice, or what would."""
 
 from __future__ import annotations
 
@@ -25,39 +25,43 @@ def parse_bytes(budget: str | int) -> int:
     return round(float(found[1]) * UNITS[found[2]])
 
 
-def fit(budget: int, sizes: Sequence[int], plan: Callable[[int], Plan], smaller: Callable[[str], Plan]) -> Plan:
+def fit(budget: int, sizes: Sequence[int], plan: Callable[[int, bool], Plan], smaller: Callable[[str], Plan]) -> Plan:
     """The plan with the largest micro-batch whose resident memory is within the budget.
 
     The whole batch needs no accumulators, so it is tried first; among true micro-batches memory grows with the rows, so
-    they are searched by halves.
+    they are searched by halves. Where none fits, the same again with the forward pass computed twice.
 
     Args:
         budget: bytes.
         sizes: micro-batches to choose from, ascending.
-        plan: that of a micro-batch.
+        plan: that of a micro-batch, and of whether the backward pass computes the forward pass again.
         smaller: that of a named scheme for micro-batches of one row, to say what would fit.
 
     Raises:
         UsageError: nothing fits; it says the least there is, for this scheme and for smaller ones.
     """
-    tried: dict[int, Plan] = {}
+    tried: dict[tuple[bool, int], Plan] = {}
+    for again in (False, True):
 
-    def fits(rows: int) -> bool:
-        tried[rows] = plan(rows)
-        return _resident(tried[rows]) <= budget
+        def fits(rows: int, again: bool = again) -> bool:
+            tried[again, rows] = plan(rows, again)
+            return _resident(tried[again, rows]) <= budget
 
+        if rows := _largest(sizes, fits):
+            return replace(tried[again, rows], tried=[Choice.of(tried[key]) for key in sorted(tried)])
+    raise UsageError(_too_small(budget, list(tried.values()), smaller))
+
+
+def _largest(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """The whole batch, the last of the sizes, or else the largest part of it that fits; 0 where none does."""
     *parts, whole = sizes
     if fits(whole):
-        best = whole
-    else:
-        low, high = 0, len(parts)  # parts[:low] fit, parts[high:] do not
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if fits(parts[middle]) else (low, middle)
-        if not low:
-            raise UsageError(_too_small(budget, list(tried.values()), smaller))
-        best = parts[low - 1]
-    return replace(tried[best], tried=[Choice.of(tried[rows]) for rows in sorted(tried)])
+        return whole
+    low, high = 0, len(parts)  # parts[:low] fit, parts[high:] do not
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if fits(parts[middle]) else (low, middle)
+    return parts[low - 1] if low else 0
 
 
 def _too_small(budget: int, tried: Sequence[Plan], smaller: Callable[[str], Plan]) -> str:
@@ -88,4 +92,5 @@ def _resident(plan: Plan) -> int:
 def _needs(plan: Plan) -> str:
     costs = plan.costs
     parts = ", ".join(f"{part} {size(costs[f'{part}_bytes'])}" for part in ("arena", "state", "packed", "mapped"))
-    return f"{size(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}: {parts})"
+    again = ", the forward pass computed twice" * plan.recompute
+    return f"{size(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}{again}: {parts})"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import Graph, Node, TensorType
 from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
-from converter.schedule import how, recompute, schedule, transient
+from converter.schedule import how, recompute, schedule, segmented, transient
 from converter.targets import Target
 from converter.tflite import avoid
 from converter.tflite.export import with_variables
@@ -25,8 +25,11 @@ _OTHERWISE = "build for a newer runtime or the CPU."
 WORTH_RECOMPUTING = 0.03
 
 
-def in_order(lowered: Graph, target: Target) -> Graph:
-    """Scheduled; with cheap values computed twice where that needs clearly less memory."""
+def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
+    """Scheduled; with cheap values computed twice where that needs clearly less memory.
+
+    `again`: with most of the forward pass computed twice where that needs less.
+    """
     lowered = map_bodies(lowered, lambda body: in_order(body, target))
 
     def memory(ordered: Graph) -> int:
@@ -35,11 +38,15 @@ def in_order(lowered: Graph, target: Target) -> Graph:
     def stays(node: Node) -> bool:
         return how(lowered, node, target.lanes) is None
 
-    kept, lean = schedule(lowered, memory, stays), recompute(lowered)
-    if lean is lowered:
-        return kept
-    lean = schedule(lean, memory, stays)
-    return lean if memory(lean) < (1 - WORTH_RECOMPUTING) * memory(kept) else kept
+    best, lean = schedule(lowered, memory, stays), recompute(lowered)
+    if lean is not lowered:
+        scheduled = schedule(lean, memory, stays)
+        best = scheduled if memory(scheduled) < (1 - WORTH_RECOMPUTING) * memory(best) else best
+    if again:
+        best = min(
+            [best, *(schedule(graph, memory, stays) for graph in map(recompute, segmented(lowered)))], key=memory
+        )
+    return best
 
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:

@@ -86,7 +86,8 @@ def build(
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
             is lost; `program.quantization` has the figures, and what became of each frozen layer.
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
-            chosen that fits, of the given one it is checked; `program.tried` says what each costs.
+            chosen that fits, of the given one it is checked; where none does, most of the forward pass is computed
+            again in the backward pass, which keeps less of it. `program.tried` says what each costs.
         batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use
             their moving statistics and keep them) or `train` (those of the batch, which the moving ones follow).
         dropout: `train`: dropout and noise layers act in a step, by random numbers that the program makes; `off`: not.
@@ -178,7 +179,7 @@ def plan(
     return fit(
         parse_bytes(memory_budget),
         [n for n in range(1, batch + 1) if not batch % n] if micro_batch is None else [micro_batch],
-        lambda rows: _plan(model, replace(request, micro_batch=rows), needs_weights),
+        lambda rows, again: _plan(model, replace(request, micro_batch=rows, recompute=again), needs_weights),
         lambda scheme: _plan(model, replace(request, scheme=update_scheme(scheme), micro_batch=1), needs_weights),
     )
 
@@ -237,4 +238,4 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
         frozen=request.frozen,
         loss_scale=float(request.loss_scale),
     )
-    return Plan(request.scheme.name, request.micro_batch, priced, assemble)
+    return Plan(request.scheme.name, request.micro_batch, priced, assemble, request.recompute)

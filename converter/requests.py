@@ -54,6 +54,7 @@ class Request:
     Attributes:
         scheme: what trains.
         micro_batch: rows that are computed at once, a divisor of `batch`.
+        recompute: compute the forward pass again in the backward pass, where that takes less memory.
 
     Raises:
         UsageError: a field has no such value, or two do not go together.
@@ -77,6 +78,7 @@ class Request:
     dropout: str = "off"
     augment: Any = None
     loss_scale: float = 1.0
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():

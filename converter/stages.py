@@ -177,7 +177,7 @@ def compile_signatures(
         without = replace(without, graph=in_order(exported, target))
     mixing |= {name: mixing["infer"] for name in graphs if rows_to_infer(name) and "infer" in mixing}
     return Compiled(
-        {name: in_order(graph, target) for name, graph in lowered.items()},
+        {name: in_order(graph, target, request.recompute) for name, graph in lowered.items()},
         rows,
         goal,
         mixing,

@@ -11,6 +11,7 @@ import pytest
 import converter
 from converter.budget import parse_bytes
 from converter.errors import UsageError
+from converter.runtime import TrainingSession
 from tests.models.zoo import CASES
 
 BATCH = 16
@@ -31,6 +32,24 @@ def test_the_largest_micro_batch_that_fits_is_chosen() -> None:
     assert program.costs["resident_bytes"] < needs[16]
     assert {choice.micro_batch for choice in program.tried} >= {8, 16}
     assert built(f"{needs[2]}B").manifest.micro_batch == 2
+
+
+def test_the_forward_pass_runs_twice_where_nothing_else_fits() -> None:
+    """It costs operations, and changes no number."""
+    case = CASES["encoder"]
+    options: dict[str, Any] = {"batch": 64, "signatures": ("train",), "target": "litert-2/x86-64"}
+    once = converter.build(case.model(), check=False, micro_batch=64, **options)
+    twice = converter.build(
+        case.model(), memory_budget=once.costs["resident_bytes"] - 1, micro_batch=64, check=False, **options
+    )
+    assert [choice.recompute for choice in twice.tried] == [False, True]
+    assert twice.tried[0].flops < twice.tried[1].flops
+    assert twice.tried[1].resident_bytes == twice.costs["resident_bytes"] < once.costs["resident_bytes"]
+    losses = []
+    for program in (once, twice):
+        with TrainingSession(program.data) as session:
+            losses.append([session.train(*case.batch(64, i), 0.1) for i in range(4)])
+    assert losses[0] == losses[1]
 
 
 def test_the_least_is_said_where_nothing_fits() -> None:

@@ -104,16 +104,19 @@ class Results:
         self.table("Costs of a training step", ("", "predicted"), rows, right=[1])
 
     def tried(self, choices: Sequence[Choice], manifest: Manifest) -> None:
-        """What was weighed for a memory budget."""
+        """What was weighed for a memory budget; a forward pass that runs twice is the last resort."""
+        chosen = manifest.micro_batch, choices[-1].recompute
         rows = [
             (
-                f"{choice.micro_batch}{' (chosen)' * (choice.micro_batch == manifest.micro_batch)}",
+                f"{choice.micro_batch}{' (chosen)' * ((choice.micro_batch, choice.recompute) == chosen)}",
+                "twice" if choice.recompute else "once",
                 size(choice.resident_bytes),
                 count(choice.flops),
             )
             for choice in choices
         ]
-        self.table("Within the memory budget", ("micro-batch", "resident", "FLOPs of a step"), rows, right=[1, 2])
+        header = ("micro-batch", "forward pass", "resident", "FLOPs of a step")
+        self.table("Within the memory budget", header, rows, right=[2, 3])
 
     def quantization(self, report: QuantizationReport) -> None:
         """What became of the frozen layers, and what that costs."""

@@ -48,11 +48,13 @@ class Choice:
 
     Attributes:
         micro_batch: rows computed at once.
+        recompute: whether the backward pass computes the forward pass again.
         resident_bytes: predicted memory of a session.
         flops: floating point operations of one training step.
     """
 
     micro_batch: int
+    recompute: bool
     resident_bytes: int
     flops: int
 
@@ -61,7 +63,7 @@ class Choice:
         """The figures of a plan."""
         costs = plan.costs
         flops = costs["flops_forward"] + costs["flops_backward"] + costs["flops_update"]
-        return Choice(plan.micro_batch, costs["resident_bytes"], flops)
+        return Choice(plan.micro_batch, plan.recompute, costs["resident_bytes"], flops)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Plan:
         micro_batch: rows computed at once.
         costs: see `converter.costs`.
         assemble: makes the program.
+        recompute: whether the backward pass computes the forward pass again.
         tried: what was weighed for a memory budget.
     """
 
@@ -80,6 +83,7 @@ class Plan:
     micro_batch: int
     costs: Mapping[str, int]
     assemble: Callable[[], Program] = field(repr=False)
+    recompute: bool = False
     tried: Sequence[Choice] = ()
 
 

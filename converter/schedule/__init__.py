@@ -5,6 +5,7 @@ from converter.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.schedule.order import schedule
 from converter.schedule.recompute import recompute
 from converter.schedule.resident import Resident, resident, transient
+from converter.schedule.segments import segmented
 from converter.schedule.timeline import Timeline, timeline
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "recompute",
     "resident",
     "schedule",
+    "segmented",
     "timeline",
     "transient",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from converter.ir import Graph, Node
+from converter.ir import Graph, Node, Value
 
 
 def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node], bool]) -> Graph:
@@ -23,9 +23,12 @@ def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node
     """
     after = dependencies(graph)
     program_order = _in_order(graph.nodes, after)
-    candidates = [_updates_at_gradients(graph, after), program_order, _depth_first(graph, after)]
-    candidates.append(_growers_late(graph, after, candidates[0]))
-    candidates += [_staying_first(order, after, stays) for order in (candidates[0], candidates[2])]
+    at_gradients = _updates_at_gradients(graph, after, _for_one_weight(graph))
+    # A gradient that is large beside what it is made of, as that of a head of many classes, is better made late.
+    by_phase = _updates_at_gradients(graph, after, {node for node in graph.nodes if node.origin.phase == "update"})
+    depth_first = _depth_first(graph, after)
+    candidates = [at_gradients, program_order, depth_first, _growers_late(graph, after, at_gradients)]
+    candidates += [_staying_first(order, after, stays) for order in (at_gradients, by_phase, depth_first)]
     return min((_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))), key=memory)
 
 
@@ -101,15 +104,15 @@ def _depth_first(graph: Graph, after: dict[Node, list[Node]]) -> list[Node]:
     return _in_order([n for n in graph.nodes if n in results], after)
 
 
-def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]]) -> list[Node]:
-    """Program order, but each parameter's update runs as soon as all that it needs of the backward pass is there."""
+def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]], own: set[Node]) -> list[Node]:
+    """Program order, but updates, and what is their `own`, run as soon as all is there that these need of others."""
     makers = graph.producers()
-    last_need: dict[Node, Node | None] = {}  # the last node of another phase that an update waits for
+    last_need: dict[Node, Node | None] = {}  # the last node for others that an update waits for
     position: dict[Node | None, int] = {None: -1}
     for i, node in enumerate(_in_order(graph.nodes, after)):
         position[node] = i
         waits_for = max((last_need[n] for n in after[node]), key=position.__getitem__, default=None)
-        last_need[node] = waits_for if node.origin.phase == "update" else node
+        last_need[node] = waits_for if node in own else node
     due: dict[Node | None, list[Node]] = {}
     for new in graph.updates.values():
         if new in makers:
@@ -117,10 +120,30 @@ def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]]) -> list[N
     done: dict[Node, None] = {}
     _run(due.get(None, []), after, done)
     for node in graph.nodes:
-        if node.origin.phase != "update":
+        if node not in own:
             _run([node, *due.get(node, [])], after, done)
     _run(graph.nodes, after, done)
     return list(done)
+
+
+def _for_one_weight(graph: Graph) -> set[Node]:
+    """The nodes that nothing waits for but the new value of one weight, or its accumulator, and of its slots."""
+    waiting: dict[Value, int] = {}  # a bit for each weight; an output is nobody's own
+    for i, (parameter, new) in enumerate(graph.updates.items()):
+        if graph.parameters[parameter].kind in ("weight", "accumulator"):
+            waiting[new] = waiting.get(new, 0) | 1 << i + 2
+    for value in graph.outputs.values():
+        waiting[value] = waiting.get(value, 0) | 3
+    own = set()
+    for node in reversed(graph.nodes):
+        those = 0
+        for value in node.outputs:
+            those |= waiting.get(value, 0)
+        for value in node.inputs:
+            waiting[value] = waiting.get(value, 0) | those
+        if those.bit_count() <= 1:
+            own.add(node)
+    return own
 
 
 def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]) -> list[Node]:

@@ -60,6 +60,7 @@ def built(
     micro_batch: int | None = None,
     frozen: str | None = None,
     cached: bool = False,
+    memory_budget: str | None = None,
 ) -> dict[str, Any]:
     """Writes the program of a workload that offers nothing but its step, and tells what was built.
 
@@ -73,8 +74,7 @@ def built(
 
     signatures = ("train", "features") if cached and scheme != "full" else ("train",)
     options: dict[str, Any] = {"target": target, "signatures": signatures, "check": False}
-    if micro_batch is not None:
-        options["micro_batch"] = micro_batch
+    options |= {"micro_batch": micro_batch, "memory_budget": memory_budget}
     if frozen is not None and scheme != "full":  # nothing is frozen there
         options |= {"frozen": frozen, "calibration": net.x}
     start = time.perf_counter()

@@ -6,7 +6,7 @@ import pytest
 import converter
 from converter.ir import FLOAT32, Builder, Graph, Origin, TensorType, verify
 from converter.ir.evaluate import evaluate
-from converter.schedule import recompute, transient
+from converter.schedule import recompute, segmented, transient
 from converter.targets import target
 from converter.tflite import builtins as tfl
 from converter.tflite.export import with_variables
@@ -72,6 +72,25 @@ def test_the_form_of_a_weight_is_not_kept() -> None:
     readers = lean.consumers()
     phases = [[r.origin.phase for r in readers[n.output]] for n in lean.nodes if isinstance(n.op, tfl.Reshape)]
     assert phases == [["forward"], ["backward"]]
+
+
+def test_a_forward_pass_in_segments_is_the_same_in_less_memory() -> None:
+    """What a segment keeps is made again from what crosses its borders, by the same operators, so to the last bit."""
+    case = CASES["encoder"]
+    x, y = case.batch(8, 0)
+    program = converter.build(case.model(), batch=8, check=False, signatures=("train",), target="litert-2/x86-64")
+    step, lanes = program.signatures["train"], target("litert-2/x86-64").lanes
+    feed = [x, y, np.ones(8, np.float32), np.full(1, 0.1, np.float32)]
+    wanted, updated = evaluate(step, feed)
+    needs = []
+    for graph in segmented(step):
+        outputs, updates = evaluate(verify(graph, "segmented"), feed)
+        np.testing.assert_array_equal(outputs["loss"], wanted["loss"])
+        assert all(np.array_equal(updates[p], array) for p, array in updated.items())
+        assert products(step) < products(graph) < 1.5 * products(step)
+        needs.append(transient(with_variables(graph), lanes))
+    assert len(needs) > 1, "coarser and finer"
+    assert min(needs) < 0.8 * transient(with_variables(step), lanes)
 
 
 def products(graph: Graph) -> int:

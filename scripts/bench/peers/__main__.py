@@ -42,7 +42,8 @@ def main() -> int:
     """Measures the cells and prints the table. 1: a side failed."""
     args = _arguments()
     result = {"machine": machine(), "remark": args.remark} | {
-        name: getattr(args, name) for name in ("threads", "target", "micro_batch", "frozen", "cached", "steps", "small")
+        name: getattr(args, name)
+        for name in ("threads", "target", "micro_batch", "memory_budget", "frozen", "cached", "steps", "small")
     }
     if args.growth:
         result |= {"kind": "growth", "axis": args.growth}
@@ -68,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--growth", choices=growth.AXES, help="our step alone, against the size of the work")
     parser.add_argument("--batch", type=int, help="rows of a step; otherwise what is usual for the workload")
     parser.add_argument("--micro-batch", type=int, help="of our program")
+    parser.add_argument("--memory-budget", help="of our program, which then chooses how it keeps to it: 225MiB")
     parser.add_argument("--frozen", choices=["int8"], help="type of our program's frozen layers")
     parser.add_argument("--cached", action="store_true", help="ours trains on cached features, as in later epochs")
     parser.add_argument("--target", default="litert-2/x86-64", help="what our program is tuned for")
@@ -98,7 +100,7 @@ def _cell(net: Workload, task: Task, scheme: str, args: argparse.Namespace) -> d
     """All sides of one workload and scheme."""
     note.print(f"[bold]{net.name} {scheme}[/]: building, checking, measuring")
     program = task.file.with_suffix(".tflite")
-    facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen, args.cached)
+    facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen, args.cached, args.memory_budget)
     commands = {"ours": [sys.executable, str(OURS), str(program), str(task.file)]}
     commands |= {peer: command(peer, task.file, scheme, args.here) for peer in dict.fromkeys([REFERENCE, *args.peers])}
     tolerance = INT8_TOLERANCE if args.frozen == "int8" and scheme != "full" else TOLERANCE

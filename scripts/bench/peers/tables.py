@@ -92,6 +92,7 @@ def _failures(out: Console, result: dict[str, Any]) -> None:
 def _settings(result: dict[str, Any]) -> str:
     parts = [f"{result['threads']} thread(s)"]
     parts += [f"micro-batch {result['micro_batch']}"] if result["micro_batch"] else []
+    parts += [f"ours within {result['memory_budget']}"] if result["memory_budget"] else []
     parts += [f"ours with {result['frozen']} frozen layers"] if result["frozen"] else []
     parts += ["ours on cached features"] if result["cached"] else []
     return ", ".join(parts + (["small nets"] if result["small"] else []))

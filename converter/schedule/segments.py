@@ -1,0 +1,117 @@
+"""Computes most of the forward pass again in the backward pass, segment by segment, so that little of it is kept.
+
+Between two segments few values cross, as the sum of the residual branches between two blocks does. These are kept, and
+of a segment all else is made again when its backward pass begins (checkpointing; Chen et al., arXiv 1604.06174). That
+costs up to one more forward pass of what trains, and is for those who ask for the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from converter.ir import Graph, Node, Value, dependents
+from converter.ir.types import RESOURCE
+
+#: Into how many segments of about as many bytes the forward pass is cut; the planner says which is best.
+COUNTS = (2, 4, 8, 16)
+
+
+def segmented(graph: Graph) -> Iterator[Graph]:
+    """The lowered graph, in program order, with its forward pass computed again in coarser and finer segments.
+
+    Before: x1 = f(x0); x2 = g(x1); loss; dg reads what g kept, df what f kept.
+    After:  x1 = f(x0); x2 = g(x1); loss; g(x1) again; dg; f(x0) again; df.
+
+    What no trained weight takes part in is not computed again, and neither is the last segment, whose backward pass
+    comes first. Loops are not run twice.
+    """
+    pass_ = _Forward(graph)
+    for cuts in dict.fromkeys(tuple(pass_.cuts(count)) for count in COUNTS):
+        if cuts:
+            yield pass_.recomputed(cuts)
+
+
+class _Forward:
+    """The part of the forward pass that may run again, as a sequence of nodes; a cut lies before the node it names."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        trained = dependents(graph, graph.parameters)
+        self._nodes = [node for node in graph.nodes if _is_repeatable(node) and not trained.isdisjoint(node.outputs)]
+        self._made = {v: i for i, node in enumerate(self._nodes) for v in node.outputs}
+        self._readers = graph.consumers()
+        place = {node: i for i, node in enumerate(self._nodes)}
+        self._until = {
+            v: max((place.get(node, len(place)) for node in self._forward_readers(v)), default=i)
+            for v, i in self._made.items()
+        }
+        self._residuals = {v for v in self._made if any(_is_late(node) for node in self._readers.get(v, ()))}
+
+    def _forward_readers(self, value: Value) -> list[Node]:
+        return [node for node in self._readers.get(value, ()) if not _is_late(node)]
+
+    def cuts(self, count: int) -> list[int]:
+        """Where few bytes cross, so that segments keep about as many bytes for the backward pass."""
+        crossing = [0] * (len(self._nodes) + 1)
+        kept = [0] * (len(self._nodes) + 1)
+        for value, made in self._made.items():
+            crossing[made + 1] += value.type.nbytes
+            if self._until[value] < len(self._nodes):
+                crossing[self._until[value] + 1] -= value.type.nbytes
+            if value in self._residuals:
+                kept[made + 1] += value.type.nbytes
+        crossing, kept = list(accumulate(crossing)), list(accumulate(kept))
+        found, start = [], 0
+        for i, so_far in enumerate(kept):
+            if (so_far - kept[start]) * count > kept[-1] or i == len(self._nodes):
+                # The latest of the narrowest places, but not right behind the last cut, where nothing is kept yet.
+                later = [j for j in range(start + 1, i + 1) if kept[j] - kept[start] > crossing[j]]
+                if later:
+                    start = min(later, key=lambda j: (crossing[j], -j))
+                    found.append(start)
+        return found
+
+    def recomputed(self, cuts: Sequence[int]) -> Graph:
+        """The graph with what lies before the last cut computed again, but for what crosses one."""
+        kept = {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
+        again: dict[Value, Value] = {}
+        inserted: dict[Node, list[Node]] = {}
+        for first, end in pairwise((0, *cuts)):
+            wanted = {v for v in self._residuals - kept if first <= self._made[v] < end}
+            late = {node for v in wanted for node in self._readers[v] if _is_late(node)}
+            begins = next((node for node in self._graph.nodes if node in late), None)
+            if begins is not None:
+                inserted.setdefault(begins, []).extend(self._copied(wanted, kept, range(first, end), again))
+        after = self._graph.copy()
+        after.nodes = []
+        for node in self._graph.nodes:
+            after.nodes += inserted.get(node, [])
+            if _is_late(node):
+                node = replace(node, inputs=tuple(again.get(v, v) for v in node.inputs))
+            after.nodes.append(node)
+        return after
+
+    def _copied(self, wanted: set[Value], kept: set[Value], segment: range, again: dict[Value, Value]) -> list[Node]:
+        """Copies of the nodes of a segment that make what is wanted; `again` takes what they make by what it is."""
+        needed, nodes, copies = set(wanted), list[Node](), list[Node]()
+        for i in reversed(segment):
+            if not needed.isdisjoint(self._nodes[i].outputs):
+                nodes.append(self._nodes[i])
+                needed.update(v for v in self._nodes[i].inputs if v in self._made and v not in kept)
+        for node in reversed(nodes):
+            made = tuple(Value(v.type, f"{v.name}/again") for v in node.outputs)
+            inputs = tuple(again.get(v, v) for v in node.inputs)
+            copies.append(Node(node.op, inputs, made, node.origin.in_phase("backward")))
+            again |= dict(zip(node.outputs, made, strict=True))
+        return copies
+
+
+def _is_late(node: Node) -> bool:
+    return node.origin.phase != "forward"
+
+
+def _is_repeatable(node: Node) -> bool:
+    plain = all(v.dtype != RESOURCE for v in (*node.inputs, *node.outputs))
+    return not _is_late(node) and bool(node.outputs) and plain and not list(node.op.bodies())

@@ -32,8 +32,13 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
     """
     lowered = map_bodies(lowered, lambda body: in_order(body, target))
 
+    known: dict[tuple[Node, ...], int] = {}
+
     def memory(ordered: Graph) -> int:
-        return transient(with_variables(ordered), target.lanes)
+        order = tuple(ordered.nodes)
+        if order not in known:
+            known[order] = transient(with_variables(ordered), target.lanes)
+        return known[order]
 
     def stays(node: Node) -> bool:
         return how(lowered, node, target.lanes) is None

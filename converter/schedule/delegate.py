@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
+
 from converter.ir import Graph, Node, Value
 from converter.ir.op import Delegated, Op
 from converter.ir.types import RESOURCE, TensorType
-from converter.schedule.memory import Allocation, Timetable
+from converter.schedule.memory import Allocation
 
 ALIGNMENT = 64
 #: The workspace ends with room for kernels that read past the end.
@@ -165,13 +167,29 @@ class _Workspace:
                         break
         requests = [(_rounded(v.type.nbytes), i, last[v]) for v, i in self._inside.items() if v not in place]
         requests += [(_rounded(s), i, i) for i, n in enumerate(self._nodes) if (s := self._runs[n].scratch)]
-        placed, allocations = Timetable(len(self._nodes)), []
+        placed, allocations = _Placed(len(requests)), []
         for size, first, end in sorted(requests, key=lambda r: -r[0]):
-            contemporaries = [p for p in placed.around(first, end) if p.first <= end and first <= p.last]
-            offset = _smallest_gap([(p.offset, p.offset + p.size) for p in contemporaries], size)
-            placed.add(Allocation(offset, size, first, end))
+            offset = placed.place(size, first, end)
             allocations.append(Allocation(offset, size, self._places[first], self._places[end]))
         return tuple(allocations)
+
+
+class _Placed:
+    """What lies in a workspace, in the order of offsets: each piece's offset, end, first and last node."""
+
+    def __init__(self, most: int) -> None:
+        self._pieces, self._count = np.empty((4, most), np.int64), 0
+
+    def place(self, size: int, first: int, last: int) -> int:
+        """Puts a piece into the smallest gap that is wide enough while nodes first..last run; where that begins."""
+        offsets, ends, firsts, lasts = self._pieces[:, : self._count]
+        together = (firsts <= last) & (lasts >= first)
+        offset = _smallest_gap(offsets[together], ends[together], size)
+        i = offsets.searchsorted(offset, side="right")
+        self._pieces[:, i + 1 : self._count + 1] = self._pieces[:, i : self._count]
+        self._pieces[:, i] = offset, offset + size, first, last
+        self._count += 1
+        return offset
 
 
 def _clamps_apart(
@@ -196,11 +214,9 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _smallest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+def _smallest_gap(starts: np.ndarray, ends: np.ndarray, size: int) -> int:
     """Where `size` bytes go, given what is taken in the order of offsets."""
-    best, best_gap, end = None, 0, 0
-    for start, stop in taken:
-        if size <= start - end and (best is None or start - end < best_gap):
-            best, best_gap = end, start - end
-        end = max(end, stop)
-    return end if best is None else best
+    reached = np.maximum.accumulate(np.concatenate([[0], ends]))
+    gaps = starts - reached[:-1]
+    (wide,) = (gaps >= size).nonzero()
+    return int(reached[wide[gaps[wide].argmin()]]) if wide.size else int(reached[-1])

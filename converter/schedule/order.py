@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable
 
 from converter.ir import Graph, Node, Value
 
+#: How many times the bytes of its operands a node makes, to be called much of little.
+_MUCH = 8
+
 
 def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node], bool]) -> Graph:
     """The same graph in the order that needs the least memory among the candidates.
@@ -28,7 +31,10 @@ def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node
     by_phase = _updates_at_gradients(graph, after, {node for node in graph.nodes if node.origin.phase == "update"})
     depth_first = _depth_first(graph, after)
     candidates = [at_gradients, program_order, depth_first, _growers_late(graph, after, at_gradients)]
-    candidates += [_staying_first(order, after, stays) for order in (at_gradients, by_phase, depth_first)]
+    candidates += [
+        _much_of_little_late(graph, _staying_first(order, after, stays), stays)
+        for order in (at_gradients, by_phase, depth_first)
+    ]
     return min((_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))), key=memory)
 
 
@@ -170,3 +176,18 @@ def _staying_first(order: list[Node], after: dict[Node, list[Node]], stays: Call
         if stays(node) and all(need in first for need in after[node]):
             first[node] = None
     return [*first, *(node for node in order if node not in first)]
+
+
+def _much_of_little_late(graph: Graph, order: list[Node], stays: Callable[[Node], bool]) -> list[Node]:
+    """The order in which what makes much of little, as labels of narrow ones, runs right before its first reader."""
+    makers = graph.producers()
+    late: dict[Node, None] = {}
+    for node in order:
+        made_here = [v for v in node.inputs if v in makers and makers[v] not in late]
+        little = _MUCH * sum(v.type.nbytes for v in made_here) <= sum(v.type.nbytes for v in node.outputs)
+        if little and graph.parameters.keys().isdisjoint(node.inputs) and not stays(node):
+            late[node] = None
+    done: dict[Node, None] = {}
+    needs = {node: [makers[v] for v in node.inputs if makers.get(v) in late] for node in order}
+    _run([*(node for node in order if node not in late), *late], needs, done)
+    return list(done)

@@ -66,8 +66,10 @@ class _Forward:
         found, start = [], 0
         for i, so_far in enumerate(kept):
             if (so_far - kept[start]) * count > kept[-1] or i == len(self._nodes):
-                # The latest of the narrowest places, but not right behind the last cut, where nothing is kept yet.
-                later = [j for j in range(start + 1, i + 1) if kept[j] - kept[start] > crossing[j]]
+                # The latest of the narrowest places with more to keep on either side than what crosses them.
+                later = [
+                    j for j in range(start + 1, i + 1) if min(kept[j] - kept[start], kept[-1] - kept[j]) > crossing[j]
+                ]
                 if later:
                     start = min(later, key=lambda j: (crossing[j], -j))
                     found.append(start)

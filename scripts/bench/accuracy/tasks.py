@@ -114,7 +114,7 @@ PRETRAINED = (
         rates={"full": 3e-5, "sparse": 3e-4, "lora": 3e-4, "head": 1e-2},
         # What comes of so few sentences differs by more than what schemes do.
         choices=6,
-        compared=2,
+        compared=4,
         judged_apart=True,
     ),
 )

@@ -9,8 +9,16 @@ import numpy as np
 
 from converter.ir import Builder, Graph, Node, Quantization, Value
 from converter.passes import eliminate_dead_code
-from converter.quantize.choose import FIXED_SCALE, SAME_SCALE, WEIGHTED
-from converter.quantize.scales import Range, least_weight_scales, of_bias, of_range, of_weight
+from converter.quantize.choose import FIXED_SCALE, RESCALING, SAME_SCALE, WEIGHTED
+from converter.quantize.scales import (
+    LARGEST_FACTOR,
+    WEIGHT_STEPS,
+    Range,
+    least_weight_scales,
+    of_bias,
+    of_range,
+    of_weight,
+)
 from converter.tflite import builtins as tfl
 
 #: Scales that the kernels prescribe for their result.
@@ -67,7 +75,22 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
         root = group(value)
         joined[root] = joined[root] | range_ if root in joined else range_
     fixed = {group(n.output): _FIXED[type(n.op)] for n in graph.nodes if n in chosen and type(n.op) in FIXED_SCALE}
-    return {value: fixed.get(group(value)) or of_range(*joined[group(value)]) for value in wide}
+
+    def quantization(value: Value) -> Quantization:
+        if (array := graph.constants.get(value)) is not None:
+            return of_range(float(array.min()), float(array.max()))
+        return fixed.get(group(value)) or of_range(*joined[group(value)])
+
+    for node in graph.nodes:  # what was 0 on all samples, or nearly, gets no finer steps than what it is made of
+        if node in chosen and type(node.op) in (*WEIGHTED, *RESCALING):
+            root, made_of = group(node.output), [quantization(v).scale for v in node.inputs[:1]]
+            if type(node.op) in WEIGHTED:
+                made_of.append(float(np.abs(graph.constants[node.inputs[1]]).max()) / WEIGHT_STEPS)
+            else:
+                made_of += [quantization(v).scale for v in node.inputs[1:]]
+            step = np.prod(made_of) if type(node.op) in (*WEIGHTED, tfl.Mul) else max(made_of)
+            joined[root] = joined[root].widened(255 * float(step) / LARGEST_FACTOR)
+    return {value: quantization(value) for value in wide}
 
 
 class _Rewriting:

@@ -14,6 +14,8 @@ WEIGHT_STEPS = 127
 LARGEST_BIAS = 2.0**30
 #: XNNPACK multiplies an int32 sum with a factor of at least 2^-32 to make the int8 result.
 SMALLEST_FACTOR = 2.0**-31
+#: And of less than 2^8, in a leaky ReLU 2^7: finer steps of the result would hold nothing, as the sums have none.
+LARGEST_FACTOR = 2.0**6
 #: Where nothing is known of a tensor but that it is 0.
 SMALLEST_RANGE = 1e-6
 

@@ -122,6 +122,33 @@ def test_int8_layer_is_float32_within_its_steps(case: tuple[Graph, np.ndarray], 
     assert (np.abs(found - expected) <= bound(graph, int8, x)).all()
 
 
+@pytest.mark.parametrize("kind", ["conv", "dense", "relu", "leaky relu", "difference", "product"])
+def test_what_was_0_on_all_samples_or_nearly_runs(kind: str) -> None:
+    """Units that are all dead, say: XNNPACK refuses to make a result of much finer steps than its operands'."""
+    x, b = 100 * normal(0, 2, 6, 6, 4), Builder()
+    given = b.input("x", TensorType(x.shape))
+    if kind == "conv":
+        op: tfl.Builtin = tfl.Conv2D((1, 1), "SAME", (1, 1), "RELU")
+        made = b(op, given, b.constant(normal(1, 5, 3, 3, 4)), b.constant(np.full(5, -1e5, np.float32)))
+    elif kind == "dense":
+        x = x.reshape(-1, 4)
+        given.type = TensorType(x.shape)
+        made = b(tfl.FullyConnected("RELU"), given, b.constant(normal(1, 5, 4)), b.constant(np.full(5, -1e4, "f")))
+    elif kind == "relu":
+        x, made = -np.abs(x), b(tfl.Relu(), given)
+    elif kind == "leaky relu":
+        x, made = -np.abs(x), b(tfl.LeakyRelu(1e-4), given)
+    elif kind == "difference":
+        made = b(tfl.Sub(), given, b.constant(x))
+    else:
+        x, made = np.maximum(x, 0), b(tfl.Mul(), given, b.constant(np.where(x > 0, 0, 500).astype(np.float32)))
+    b.graph.outputs = {"y": made}
+    int8 = verify(quantized(b.graph, x))
+    (kernel,) = (n for n in int8.nodes if isinstance(n.op, tfl.Int8))
+    found = run(file(int8), {"x": x}, xnnpack=True)["y"]
+    np.testing.assert_allclose(found, run(file(b.graph), {"x": x}, xnnpack=False)["y"], atol=1.1 * kernel.op.to.scale)
+
+
 @pytest.mark.parametrize("operand", [0, 1, 2], ids=["input", "weight", "bias"])
 def test_a_wrong_scale_is_found(operand: int) -> None:
     """The bound above is no formality: a scale that is 20% off breaks it."""

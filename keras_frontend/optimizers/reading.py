@@ -32,8 +32,7 @@ def _clip_each(norm: float) -> optax.GradientTransformation:
 
 
 def _sgd(n: Numbers) -> optax.GradientTransformation:
-    momentum = n("momentum", 0)
-    return optax.trace(momentum, nesterov=n.flag("nesterov")) if momentum else optax.identity()
+    return optax.identity()
 
 
 def _adam(n: Numbers) -> optax.GradientTransformation:
@@ -49,10 +48,8 @@ def _adamax(n: Numbers) -> optax.GradientTransformation:
 
 
 def _rmsprop(n: Numbers) -> optax.GradientTransformation:
-    decay, epsilon, momentum = n("rho", 0.9), n("epsilon", 1e-7), n("momentum", 0)
     scale = optax.scale_by_stddev if n.flag("centered") else optax.scale_by_rms
-    scaled = scale(decay=decay, eps=epsilon, eps_in_sqrt=True)
-    return optax.chain(scaled, optax.trace(momentum)) if momentum else scaled
+    return scale(decay=n("rho", 0.9), eps=n("epsilon", 1e-7), eps_in_sqrt=True)
 
 
 def _adagrad(n: Numbers) -> optax.GradientTransformation:
@@ -100,13 +97,20 @@ def _name(path: Any) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
 
 
-def _decayed(rate: float, undecayed: list[str]) -> list[optax.GradientTransformation]:
+def _momentum(n: Numbers) -> list[optax.GradientTransformation]:
+    """Of steps, each at the rate at which it was taken."""
+    momentum = n("momentum", 0)
+    return [optax.trace(momentum, nesterov=n.flag("nesterov"))] if momentum else []
+
+
+def _decayed(rate: float, undecayed: list[str], schedule: Schedule | None) -> list[optax.GradientTransformation]:
     """Weight decay of all parameters but those of these names."""
 
     def mask(weights: Any) -> Any:
         return jax.tree_util.tree_map_with_path(lambda path, _: _name(path) not in undecayed, weights)
 
-    return [optax.add_decayed_weights(rate, mask if undecayed else None)] if rate else []
+    decay = rate if schedule is None else lambda count: rate * schedule(count)
+    return [optax.add_decayed_weights(decay, mask if undecayed else None)] if rate else []
 
 
 def _words(n: Numbers, name: str) -> list[str]:
@@ -131,6 +135,8 @@ _OPTIMIZERS: dict[str, tuple[Callable[[Numbers], optax.GradientTransformation], 
     "Lion": (_lion, 0.0),
     "Muon": (_muon, None),
 }
+#: Those whose momentum is that of steps, not of gradients: another thing where the rate changes.
+_OF_STEPS = ("SGD", "RMSprop")
 
 
 class Read(NamedTuple):
@@ -179,9 +185,11 @@ def read_optimizer(entry: Any) -> Read:
         else:
             make, usual_decay = _OPTIMIZERS[kind]
             decay = 0.0 if usual_decay is None else n("weight_decay", usual_decay)
-            steps = [make(n), *_decayed(decay, undecayed)]
-            steps.append(optax.scale(-1.0) if schedule is None else _downhill(schedule))
-            update, rate = optax.chain(*steps), rate if schedule is None else 1.0
+            at_rate = [] if schedule is None else [optax.scale_by_schedule(schedule)]
+            moving = _momentum(n) if kind in _OF_STEPS else []
+            decays = _decayed(decay, undecayed, schedule)
+            update = optax.chain(make(n), *at_rate, *moving, *decays, optax.scale(-1.0))
+            rate = rate if schedule is None else 1.0
         optimizer = optax.chain(*_clipping(n), update)
     except Unreadable as reason:
         raise Unreadable(f"{kind}: {reason}") from None
@@ -208,10 +216,6 @@ def _rate(n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | Non
         instead = "name a learning rate in each step" if rate is None else f"its first rate, {rate:g}, is the default"
         left_out.append(f"the schedule {str(entry.get('class_name'))[:80]} ({reason}): {instead}")
         return None, rate
-
-
-def _downhill(schedule: Schedule) -> optax.GradientTransformation:
-    return optax.scale_by_schedule(lambda count: -schedule(count))
 
 
 def _at_its_rate(

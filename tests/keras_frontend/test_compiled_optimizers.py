@@ -133,6 +133,21 @@ def test_a_compiled_schedule_runs_in_the_program(case: str) -> None:
     trained_alike(program, model, VALUES, 1.0)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rate: optimizers.SGD(rate, momentum=0.9),
+        lambda rate: optimizers.SGD(rate, momentum=0.8, nesterov=True, weight_decay=0.1),
+        lambda rate: optimizers.RMSprop(rate, momentum=0.7, weight_decay=0.1),
+    ],
+    ids=["sgd", "nesterov", "rmsprop"],
+)
+def test_momentum_holds_steps_at_the_rates_at_which_they_were_taken(make: Callable[[Any], Any]) -> None:
+    model = net()
+    model.compile(make(schedules.PiecewiseConstantDecay([2, 5], [0.05, 0.002, 0.01])), "mse")
+    trained_alike(converter.build(model, batch=BATCH), model, VALUES, 1.0)
+
+
 class OwnSchedule(schedules.LearningRateSchedule):
     initial_learning_rate = 0.003
 

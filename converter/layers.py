@@ -64,6 +64,14 @@ class Entry:
         read = self.places[number].operator.inputs
         return [i for i in dict.fromkeys(read) if i >= 0 and not constant_of(self._model, self._graph, i).size]
 
+    def read(self, number: int) -> list[int]:
+        """What somebody reads of what an operator makes."""
+        return [i for i in self.places[number].operator.outputs if i in self._read]
+
+    @cached_property
+    def _read(self) -> set[int]:
+        return {i for place in self.places for i in place.operator.inputs} | set(self.outputs)
+
     def dtype(self, index: int) -> Any:
         """The element type of a tensor; None for one that no NumPy array holds."""
         return _DTYPES.get(self._tensor(index).Type())

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 REBUILD = "build for the engine (--target gpu, web or hexagon), which takes forms that it computes rightly"
 #: Where a float16 engine rounds the state.
 SPLIT = "build with --state split: gradients on the engine, the update in float32 on the CPU"
+#: Where numbers are too large.
+RANGE = "float16 ends at 65504: scale or normalise what the layer is given, or keep to an engine of float32"
 _BY_KIND = {
     "VAR_HANDLE": "build with --state stateless",
     "READ_VARIABLE": "build with --state stateless",

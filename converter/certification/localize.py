@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from converter.certification.advice import SPLIT, advice
+from converter.certification.advice import RANGE, SPLIT, advice
 from converter.certification.judge import Deviation
 from converter.certification.reference import Call, Cpu
 from converter.engines import Engine
@@ -33,6 +33,8 @@ DEPTHS = (0, 1, 2)
 MOST_TOLD = 5
 #: Seconds for a window.
 LIMIT = 120.0
+#: What is left of larger numbers in these is known no better than they are.
+_SUMS = ("ADD", "SUB")
 #: How far a window may be off, relative to its largest number, by the engine's precision.
 LIMITS = {"float32": 1e-4, "float16": 1e-2}
 
@@ -46,14 +48,14 @@ def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal
         refusals: what it wrote; none where it ended without a word, then all operators are tried.
     """
     kinds = {refusal.operator for refusal in refusals} - {""}
-    places = {
-        place.operator.key: place
+    parts = {
+        place.operator.key: entry.part([number], entry.read(number))
         for entry in entries
-        for place in entry.places
+        for number, place in enumerate(entry.places)
         if not kinds or place.operator.kind in kinds
     }
-    tried = list(places)[:MOST_TRIED]
-    programs = (places[key].operator.program() for key in tried)
+    tried = list(parts)[:MOST_TRIED]
+    programs = (parts[key] for key in tried)
     tasks = [Task(program if engine.has_truth_values else with_numbers(program)) for program in programs]
     outcomes = engine.run(tasks, LIMIT)
     bad = {key: outcome for key, outcome in zip(tried, outcomes, strict=True) if _is_refused(engine, outcome)}
@@ -103,20 +105,12 @@ def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: s
     found = search.witnesses(search.suspects()) or search.witnesses(range(len(search.entry.places)))
     known.update(place.operator.key for place, _, _ in found)
     if found:
-        return [_told(place, window, error, worst) for place, window, error in found[:MOST_TOLD]]
+        return [search.told(*witness, worst) for witness in found[:MOST_TOLD]]
     maker = search.maker(worst.name)
     where = ("", "") if maker is None else (maker.origin.layer, maker.operator.kind)
     what = f"{worst}; no operator alone, or with those before it, shows why"
     drowned = engine.precision != "float32" and worst.kind == "update" and "learning_rate" in call.feed
     return [Failure(*where, what, SPLIT if drowned else "")]
-
-
-def _told(place: Place, window: Sequence[Place], error: float, worst: Deviation) -> Failure:
-    kinds = [other.operator.kind for other in window[:-1]]
-    behind = f" behind {', '.join(kinds)}" if kinds else ""
-    amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
-    what = f"computed wrongly{behind}: its result {amount}; seen in {worst}"
-    return Failure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
 
 
 class _Search:
@@ -137,12 +131,25 @@ class _Search:
         index = next(i for i, output in self.entry.outputs.items() if output == name)
         return self.entry.places[self.entry.made[index]] if index in self.entry.made else None
 
+    def told(self, place: Place, window: Sequence[Place], error: float, worst: Deviation) -> Failure:
+        """What a witness shows."""
+        kinds = [other.operator.kind for other in window[:-1]]
+        behind = f" behind {', '.join(kinds)}" if kinds else ""
+        amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
+        what = f"computed wrongly{behind}: its result {amount}; seen in {worst}"
+        reach = max(
+            (_largest(self._values[i]) for p in window for i in p.operator.inputs if i in self._values), default=0
+        )
+        if self.engine.precision == "float16" and reach > LARGEST:
+            return Failure(place.origin.layer, place.operator.kind, f"{what}. It is given {reach:.1e}", RANGE)
+        return Failure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
+
     def suspects(self) -> list[int]:
         """Operators that give something wrong for something right where every result is exposed, in order."""
         outcome = self.engine.run([Task(self._whole, [(SIGNATURE, self._feed)])])[0]
         if not outcome.results:
             return []
-        off = {i: self._error(i, outcome.results[0].get(tensor_name(i))) for i in self._shown}
+        off = {i: self._error(self._values[i], outcome.results[0].get(tensor_name(i))) for i in self._shown}
         return [
             number
             for number, place in enumerate(self.entry.places)
@@ -190,29 +197,54 @@ class _Search:
         return sorted(chosen)
 
     def _errors(self, windows: Sequence[list[int]]) -> list[float]:
-        tasks, wanted = [], []
+        tasks, wanted = [], list[Mapping[int, np.ndarray]]()
         for window in windows:
-            outputs = [i for i in self.entry.places[window[-1]].operator.outputs if i in self._shown]
+            outputs = [i for i in self.entry.read(window[-1]) if i in self._shown]
             made = {i for n in window for i in self.entry.places[n].operator.outputs}
             read = [i for n in window for i in self.entry.operands(n) if i not in made]
-            feed = {tensor_name(i): self._values[i] for i in read}
-            tasks.append(Task(self.entry.part(window, outputs), [(SIGNATURE, feed)]))
-            wanted.append(outputs)
+            part, feed = self.entry.part(window, outputs), {tensor_name(i): self._values[i] for i in read}
+            made_there = self._values
+            if self.engine.precision == "float16":  # a difference of neighbours is none there: that is no mistake
+                feed = {name: _in_half(array) for name, array in feed.items()}
+                given = Cpu(part)(SIGNATURE, feed)
+                made_there = {i: given[tensor_name(i)] for i in outputs}
+            tasks.append(Task(part, [(SIGNATURE, feed)]))
+            wanted.append({i: made_there[i] for i in outputs})
         outcomes = self.engine.run(tasks, LIMIT)
         return [
-            max((self._error(i, _first(outcome).get(tensor_name(i))) for i in outputs), default=0.0)
-            for outputs, outcome in zip(wanted, outcomes, strict=True)
+            max(
+                (self._error(array, _first(outcome).get(tensor_name(i)), size) for i, array in arrays.items()),
+                default=0.0,
+            )
+            for arrays, outcome, size in zip(wanted, outcomes, map(self._summed, windows), strict=True)
         ]
 
-    def _error(self, index: int, got: np.ndarray | None) -> float:
-        wanted = self._values[index].astype(np.float64)
+    def _summed(self, window: Sequence[int]) -> float:
+        """The largest number that the last operator adds up, of which a float16 engine leaves the rounding."""
+        last = self.entry.places[window[-1]].operator
+        if self.engine.precision != "float16" or last.kind not in _SUMS:
+            return 0.0
+        return min(max((_largest(self._values[i]) for i in last.inputs if i in self._values), default=0.0), LARGEST)
+
+    def _error(self, right: np.ndarray, got: np.ndarray | None, least: float = 0.0) -> float:
+        wanted = right.astype(np.float64)
         if self.engine.precision == "float16" and got is not None:  # a mask of -1e9 is the largest number there
             wanted, got = (np.clip(array, -LARGEST, LARGEST) for array in (wanted, got))
         if got is None or got.size != wanted.size or not np.isfinite(got).all():
             return float("inf") if np.isfinite(wanted).all() else 0.0
-        size = float(np.abs(wanted).max(initial=0.0))
+        size = float(np.abs(wanted).max(initial=least))
         error = float(np.abs(got.astype(np.float64).reshape(wanted.shape) - wanted).max(initial=0.0))
         return error / size if size else float(error > 0)
+
+
+def _in_half(array: np.ndarray) -> np.ndarray:
+    """What float16 has a number for, rounded to it."""
+    fits = np.abs(array) <= LARGEST
+    return np.where(fits, np.where(fits, array, 0).astype(np.float16), array) if array.dtype == np.float32 else array
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.abs(array).max(initial=0)) if array.dtype == np.float32 else 0.0
 
 
 def _first(outcome: Outcome) -> Mapping[str, np.ndarray]:

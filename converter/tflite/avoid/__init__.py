@@ -12,7 +12,7 @@ from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
 from converter.passes.loops import map_bodies
 from converter.passes.rewrite import Rewriter, rewrite
-from converter.tflite.avoid import constants, functions, matrices, movement, ranks, windows
+from converter.tflite.avoid import absent, constants, functions, matrices, movement, ranks, windows
 from converter.tflite.avoid.pattern import PATTERNS, Pattern
 
 #: A replacement may be of another pattern, which is replaced in turn.
@@ -58,6 +58,7 @@ def _named(names: Sequence[str]) -> list[Pattern]:
 __all__ = [
     "PATTERNS",
     "Pattern",
+    "absent",
     "constants",
     "functions",
     "left",

@@ -28,6 +28,21 @@ def padded_at_rank_4(b: Rewriter, node: Node) -> Value:
 
 
 @avoids(
+    "pad-last-axis",
+    "Hexagon: PAD of the last axis, of what was computed, in an ADD with another, as the gradients of slices are: of "
+    "[2,5,16], [2,4,6,8] and most others: wrong, errors of 1 to 200; of other axes, so of [10,16,1]: right",
+    lambda b, node: isinstance(node.op, tfl.Pad) and any(node.op.paddings[-1]) and node.output.shape[-1] > 1,
+)
+def padded_before_the_last(b: Rewriter, node: Node) -> Value:
+    """With an axis of size 1 behind it."""
+    (x,), (*others, last) = node.inputs, node.op.paddings
+    if any(map(any, others)):
+        x = b(replace(node.op, paddings=(*others, (0, 0))), x)
+    rows = reshaped(b, x, (x.type.size // x.shape[-1], x.shape[-1], 1))
+    return reshaped(b, b(replace(node.op, paddings=((0, 0), last, (0, 0))), rows), node.output.shape)
+
+
+@avoids(
     "space-to-depth",
     "GPU: SPACE_TO_DEPTH, DEPTH_TO_SPACE: the shader is invalid WGSL (:14:1 error: invalid character found), the "
     "engine says that it runs, and the result is zeros",
@@ -46,7 +61,8 @@ def blocks_by_transposition(b: Rewriter, node: Node) -> Value:
 
 @avoids(
     "broadcast-to",
-    "GPU: BROADCAST_TO: refused (Operation is not supported)",
+    "GPU: BROADCAST_TO: refused (Operation is not supported). Hexagon: before or behind a MUL with 0.5: what lies in "
+    "memory behind x, errors of 540; behind an ADD, or before a MUL of two tensors: right",
     lambda b, node: isinstance(node.op, tfl.BroadcastTo),
 )
 def repeated_by_ones(b: Rewriter, node: Node) -> Value | None:
@@ -96,7 +112,8 @@ def gathered_by_what_is_made_late(b: Rewriter, node: Node) -> Value:
 
 @avoids(
     "one-hot-2d-indices",
-    "@litertjs/core: ONE_HOT of [2,16]: refused (Unsupported non-singleton dim at 0); of [32]: right",
+    "@litertjs/core: ONE_HOT of [2,16]: refused (Unsupported non-singleton dim at 0); of [32]: right. Hexagon: of "
+    "[2,3,4]: Qualcomm's compiler gives up",
     lambda b, node: isinstance(node.op, tfl.OneHot) and node.inputs[0].type.rank != 1,
 )
 def one_hot_of_a_vector(b: Rewriter, node: Node) -> Value:
@@ -141,7 +158,8 @@ def summed_up_behind_an_axis(b: Rewriter, node: Node) -> Value:
 
 @avoids(
     "cumsum-reverse",
-    "GPU: CUMSUM from the end, of [2,3] along axis 1: wrong, errors of 1.6; from the beginning: right",
+    "GPU: CUMSUM from the end, of [2,3] along axis 1: wrong, errors of 1.6; from the beginning: right. Hexagon: "
+    "Qualcomm's compiler gives up",
     lambda b, node: isinstance(node.op, tfl.CumSum) and node.op.reverse,
 )
 def turned_around_twice(b: Rewriter, node: Node) -> Value:

@@ -11,7 +11,7 @@ from converter.ir import Node, Value
 from converter.passes.rewrite import Rewriter
 from converter.tflite import builtins as tfl
 from converter.tflite.avoid.pattern import avoids, is_constant, reshaped
-from converter.tflite.builtins.conv import explicit
+from converter.tflite.builtins.conv import Pair, explicit
 
 _CONVOLUTIONS = (tfl.Conv2D, tfl.DepthwiseConv2D)
 _LOWEST = float(np.finfo(np.float32).min)
@@ -104,21 +104,27 @@ def of_repeated_channels(b: Rewriter, node: Node) -> Value:
     return b(node.op, reshaped(b, wide, (*x.shape[:3], w.shape[3])), w, bias)
 
 
-def _pads_otherwise(b: Rewriter, node: Node) -> bool:
+def _paddings(node: Node) -> list[tuple[Pair, Pair]]:
+    """Of a transposed convolution, along each axis: what is cut off, and what it would be by the input's size."""
     if not isinstance(node.op, tfl.TransposeConv) or node.op.padding != "SAME":
-        return False
+        return []
     w, x, *_ = node.inputs
-    meant, taken = (
-        explicit("SAME", size, w.shape[1:3], node.op.strides) for size in (node.op.output_shape[1:3], x.shape[1:3])
-    )
-    return any(one[0] != other[0] for one, other in zip(meant, taken, strict=True))
+    sizes = node.op.output_shape[1:3], x.shape[1:3]
+    meant, taken = (explicit("SAME", size, w.shape[1:3], node.op.strides) for size in sizes)
+    return list(zip(meant, taken, strict=True))
 
 
 @avoids(
     "transpose-conv-padding",
     "GPU: TRANSPOSE_CONV, SAME: what is cut off in front is taken from the size of the input, as if that were padded: "
     "stride 2, 3x3, 6 to 11 or 5 to 10: wrong, errors of 14; 6 to 12, 5 to 9 and VALID: right",
-    _pads_otherwise,
+    lambda b, node: any(meant[0] != taken[0] for meant, taken in _paddings(node)),
+)
+@avoids(
+    "transpose-conv-same",
+    "Hexagon: TRANSPOSE_CONV, SAME, where what is cut off would be another of the input's size: stride 2, 3x3, 4 to 7 "
+    "or 5 to 10, 2x2, 5 to 10: Qualcomm's compiler gives up; 4 to 8, 5 to 9 and VALID: right",
+    lambda b, node: any(meant != taken for meant, taken in _paddings(node)),
 )
 def cropped(b: Rewriter, node: Node) -> Value:
     """VALID, of which the padding is cut off."""

@@ -35,6 +35,8 @@ MOST_TOLD = 5
 LIMIT = 120.0
 #: What is left of larger numbers in these is known no better than they are.
 _SUMS = ("ADD", "SUB")
+#: What is larger than this was put there to be so.
+_MASK = 1e8
 #: How far a window may be off, relative to its largest number, by the engine's precision.
 LIMITS = {"float32": 1e-4, "float16": 1e-2}
 
@@ -106,6 +108,10 @@ def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: s
     known.update(place.operator.key for place, _, _ in found)
     if found:
         return [search.told(*witness, worst) for witness in found[:MOST_TOLD]]
+    if (large := search.too_large(search.entry.places)) is not None:
+        place, reach = large
+        what = f"{worst}; no operator alone shows why, and its result reaches {reach:.1e}"
+        return [Failure(place.origin.layer, place.operator.kind, what, RANGE)]
     maker = search.maker(worst.name)
     where = ("", "") if maker is None else (maker.origin.layer, maker.operator.kind)
     what = f"{worst}; no operator alone, or with those before it, shows why"
@@ -137,12 +143,21 @@ class _Search:
         behind = f" behind {', '.join(kinds)}" if kinds else ""
         amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
         what = f"computed wrongly{behind}: its result {amount}; seen in {worst}"
-        reach = max(
-            (_largest(self._values[i]) for p in window for i in p.operator.inputs if i in self._values), default=0
-        )
-        if self.engine.precision == "float16" and reach > LARGEST:
-            return Failure(place.origin.layer, place.operator.kind, f"{what}. It is given {reach:.1e}", RANGE)
+        if (large := self.too_large(window)) is not None:
+            return Failure(
+                place.origin.layer, place.operator.kind, f"{what}. What it is made of reaches {large[1]:.1e}", RANGE
+            )
         return Failure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
+
+    def too_large(self, places: Sequence[Place]) -> tuple[Place, float] | None:
+        """The first operator whose result float16 has no number for, and what it reaches; masks are larger."""
+        if self.engine.precision != "float16":
+            return None
+        for place in places:
+            reach = max((_largest(self._values[i]) for i in place.operator.outputs if i in self._values), default=0.0)
+            if LARGEST < reach < _MASK:
+                return place, reach
+        return None
 
     def suspects(self) -> list[int]:
         """Operators that give something wrong for something right where every result is exposed, in order."""
@@ -238,9 +253,10 @@ class _Search:
 
 
 def _in_half(array: np.ndarray) -> np.ndarray:
-    """What float16 has a number for, rounded to it."""
-    fits = np.abs(array) <= LARGEST
-    return np.where(fits, np.where(fits, array, 0).astype(np.float16), array) if array.dtype == np.float32 else array
+    """Rounded to float16; what is given from outside and too large for it would be infinite there."""
+    if array.dtype != np.float32:
+        return array
+    return np.clip(array, -LARGEST, LARGEST).astype(np.float16).astype(np.float32)
 
 
 def _largest(array: np.ndarray) -> float:

@@ -17,6 +17,7 @@ from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 from converter.tflite.merge_axes import with_fewer_axes
 from converter.tflite.products import smallest_products
+from converter.tflite.rows import met_as_rows
 from converter.tflite.wide_pixels import with_wide_pixels
 
 _BY_OTHERS = "compute it by other operators"
@@ -125,7 +126,7 @@ def _sentence(ways: Iterable[str]) -> str:
 def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
     # Engines of accelerators have their own ways to repeat operands, not all of them right.
-    return with_wide_pixels(smallest_products(lowered), target, report) if target.is_cpu else lowered
+    return with_wide_pixels(met_as_rows(smallest_products(lowered)), target, report) if target.is_cpu else lowered
 
 
 def _tidied(lowered: Graph) -> Graph:

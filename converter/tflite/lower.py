@@ -51,7 +51,6 @@ class Lowering(Builder):
         self.op = ""  # name of the op that is being lowered
         self.shared: set[Value] = set()  # constants with several readers
         self.later: set[Value] = set()  # constants that are known at export only
-        self.exponentials: dict[Value, tuple[Value, Value]] = {}  # logits -> exp(x - the row's maximum), and its sum
         self.choices: list[FormChoice] = []
 
     def array(self, value: Value) -> np.ndarray | None:

@@ -54,20 +54,14 @@ def cumsum(c: Lowering, op: ops.CumSum, x: Value) -> Value:
 
 @lowers(ops.Softmax)
 def softmax(c: Lowering, op: ops.Softmax, x: Value) -> Value:
-    """Where a loss has computed the exponentials of the same logits, they serve its gradient, too."""
-    if x not in c.exponentials or not c.target.is_cpu:
-        return c(tfl.Softmax(), x)
-    exponentials, total = c.exponentials[x]
-    return c(tfl.Mul(), exponentials, c(tfl.Div(), 1.0, total))
+    return c(tfl.Softmax(), x)
 
 
 def _shifted(c: Lowering, x: Value) -> tuple[Value, Value, Value]:
     """The row maximum, x minus it, and log(sum(exp)) of the difference: LOG_SOFTMAX is slow, these are not."""
     top = c(tfl.ReduceMax((len(x.shape) - 1,), keepdims=True), x)
     shifted = c(tfl.Sub(), x, top)
-    exponentials = c(tfl.Exp(), shifted)
-    total = c(tfl.Sum((len(x.shape) - 1,), keepdims=True), exponentials)
-    c.exponentials[x] = exponentials, total
+    total = c(tfl.Sum((len(x.shape) - 1,), keepdims=True), c(tfl.Exp(), shifted))
     return top, shifted, c(tfl.Log(), total)
 
 

@@ -138,7 +138,7 @@ class ProgramTest {
                 "\"apply\":{" to "\"accumulate\":{",
                 "\"evaluate\":{" to "\"train\":{",
                 ",$gradient" to "",
-                ",$state" to "",
+                "\"outputs\":[$state," to "\"outputs\":[",
                 "\"role\":\"loss\"},{\"name\":\"random/step\"" to "\"role\":\"loss\"},{\"name\":\"optimizer/0/count\"",
                 "\"infer\":{\"inputs\":[" to "\"infer\":{\"inputs\":[$gradient,",
                 "\"loss_scale\":4.0" to "\"loss_scale\":3.0",

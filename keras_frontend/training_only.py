@@ -91,12 +91,20 @@ def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
 
 
 def held(model: Any) -> set[int]:
-    """The ids of the variables in layers that are not trainable.
+    """The ids of the variables in Keras' own layers that are not trainable.
 
     Those say it of all that is in them; but a layer that is loaded as not trainable and makes its parts afterwards, as
-    attention does, holds variables that call themselves trainable, which the author's did not.
+    attention does, holds variables that call themselves trainable, which the author's did not. Of a model in the model,
+    and of a layer of the author's own, parts may be trainable again: there each says it for itself.
     """
-    return {id(v) for _, layer in _layers(model) if not layer.trainable for v in layer.variables}
+    import keras
+
+    return {
+        id(v)
+        for _, layer in _layers(model)
+        if not layer.trainable and not isinstance(layer, keras.Model) and not _is_anothers(type(layer))
+        for v in layer.variables
+    }
 
 
 def _layers(model: Any) -> Iterator[tuple[str, Any]]:
@@ -124,8 +132,12 @@ def _own_steps(model: Any) -> Iterator[tuple[str, str]]:
 
 def _is_own(layer: Any, method: str) -> bool:
     """Whether a method is not that of Keras."""
-    owner = next(kind for kind in type(layer).__mro__ if method in vars(kind))
-    return owner.__module__.partition(".")[0] != "keras"
+    return _is_anothers(next(kind for kind in type(layer).__mro__ if method in vars(kind)))
+
+
+def _is_anothers(kind: type) -> bool:
+    """Whether a class is not of Keras."""
+    return kind.__module__.partition(".")[0] != "keras"
 
 
 def _asks_for_training(layer: Any) -> bool:

@@ -12,6 +12,7 @@ import converter
 import keras_frontend
 from converter.errors import NumericError, UsageError
 from converter.ir import Graph, evaluate
+from converter.runtime import TrainingSession
 from tests.keras_frontend.models import KINDS, functional, predict, randomized, samples, sequential, two_inputs
 
 
@@ -77,6 +78,23 @@ def test_what_is_not_trainable_stays_so_in_a_file(tmp_path: Path) -> None:
         program = converter.build(given, batch=2, check=False, batch_norm="fixed")
         assert {p.name for p in program.manifest.parameters} == {"head/kernel", "head/bias"}
         assert not any(note.status == "in the loss" for note in program.notes), program.notes
+
+
+def test_a_part_of_a_frozen_base_that_is_trainable_again_trains() -> None:
+    """As one fine-tunes: the base is frozen, then its last layers are not; against Keras' own steps."""
+    keras.utils.set_random_seed(0)
+    parts = [layers.Conv2D(4, 3, name="c1"), layers.BatchNormalization(), layers.ReLU(), layers.Conv2D(6, 3, name="c2")]
+    base = keras.Sequential([keras.Input((8, 8, 3)), *parts, layers.GlobalAveragePooling2D()], name="base")
+    base.trainable = False
+    base.get_layer("c2").trainable = True
+    model = keras.Sequential([keras.Input((8, 8, 3)), base, layers.Dense(3, name="head")])
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    program = converter.build(model, batch=4, check=False)
+    assert {p.name for p in program.manifest.parameters} == {v.path for v in model.trainable_variables}
+    x, y = np.random.default_rng(0).standard_normal((4, 8, 8, 3)).astype(np.float32), np.array([0, 1, 2, 0])
+    with TrainingSession(program.data) as session:
+        for _ in range(5):
+            assert session.train(x, y) == pytest.approx(float(model.train_on_batch(x, y)), rel=1e-4)
 
 
 def test_a_built_program_has_gamma_and_beta_but_no_moving_statistics() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from converter.ir import Builder, Graph, Node, Quantization, Value
 from converter.passes import eliminate_dead_code
 from converter.quantize.choose import FIXED_SCALE, RESCALING, SAME_SCALE, WEIGHTED
 from converter.quantize.scales import (
+    LARGEST_BIAS,
     LARGEST_FACTOR,
-    WEIGHT_STEPS,
     Range,
     least_weight_scales,
     of_bias,
     of_range,
     of_weight,
+    weight_scales,
 )
 from converter.tflite import builtins as tfl
 
@@ -81,16 +83,40 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
             return of_range(float(array.min()), float(array.max()))
         return fixed.get(group(value)) or of_range(*joined[group(value)])
 
-    for node in graph.nodes:  # what was 0 on all samples, or nearly, gets no finer steps than what it is made of
-        if node in chosen and type(node.op) in (*WEIGHTED, *RESCALING):
-            root, made_of = group(node.output), [quantization(v).scale for v in node.inputs[:1]]
-            if type(node.op) in WEIGHTED:
-                made_of.append(float(np.abs(graph.constants[node.inputs[1]]).max()) / WEIGHT_STEPS)
-            else:
-                made_of += [quantization(v).scale for v in node.inputs[1:]]
-            step = np.prod(made_of) if type(node.op) in (*WEIGHTED, tfl.Mul) else max(made_of)
-            joined[root] = joined[root].widened(255 * float(step) / LARGEST_FACTOR)
+    def multiplies(node: Node) -> bool:
+        return type(node.op) in (*WEIGHTED, tfl.Mul)
+
+    def step(node: Node) -> float:
+        """The coarsest of what the node's sums or products are counted in."""
+        if type(node.op) in WEIGHTED:
+            of_x, to = quantization(node.inputs[0]), quantization(node.output)
+            weight, bias, axis = _weight_and_bias(graph, node)
+            largest = float(weight_scales(weight, axis, least_weight_scales(bias, of_x, to)).max())
+            # In steps of the result, too, a bias must fit into int32, where kernels hold it before they cut it off.
+            return max(of_x.scale * largest, LARGEST_FACTOR * float(np.abs(bias).max()) / LARGEST_BIAS)
+        scales = [quantization(v).scale for v in node.inputs]
+        return prod(scales) if multiplies(node) else max(scales)
+
+    # What was 0 on all samples, or nearly, gets no finer steps than what it is made of. A wider range may be that of
+    # what earlier nodes read, so all are looked at until none is wider. Where a product's operand has the steps of the
+    # result, no width helps.
+    scaled = [n for n in graph.nodes if n in chosen and type(n.op) in (*WEIGHTED, *RESCALING)]
+    scaled = [n for n in scaled if not multiplies(n) or all(group(v) is not group(n.output) for v in n.inputs)]
+    for _ in scaled:
+        before = dict(joined)
+        for node in scaled:
+            root = group(node.output)
+            joined[root] = joined[root].widened(255 * step(node) / LARGEST_FACTOR)
+        if joined == before:
+            break
     return {value: quantization(value) for value in wide}
+
+
+def _weight_and_bias(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray, int]:
+    """Those of a convolution or dense layer (zeros where it has no bias), and the weight's axis that the bias has."""
+    weight, *bias = (graph.constants[v] for v in node.inputs[1:])
+    axis = 3 if isinstance(node.op, tfl.DepthwiseConv2D) else 0
+    return weight, bias[0] if bias else np.zeros(weight.shape[axis]), axis
 
 
 class _Rewriting:
@@ -156,14 +182,12 @@ class _Rewriting:
 
     def weights(self, node: Node, x: Value, to: Quantization) -> list[Value]:
         """The weight and the bias of a convolution or dense layer."""
-        arrays = [self.before.constants[v] for v in node.inputs[1:]]
-        axis = 3 if isinstance(node.op, tfl.DepthwiseConv2D) else 0
+        weight, bias, axis = _weight_and_bias(self.before, node)
         of_x = x.type.quantization
         assert of_x is not None
-        bias = arrays[1] if len(arrays) > 1 else np.zeros(arrays[0].shape[axis])
-        of_w, stored = of_weight(arrays[0], axis, least_weight_scales(bias, of_x, to))
+        of_w, stored = of_weight(weight, axis, least_weight_scales(bias, of_x, to))
         values = [self.b.quantized(stored, of_w, node.inputs[1].name)]
-        if len(arrays) > 1:
+        if len(node.inputs) > 2:
             of_b, stored_bias = of_bias(bias, of_x, of_w)
             values.append(self.b.quantized(stored_bias, of_b, node.inputs[2].name))
         return values

@@ -41,12 +41,16 @@ def of_range(low: float, high: float) -> Quantization:
     return Quantization((scale,), int(np.clip(round(-128 - low / scale), -128, 127)))
 
 
-def of_weight(weight: np.ndarray, axis: int, least: np.ndarray | float = 0.0) -> tuple[Quantization, np.ndarray]:
-    """int8 for a weight, one scale for each index of `axis`, none below `least`."""
+def weight_scales(weight: np.ndarray, axis: int, least: np.ndarray | float = 0.0) -> np.ndarray:
+    """The scales of a weight, one for each index of `axis`, none below `least`; float32 [n]."""
     largest = np.abs(weight).max(tuple(i for i in range(weight.ndim) if i != axis))
     scales = np.maximum(largest / WEIGHT_STEPS, least)
-    scales = np.where(scales > 0, scales, scales.max(initial=0) or 1.0).astype(np.float32)
-    quantization = Quantization(tuple(scales.tolist()), 0, axis)
+    return np.where(scales > 0, scales, scales.max(initial=0) or 1.0).astype(np.float32)
+
+
+def of_weight(weight: np.ndarray, axis: int, least: np.ndarray | float = 0.0) -> tuple[Quantization, np.ndarray]:
+    """int8 for a weight, one scale for each index of `axis`, none below `least`."""
+    quantization = Quantization(tuple(weight_scales(weight, axis, least).tolist()), 0, axis)
     return quantization, np.clip(quantization.stored(weight), -WEIGHT_STEPS, WEIGHT_STEPS).astype(INT8)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, evaluate, verify
+from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, Value, evaluate, verify
 from converter.quantize.calibrate import ranges
 from converter.quantize.prefix import quantize_prefix
 from converter.quantize.rewrite import to_int8
@@ -147,6 +147,33 @@ def test_what_was_0_on_all_samples_or_nearly_runs(kind: str) -> None:
     (kernel,) = (n for n in int8.nodes if isinstance(n.op, tfl.Int8))
     found = run(file(int8), {"x": x}, xnnpack=True)["y"]
     np.testing.assert_allclose(found, run(file(b.graph), {"x": x}, xnnpack=False)["y"], atol=1.1 * kernel.op.to.scale)
+
+
+@pytest.mark.parametrize("coarse", [1e-3, 1e3], ids=["bias", "group"])
+@pytest.mark.parametrize("read_first", [True, False])
+def test_dead_layers_that_share_a_scale_run_in_any_order(read_first: bool, coarse: float) -> None:
+    """What is behind `a` is as wide as `a` is made by a concatenation, of which other members may be made later.
+
+    And as a large bias makes the weights' steps, which is all that "bias" has.
+    """
+    x, b = normal(0, 2, 6, 6, 4), Builder()
+    given = b.input("x", TensorType(x.shape))
+
+    def dead(of: Value, size: float, bias: float) -> Value:
+        weight = size * normal(len(b.graph.nodes), 4, 1, 1, 4)
+        return b(tfl.Conv2D(activation="RELU"), of, b.constant(weight), b.constant(np.full(4, bias, np.float32)))
+
+    a = dead(given, 1e-3, -100)
+    others = [lambda: dead(a, 1, -1), lambda: dead(given, coarse, -1e8 if coarse < 1 else -1e6)]
+    made = [other() for other in (others if read_first else others[::-1])]
+    behind, late = made if read_first else made[::-1]
+    b.graph.outputs = {"behind": behind, "both": b(tfl.Concatenation(3), a, late)}
+    nodes = verify(b.graph).nodes
+    seen = ranges(b.graph, [given, *(n.output for n in nodes)], {"x": x}, len(x))
+    int8 = verify(to_int8(b.graph, set(nodes), set(), seen))
+    assert sum(isinstance(n.op, tfl.Int8) for n in int8.nodes) == 4
+    found = run(file(int8), {"x": x}, xnnpack=True)
+    assert all((found[name] == 0).all() for name in ("behind", "both"))
 
 
 @pytest.mark.parametrize("operand", [0, 1, 2], ids=["input", "weight", "bias"])

@@ -40,11 +40,14 @@ class Rewriter(Builder):
         return self._replaced.get(value, value)
 
     def replace(self, node: Node, results: tuple[Value, ...]) -> None:
-        """From here on, `results` stand for the outputs of `node`."""
-        self._replaced |= zip(node.outputs, results, strict=True)
+        """From here on, `results` stand for the outputs of `node`; those that are new are read where these were."""
+        for old, new in zip(node.outputs, results, strict=True):
+            self._replaced[old] = new
+            if new not in self._uses:
+                self._uses[new] = self._uses[old]
 
     def used_once(self, value: Value) -> bool:
-        """Whether the graph before reads `value` at most once (values a rule made are new and count as unread)."""
+        """Whether at most one node before reads `value`, or what it stands for; steps inside of a rule are unread."""
         return self._uses[value] <= 1
 
     def array(self, value: Value) -> np.ndarray | None:

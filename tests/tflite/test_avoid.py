@@ -85,6 +85,15 @@ def test_all_patterns_together_leave_none(name: str) -> None:
     assert close(evaluate(after, feed)[0]["y"], evaluate(graph, feed)[0]["y"])
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3)])
+def test_what_has_no_elements_is_padded(shape: tuple[int, int]) -> None:
+    b = Builder()
+    b.graph.outputs = {"y": b(tfl.Pad(((0, 0), (1, 4))), b.input("x", TensorType(shape)))}
+    after = rewritten(b.graph, ["pad-last-axis"])
+    x = np.zeros(shape, np.float32)
+    np.testing.assert_array_equal(evaluate(after, {"x": x})[0]["y"], np.pad(x, ((0, 0), (1, 4))))
+
+
 def cases_of(name: str) -> dict[str, Any]:
     """The cases of an engine."""
     if name == "hexagon":

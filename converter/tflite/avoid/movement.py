@@ -10,7 +10,7 @@ import numpy as np
 from converter.ir import BOOL, FLOAT32, INT32, Node, Value
 from converter.passes.rewrite import Rewriter
 from converter.tflite import builtins as tfl
-from converter.tflite.avoid.pattern import avoids, is_constant, reshaped
+from converter.tflite.avoid.pattern import avoids, flat, is_constant, reshaped
 from converter.tflite.avoid.ranks import fewer
 
 
@@ -38,7 +38,7 @@ def padded_before_the_last(b: Rewriter, node: Node) -> Value:
     (x,), (*others, last) = node.inputs, node.op.paddings
     if any(map(any, others)):
         x = b(replace(node.op, paddings=(*others, (0, 0))), x)
-    rows = reshaped(b, x, (x.type.size // x.shape[-1], x.shape[-1], 1))
+    rows = reshaped(b, x, (*flat(x.shape), 1))
     return reshaped(b, b(replace(node.op, paddings=((0, 0), last, (0, 0))), rows), node.output.shape)
 
 

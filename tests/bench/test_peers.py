@@ -204,7 +204,7 @@ def test_the_products_of_a_step_are_those_of_its_net(tmp_path: Path) -> None:
     often = {row["product"]: row["times"] for row in rows if row["net"].startswith("W4")}
     assert often["2x16x32 x 32x32"] == often["2x16x32 x 32x32'"] == often["32x32' x 32x32"] == 8
     assert any("3x3 by channel" in row["product"] for row in rows)
-    assert all(row["GFLOP/s"] >= 0 for row in rows)
+    assert all(0 < row["GFLOP/s"] < 1000 for row in rows)  # no core has more
 
 
 @pytest.mark.slow

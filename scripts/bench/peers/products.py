@@ -85,7 +85,7 @@ def _measured(file: Path, runs: int) -> list[dict[str, Any]]:
         # Turn about, so that what else the machine does falls on both.
         ours = min(seconds[key], _least(_alone(kinds[key].program()), runs))
         theirs = _least(product.by_tensorflow(), runs)
-        rates = {"GFLOP/s": round(product.flops / ours / 1e9), "TensorFlow": round(product.flops / theirs / 1e9)}
+        rates = {"GFLOP/s": round(product.flops / ours / 1e9, 1), "TensorFlow": round(product.flops / theirs / 1e9, 1)}
         rows.append({"product": product.said, "times": often[key], "ms": round(1e3 * often[key] * ours, 1)} | rates)
     return rows
 

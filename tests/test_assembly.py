@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import struct
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,11 +129,93 @@ def scaled() -> ProgramFile:
 def test_a_computed_tensor_that_makes_no_sense_is_refused(
     source: str, field: str, value: object, message: str, tmp_path: Path
 ) -> None:
+    def change(said: dict) -> None:
+        next(record for record in said["known"] if record["source"] == source)[field] = value
+
+    refuse(changed(change), message, tmp_path, scaled())
+
+
+def changed(change: Callable[[dict], None]) -> bytes:
+    """The entry of `scaled` with another list."""
     text, own = zlib.decompress(bytes(scaled().metadata[INFERENCE])).split(b"\n", 1)
     said = json.loads(text)
-    next(record for record in said["known"] if record["source"] == source)[field] = value
-    damaged = zlib.compress(json.dumps(said).encode() + b"\n" + own)
-    refuse(damaged, message, tmp_path, scaled())
+    change(said)
+    return zlib.compress(json.dumps(said).encode() + b"\n" + own)
+
+
+def test_what_is_made_is_bounded_by_what_is_stored(tmp_path: Path) -> None:
+    def products(said: dict) -> None:
+        place, record = next((i, r) for i, r in enumerate(said["known"]) if r["source"] == "multiply")
+        for more in range(len(scaled().data)):
+            said["known"].append({**record, "operands": [len(said["known"]) - 1 if more else place, 1]})
+
+    def parts(said: dict) -> None:
+        said["parts"] += len(scaled().data) * [next(part for part in said["parts"] if part["source"] == "known")]
+
+    most = 4 * (len(scaled().data) + sum(4 * math.prod(t.shape) for t in scaled().manifest.state_tensors))
+    for change in (products, parts):
+        refuse(changed(change), rf"bytes or more, of at most {most}\)", tmp_path, scaled())
+
+
+def test_what_nobody_reads_is_not_known(tmp_path: Path) -> None:
+    def more(said: dict) -> None:
+        said["known"].append(said["known"][-1])
+
+    refuse(changed(more), "nobody reads what is known at", tmp_path, scaled())
+
+
+def test_tensors_of_many_axes_are_refused(tmp_path: Path) -> None:
+    def deep(said: dict) -> None:
+        said["known"][0]["shape"] = [*6 * [1], *said["known"][0]["shape"], 1]
+
+    refuse(changed(deep), "of 9 axes", tmp_path, scaled())
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_what_takes_many_steps_is_left_to_the_model(steps: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    params = {
+        "w": rng.random((WIDTH, WIDTH)).astype("f"),
+        "steps": [tuple(rng.random((2, WIDTH)).astype("f")) for _ in range(steps)],
+    }
+
+    def apply(params: dict, x: jax.Array) -> jax.Array:
+        w = params["w"]
+        for scale, shift in params["steps"]:
+            w = w * scale + shift
+        return x @ w
+
+    model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, WIDTH), np.float32)])
+    program = converter.build(model, loss="mse", batch=2, signatures=("train", "infer"), check=False)
+    path = program.export_inference(tmp_path / "plain.tflite")
+    ((_, operators),) = OperatorFile(path.read_bytes()).subgraphs()
+    assert Counter(operator.kind for operator in operators)["MUL"] == (0 if steps == 1 else steps)
+    x = rng.random((2, WIDTH)).astype(np.float32)
+    (found,) = Interpreter(str(path)).get_signature_runner("infer")(x=x).values()
+    np.testing.assert_allclose(found, apply(params, x), rtol=1e-5)
+
+
+def test_a_trained_image_leaves_the_filter_to_the_sessions_kernel(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    shapes = {"image": (1, 20, 20, 16), "filter": (5, 5, 16, 24), "w": (9600, 3), "v": (2, 3)}
+    params = {name: rng.standard_normal(shape).astype("f") for name, shape in shapes.items()}
+
+    def apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        seen = jax.lax.conv_general_dilated(
+            params["image"], params["filter"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jax.nn.relu(seen).reshape(1, -1) @ params["w"] + x @ params["v"]
+
+    model = jax_frontend.Model(apply, params, inputs=[jax.ShapeDtypeStruct((1, 2), np.float32)])
+    program = converter.build(model, loss="mse", batch=2, signatures=("train", "infer"), check=False)
+    x = rng.standard_normal((2, 2)).astype(np.float32)
+    with converter.runtime.TrainingSession(program.data) as session:
+        session.train(x, np.ones((2, 3), "f"), 0.01)
+        session.save(tmp_path / "mine.state")
+        expected = session.infer(x)
+    path = program.export_inference(tmp_path / "plain.tflite", tmp_path / "mine.state")
+    (found,) = Interpreter(str(path)).get_signature_runner("infer")(x=x).values()
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

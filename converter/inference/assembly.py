@@ -26,6 +26,12 @@ from converter.tflite.metadata import read_buffers
 #: Bytes of the largest entry that is read: the tables of a model of a hundred thousand operators are smaller.
 _MOST = 1 << 28
 
+#: All that is known, and the file, are each at most so many times as large as the program and the state.
+TIMES = 4
+
+#: Axes of a tensor that is known.
+MOST_AXES = 8
+
 
 @dataclass(frozen=True)
 class Part:
@@ -94,15 +100,21 @@ def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapp
     """
     contents, own = _unpack(program)
     buffers = read_buffers(program.data)
+    most = TIMES * (len(program.data) + sum(array.nbytes for array in state.values()))
 
     def stored(part: Part | Known) -> memoryview | bytes:
         if part.source == "buffer":
             return buffers[part.number] if 0 <= part.number < len(buffers) else b""
         return _bytes((state if part.source == "state" else merged).get(part.name))
 
-    known = _computed(contents.known, stored)
-    pieces = list[memoryview | bytes]()
+    known = _computed(contents.known, stored, most)
+    read = {place for record in contents.known for place in record.operands}
+    read.update(part.number for part in contents.parts if part.source == "known")
+    if unread := set(range(len(known))) - read:
+        raise _damaged(f"nobody reads what is known at {min(unread)}")
+    pieces, nbytes = list[memoryview | bytes](), 0
     for part in contents.parts:
+        nbytes = _within(most, nbytes + part.nbytes)
         if part.source == "own":
             piece: memoryview | bytes = own[: part.nbytes]
             own = own[part.nbytes :]
@@ -123,10 +135,12 @@ _ARITHMETIC = {"add": np.add, "multiply": np.multiply}
 _OPERANDS = {"add": 2, "multiply": 2, "reshape": 1}
 
 
-def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | bytes]) -> list[np.ndarray]:
-    """The tensors that are known, float32."""
-    made = list[np.ndarray]()
+def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | bytes], most: int) -> list[np.ndarray]:
+    """The tensors that are known, float32, in at most so many bytes."""
+    made, nbytes = list[np.ndarray](), 0
     for record in known:
+        if len(record.shape) > MOST_AXES:
+            raise _damaged(f"{record.source} of {len(record.shape)} axes")
         operands = [made[place] for place in record.operands if 0 <= place < len(made)]
         if len(operands) != len(record.operands) or len(operands) != _OPERANDS.get(record.source, 0):
             raise _damaged(f"{record.source} of {record.operands}")
@@ -134,6 +148,7 @@ def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | byt
             array = operands[0] if operands else np.frombuffer(stored(record), "<f4")
             if array.size != prod(record.shape) or min(record.shape, default=0) < 0:
                 raise _damaged(f"{record.source} has {array.size} elements, not {list(record.shape)}")
+            nbytes = _within(most, nbytes + array.nbytes)
             array = array.reshape(record.shape)
             if record.source in _ARITHMETIC:
                 array = _ARITHMETIC[record.source](array, np.broadcast_to(operands[1], record.shape))
@@ -141,6 +156,13 @@ def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | byt
             raise _damaged(str(error)) from None
         made.append(array)
     return made
+
+
+def _within(most: int, nbytes: int) -> int:
+    """The bytes of what is made, if they are no more."""
+    if nbytes > most:
+        raise _damaged(f"it makes {nbytes} bytes or more, of at most {most}")
+    return nbytes
 
 
 def _unpack(program: ProgramFile) -> tuple[_Contents, memoryview]:

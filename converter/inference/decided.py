@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.inference.assembly import Known, Source
+from converter.inference.assembly import MOST_AXES, TIMES, Known, Source
 from converter.ir import Graph, Node, Op, Value
 from converter.ir.types import FLOAT32
 from converter.tflite import builtins as tfl
@@ -35,44 +35,47 @@ def decided(graph: Graph, stored: Callable[[np.ndarray], int]) -> Decided:
     """Takes out what parameters and constants decide by sums and products of numbers, such as folded scales.
 
     Nothing is taken out that would make the model larger: of what a result is computed from, one as large as it is
-    needed for nothing else.
+    needed for nothing else. Nor what takes so many steps that they, with all that is stored, would be more than an
+    export may make (`TIMES`).
 
     Args:
         graph: lowered.
         stored: the buffer of the program that a constant has.
     """
-    nodes, leaves = _computable(graph)
+    nodes, leaves, nbytes = _computable(graph)
     rest = [node for node in graph.nodes if node.outputs[0] not in nodes]
     outputs = set(graph.outputs.values())
     wanted = dict.fromkeys([*(v for node in rest for v in node.inputs), *outputs])
     uses = Counter(leaf for value in wanted for leaf in leaves.get(value, ()))
-    chosen = {
-        value
-        for value in nodes.keys() & wanted.keys() - outputs
-        if any(uses[leaf] == 1 and leaf.type.nbytes >= value.type.nbytes for leaf in leaves[value])
-    }
+    chosen = set[Value]()
+    for value in nodes.keys() & wanted.keys() - outputs:
+        own = [leaf.type.nbytes for leaf in leaves[value] if uses[leaf] == 1]
+        if max(own, default=-1) >= value.type.nbytes and nbytes[value] <= (TIMES - 1) * sum(own):
+            chosen.add(value)
     left = _without(graph, chosen)
     records = _Records(graph, nodes, stored)
     return Decided(left, {value: records.place(value) for value in wanted if value in chosen}, records.known)
 
 
-def _computable(graph: Graph) -> tuple[dict[Value, Node], dict[Value, frozenset[Value]]]:
-    """The nodes that could be run at export by their result, and what each known value is computed from."""
+def _computable(graph: Graph) -> tuple[dict[Value, Node], dict[Value, frozenset[Value]], Counter[Value]]:
+    """The nodes that could be run at export by their result; what each known value is made of, and its steps' bytes."""
     nodes: dict[Value, Node] = {}
+    nbytes = Counter[Value]()
     leaves = {v: frozenset([v]) for v in (*graph.parameters, *graph.constants) if _is_plain(v)}
     for node in graph.nodes:
         if type(node.op) not in _SOURCES or getattr(node.op, "activation", "NONE") != "NONE":
             continue
         (result,) = node.outputs
         sizes = [value.type.size for value in node.inputs]
-        if all(value in leaves for value in node.inputs) and result.type.size == max(sizes):
+        if all(v in leaves for v in node.inputs) and result.type.size == max(sizes) and _is_plain(result):
             nodes[result] = node
+            nbytes[result] = result.type.nbytes + sum(nbytes[value] for value in node.inputs)
             leaves[result] = frozenset().union(*(leaves[value] for value in node.inputs))
-    return nodes, leaves
+    return nodes, leaves, nbytes
 
 
 def _is_plain(value: Value) -> bool:
-    return value.dtype == FLOAT32 and value.type.quantization is None
+    return value.dtype == FLOAT32 and value.type.quantization is None and value.type.rank <= MOST_AXES
 
 
 def _without(graph: Graph, chosen: Collection[Value]) -> Graph:

@@ -55,13 +55,19 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
 
 
 def _keeping_from_delegate(graph: Graph, parts: Mapping[Value, Part]) -> tuple[Graph, dict[Value, Part]]:
-    """Of the operands of each such operator the first one that is a part becomes the result of a RESHAPE."""
+    """Of the filter and bias of each such operator the first one that is a part becomes the result of a RESHAPE."""
     choosy = [node for node in graph.nodes if isinstance(node.op, tfl.Builtin) and node.op.code in _CHOOSY]
-    firsts = [next((value for value in node.inputs if value in parts), None) for node in choosy]
+    firsts = [next((value for value in _weights(node) if value in parts), None) for node in choosy]
     flat = {v: Value(TensorType((v.type.size,), v.dtype), v.name) for v in firsts if v is not None}
     after = graph.copy()
     after.nodes = [*(Node(tfl.Reshape(v.shape), (stored,), (v,)) for v, stored in flat.items()), *graph.nodes]
     return after, {flat.get(value, value): part for value, part in parts.items()}
+
+
+def _weights(node: Node) -> list[Value]:
+    """Filter and bias: all but the data, which may be a part too, as a trained image is."""
+    data = 1 if isinstance(node.op, tfl.TransposeConv) else 0
+    return [value for place, value in enumerate(node.inputs) if place != data]
 
 
 class _Layout(Buffers):

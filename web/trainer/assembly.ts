@@ -14,12 +14,17 @@ const contents = record({ parts: list(part) }, { known: list(known) });
 /** Of the tables of a model with a hundred thousand operators. */
 const MOST = 1 << 26;
 
+/** As on the host (converter/inference/assembly.py). */
+const TIMES = 4;
+
 /**
  * How a program and a state make a plain inference model (the entry `pocketune.inference`): the pieces of its file in
- * order. Throws InputError: the program has adapters; DamagedProgramError: the entry makes no sense.
+ * order. What is known, and the file, are each at most `TIMES` as large as the program, of `size` bytes, and the state.
+ * Throws InputError: the program has adapters; DamagedProgramError: the entry makes no sense.
  */
 export async function piecesOf(
   entry: Bytes,
+  size: number,
   buffer: (number: number) => Bytes,
   state: Map<string, Bytes>,
 ): Promise<Uint8Array[]> {
@@ -27,9 +32,15 @@ export async function piecesOf(
   const end = data.indexOf(10);
   if (end < 0) damagedAssembly("it has no list of parts");
   const read = readContents(data.subarray(0, end));
-  const computed = bytesOfKnown(read.known ?? [], (tensor) => found(tensor, buffer, state));
+  const most = TIMES * [...state.values()].reduce((sum, tensor) => sum + tensor.length, size);
+  const tensors = read.known ?? [];
+  const computed = bytesOfKnown(tensors, (tensor) => found(tensor, buffer, state), most);
+  const wanted = new Set(tensors.flatMap((tensor) => tensor.operands ?? []));
+  for (const part of read.parts) if (part.source === "known") wanted.add(part.number ?? 0);
+  const unread = tensors.findIndex((_, place) => !wanted.has(place));
+  if (unread >= 0) damagedAssembly(`nobody reads what is known at ${unread}`);
   const own = data.subarray(end + 1);
-  let at = 0;
+  let [at, total] = [0, 0];
   const pieces = read.parts.map((part) => {
     const piece =
       part.source === "own"
@@ -38,6 +49,8 @@ export async function piecesOf(
           ? (computed[part.number ?? 0] ?? damagedAssembly(`it has no tensor ${part.number}`))
           : found(part, buffer, state);
     if (piece.length !== part.nbytes) damagedAssembly(`a piece has ${piece.length} bytes, not ${part.nbytes}`);
+    total += part.nbytes;
+    if (total > most) damagedAssembly(`its parts are ${total} bytes or more, of at most ${most}`);
     if (part.source === "own") at += part.nbytes;
     return piece;
   });

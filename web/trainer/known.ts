@@ -16,10 +16,17 @@ export const known = record(
 /** How many earlier tensors each takes. */
 const TAKES = { buffer: 0, state: 0, merged: 0, add: 2, multiply: 2, reshape: 1 };
 
-/** The bytes of all, in order: the bits that the host gets. Throws DamagedProgramError: they make no sense. */
-export function bytesOfKnown(tensors: Known[], stored: (tensor: Known) => Bytes): Bytes[] {
+const MOST_AXES = 8;
+
+/**
+ * The bytes of all, in order: the bits that the host gets. Throws DamagedProgramError: they make no sense, or more than
+ * `most` bytes.
+ */
+export function bytesOfKnown(tensors: Known[], stored: (tensor: Known) => Bytes, most: number): Bytes[] {
   const made: Bytes[] = [];
+  let total = 0;
   for (const tensor of tensors) {
+    if (tensor.shape.length > MOST_AXES) damagedAssembly(`a tensor of ${tensor.shape.length} axes`);
     const operands = (tensor.operands ?? []).flatMap((place) => {
       const [of, bytes] = [tensors[place], made[place]];
       return of && bytes ? [{ shape: of.shape, bytes }] : [];
@@ -33,6 +40,8 @@ export function bytesOfKnown(tensors: Known[], stored: (tensor: Known) => Bytes)
     if (tensor.shape.some((axis) => axis < 0) || first.length !== 4 * size) {
       damagedAssembly(`a tensor ${tensor.shape} has ${first.length} bytes`);
     }
+    total += first.length;
+    if (total > most) damagedAssembly(`it makes ${total} bytes or more, of at most ${most}`);
     made.push(other ? combined(tensor, first, other) : first);
   }
   return made;

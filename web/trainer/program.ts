@@ -55,7 +55,7 @@ export class Program {
     const entry = this.metadata.get(INFERENCE);
     if (!entry) throw new DamagedProgramError("it does not say how its plain model is put together: build it again");
     const tensors = new Map(state.map((tensor) => [tensor.name, tensor.bytes]));
-    return await piecesOf(entry, (number) => this.model.buffer(number), tensors);
+    return await piecesOf(entry, this.data.length, (number) => this.model.buffer(number), tensors);
   }
 
   /** The built value of a state tensor; in the file one element stands for a tensor of equal ones. */

@@ -37,14 +37,17 @@ internal class Assembly private constructor(
     private val own: ByteBuffer,
 ) {
     /**
-     * The pieces of the file in order; what is stored is a view.
+     * The pieces of the file in order; what is stored is a view. What is known, and the file, are each at most [TIMES] as
+     * large as the program and the state.
      *
+     * @param size of the program's file.
      * @param buffer of the program, by its number.
      * @param state its tensors by name.
      * @throws InputException the program has adapters.
      * @throws DamagedProgramException the entry makes no sense.
      */
-    fun pieces(buffer: (Long) -> ByteBuffer, state: Map<String, ByteBuffer>): List<ByteBuffer> {
+    fun pieces(size: Int, buffer: (Long) -> ByteBuffer, state: Map<String, ByteBuffer>): List<ByteBuffer> {
+        val most = TIMES * (size + state.values.sumOf { it.limit().toLong() })
         fun stored(source: Source, number: Long, name: String): ByteBuffer = when (source) {
             Source.BUFFER -> buffer(number)
             Source.STATE -> state[name] ?: damagedAssembly("the state has no $name")
@@ -55,8 +58,17 @@ internal class Assembly private constructor(
             else -> damagedAssembly("$source is no place for bytes")
         }
         val computed = ArrayList<Pair<Known, ByteBuffer>>()
-        for (tensor in known) computed += tensor to tensor.bytes(computed, ::stored)
+        var made = 0L
+        for (tensor in known) {
+            made += tensor.nbytes
+            if (made > most) damagedAssembly("it makes $made bytes or more, of at most $most")
+            computed += tensor to tensor.bytes(computed, ::stored)
+        }
+        val read = known.flatMapTo(HashSet()) { tensor -> tensor.operands.map { it.toLong() } }
+        parts.filter { it.source == Source.KNOWN }.mapTo(read) { it.number }
+        known.indices.firstOrNull { it.toLong() !in read }?.let { damagedAssembly("nobody reads what is known at $it") }
         var at = 0L
+        made = 0
         val pieces = parts.map { part ->
             val piece = when (part.source) {
                 Source.OWN -> {
@@ -69,6 +81,8 @@ internal class Assembly private constructor(
                 else -> stored(part.source, part.number, part.name)
             }
             if (piece.limit().toLong() != part.nbytes) damagedAssembly("a piece has ${piece.limit()} bytes, not ${part.nbytes}")
+            made += part.nbytes
+            if (made > most) damagedAssembly("its parts are $made bytes or more, of at most $most")
             piece
         }
         if (at != own.limit().toLong()) damagedAssembly("${own.limit() - at} bytes are left over")
@@ -78,6 +92,9 @@ internal class Assembly private constructor(
     companion object {
         /** Of the tables of a model with a hundred thousand operators. */
         private const val MOST = 1 shl 26
+
+        /** As on the host (converter/inference/assembly.py). */
+        private const val TIMES = 4
         private const val LINE = '\n'.code.toByte()
 
         /** Throws [DamagedProgramException]. */

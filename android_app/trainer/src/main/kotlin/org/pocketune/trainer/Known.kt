@@ -17,9 +17,12 @@ internal class Known(
     val name: String = "",
     val operands: List<Int> = emptyList(),
 ) {
-    private val nbytes
-        get() = shape.fold(Float.SIZE_BYTES.toLong()) { sum, axis ->
-            if (axis < 0 || sum > Int.MAX_VALUE) damagedAssembly("$shape is no shape") else sum * axis
+    val nbytes
+        get(): Long {
+            if (shape.size > MOST_AXES) damagedAssembly("a tensor of ${shape.size} axes")
+            return shape.fold(Float.SIZE_BYTES.toLong()) { sum, axis ->
+                if (axis < 0 || sum > Int.MAX_VALUE) damagedAssembly("$shape is no shape") else sum * axis
+            }
         }
 
     private val takes
@@ -75,5 +78,9 @@ internal class Known(
             step *= length
         }
         return steps
+    }
+
+    private companion object {
+        const val MOST_AXES = 8
     }
 }

@@ -37,8 +37,8 @@ LIMIT = 120.0
 _SUMS = ("ADD", "SUB")
 #: What is larger than this was put there to be so.
 _MASK = 1e8
-#: How far a window may be off, relative to its largest number, by the engine's precision.
-LIMITS = {"float32": 1e-4, "float16": 1e-2}
+#: How far a window may be off, relative to its largest number, by the engine's precision, which its operands have.
+LIMITS = {"float32": 1e-4, "float16": 5e-3}
 
 
 def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal]) -> list[Failure]:

@@ -20,8 +20,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import measured
 from facts import machine, write
 from ours import built
-from rich.console import Console
-from rich.table import Table
+from tables import show_rows
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
 #: Operators below this share of a step are not named.
@@ -52,10 +51,7 @@ def main() -> None:
                     result["rows"].append(cell | _profiled(file, args.steps))
                 if args.json:
                     write(args.json, result)
-    table = Table(*result["rows"][0])
-    for row in result["rows"]:
-        table.add_row(*map(str, row.values()))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    show_rows(result["rows"])
 
 
 def _profiled(file: Path, steps: int) -> dict[str, Any]:

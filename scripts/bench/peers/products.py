@@ -29,8 +29,7 @@ import measured
 import numpy as np
 from facts import machine, write
 from ours import built
-from rich.console import Console
-from rich.table import Table
+from tables import show_rows
 from workloads import SMALL, WORKLOADS, workload
 
 #: Products that are looked at one by one.
@@ -57,10 +56,7 @@ def main() -> None:
             result["rows"] += [{"net": f"{name} b{net.batch}"} | row for row in _measured(file, args.runs)]
         if args.json:
             write(args.json, result)
-    table = Table(*result["rows"][0])
-    for row in result["rows"]:
-        table.add_row(*map(str, row.values()))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    show_rows(result["rows"])
 
 
 def _measured(file: Path, runs: int) -> list[dict[str, Any]]:

@@ -76,6 +76,14 @@ def show_growth(result: dict[str, Any]) -> None:
     _failures(out, result)
 
 
+def show_rows(rows: list[dict[str, Any]]) -> None:
+    """Rows of the same figures."""
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    _console().print(table)
+
+
 def _exponent(value: float | None, most: float = 1.15) -> str:
     if value is None:
         return ""

@@ -82,7 +82,7 @@ def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
             weights=[names[id(w)] for w in (layer.gamma, layer.beta) if w is not None],
             axis=layer.axis,
             momentum=layer.momentum,
-            trainable=id(layer.moving_mean) not in still,
+            trainable=bool(layer.trainable) and id(layer.moving_mean) not in still,
             problem="renorm=True is not supported" if layer.renorm else None,
         )
         for path, layer in _layers(model)

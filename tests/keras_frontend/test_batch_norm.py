@@ -108,6 +108,19 @@ def test_an_accelerator_gives_the_statistics_of_the_batch_and_the_cpu_moves_the_
         assert_as_in(model, session, [""])
 
 
+def test_a_frozen_layer_of_a_class_of_ones_own_keeps_its_statistics() -> None:
+    class OwnNorm(keras.layers.BatchNormalization):
+        pass
+
+    inputs = keras.Input((8,))
+    hidden = keras.layers.BatchNormalization(name="free")(OwnNorm(name="own")(keras.layers.Dense(4)(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    model.get_layer("own").trainable = False
+    program = converter.build(model, batch=BATCH, batch_norm="train", check=False)
+    said = {note.subject: note.status for note in program.notes if "batch normalization" in note.why}
+    assert said == {"free": "trains", "own": "fixed"}
+
+
 def test_what_the_scheme_freezes_keeps_its_statistics() -> None:
     model, oracle = net(), net(frozen=True)
     oracle.set_weights(model.get_weights())

@@ -44,6 +44,7 @@ from converter.requests import Request, check_batch_norm, check_fisher
 from converter.sparse import Adapter, Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select
 from converter.step import StepForm, with_dropout
 from converter.tflite.forms import FormChoice
+from converter.tiling import tile_batch
 
 if TYPE_CHECKING:
     from converter.quantize import QuantizationReport
@@ -139,10 +140,11 @@ def compile_signatures(
         front, probed, quantization = done.prefix, done.rest, done.report
         behind = without_probes(probed)
         exported = None if without is None else quantize_plain(without.graph, *how_to)
+    tiled = partial(tile_batch, target=target) if target.is_cpu else Graph.copy
     quiet = canonicalize(without_dropout(behind)) if dropouts(behind) else behind
-    scored = attach_loss(quiet, goal)
+    scored = attach_loss(tiled(quiet), goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in quiet.outputs}
-    graphs = step.graphs(behind, goal, rule)
+    graphs = step.graphs(tiled(behind), goal, rule)
     if "evaluate" in signatures:
         graphs["evaluate"] = eliminate_dead_code(scored)
     if "infer" in signatures:
@@ -163,10 +165,10 @@ def compile_signatures(
         lowered[first] = join(to_builtins(augmented, target), lowered[first])
     if "features" in signatures:
         features, rest = cut_frozen_prefix(selected) if front is None else (front, behind)
-        on_features = step.graphs_on_features(rest, goal, rule)
+        on_features = step.graphs_on_features(tiled(rest), goal, rule)
         steps = {name: to_builtins(graph, target) for name, graph in on_features.items()}
         if front is None:
-            lowered["features"] = to_builtins(features, target)
+            lowered["features"] = to_builtins(tiled(features), target)
         else:
             from converter.quantize import kept_as_int8
 

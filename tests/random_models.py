@@ -15,6 +15,7 @@ class Network:
     """Draws a network: images through convolutions or token ids through attention, then a head of logits."""
 
     rng: np.random.Generator
+    batch: int = BATCH
     b: Builder = field(default_factory=Builder)
 
     def weight(self, name: str, *shape: int, around: float = 0.0, scale: float | None = None) -> Value:
@@ -68,18 +69,18 @@ class Network:
         return self.b(ops.Add(), y, self.weight(f"{layer}/bias", units, scale=0.1)) if self.rng.integers(4) else y
 
     def convolutional(self) -> Graph:
-        x = self.b.input("x", TensorType((BATCH, 7, 6, 3)))
+        x = self.b.input("x", TensorType((self.batch, 7, 6, 3)))
         for i in range(int(self.rng.integers(1, 4))):
             x = self.block(x, f"block_{i}")
         if self.rng.integers(2):
             x = self.b(ops.Mean((1, 2)), x)
         else:
-            x = self.b.reshape(x, (BATCH, int(np.prod(x.shape[1:]))))
+            x = self.b.reshape(x, (self.batch, int(np.prod(x.shape[1:]))))
         return self.head(x)
 
     def attention(self) -> Graph:
         width, length = 4 * int(self.rng.integers(1, 3)), 5
-        ids = self.b.input("x", TensorType((BATCH, length), INT32))
+        ids = self.b.input("x", TensorType((self.batch, length), INT32))
         x = self.b(ops.Gather(0), self.weight("embedding", 11, width), ids)
         for i in range(int(self.rng.integers(1, 3))):
             with self.b.at(Origin(f"layer_{i}")):
@@ -98,9 +99,9 @@ class Network:
         return self.b.graph
 
 
-def random_network(seed: int) -> Graph:
-    """A forward graph with inputs `x` and output `output` [BATCH, CLASSES]."""
-    network = Network(np.random.default_rng(seed))
+def random_network(seed: int, batch: int = BATCH) -> Graph:
+    """A forward graph with inputs `x` and output `output` [batch, CLASSES]."""
+    network = Network(np.random.default_rng(seed), batch)
     return network.convolutional() if seed % 3 else network.attention()
 
 

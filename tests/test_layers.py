@@ -43,7 +43,7 @@ LAYERS = (
         "converter.schedule",
         "converter.targets",
     ),
-    ("converter.sparse", "jax_frontend", "converter.tflite", "converter.dropout"),
+    ("converter.sparse", "jax_frontend", "converter.tflite", "converter.dropout", "converter.tiling"),
     ("converter.step_cost", "converter.engines"),
     (
         "converter.optim",

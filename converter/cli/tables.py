@@ -17,7 +17,7 @@ from converter.notes import Note
 from converter.origins import PHASES
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.program.program import Choice
-from converter.tflite.forms import FormChoice
+from converter.tflite.forms import FormChoice, form_rows
 from converter.words import COSTS, amount, count, share, size
 
 if TYPE_CHECKING:
@@ -140,13 +140,8 @@ class Results:
 
     def report(self, choices: Sequence[FormChoice]) -> None:
         """Which form each op of the training step got; costs in the unit of the target's table."""
-        rows = []
-        for choice in choices:
-            others = sorted(choice.alternatives.items(), key=lambda other: other[1])
-            beside = ", ".join(f"{name} {count(cost)}" for name, cost in others)
-            where = (choice.layer, choice.phase, choice.op, choice.result)
-            rows.append((*where, choice.form, count(choice.cost), beside))
-        self.table("Forms", ("layer", "phase", "op", "result", "form", "cost", "instead of"), rows, right=[5])
+        columns = ("layer", "phase", "op", "result", "times", "form", "cost", "instead of")
+        self.table("Forms", columns, form_rows(choices), right=[4, 6])
 
     def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Schemes beside each other; one that the model does not allow stands with its reason."""

@@ -12,6 +12,7 @@ import numpy as np
 from converter.origins import PHASES
 from converter.program.manifest import TensorSpec
 from converter.reporting.contents import STATUSES, Contents, LayerCosts
+from converter.tflite.forms import form_rows
 from converter.words import COSTS, count, size
 
 Row = tuple[str, ...]
@@ -118,16 +119,7 @@ def costs(contents: Contents) -> Costs:
 
 def forms(contents: Contents) -> list[Row]:
     """The forms that were chosen; equal choices in one row."""
-    groups = Counter(
-        (f.layer, f.phase, f.op, f.result, f.form, f.cost, tuple(sorted(f.alternatives.items(), key=lambda a: a[1])))
-        for f in contents.account.forms
-        if f.alternatives
-    )
-    rows: list[Row] = []
-    for (layer, phase, op, result, form, cost, others), times in groups.items():
-        beside = ", ".join(f"{name} {count(each)}" for name, each in others)
-        rows.append((layer or "(compiler)", phase, op, result, str(times), form, count(cost), beside))
-    return rows
+    return form_rows(choice for choice in contents.account.forms if choice.alternatives)
 
 
 def signatures(contents: Contents) -> list[Row]:

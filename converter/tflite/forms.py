@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from converter.ir import Origin, Value
+from converter.words import count
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,19 @@ def record(forms: list[Form], chosen: Form, op: str, result: str, origin: Origin
     """What a report says of a choice."""
     others = {form.name: form.cost for form in forms if form is not chosen}
     return FormChoice(origin.layer, origin.phase, op, result, chosen.name, chosen.cost, others)
+
+
+def form_rows(choices: Iterable[FormChoice]) -> list[tuple[str, ...]]:
+    """Choices as lines of a table, equal ones in one: layer, phase, op, result, times, form, cost, the other forms."""
+    groups = Counter(
+        (c.layer, c.phase, c.op, c.result, c.form, c.cost, tuple(sorted(c.alternatives.items(), key=lambda a: a[1])))
+        for c in choices
+    )
+    return [
+        (
+            *(layer or "(compiler)", phase, op, result),
+            *(str(times), form, count(cost)),
+            ", ".join(f"{name} {count(each)}" for name, each in others),
+        )
+        for (layer, phase, op, result, form, cost, others), times in groups.items()
+    ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import Graph, Node, TensorType
 from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
-from converter.schedule import how, recompute, schedule, segmented, transient
+from converter.schedule import Bound, how, recompute, schedule, segmented, transient
 from converter.targets import Target
 from converter.tflite import avoid
 from converter.tflite.export import with_variables
@@ -41,17 +41,16 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
             known[order] = transient(with_variables(ordered), target.lanes)
         return known[order]
 
-    def stays(node: Node) -> bool:
-        return how(lowered, node, target.lanes) is None
+    def scheduled(graph: Graph) -> Graph:
+        runs = {node: how(graph, node, target.lanes) for node in graph.nodes}
+        return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs))
 
-    best, lean = schedule(lowered, memory, stays), recompute(lowered)
+    best, lean = scheduled(lowered), recompute(lowered)
     if lean is not lowered:
-        scheduled = schedule(lean, memory, stays)
-        best = scheduled if memory(scheduled) < (1 - WORTH_RECOMPUTING) * memory(best) else best
+        smaller = scheduled(lean)
+        best = smaller if memory(smaller) < (1 - WORTH_RECOMPUTING) * memory(best) else best
     if again:
-        best = min(
-            [best, *(schedule(graph, memory, stays) for graph in map(recompute, segmented(lowered)))], key=memory
-        )
+        best = min([best, *(scheduled(graph) for graph in map(recompute, segmented(lowered)))], key=memory)
     return best
 
 

@@ -1,5 +1,6 @@
 """Order of execution and memory planning."""
 
+from converter.schedule.bound import Bound
 from converter.schedule.delegate import how
 from converter.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.schedule.order import schedule
@@ -10,6 +11,7 @@ from converter.schedule.timeline import Timeline, timeline
 
 __all__ = [
     "ArenaPlan",
+    "Bound",
     "Resident",
     "Timeline",
     "check_no_overlap",

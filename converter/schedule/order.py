@@ -14,7 +14,12 @@ from converter.ir import Graph, Node, Value
 _MUCH = 8
 
 
-def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node], bool]) -> Graph:
+def schedule(
+    graph: Graph,
+    memory: Callable[[Graph], int],
+    stays: Callable[[Node], bool],
+    least: Callable[[Graph], int] = lambda ordered: 0,
+) -> Graph:
     """The same graph in the order that needs the least memory among the candidates.
 
     A parameter is overwritten as soon as its new value is known, so nodes that read the old value come before.
@@ -23,6 +28,7 @@ def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node
         graph: in any topological order.
         memory: bytes that a graph needs in the order in which its nodes stand.
         stays: whether the delegate does not take a node.
+        least: never more bytes than `memory`, told quicker.
     """
     after = dependencies(graph)
     program_order = _in_order(graph.nodes, after)
@@ -35,7 +41,19 @@ def schedule(graph: Graph, memory: Callable[[Graph], int], stays: Callable[[Node
         _much_of_little_late(graph, _staying_first(order, after, stays), stays)
         for order in (at_gradients, by_phase, depth_first)
     ]
-    return min((_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))), key=memory)
+    return _smallest([_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))], memory, least)
+
+
+def _smallest(candidates: list[Graph], memory: Callable[[Graph], int], least: Callable[[Graph], int]) -> Graph:
+    """The first of those that need the least memory; what cannot be better than one that is known is not asked."""
+    bounds = [least(candidate) for candidate in candidates]
+    best: tuple[int, int] | None = None
+    for i in sorted(range(len(bounds)), key=bounds.__getitem__):
+        if best is None or bounds[i] <= best[0]:
+            found = memory(candidates[i]), i
+            best = found if best is None else min(best, found)
+    assert best is not None
+    return candidates[best[1]]
 
 
 def _ordered(graph: Graph, order: Iterable[Node]) -> Graph:

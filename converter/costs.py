@@ -35,9 +35,9 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         for node in graph.nodes:
             types = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
             flops[node.origin.phase] += calls[name] * node.op.cost(*types).flops
-    parameters = {p.name: p for graph in step.values() for p in graph.parameters.values()}.values()
+    weights = {p.name: v.type for graph in step.values() for v, p in graph.weights().items()}
     return {
-        "trained_parameters": sum(p.value.size for p in parameters if p.kind == "weight"),
+        "trained_parameters": sum(type.size for type in weights.values()),
         "flops_forward": flops["forward"],
         "flops_backward": flops["backward"],
         "flops_update": flops["update"],
@@ -97,8 +97,10 @@ def residuals(graph: Graph) -> list[Value]:
 def _mapped(signatures: Mapping[str, Graph]) -> int:
     """Bytes of the file, which holds each different tensor once."""
     graphs = [inner for graph in signatures.values() for inner in nested(graph)]
-    arrays = [array for graph in graphs for array in graph.constants.values()]
-    arrays += [p.value for graph in signatures.values() for p in graph.parameters.values() if not is_uniform(p.value)]
-    stored = {(fingerprint(array), array.nbytes) for array in arrays}
+    stored = {(fingerprint(array), array.nbytes) for graph in graphs for array in graph.constants.values()}
+    parameters = {id(p): p for graph in signatures.values() for p in graph.parameters.values()}.values()
+    for array in (p.value for p in parameters):  # in the layout of the file: one at a time
+        if not is_uniform(array):
+            stored.add((fingerprint(array), array.nbytes))
     operators = sum(len(graph.nodes) for graph in graphs)
     return sum(nbytes for _, nbytes in stored) + _TABLES * operators

@@ -111,7 +111,7 @@ def compile_signatures(
         augmented = canonicalize(augmentation(request.augment, selected.inputs, counter, count))
         step = replace(step, carried={**step.carried, counter: count})
     known = [p for p in selected.parameters.values() if not is_described(p.model_value)]
-    broken = [p.name for p in known if not np.isfinite(p.value).all()]
+    broken = [p.name for p in known if not np.isfinite(p.view.of(p.model_value)).all()]
     if broken:
         raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
     if "features" in signatures and not has_frozen_prefix(selected):

@@ -24,6 +24,7 @@ from converter.notes import Note
 from converter.program import seal
 from converter.program.files import write_atomically
 from converter.program.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
+from converter.program.view import View
 from converter.sparse import Adapter, Plain, Row
 from converter.targets import Target
 from converter.tflite import export
@@ -150,7 +151,8 @@ class Program:
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
-        exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, state)
+        built = _built(_renamed(_updating(signatures), tensors))
+        exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, built, state)
         cut = {row.parameter for row in rows if 0 < row.fraction < 1}
         manifest = Manifest.from_json(
             {
@@ -196,13 +198,13 @@ class Program:
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
-        stored = {}
-        for value, parameter in parameters.items():
-            if parameter.kind != "accumulator":
-                stored[INITIAL + tensors[parameter.name]] = _raw(parameter.value.reshape(value.shape))
+        stored: dict[str, bytes | np.ndarray] = {
+            INITIAL + p.name: _once(p.value) for p in built.parameters.values() if p.kind != "accumulator"
+        }
+        for parameter in parameters.values():
             if parameter.name in cut:
                 rest = parameter.view.rest(parameter.model_value)
-                stored[FROZEN + parameter.name] = _raw(rest.apply(parameter.model_value))
+                stored[FROZEN + parameter.name] = _once(rest.apply(parameter.model_value))
         account = account_of(source.graph, signatures, exported, target, state, report, notes)
         stored[ACCOUNT] = account.to_bytes()
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
@@ -243,17 +245,17 @@ class Program:
         check_program(self.data)
 
 
-def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, bytes]]:
+def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, np.ndarray]]:
     """What the metadata says of the weights to be merged, and the tensors that merging them takes."""
-    weights, frozen = [], dict[str, bytes]()
+    weights, frozen = [], dict[str, np.ndarray]()
     for value, parameter in plain.graph.parameters.items():
         if parameter.kind != "merged":
             continue
         name, adapter = parameter.name, plain.adapters[parameter.name]
-        frozen[FROZEN + name] = _raw(parameter.value)
+        frozen[FROZEN + name] = _once(parameter.value)
         chosen = adapter.a.kind == "choice"
         if adapter.a.name not in tensors:
-            frozen[FROZEN + adapter.a.name] = _raw(adapter.a.model_value)
+            frozen[FROZEN + adapter.a.name] = _once(adapter.a.model_value)
         weight = MergedWeight(
             name=name,
             shape=parameter.model_value.shape,
@@ -282,8 +284,8 @@ def _row(row: Row) -> dict[str, Any]:
     return {"parameter": row.parameter, "fraction": row.fraction, "why": row.why}
 
 
-def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
-    """All subgraphs of the file by name; the step comes first."""
+def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[str, Graph]:
+    """All subgraphs of the file by name; the step comes first. `built` has what the state begins with."""
     if state in export.AS_ARGUMENTS:
         passed = {name: export.AS_ARGUMENTS[state](graph) for name, graph in signatures.items()}
         return {name: export.with_own_results(graph) for name, graph in passed.items()}
@@ -293,12 +295,11 @@ def _export(signatures: Mapping[str, Graph], state: str) -> dict[str, Graph]:
     }
     if "apply" in exported:
         exported["apply"] = export.with_done(exported["apply"], exported["apply"].inputs[0])
-    updating = _updating(signatures)
     return exported | {
-        "save": export.save(updating),
-        "restore": export.restore(updating),
-        "initialize": export.initialize(updating),
-        export.INITIAL: export.initial_state(updating),
+        "save": export.save(built),
+        "restore": export.restore(built),
+        "initialize": export.initialize(built),
+        export.INITIAL: export.initial_state(built),
     }
 
 
@@ -333,6 +334,15 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
     return after
 
 
+def _built(graph: Graph) -> Graph:
+    """The graph with parameters whose values are as they are stored: made once, for all who write them."""
+    after = graph.copy()
+    after.parameters = {
+        v: replace(p, model_value=p.value.reshape(v.shape), view=View()) for v, p in graph.parameters.items()
+    }
+    return after
+
+
 def _signature(graph: Graph, state: set[str], gives: str, mixing: str | None) -> dict[str, Any]:
     accumulators = {GRADIENT + name for name in state} - state
 
@@ -357,11 +367,9 @@ def _frozen_part(parameter: Parameter) -> dict[str, Any]:
     return {"entry": FROZEN + parameter.name, "shape": list(shape), "view": rest.to_json()}
 
 
-def _raw(array: np.ndarray) -> bytes:
-    """Little-endian, as it stands in the graph's constants, which share the bytes; equal elements as one."""
-    if is_uniform(array):
-        array = array.reshape(-1)[:1]
-    return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+def _once(array: np.ndarray) -> np.ndarray:
+    """What is stored of a tensor: of equal elements one."""
+    return array.reshape(-1)[:1] if is_uniform(array) else array
 
 
 def _hash(signatures: Mapping[str, Graph]) -> str:
@@ -370,7 +378,7 @@ def _hash(signatures: Mapping[str, Graph]) -> str:
     for name, graph in signatures.items():
         digest.update(f"{name}\n{to_text(graph)}\n".encode())
         for array in (array for inner in nested(graph) for array in inner.constants.values()):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         for parameter in (p for p in graph.parameters.values() if p.kind != "accumulator"):
-            digest.update(np.ascontiguousarray(parameter.model_value).tobytes())
+            digest.update(np.ascontiguousarray(parameter.model_value).data)
     return digest.hexdigest()

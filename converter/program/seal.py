@@ -23,13 +23,19 @@ BLANK = _MARK + b"0" * _DIGITS
 def seal(data: bytes) -> bytes:
     """Puts the digest of a file emitted with the entry `BLANK` in its place."""
     start = data.index(BLANK) + len(_MARK)
-    return data[:start] + hashlib.sha256(data).hexdigest().encode() + data[start + _DIGITS :]
+    return _with(data, start, hashlib.sha256(data).hexdigest().encode())
 
 
 def reseal(data: bytes) -> bytes:
     """The seal of a sealed file that was changed on purpose."""
     start = data.index(_MARK) + len(_MARK)
-    return seal(data[:start] + BLANK[len(_MARK) :] + data[start + _DIGITS :])
+    return seal(_with(data, start, BLANK[len(_MARK) :]))
+
+
+def _with(data: bytes, start: int, digits: bytes) -> bytes:
+    """The file with other digits: it is large, and copied once."""
+    view = memoryview(data)
+    return b"".join([view[:start], digits, view[start + _DIGITS :]])
 
 
 def check_seal(data: bytes | mmap.mmap) -> str:

@@ -27,6 +27,12 @@ class View:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """Model layout -> stored layout."""
+        array = self.of(array)
+        # One number that is repeated stays one.
+        return np.asarray(array, order="C") if any(array.strides) else array
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """The same elements in the same order, where they lie if they can."""
         for kind, *arguments in self.steps:
             if kind == "transpose":
                 array = np.transpose(array, arguments[0])
@@ -37,8 +43,7 @@ class View:
                 array = array[(slice(None),) * axis + (slice(start, stop),)]
             else:
                 raise ValueError(f"unknown view step {kind!r}")
-        # One number that is repeated stays one.
-        return np.asarray(array, order="C") if any(array.strides) else array
+        return array
 
     def rest(self, array: np.ndarray) -> View:
         """For a view that ends by cutting the first channels off a tensor: the view of those behind."""

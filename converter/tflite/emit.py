@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import flatbuffers
+import numpy as np
 
 from converter.errors import UnsupportedError
 from converter.ir import Graph
@@ -16,6 +17,8 @@ from converter.tflite.metadata import REFERENCE
 
 #: Offsets in a flatbuffer are signed 32-bit numbers.
 LARGEST_FILE = 2**31 - 1
+#: Room in a file for the tables of an operator and its tensors.
+_TABLES = 1024
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def emit(
     subgraphs: Sequence[Subgraph],
     metadata: Mapping[str, bytes],
     description: str,
-    tensors: Mapping[str, bytes] | None = None,
+    tensors: Mapping[str, bytes | np.ndarray] | None = None,
     derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
     in_order: bool = False,
 ) -> bytes:
@@ -111,9 +114,10 @@ def emit(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
             "Freeze nothing twice, use a smaller model, or drop signatures."
         )
-    builder = flatbuffers.Builder(min(buffers.nbytes + 65536, LARGEST_FILE))
+    # Enough at once: to grow, the builder makes a copy twice as large. What is not written to takes no memory.
+    builder = flatbuffers.Builder(min(buffers.nbytes + _TABLES * (sum(model.operators()) + 64), LARGEST_FILE))
     model.write(builder, description, entries)
-    return bytes(builder.Output())
+    return bytes(memoryview(builder.Bytes)[builder.Head() :])
 
 
 def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:

@@ -220,7 +220,8 @@ def is_uniform(array: np.ndarray) -> bool:
     """Whether one number, which is known, stands for all elements of a tensor worth the trouble."""
     if array.size <= 64 or is_described(array):
         return False
-    return not any(array.strides) or bool((array == array.flat[0]).all())
+    first = array.flat[0]
+    return not any(array.strides) or bool(array.flat[-1] == first and (array == first).all())
 
 
 def with_done(after: Graph, value: Value) -> Graph:

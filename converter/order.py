@@ -15,6 +15,7 @@ from converter.tflite.export import with_variables
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
+from converter.tflite.masks import without_clamps
 from converter.tflite.merge_axes import with_fewer_axes
 from converter.tflite.products import smallest_products
 from converter.tflite.rows import met_as_rows
@@ -124,8 +125,10 @@ def _sentence(ways: Iterable[str]) -> str:
 
 def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
     lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
-    # Engines of accelerators have their own ways to repeat operands, not all of them right.
-    return with_wide_pixels(met_as_rows(smallest_products(lowered)), target, report) if target.is_cpu else lowered
+    if not target.is_cpu:
+        return lowered
+    # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.
+    return with_wide_pixels(without_clamps(met_as_rows(smallest_products(lowered)), target), target, report)
 
 
 def _tidied(lowered: Graph) -> Graph:

@@ -30,7 +30,7 @@ def _fuse_bias(b: Rewriter, node: Node) -> Value | None:
         return None
     for product, bias in (node.inputs, node.inputs[::-1]):
         before = _producer(b, product, WITH_BIAS)
-        if before is None or _kernel(before).activation != "NONE" or not b.used_once(product):
+        if before is None or kernel(before).activation != "NONE" or not b.used_once(product):
             continue
         x, weight, *old = before.inputs
         channels = product.shape[-1]
@@ -40,7 +40,7 @@ def _fuse_bias(b: Rewriter, node: Node) -> Value | None:
         if per_channel and same_kind and no_bias_yet and bias is not product:
             array = b.array(bias)
             row = _flat(b, bias, channels) if array is None else b.constant(np.reshape(array, channels), name=bias.name)
-            return _applied(b, before, _kernel(before), x, weight, row)
+            return _applied(b, before, kernel(before), x, weight, row)
     return None
 
 
@@ -53,17 +53,17 @@ def _fuse_activation(b: Rewriter, node: Node) -> Value | None:
     if activation is None:
         return None
     before = _producer(b, node.inputs[0], WITH_ACTIVATION)
-    if before is None or _kernel(before).activation != "NONE" or not b.used_once(node.inputs[0]):
+    if before is None or kernel(before).activation != "NONE" or not b.used_once(node.inputs[0]):
         return None
-    return _applied(b, before, replace(_kernel(before), activation=activation), *before.inputs)
+    return _applied(b, before, replace(kernel(before), activation=activation), *before.inputs)
 
 
 def _producer(b: Rewriter, value: Value, kinds: tuple) -> Node | None:
     node = b.producer(value, tfl.Builtin)
-    return node if node is not None and isinstance(_kernel(node), kinds) else None
+    return node if node is not None and isinstance(kernel(node), kinds) else None
 
 
-def _kernel(node: Node) -> Any:
+def kernel(node: Node) -> Any:
     """The builtin of a node, also where its weights are int8."""
     return node.op.op if isinstance(node.op, tfl.DynamicRange) else node.op
 

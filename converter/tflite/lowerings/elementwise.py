@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from converter.ir import Op, Value, ops
+from converter.targets import Target
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Activation
 from converter.tflite.forms import Form
@@ -36,6 +37,8 @@ SAME_MEANING: dict[type[Op], Op] = {
 HUGE = 2.0**100
 #: Positions of a depthwise filter that XNNPACK's smallest kernels compute.
 _LEAST_TILE = 3
+#: Ways to scale and clamp.
+_SCALING = tfl.Mul("RELU_N1_TO_1"), tfl.DepthwiseConv2D(padding="VALID", activation="RELU_N1_TO_1")
 
 #: Of erf(x) / x: polynomials of x^2, the highest power first.
 _ERF_ABOVE = (
@@ -190,25 +193,24 @@ def _select(c: Lowering, compared: float, n: int, build: Callable[[], Value]) ->
 def _mask(c: Lowering, before: int, n: int, build: Callable[[], Value]) -> Form:
     """A mask from `n` bytes that were prepared by moving `before`, and its product with a cotangent."""
     moved = c.target.moved("delegated", before, 3 * n) + c.target.moved("delegated", 3 * n, 3 * n)
-    return Form("mask", moved + min(_by_depthwise(c, n), _by_product(c, n)), build)
+    return Form("mask", moved + min(scaling_cost(c.target, op, n) for op in _SCALING), build)
 
 
 def _positive(c: Lowering, x: Value) -> Value:
     """1 where x is positive, 0 where it is zero."""
-    n = x.type.nbytes
-    if _by_product(c, n) < _by_depthwise(c, n):
-        return c(tfl.Mul("RELU_N1_TO_1"), x, HUGE)
+    costs = [scaling_cost(c.target, op, x.type.nbytes) for op in _SCALING]
+    if costs[0] < costs[1]:
+        return c(_SCALING[0], x, HUGE)
     return _scaled(c, x, HUGE, 0.0, "RELU_N1_TO_1")
 
 
-def _by_product(c: Lowering, n: int) -> float:
-    """The cost of scaling and clamping `n` bytes by MUL, whose activation is a second pass in XNNPACK."""
-    return 2 * c.target.moved("delegated", 2 * n, 3 * n)
-
-
-def _by_depthwise(c: Lowering, n: int) -> float:
-    """The same by DEPTHWISE_CONV_2D, whose kernels compute as many positions of a filter as their tile has."""
-    return c.target.macs("depthwise.constant", _LEAST_TILE * n // 4)
+def scaling_cost(target: Target, op: Op, n: int) -> float:
+    """The cost of scaling and clamping `n` bytes by MUL or DEPTHWISE_CONV_2D."""
+    if isinstance(op, tfl.Mul):  # its activation is a second pass in XNNPACK
+        return 2 * target.moved("delegated", 2 * n, 3 * n)
+    # Its kernels compute as many positions of a filter as their tile has, and wait for what is not in the cache.
+    waits = target.moved("delegated", 2 * n, 3 * n) - target.moved("delegated", 2 * n, 0)
+    return target.macs("depthwise.constant", _LEAST_TILE * n // 4) + waits
 
 
 def _saturated(c: Lowering, y: Value) -> Value:

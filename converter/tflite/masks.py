@@ -1,0 +1,136 @@
+"""Masks of activations without a clamp: the cotangent that meets one brings the factor that the mask is short of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from converter.ir import FLOAT32, Graph, Node, Value, known_result
+from converter.passes.loops import map_bodies
+from converter.passes.rewrite import Rewriter, rewrite
+from converter.targets import Target
+from converter.tflite import builtins as tfl
+from converter.tflite.builtins.base import Builtin
+from converter.tflite.forms import Form
+from converter.tflite.fuse import kernel
+from converter.tflite.lowerings.elementwise import HUGE, scaling_cost
+
+#: What a cotangent is multiplied by; a power of two is exact. It is half of float32's range: cotangents up to 1e19 stay
+#: finite, and numbers from 6e-20 on are positive ones to a mask.
+BOOST = 2.0**64
+#: Of constants that are multiplied by it.
+_LARGEST = 2.0**32
+#: Operators that multiply two operands, by the place of each, weights first.
+_PRODUCTS: dict[type[Builtin], tuple[int, int]] = {
+    tfl.Conv2D: (1, 0),
+    tfl.DepthwiseConv2D: (1, 0),
+    tfl.FullyConnected: (1, 0),
+    tfl.TransposeConv: (0, 1),
+    tfl.BatchMatmul: (1, 0),
+    tfl.Mul: (1, 0),
+}
+#: Operators that put the numbers of all their operands elsewhere, and zeros between them.
+_MOVES = (tfl.Reshape, tfl.Transpose, tfl.Pad, tfl.Slice, tfl.Concatenation, tfl.DepthToSpace)
+
+
+def without_clamps(graph: Graph, target: Target) -> Graph:
+    """Masks as the least of a number and a tiny one, where the cotangent is as tiny a number's inverse times larger.
+
+    Before: dx = MUL(CONV_2D(dz, w), MUL[RELU_N1_TO_1](y, 2^100)).
+    After:  dx = MUL(CONV_2D(dz, 2^64 w), MINIMUM(y, 2^-64)), for y >= 0.
+
+    One pass less: XNNPACK clamps the result of a MUL in a second one. The factor goes where it costs nothing, into a
+    constant filter, or little, into a weight that trains or a cotangent before it is spread out.
+
+    Args:
+        graph: lowered, its biases and activations fused.
+        target: where it will run.
+    """
+    unclamped = map_bodies(graph, lambda body: without_clamps(body, target))
+    return rewrite(unclamped, lambda b, node: _Masks(b, target).unclamped(node))
+
+
+@dataclass(frozen=True)
+class _Masks:
+    b: Rewriter
+    target: Target
+
+    def unclamped(self, node: Node) -> Value | None:
+        """What stands for a cotangent times a mask."""
+        if node.op != tfl.Mul():
+            return None
+        for mask, dy in (node.inputs, node.inputs[::-1]):
+            clamp, nbytes = self._clamp(mask), mask.type.nbytes
+            if clamp is None or mask is dy:
+                continue
+            boosted = self._boosted(dy)
+            least = self.target.moved("delegated", 2 * nbytes, 3 * nbytes)
+            if boosted.cost + least < scaling_cost(self.target, clamp.op, nbytes):
+                small = self.b(tfl.Minimum(), clamp.inputs[0], self._number(1 / BOOST))
+                small = small if small.shape == mask.shape else self.b(tfl.Reshape(mask.shape), small)
+                return self.b(node.op, boosted.emit(), small)
+        return None
+
+    def _clamp(self, mask: Value) -> Node | None:
+        """The operator that makes a mask of numbers that are not negative by scaling and clamping them."""
+        view = self.b.producer(mask, tfl.Reshape)
+        clamped = mask if view is None else view.inputs[0]
+        node = self.b.producer(clamped, Builtin)
+        if node is None or not isinstance(node.op, tfl.Mul | tfl.DepthwiseConv2D):
+            return None
+        _, scale, *bias = node.inputs
+        scales = node.op.activation == "RELU_N1_TO_1" and self.b.scalar(scale) == HUGE
+        is_mask = scales and not any(map(self.b.scalar, bias))
+        return node if is_mask and self.b.used_once(mask) and self.b.used_once(clamped) else None
+
+    def _is_small(self, value: Value) -> bool:
+        """Whether it is a mask that is short of a factor."""
+        view = self.b.producer(value, tfl.Reshape)
+        least = self.b.producer(view.inputs[0] if view else value, tfl.Minimum)
+        return least is not None and self.b.scalar(least.inputs[1]) == 1 / BOOST
+
+    def _boosted(self, value: Value) -> Form:
+        """The cheapest way to have BOOST times a value that one operator reads."""
+        return min(self._ways(value), key=lambda form: form.cost)
+
+    def _ways(self, value: Value) -> list[Form]:
+        b = self.b
+        array = b.array(value)
+        if array is not None:
+            # What others read, too, would be there twice. A product with int8 weights is of the size of its rows.
+            is_free = b.used_once(value) and value.dtype == FLOAT32 and not (np.abs(array) > _LARGEST).any()
+            return [Form("constant", 0.0 if is_free else inf, lambda: self._constant(value))]
+        cost = self.target.moved("delegated", 2 * value.type.nbytes)
+        times = Form("times", cost, lambda: b(tfl.Mul(), value, self._number(BOOST)))
+        node = b.producer(value, Builtin)
+        if node is None or not b.used_once(value) or getattr(kernel(node), "activation", "NONE") != "NONE":
+            return [times]
+        if isinstance(node.op, _MOVES):
+            return [times, self._through(node, range(len(node.inputs)))]
+        places = _PRODUCTS.get(type(kernel(node)), ())
+        # What made up for a mask does so once.
+        if any(b.scalar(bias) != 0 for bias in node.inputs[len(places) :]) or any(map(self._is_small, node.inputs)):
+            return [times]
+        return [times, *(self._through(node, [place]) for place in places)]
+
+    def _through(self, node: Node, places: Sequence[int]) -> Form:
+        """The operator on operands of which those at `places` are boosted."""
+        forms = {place: self._boosted(node.inputs[place]) for place in places}
+
+        def emit() -> Value:
+            return self.b(node.op, *(forms[i].emit() if i in forms else v for i, v in enumerate(node.inputs)))
+
+        return Form("through", sum(form.cost for form in forms.values()), emit)
+
+    def _constant(self, value: Value) -> Value:
+        array = self.b.graph.constants[value]
+        factor = np.full((1,) * array.ndim, BOOST, np.float32)
+        product = known_result(tfl.Mul(), value.type, array, factor)
+        assert product is not None
+        return self.b.constant(product, name=value.name)
+
+    def _number(self, number: float) -> Value:
+        return self.b.constant([number], np.float32)

@@ -1,0 +1,124 @@
+"""Masks without a clamp are those with one, to the last bit; the factor goes where it is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from converter.ir import UNSCALED, Builder, Graph, Op, TensorType, Value, ops
+from converter.order import to_builtins
+from converter.targets import target
+from converter.tflite import builtins as tfl
+from converter.tflite.fuse import fuse
+from converter.tflite.lower import lower
+from converter.tflite.masks import BOOST, without_clamps
+from tests.tflite.stock import file, run
+
+ARM64 = target("litert-2")
+SHAPE = (2, 64, 64, 16)
+RNG = np.random.default_rng(0)
+#: What is barely positive or barely 6, and what is neither; the first is the smallest number that a mask is exact for.
+EDGES = [1 / BOOST, 0.0, 1e-7, 3.0, np.nextafter(np.float32(6), np.float32(0)), 6.0]
+Cotangent = Callable[[Builder, Value], Value]
+
+
+def array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def weight(b: Builder, *shape: int) -> Value:
+    """One that trains: it arrives at run time."""
+    return b.input("w", TensorType(shape))
+
+
+def reduced(b: Builder, dz: Value) -> Value:
+    """[N,1,1,C], which only repeats."""
+    return b(ops.Mul(), b(ops.Mean((1, 2), True), dz), np.float32([0.25]))
+
+
+#: What makes the cotangent of the larger one.
+MADE: dict[str, Cotangent] = {
+    "a frozen 1x1 convolution": lambda b, dz: b(ops.Conv2D(), dz, b.constant(array(16, 1, 1, 16))),
+    "a frozen depthwise convolution": lambda b, dz: b(
+        ops.DepthwiseConv2D(padding=((1, 1), (1, 1))), dz, b.constant(array(1, 3, 3, 16))
+    ),
+    "a cotangent of a strided one": lambda b, dz: b(
+        ops.DepthwiseInputGrad((2, 2), ((0, 1), (0, 1)), size=SHAPE[1:3]),
+        b(ops.Slice((0, 0, 0, 0), (2, 32, 32, 16)), dz),
+        b.constant(array(1, 3, 3, 16)),
+    ),
+    "a 1x1 convolution that trains": lambda b, dz: b(ops.Conv2D(), dz, weight(b, 16, 1, 1, 16)),
+    "a frozen product in int8": lambda b, dz: b(
+        ops.Int8MatMul(UNSCALED, adj_y=False),
+        b(ops.Mul(), dz, b.constant(np.abs(array(16)))),
+        b.quantized(RNG.integers(-127, 128, (16, 16), np.int8), UNSCALED),
+    ),
+    "a mean": reduced,
+}
+
+
+def masked(made: Cotangent, kinds: list[type[Op]]) -> Graph:
+    """A chain of cotangents, each masked by a y of its own."""
+    b = Builder()
+    dx = b.input("dz", TensorType(SHAPE))
+    for i, kind in enumerate(kinds):
+        dx = b.broadcast_to(made(b, dx), SHAPE) if i == 0 else b(ops.Conv2D(), dx, b.constant(array(16, 1, 1, 16)))
+        dx = b(kind(), b.input(f"y{i}", TensorType(SHAPE)), dx)
+    b.graph.outputs = {"dx": dx}
+    return b.graph
+
+
+def clamps(graph: Graph) -> int:
+    return sum(getattr(node.op, "activation", "NONE") == "RELU_N1_TO_1" for node in graph.nodes)
+
+
+def feed(graph: Graph) -> dict[str, np.ndarray]:
+    tile = np.resize(np.array(EDGES, np.float32), SHAPE)
+    return {v.name: tile if v.name.startswith("y") else array(*v.shape) for v in graph.inputs}
+
+
+@pytest.mark.parametrize("machine", ["litert-2", "litert-2/x86-64", "tflite-2.16"])
+@pytest.mark.parametrize("kind", [ops.ReluGrad, ops.Relu6Grad])
+@pytest.mark.parametrize("made", MADE)
+def test_cotangents_are_the_same_to_the_last_bit(made: str, kind: type[Op], machine: str) -> None:
+    """Two masks in a row: each brings a factor of its own."""
+    graph, to = masked(MADE[made], [kind, kind]), target(machine)
+    before = fuse(lower(graph, to))
+    after = without_clamps(before, to)
+    assert clamps(before) == 2
+    assert clamps(after) == 0
+    given = feed(before)
+    expected = run(file(before), given, xnnpack=True)["dx"]
+    assert 0 < np.count_nonzero(expected) < 0.9 * expected.size
+    np.testing.assert_array_equal(run(file(after), given, xnnpack=True)["dx"], expected)
+
+
+def test_no_pass_is_added_for_the_factor() -> None:
+    """It is in the constants: of the graph's MULs only those with masks are left, and the file is no larger."""
+    before = fuse(lower(masked(MADE["a frozen 1x1 convolution"], [ops.Relu6Grad, ops.Relu6Grad]), ARM64))
+    after = without_clamps(before, ARM64)
+    count = [sum(isinstance(node.op, tfl.Mul) for node in graph.nodes) for graph in (before, after)]
+    assert count == [4, 2]
+    assert len(file(after)) < len(file(before)) + 512
+
+
+def test_it_stays_where_the_factor_would_cost_as_much() -> None:
+    """A cotangent that others read, too, a filter that the forward pass reads, a number too large for it."""
+    b = Builder()
+    dz, y = b.input("dz", TensorType(SHAPE)), b.input("y0", TensorType(SHAPE))
+    w = b.constant(array(16, 1, 1, 16))
+    dy = b(ops.Conv2D(), dz, w)
+    b.graph.outputs = {"dx": b(ops.ReluGrad(), y, dy), "dy": b(ops.Neg(), dy)}
+    assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
+    b.graph.outputs = {"dx": b(ops.ReluGrad(), y, b(ops.Conv2D(), dz, w)), "again": b(ops.Conv2D(), y, w)}
+    assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
+    b.graph.outputs = {"dx": b(ops.ReluGrad(), y, b(ops.Mul(), dz, np.full(16, 2.0**70, np.float32)))}
+    assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
+
+
+@pytest.mark.parametrize(("machine", "left"), [("litert-2", 0), ("litert-2/x86-64", 0), ("gpu", 1)])
+def test_only_float32_has_room_for_it(machine: str, left: int) -> None:
+    graph = masked(MADE["a frozen 1x1 convolution"], [ops.Relu6Grad])
+    assert clamps(to_builtins(graph, target(machine))) == left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +35,7 @@ from converter.passes import (
     fold_affine,
     fold_constants,
     merge_common_subexpressions,
+    outputs_first,
     simplify,
     simplify_loops,
 )
@@ -43,7 +44,9 @@ from converter.randomness import call_counter
 from converter.requests import Request, check_batch_norm, check_fisher
 from converter.sparse import Adapter, Plain, Row, adapt, cut_frozen_prefix, has_frozen_prefix, join, plain, select
 from converter.step import StepForm, with_dropout
+from converter.targets import Target
 from converter.tflite.forms import FormChoice
+from converter.tflite.layout import with_outputs_first
 from converter.tiling import tile_batch
 
 if TYPE_CHECKING:
@@ -94,7 +97,9 @@ def compile_signatures(
             forward, source.batch_norms, {row.parameter for row in resolved if row.fraction or row.adapter}
         )
         check_batch_norm(request, source.batch_norms, by_batches, bool(adapters))
-    selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer)
+    # The plain model is exported, too, and keeps what trains beside adapters as a program without them would.
+    turned = with_outputs_first(specialize(select(absorb_layout(forward), resolved)), target) if adapters else None
+    selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer, target, turned)
     probed, normalized = statistics_of(selected, by_batches)
     selected = without_probes(probed)
     counter, count = call_counter()
@@ -127,7 +132,7 @@ def compile_signatures(
     front: Graph | None = None  # what all signatures begin with, lowered already
     behind, quantization = selected, None
     without = (
-        plain(without_dropout(forward), resolved, adapters, rule.layout_invariant)
+        plain(without_dropout(forward), resolved, adapters, rule.layout_invariant, turned or ())
         if adapters and "infer" in signatures
         else None
     )
@@ -205,15 +210,26 @@ def _check_parts(model: Graph, loss: Any, request: Request) -> None:
     check_parts(forward, import_loss(loss, forward, request.targets, request.loss_weights), augmented)
 
 
-def with_optimizer(forward: Graph, rows: list[Row], optimizer: Any) -> tuple[Graph, OptimizerProgram]:
+def with_optimizer(
+    forward: Graph, rows: list[Row], optimizer: Any, target: Target, turned: Collection[str] | None = None
+) -> tuple[Graph, OptimizerProgram]:
     """The graph in which only what trains is a parameter, and the update rule of these parameters.
 
     Weights are stored as their consumers read them, unless the optimizer looks at rows and columns.
+
+    Args:
+        forward: canonical.
+        rows: the resolved scheme.
+        optimizer: an optax.GradientTransformation.
+        target: where it will run.
+        turned: names of the matrices that are kept as [outputs, inputs]; None: those that are better so.
     """
     from converter.optim.trace import trace_optimizer
 
     for layout in (absorb_layout, Graph.copy):
         selected = specialize(select(layout(forward), rows))
+        if layout is absorb_layout:
+            selected = outputs_first(selected, with_outputs_first(selected, target) if turned is None else turned)
         parameters = selected.weights().values()
         rule = trace_optimizer(
             optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}
@@ -231,6 +247,9 @@ def like(selected: Graph, forward: Graph, rows: list[Row], layout_invariant: boo
     """
     other = specialize(select((absorb_layout if layout_invariant else Graph.copy)(forward), rows))
     other = without_probes(other)
+    turned = {p.name: p.viewed(("transpose", (1, 0))).view for p in other.parameters.values()}
+    views = {p.name: p.view for p in selected.parameters.values()}
+    other = outputs_first(other, {name for name, view in turned.items() if views.get(name) == view})
     other.outputs = {name: value for name, value in other.outputs.items() if name in selected.outputs}
     stored = {p.name: (v.type, p.view) for v, p in selected.parameters.items()}
     for value, parameter in other.parameters.items():

@@ -5,6 +5,7 @@ from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
 from converter.passes.loops import map_bodies, simplify_loops
+from converter.passes.outputs_first import outputs_first
 from converter.passes.rewrite import eliminate_dead_code
 from converter.passes.simplify import simplify
 from converter.passes.split_loops import split_loops
@@ -16,6 +17,7 @@ __all__ = [
     "fold_constants",
     "map_bodies",
     "merge_common_subexpressions",
+    "outputs_first",
     "simplify",
     "simplify_loops",
     "split_loops",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from converter.ir import Graph, Node, Parameter, Value, ops
+from converter.ir import Graph, Parameter, Value
 from converter.passes import (
     absorb_layout,
     fold_affine,
     fold_constants,
     merge_common_subexpressions,
+    outputs_first,
     simplify,
 )
-from converter.passes.rewrite import Rewriter, rewrite
 from converter.sparse.adapt import Adapter
 from converter.sparse.scheme import Row
 from converter.sparse.select import select
@@ -32,7 +32,9 @@ class Plain:
     adapters: dict[str, Adapter]
 
 
-def plain(forward: Graph, rows: Sequence[Row], adapters: Sequence[Adapter], absorbs: bool) -> Plain:
+def plain(
+    forward: Graph, rows: Sequence[Row], adapters: Sequence[Adapter], absorbs: bool, turned: Collection[str]
+) -> Plain:
     """What is exported of a model with adapters.
 
     Args:
@@ -40,29 +42,17 @@ def plain(forward: Graph, rows: Sequence[Row], adapters: Sequence[Adapter], abso
         rows: the resolved scheme.
         adapters: of its weights.
         absorbs: whether the other parameters are stored as their consumers read them.
+        turned: names of those among them, matrices, that are then stored as [outputs, inputs].
     """
     names = {adapter.weight for adapter in adapters}
     laid = absorb_layout(forward if not absorbs else absorb_layout(forward), names)
-    laid = absorb_layout(_outputs_first(laid, names), names)
+    laid = outputs_first(laid, names.union(turned if absorbs else ()))
     weights = {v: replace(p, kind="merged") for v, p in laid.parameters.items() if p.name in names}
     # Nothing is computed of a weight that is not known yet, but scales go where they would go if it was.
     graph = fold_constants(_unknown(select(laid, list(rows)), weights))
     graph = _unknown(fold_affine(_known(graph, weights)), weights)
     folded = fold_constants(merge_common_subexpressions(graph))
     return Plain(merge_common_subexpressions(simplify(folded)), {a.weight: a for a in adapters})
-
-
-def _outputs_first(graph: Graph, names: Iterable[str]) -> Graph:
-    """Matrices as FULLY_CONNECTED reads them, [outputs, inputs]."""
-    weights = {v for v, p in graph.parameters.items() if p.name in names}
-
-    def turn(b: Rewriter, node: Node) -> Value | None:
-        match node.op, node.inputs:
-            case ops.MatMul(adj_x=False, adj_y=False), (x, w) if w in weights and len(w.shape) == 2:
-                return b(ops.MatMul(adj_y=True), x, b.transpose(w, (1, 0)))
-        return None
-
-    return rewrite(graph, turn)
 
 
 def _unknown(graph: Graph, weights: dict[Value, Parameter]) -> Graph:

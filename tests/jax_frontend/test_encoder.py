@@ -17,6 +17,7 @@ from converter.passes import absorb_layout
 from converter.sparse import update_scheme
 from converter.stages import canonicalize, with_optimizer
 from converter.step import whole_step
+from converter.targets import target
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 2, 6, 8, 2, 2, 11
 RNG = np.random.default_rng(0)
@@ -96,7 +97,7 @@ def test_the_training_step_with_adamw() -> None:
     source = Source(jax_frontend.trace(model(), BATCH), "encoder")
     forward = canonicalize(source.graph)
     rows = update_scheme("full").resolve(absorb_layout(forward))
-    selected, rule = with_optimizer(forward, rows, optax.adamw(1.0))
+    selected, rule = with_optimizer(forward, rows, optax.adamw(1.0), target("litert-2"))
     step = whole_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
     names = Counter(node.op.name for node in step.nodes)
     assert not {"LeakyRelu", "Relu", "Elu", "HardSwish", "Silu"} & set(names)

@@ -45,7 +45,7 @@ def training_graph(seed: int) -> Graph:
     forward = canonicalize(random_network(seed))
     rows = update_scheme(random_rules(forward, seed)).resolve(absorb_layout(forward))
     optimizer = [optax.sgd(1.0), optax.adam(1.0)][seed % 2]
-    selected, rule = with_optimizer(forward, rows, resolve(optimizer))
+    selected, rule = with_optimizer(forward, rows, resolve(optimizer), target("litert-2"))
     return whole_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
 
 
@@ -122,7 +122,7 @@ def test_gradients_equal_those_of_finite_differences(seed: int) -> None:
     """Along a random direction in the space of all trained parameters, in double precision."""
     forward = canonicalize(random_network(seed))
     rows = update_scheme(random_rules(forward, seed)).resolve(absorb_layout(forward))
-    selected, rule = with_optimizer(forward, rows, resolve(optax.sgd(1.0)))
+    selected, rule = with_optimizer(forward, rows, resolve(optax.sgd(1.0)), target("litert-2"))
     goal = named_loss("sparse_categorical_crossentropy")
     step, with_loss = whole_step(selected, goal, rule), attach_loss(selected, goal)
     feed = random_batch(selected, seed) | {"learning_rate": np.array([1.0])}

@@ -40,7 +40,7 @@ def in_program_order(name: str, update: str, optimizer: str) -> Graph:
     case = CASES[name]
     forward = canonicalize(import_model(case.model(), 8).graph)
     rows = update_scheme(case.update(update)).resolve(absorb_layout(forward))
-    selected, rule = with_optimizer(forward, rows, resolve(optimizer))
+    selected, rule = with_optimizer(forward, rows, resolve(optimizer), target("litert-2"))
     step = whole_step(selected, named_loss("sparse_categorical_crossentropy"), rule)
     return to_builtins(step, target("litert-2"))
 

@@ -79,9 +79,14 @@ def depthwise_filter_grad(c: Lowering, op: ops.DepthwiseFilterGrad, x: Value, dy
     padding = tuple((low, n - size - low) for n, size, (low, _) in zip(reach, x.shape[1:3], op.padding, strict=True))
     grad: Value | None = None
     for n in range(x.shape[0]):
-        image = pad_explicitly(c, c(tfl.Slice((n, 0, 0, 0), (1, *x.shape[1:])), x), (padding[0], padding[1]))
-        kernel = c(tfl.Slice((n, 0, 0, 0), (1, *dy.shape[1:])), dy)
+        image, kernel = (_image(c, v, n) for v in (x, dy))
+        image = pad_explicitly(c, image, (padding[0], padding[1]))
         one = c(tfl.DepthwiseConv2D(op.dilation, "VALID", op.strides), image, kernel, zero_bias(c, channels))
         grad = one if grad is None else c(tfl.Add(), grad, one)
     assert grad is not None
     return grad
+
+
+def _image(c: Lowering, batch: Value, n: int) -> Value:
+    """Image n of a batch; a batch of one is read as it is, without a copy."""
+    return batch if batch.shape[0] == 1 else c(tfl.Slice((n, 0, 0, 0), (1, *batch.shape[1:])), batch)

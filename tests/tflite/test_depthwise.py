@@ -68,3 +68,11 @@ def test_a_batch_of_one_image_is_not_copied(images: int) -> None:
     codes = [node.op.code for node in backward(op, x, w, x).nodes]
     assert codes.count("SLICE") == (0 if images == 1 else 2 * images)
     assert codes.count("PAD") == images
+
+
+def test_a_trained_filter_of_one_position_is_a_product() -> None:
+    """As is one of the four phases of a strided convolution's cotangent: XNNPACK computes it, the other three not."""
+    op = ops.DepthwiseConv2D((2, 2), ((0, 1), (0, 1)))
+    x, w, dy = (np.zeros(shape, np.float32) for shape in ((1, 8, 6, 4), (1, 3, 3, 4), (1, 4, 3, 4)))
+    codes = [node.op.code for node in backward(op, x, w, dy).nodes]
+    assert (codes.count("MUL"), codes.count("DEPTHWISE_CONV_2D")) == (1, 1 + 3 + 1)

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from math import inf
+from math import inf, log2
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ _MULTIPLIED = 0.8
 _COPIED = 0.35
 #: Rows of a product that the quickest kernels compute at once, about.
 _AT_ONCE = 6
+#: Of so many times a core's own cache in use nothing is in those behind it any more.
+_SHARED = 8
 #: How a program keeps its state, those first that ask most of an engine.
 STATES = ("variables", "stateless", "split")
 
@@ -171,8 +173,12 @@ class Target:
         """
         if not nbytes:
             return 0.0
-        far = (nbytes if touched is None else touched) > self.cache_bytes
-        return (self.per_byte_beyond if far else self.per_byte)[form] * nbytes + self.per_operator
+        near, beyond = self.per_byte[form], self.per_byte_beyond[form]
+        return (near + self._far(nbytes if touched is None else touched) * (beyond - near)) * nbytes + self.per_operator
+
+    def _far(self, touched: int) -> float:
+        """How far from a core's own cache so many bytes in use lie: 0 in it, 1 beyond those that all cores share."""
+        return min(1.0, log2(max(1.0, touched / self.cache_bytes)) / log2(_SHARED))
 
 
 def tables() -> dict[str, str]:

@@ -22,8 +22,8 @@ from tests.tflite.stock import file, run
 X86 = target("litert-2/x86-64")
 #: Everything is beyond this one's cache, and operators are free: small images are cut into many blocks.
 TINY_CACHE = replace(X86, cache_bytes=2048, per_operator=0.0)
-FORMS = ["builtin", "product", "flat product", "taps", "transpose_conv", "phases", "apart", "taps by inputs", "patches",
-         "gathered", "gathered columns"]  # fmt: skip
+FORMS = ["builtin", "product", "flat product", "rows", "transpose_conv", "phases", "apart", "rows by inputs",
+         "patches by inputs", "gathered", "gathered columns"]  # fmt: skip
 Case = tuple[ops.Conv2D, np.ndarray, np.ndarray, Callable]
 
 
@@ -82,13 +82,13 @@ def test_every_form_is_right(case: Case, frozen: bool, machine: Target) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_each_form_is_offered_somewhere(name: str) -> None:
     offered: set[str] = set()
-    for kernel, strides in ((1, 1), (1, 2), (3, 1), (3, 2)):
+    for kernel, strides in (((1, 1), 1), ((1, 1), 2), ((3, 3), 1), ((3, 3), 2), ((3, 1), 1)):
         b, op = Builder(), ops.Conv2D((strides, strides))
-        x, w = b.input("x", TensorType((1, 9, 9, 4))), b.input("w", TensorType((4, kernel, kernel, 4)))
+        x, w = b.input("x", TensorType((1, 9, 9, 4))), b.input("w", TensorType((4, *kernel, 4)))
         y = b(op, x, w)
         b.graph.outputs = {
             "dx": b(ops.Conv2DInputGrad(op.strides, size=(9, 9)), y, w),
-            "dw": b(ops.Conv2DFilterGrad(op.strides, kernel=(kernel, kernel)), x, y),
+            "dw": b(ops.Conv2DFilterGrad(op.strides, kernel=kernel), x, y),
         }
         choices: list[FormChoice] = []
         lower(b.graph, X86, choices)

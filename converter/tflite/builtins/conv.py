@@ -148,6 +148,15 @@ class DepthwiseConv2D(Conv2D):
         return 1 if self.dilation == (1, 1) else 2
 
 
+class Thinning(DepthwiseConv2D):
+    """A DEPTHWISE_CONV_2D by ones: it takes every stride-th row and column and computes nothing of the model's."""
+
+    is_cheap = True
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return Cost(0, sum(t.nbytes for t in (*inputs, *outputs)))
+
+
 @dataclass(frozen=True)
 class TransposeConv(Builtin):
     """The input cotangent of a convolution, as an op: w [O,kh,kw,I], x [N,h,w,I] (bias [O]) -> output_shape [N,H,W,O].

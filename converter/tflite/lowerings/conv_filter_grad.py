@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import prod
 
-import numpy as np
-
-from converter.ir import Shape, Value, ops
+from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings.gathered import columns_of, gathered
-from converter.tflite.lowerings.planes import IN_USE, ROW, Block, Planes, best_form, joined, prepared_cost, reach
+from converter.tflite.lowerings.planes import (
+    Block,
+    Planes,
+    best_form,
+    in_use,
+    joined,
+    joining_cost,
+    prepared_cost,
+    reach,
+    windows,
+    windows_cost,
+)
 from converter.tflite.lowerings.windows import macs, pad_explicitly, zero_bias
 
 
@@ -36,8 +44,10 @@ def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value)
 
 
 def _by_products(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> list[Form]:
-    forms = [_by_taps(c, op, x, dy), _by_taps(c, op, x, dy, by_inputs=True)]
-    return forms if op.kernel == (1, 1) else [*forms, _by_patches(c, op, x, dy)]
+    forms = [_by_rows(c, op, x, dy), _by_rows(c, op, x, dy, by_inputs=True)]
+    if op.kernel[0] > 1 == op.kernel[1]:  # a row of several columns is deep enough by itself
+        forms.append(_by_rows(c, op, x, dy, by_inputs=True, whole=True))
+    return forms
 
 
 def _by_conv(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:
@@ -49,48 +59,74 @@ def _by_conv(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Valu
     return c.transpose(c(tfl.Slice((0, 0, 0, 0), (x.shape[3], *op.kernel, dy.shape[3])), grad), (3, 1, 2, 0))
 
 
-def _by_patches(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Form:
-    """One product with what all filter positions meet, side by side: better than many narrow ones."""
-    (batch, height, width, outputs), channels, positions = dy.shape, x.shape[3], prod(op.kernel)
+def _by_rows(
+    c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value, by_inputs: bool = False, whole: bool = False
+) -> Form:
+    """What the filter's columns meet stands side by side; each of its rows is a product with dy, summed over blocks.
+
+    Args:
+        c: where to emit.
+        op: the op.
+        x: the convolution's input.
+        dy: its output's cotangent.
+        by_inputs: products are [kw * inputs, outputs], of x transposed; else [outputs, kw * inputs], of dy transposed.
+        whole: by inputs, what the rows meet stands side by side, too, and there is one product.
+    """
+    (batch, height, width, outputs), channels, (kh, kw) = dy.shape, x.shape[3], op.kernel
+    products, place = 1 if whole else kh, 4 * outputs * kh * kw * channels
+    # A left operand that is met once, and as it is, is turned by the kernel.
+    plain = op.kernel == op.strides == (1, 1)
 
     def cost(block: Block) -> float:
         rows, count = block.images * block.rows * width, block.number(batch, height)
-        patches = 4 * rows * positions * channels
-        touched = 3 * patches
-        one = (
-            c.target.product(outputs, rows, positions * channels, touched=touched)
-            + c.target.moved("delegated", 4 * patches, touched)
-            + c.target.moved("transpose", 8 * rows * outputs, touched)
-            + positions * (c.target.per_operator + rows * ROW * c.target.run)
+        met = kh * kw * channels // products
+        touched = in_use(rows, channels, outputs, met // channels)
+        shape = (met, rows, outputs) if by_inputs else (outputs, rows, met)
+        one = products * c.target.product(*shape, touched=touched)
+        one += c.target.moved(
+            "transpose", 8 * rows * outputs if not by_inputs else 8 * rows * channels * plain, touched
         )
-        place = 4 * outputs * positions * channels
-        return (
-            count * one + (count - 1) * c.target.moved("delegated", 3 * place) + prepared_cost(c, block, x, op.strides)
-        )
+        if plain:
+            one += c.target.moved("delegated", 8 * rows * channels if count > 1 else 0, touched)
+        else:
+            one += windows_cost(c, block, op, x, op.kernel, width, touched, turned=by_inputs)
+        if whole:
+            one += joining_cost(c, 4 * rows * met, kh, touched)
+        cut = c.target.moved("delegated", 8 * rows * outputs, touched) if count > 1 else 0.0
+        sums = (count - 1) * c.target.moved("delegated", 3 * place)
+        gather = c.target.moved("transpose" if by_inputs else "delegated", 2 * place)
+        return count * (one + cut) + sums + gather + (0.0 if plain else prepared_cost(c, block, x))
 
     def emit(block: Block) -> Value:
-        grad: Value | None = None
+        grads: list[Value] = []
         cover = reach((height, width), op.kernel, op.strides, op.dilation)
         for first, count, bands in block.cut(batch, height):
-            planes = Planes(c, x, first, count, op.padding, op.strides, cover)
+            planes = Planes.cut(c, x, first, count, op.padding, op.strides, cover)
+            if by_inputs and not plain:
+                planes = planes.with_channels_first()
+            planes = planes.beside([j * op.dilation[1] for j in range(kw)], width)
             for start, rows in bands:
-                met = _windows(planes, op, start, (rows, width), op.kernel)
-                size = count * rows * width
-                patches = c.reshape(c(tfl.Concatenation(3), *met), (size, positions * channels))
-                part = c(tfl.BatchMatmul(True, False), _rows(c, dy, first, count, start, rows), patches)
-                grad = part if grad is None else c(tfl.Add(), grad, part)
-        assert grad is not None
-        return c.reshape(grad, (outputs, *op.kernel, channels))
+                met = windows(planes, op, op.kernel, start, (rows, width))
+                part = _rows(c, dy, first, count, start, rows)
+                if not by_inputs and kh > 1:
+                    part = c.transpose(part, (1, 0))
+                for n, line in enumerate([joined(c, met)] if whole else met):
+                    if by_inputs:
+                        grad = c(tfl.BatchMatmul(plain, False), line, part)
+                    else:
+                        grad = c(tfl.BatchMatmul(kh == 1, False), part, line)
+                    if n == len(grads):
+                        grads.append(grad)
+                    else:
+                        grads[n] = c(tfl.Add(), grads[n], grad)
+        if by_inputs:
+            stacked = joined(c, [c.reshape(grad, (1, *grad.shape)) for grad in grads])
+            return c.reshape(c.transpose(stacked, (2, 0, 1)), (outputs, *op.kernel, channels))
+        columns = joined(c, [c.reshape(grad, (outputs, 1, kw * channels)) for grad in grads], 1)
+        return c.reshape(columns, (outputs, *op.kernel, channels))
 
-    return best_form("patches", cost, emit, batch, height, positions + 4)
-
-
-def _windows(planes: Planes, op: ops.Windowed, start: int, size: tuple[int, int], kernel: Shape) -> list[Value]:
-    """What each filter position meets of the rows of the output from `start` on."""
-    return [
-        planes.window(start * op.strides[0] + i * op.dilation[0], j * op.dilation[1], size)
-        for i, j in np.ndindex(*kernel)
-    ]
+    name = ("patches" if whole else "rows") + " by inputs" * by_inputs
+    return best_form(name, cost, emit, batch, height, kw + 4 + kh + 3 * products)
 
 
 def _rows(c: Lowering, dy: Value, first: int, count: int, start: int, rows: int) -> Value:
@@ -98,60 +134,3 @@ def _rows(c: Lowering, dy: Value, first: int, count: int, start: int, rows: int)
     whole = (count, rows, *dy.shape[2:])
     part = dy if dy.shape == whole else c(tfl.Slice((first, start, 0, 0), whole), dy)
     return c.reshape(part, (count * rows * dy.shape[2], dy.shape[3]))
-
-
-def _by_taps(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value, by_inputs: bool = False) -> Form:
-    """One matrix product for each filter position, of dy with the inputs that it meets, summed over blocks.
-
-    Args:
-        c: where to emit.
-        op: the op.
-        x: the convolution's input.
-        dy: its output's cotangent.
-        by_inputs: the product is [inputs, outputs]: what is met is transposed, and dy fills the columns.
-    """
-    batch, height, width, outputs = dy.shape
-    positions, channels = list(np.ndindex(*op.kernel)), x.shape[3]
-    place = 4 * outputs * channels
-
-    def cost(block: Block) -> float:
-        rows = block.images * block.rows * width
-        touched, count = IN_USE * rows * (channels + outputs), block.number(batch, height)
-        shape = (channels, rows, outputs) if by_inputs else (outputs, rows, channels)
-        one = c.target.product(*shape, touched=touched)
-        if len(positions) > 1 or op.strides != (1, 1) or count > 1:
-            one += c.target.moved("delegated", 8 * rows * channels, touched)
-        turned = c.target.moved("transpose", 8 * rows * (channels if by_inputs else outputs), touched)
-        turns = len(positions) if by_inputs else 1
-        cut = c.target.moved("delegated", 8 * rows * outputs, touched) if count > 1 else 0.0
-        sums = (count - 1) * c.target.moved("delegated", 3 * place, 3 * place * len(positions))
-        gather = c.target.moved("transpose" if by_inputs else "delegated", 2 * place * len(positions))
-        prepared = prepared_cost(c, block, x, op.strides) if len(positions) > 1 or op.strides != (1, 1) else 0.0
-        return count * (len(positions) * one + turns * turned + cut) + len(positions) * sums + gather + prepared
-
-    def emit(block: Block) -> Value:
-        grads: list[Value] = []
-        cover = reach((height, width), op.kernel, op.strides, op.dilation)
-        for first, count, bands in block.cut(batch, height):
-            planes = Planes(c, x, first, count, op.padding, op.strides, cover)
-            for start, rows in bands:
-                part = _rows(c, dy, first, count, start, rows)
-                if not by_inputs and len(positions) > 1:
-                    part = c.transpose(part, (1, 0))
-                for n, window in enumerate(_windows(planes, op, start, (rows, width), op.kernel)):
-                    met = c.reshape(window, (count * rows * width, channels))
-                    if by_inputs:
-                        grad = c(tfl.BatchMatmul(True, False), met, part)
-                    else:
-                        grad = c(tfl.BatchMatmul(len(positions) == 1, False), part, met)
-                    if n == len(grads):
-                        grads.append(grad)
-                    else:
-                        grads[n] = c(tfl.Add(), grads[n], grad)
-        if by_inputs:
-            stacked = joined(c, [c.reshape(grad, (1, channels, outputs)) for grad in grads])
-            return c.reshape(c.transpose(stacked, (2, 0, 1)), (outputs, *op.kernel, channels))
-        columns = joined(c, [c.reshape(grad, (outputs, 1, channels)) for grad in grads], 1)
-        return c.reshape(columns, (outputs, *op.kernel, channels))
-
-    return best_form("taps by inputs" if by_inputs else "taps", cost, emit, batch, height, 3 * len(positions) + 1)

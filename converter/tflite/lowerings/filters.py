@@ -7,6 +7,7 @@ import numpy as np
 from converter.ir import Shape, Value
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering
+from converter.tflite.lowerings.planes import joined
 
 
 class Filter:
@@ -58,16 +59,25 @@ class Filter:
             part = self.c(tfl.Slice((0, i, j, 0), size), self.c.reshape(self.w, self.shape))
         return self.c.reshape(part, (size[0], size[3]))
 
+    def rows(self) -> list[Value]:
+        """The matrices of the rows of a filter known at run time, for `product` with what its columns meet."""
+        kh, kw = self.kernel
+        if self.turned:
+            return [joined(self.c, [self.tap(i, j) for j in range(kw)]) for i in range(kh)]
+        w, size = self.c.reshape(self.w, self.shape), (self.outputs, 1, kw, self.inputs)
+        lines = [w] if kh == 1 else [self.c(tfl.Slice((0, i, 0, 0), size), w) for i in range(kh)]
+        return [self.c.reshape(line, (self.outputs, kw * self.inputs)) for line in lines]
+
     def product(self, x: Value, matrix: Value) -> Value:
         """[rows, inputs] by a matrix of this filter: [rows, outputs]."""
         if self.constant:
             return self.c(tfl.FullyConnected(), x, matrix)
         return self.c(tfl.BatchMatmul(False, not self.turned), x, matrix)
 
-    def product_cost(self, rows: int, matrices: int, times: int = 1) -> float:
-        """What that costs, `times` over with one matrix, where so many matrices are met in turn."""
-        touched = 4 * matrices * self.inputs * self.outputs
-        return self.c.target.product(rows, self.inputs, self.outputs, self.constant, touched, times)
+    def product_cost(self, rows: int, matrices: int, times: int = 1, taps: int = 1) -> float:
+        """What that costs, `times` over with one matrix of so many `taps`, where `matrices` are met in turn."""
+        touched, depth = 4 * matrices * taps * self.inputs * self.outputs, taps * self.inputs
+        return self.c.target.product(rows, depth, self.outputs, self.constant, touched, times)
 
     def _fixed(self, matrix: np.ndarray) -> Value:
         """A constant matrix [outputs, inputs] as FULLY_CONNECTED reads it."""

@@ -2,7 +2,8 @@
 
 An image has three channels: a product for each position of a filter is three deep then, and copying runs of three
 numbers takes longer than multiplying them. A convolution by a constant filter of ones and zeros gathers at the rate of
-products.
+products. A filter of one position with a stride meets few of the pixels: a depthwise convolution by ones takes these,
+where a SLICE would want the images in another shape, which is a copy.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form, choose
 from converter.tflite.lower import Lowering
-from converter.tflite.lowerings.windows import fit_padding, zero_bias
+from converter.tflite.lowerings.windows import fit_padding, pad_explicitly, zero_bias
 
 #: Numbers of one window that are gathered at most: the constant filter has the square of it.
 MOST_GATHERED = 256
@@ -42,6 +43,8 @@ def gathered(c: Lowering, op: ops.Windowed, x: Value, kernel: Shape, forms: Form
     rows, columns = kernel
     if c.target.state != "variables":
         return []
+    if kernel == (1, 1):
+        return [_form(c, "gathered", op, x, (1, 1), True, forms)] if op.strides != (1, 1) else []
     windows = {"gathered": (rows, columns)} | ({"gathered columns": (1, columns)} if rows > 1 else {})
     return [
         _form(c, name, op, x, window, name == "gathered", forms)
@@ -77,13 +80,19 @@ def _form(
         return choose(forms(rest, _gather(c, gather, x, window)), c.target.forced).emit()
 
     pixels = prod(met[:3])
-    cost = c.target.tiles("conv.constant", pixels // met[0], x.shape[3], channels, met[0], prod(window))
+    if prod(window) == 1:
+        cost = c.target.macs("depthwise.constant", pixels * channels)
+    else:
+        cost = c.target.tiles("conv.constant", pixels // met[0], x.shape[3], channels, met[0], prod(window))
     return Form(name, cost + c.target.moved("delegated", 2 * x.type.nbytes) + behind.cost, emit)
 
 
 def _gather(c: Lowering, op: ops.Conv2D, x: Value, window: tuple[int, int]) -> Value:
     """[N,H,W,kh*kw*C]: what each window meets, row by row."""
     channels = x.shape[3]
+    if prod(window) == 1:
+        one = c.constant(np.ones((1, 1, 1, channels), np.float32), name="ones")
+        return c(tfl.Thinning(op.strides, "VALID"), pad_explicitly(c, x, op.padding), one, zero_bias(c, channels))
     count = prod(window) * channels
     ones = np.eye(count, dtype=np.float32).reshape(count, *window, channels)
     x, padding = fit_padding(c, op, x, window)

@@ -1,4 +1,4 @@
-"""Convolutions as one matrix product for each filter position, block by block, so that a block stays in the cache."""
+"""Convolutions as matrix products, block by block, so that a block stays in the cache."""
 
 from __future__ import annotations
 
@@ -18,49 +18,45 @@ from converter.tflite.lowerings.planes import (
     Block,
     Planes,
     best_form,
+    in_use,
     interleaved,
     joined,
     joining_cost,
     prepared_cost,
     reach,
+    windows,
+    windows_cost,
 )
 from converter.tflite.lowerings.windows import crop
 
 
 def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape) -> Form:
-    """By a filter known at run time: an output is the sum over its positions of what they meet times their matrix."""
-    batch, (height, width) = x.shape[0], outputs
-    positions = list(product(range(w.kernel[0]), range(w.kernel[1])))
+    """By a filter known at run time: what its columns meet stands side by side, and each of its rows is a product."""
+    batch, (height, width), (kh, kw) = x.shape[0], outputs, w.kernel
     result = 4 * batch * height * width * w.outputs
 
     def cost(block: Block) -> float:
         rows = block.images * block.rows * width
-        touched = IN_USE * rows * (w.inputs + w.outputs)
-        one = (
-            c.target.moved("delegated", 8 * rows * w.inputs, touched)
-            + w.product_cost(rows, len(positions))
-            + c.target.moved("delegated", 12 * rows * w.outputs, touched)
-        )
+        touched = in_use(rows, w.inputs, w.outputs, kw)
+        one = windows_cost(c, block, op, x, w.kernel, width, touched) + kh * w.product_cost(rows, kh, taps=kw)
+        one += (kh - 1) * c.target.moved("delegated", 12 * rows * w.outputs, touched)
+        cut = c.target.moved("delegated", 2 * w.w.type.nbytes) if w.kernel != (1, 1) else 0.0
         count = block.number(batch, height)
-        cut = c.target.moved("delegated", 2 * w.w.type.nbytes) if len(positions) > 1 else 0.0
-        prepared = prepared_cost(c, block, x, op.strides)
-        return count * len(positions) * one + cut + prepared + joining_cost(c, result, count)
+        return count * one + cut + prepared_cost(c, block, x) + joining_cost(c, result, count)
 
     def emit(block: Block) -> Value:
-        matrices = [w.tap(i, j) for i, j in positions]
+        matrices = w.rows()
         cover, parts = reach(outputs, w.kernel, op.strides, op.dilation), []
         for first, count, bands in block.cut(batch, height):
-            planes = Planes(c, x, first, count, op.padding, op.strides, cover)
+            planes = Planes.cut(c, x, first, count, op.padding, op.strides, cover)
+            planes = planes.beside([j * op.dilation[1] for j in range(kw)], width)
             for start, rows in bands:
-                terms = []
-                for (i, j), matrix in zip(positions, matrices, strict=True):
-                    row, column = start * op.strides[0] + i * op.dilation[0], j * op.dilation[1]
-                    met = planes.window(row, column, (rows, width))
-                    terms.append((c.reshape(met, (count * rows * width, w.inputs)), matrix))
-                parts.append(c.reshape(_sum(c, w, terms), (count * rows, width * w.outputs)))
+                met = windows(planes, op, w.kernel, start, (rows, width))
+                total = _sum(c, w, list(zip(met, matrices, strict=True)))
+                parts.append(c.reshape(total, (count * rows, width * w.outputs)))
         return c.reshape(joined(c, parts), (batch, height, width, w.outputs))
 
-    return best_form("taps", cost, emit, batch, height, 3 * len(positions))
+    return best_form("rows", cost, emit, batch, height, kw + 1 + 3 * kh)
 
 
 def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Form | None:
@@ -88,7 +84,7 @@ def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Fo
         count = block.number(batch, height)
         cut = 0.0 if w.constant else c.target.moved("delegated", 2 * w.w.type.nbytes)
         joins = c.target.moved("shuffled", 4 * result // count, touched)
-        prepared = prepared_cost(c, block, dy, (1, 1))
+        prepared = prepared_cost(c, block, dy)
         return count * (positions * one + slices + joins) + cut + prepared + joining_cost(c, result, count)
 
     def emit(block: Block) -> Value:
@@ -96,7 +92,7 @@ def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Fo
         matrices = {(i, j): w.tap(mirror[0] - i, mirror[1] - j) for i, j in np.ndindex(*w.kernel)}
         parts = []
         for first, count, bands in block.cut(batch, height):
-            planes = Planes(c, dy, first, count, ((lead[0], 0), (lead[1], 0)), (1, 1), cover)
+            planes = Planes.cut(c, dy, first, count, ((lead[0], 0), (lead[1], 0)), (1, 1), cover)
             for start, rows in bands:
                 offsets = product(*({offset for phase in axis for _, offset in phase} for axis in axes))
                 met = {

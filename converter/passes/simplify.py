@@ -171,15 +171,24 @@ def _without_broadcast(b: Rewriter, value: Value, other: Value, output: Value) -
 
 
 def _concatenation(b: Rewriter, x: Value, y: Value) -> Value | None:
-    """Pad(a, zeros behind) + Pad(b, zeros before), side by side along one axis: Concat(a, b)."""
+    """Pad(a, zeros behind) + Pad(b, zeros before), side by side along one axis: Pad(Concat(a, b)), or that alone."""
     first, second = b.producer(x, ops.Pad), b.producer(y, ops.Pad)
-    if not first or not second or first.op.value or second.op.value:
+    if not first or not second or first.op.value or second.op.value or x.type != y.type:
         return None
     padded = [i for i, p in enumerate(first.op.paddings) if any(p)]
     if padded != [i for i, p in enumerate(second.op.paddings) if any(p)] or len(padded) != 1:
         return None
     (axis,) = padded
-    for a, c in ((first, second), (second, first)):
-        if a.op.paddings[axis] == (0, c.inputs[0].shape[axis]) and c.op.paddings[axis] == (a.inputs[0].shape[axis], 0):
-            return b(ops.Concat(axis), a.inputs[0], c.inputs[0])
+    for before, behind in ((first, second), (second, first)):
+        low, high = before.op.paddings[axis][0], behind.op.paddings[axis][1]
+        if low + before.inputs[0].shape[axis] == behind.op.paddings[axis][0]:
+            joined = b(ops.Concat(axis), *_pieces(b, before, axis), *_pieces(b, behind, axis))
+            around = tuple((low, high) if i == axis else (0, 0) for i in range(len(x.shape)))
+            return b(ops.Pad(around), joined) if low or high else joined
     return None
+
+
+def _pieces(b: Rewriter, pad: Node, axis: int) -> tuple[Value, ...]:
+    """What stands one behind the other along an axis in what is padded."""
+    inner = b.producer(pad.inputs[0], ops.Concat)
+    return inner.inputs if inner and inner.op.axis == axis and b.used_once(pad.inputs[0]) else pad.inputs

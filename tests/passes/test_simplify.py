@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from converter.ir import Builder, TensorType, ops
+from converter.ir import Builder, TensorType, Value, ops
 from converter.ir.evaluate import evaluate
 from converter.passes import simplify
 
@@ -83,3 +84,31 @@ def test_what_has_no_elements_is_left_out() -> None:
     (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
     for name, wanted in expected.items():
         np.testing.assert_array_equal(results[name], wanted)
+
+
+@pytest.mark.parametrize(
+    ("order", "kinds"),
+    [
+        ((0, 1, 2, 3), ["Concat"]),
+        ((3, 2, 1, 0), ["Concat"]),
+        ((2, 1, 3), ["Concat", "Pad"]),
+        ((0, 2), ["Add", "Pad", "Pad"]),
+    ],
+)
+def test_pieces_side_by_side_are_put_together(order: tuple[int, ...], kinds: list[str]) -> None:
+    """The cotangents of what was split are not padded to its whole size and added up."""
+    b = Builder()
+    sizes, x = (2, 3, 1, 4), TensorType((3, 10, 2))
+    ends = np.cumsum(sizes)
+    total: Value | None = None
+    for i in order:
+        piece = b.input(f"x{i}", x.with_shape((3, sizes[i], 2)))
+        spread = b(ops.Pad(((0, 0), (int(ends[i]) - sizes[i], 10 - int(ends[i])), (0, 0))), piece)
+        total = spread if total is None else b(ops.Add(), total, spread)
+    assert total is not None
+    b.graph.outputs = {"y": total}
+    after = simplify(b.graph)
+    assert sorted(type(node.op).__name__ for node in after.nodes) == kinds
+    rng = np.random.default_rng(0)
+    feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
+    np.testing.assert_array_equal(evaluate(after, feed)[0]["y"], evaluate(b.graph, feed)[0]["y"])

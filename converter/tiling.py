@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import log2, prod
 
 import numpy as np
@@ -23,8 +23,10 @@ from converter.ir.rows import Rows, RowsMixed, compact, rows_through
 from converter.ir.types import Shape, TensorType
 from converter.targets import Target
 
-#: More parts than these, or parts of fewer rows, gain little, and each is operators of its own.
+#: More parts than these, or parts of fewer rows of frozen layers, gain little, and each is operators of its own.
 _MOST_PARTS, _FEWEST_ROWS = 8, 2
+#: How often operands of a trained layer are copied to be cut into images, for the gradient of its weights.
+_CUT = 2
 #: The share of all moving there that is worth tiling for.
 _WORTH = 0.25
 #: The share of the most that can be saved which is enough: the last layers save little, and are operators, too.
@@ -50,7 +52,7 @@ def tile_batch(graph: Graph, target: Target) -> Graph:
         target: says what a core has for a cache, and what dispatching an operator costs.
     """
     layers = _RowByRow(graph)
-    counts = [n for n in range(2, min(layers.batch // _FEWEST_ROWS, _MOST_PARTS) + 1) if not layers.batch % n]
+    counts = [n for n in range(2, min(layers.batch, _MOST_PARTS) + 1) if not layers.batch % n]
     tilings = [tiling for parts in counts for tiling in layers.tilings(parts, target)]
     most = max((tiling.saved for tiling in tilings), default=0.0)
     return layers.tiled(next(t for t in tilings if t.saved >= _ENOUGH * most)) if tilings else graph
@@ -117,6 +119,7 @@ class _RowByRow:
         for value, made in self._made.items():
             crossing[made] += value.type.nbytes
             crossing[max(self._until[value], made) + 1] -= value.type.nbytes
+        most = self.batch // _FEWEST_ROWS
         copied = [_PER_CROSSING * nbytes for nbytes in accumulate(crossing)]
         saved, start, least, moved = 0.0, 0, float(copied[0]), 0
         for i, node in enumerate(self._nodes):
@@ -125,13 +128,23 @@ class _RowByRow:
             whole = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v in self._fed)
             moved += whole
             saved += _beyond(whole, cache_bytes) - parts * _beyond(whole / parts, cache_bytes)
+            if whole > cache_bytes and parts == self.batch and self._trains(node):
+                saved += _CUT * whole
             saved -= (parts - 1) * (dispatched + _PER_OWN * (self._weights(node) + _pointers(node)))
             tiling = _Tiling(start, i + 1, parts, saved - copied[i + 1] - least)
-            if tiling.saved > _WORTH * moved:
+            if tiling.saved > _WORTH * moved and (parts <= most or self._train_from(start)):
                 yield tiling
 
     def _weights(self, node: Node) -> int:
         return sum(v.type.nbytes for v in node.inputs if v not in self._fed)
+
+    def _trains(self, node: Node) -> bool:
+        return any(v not in self._fed and v not in self._graph.constants for v in node.inputs)
+
+    def _train_from(self, start: int) -> bool:
+        """Whether the first node from there on that has weights trains them, and so no frozen layer is among these."""
+        weighted = (node for node in self._nodes[start:] if not self._fed.issuperset(node.inputs))
+        return any(self._trains(node) for node in islice(weighted, 1))
 
     def tiled(self, tiling: _Tiling) -> Graph:
         """The graph with these nodes in parts; what crosses their end is whole again, as the value it was before."""

@@ -92,17 +92,20 @@ def _lacking(graph: Graph, target: Target, around: str) -> Iterator[tuple[Unsupp
     untrusted = dict(avoid.left(graph, target.avoids))
     for node in graph.nodes:
         code, layer = node.op.code, node.origin.layer or around
-        operands, results = ([v.type for v in values] for values in (node.inputs, node.outputs))
-        of = f"{code} of {', '.join(map(str, operands or results))}"
+        operands, results = [v.type for v in node.inputs], [v.type for v in node.outputs]
         if not target.takes(code, operands, results):
-            way, reason = _way(target, code, operands, results), f"{target.name} has no {of}"
+            way, reason = _way(target, code, operands, results), f"{target.name} has no {_said(node)}"
         elif node in untrusted:
-            way, reason = _BY_OTHERS, f"{target.name} cannot be trusted with {of} ({untrusted[node].why})"
+            way, reason = _BY_OTHERS, f"{target.name} cannot be trusted with {_said(node)} ({untrusted[node].why})"
         else:
             for body in node.op.bodies():
                 yield from _lacking(body, target, layer)
             continue
         yield UnsupportedSite(code, layer, node.origin.source, reason, _sentence([way])), way
+
+
+def _said(node: Node) -> str:
+    return f"{node.op.code} of {', '.join(str(v.type) for v in node.inputs or node.outputs)}"
 
 
 def _way(target: Target, code: str, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:

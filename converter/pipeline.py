@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from converter.budget import fit, parse_bytes
+from converter.collecting import uncollected
 from converter.costs import costs
 from converter.defaults import taken_over
 from converter.dropout import dropouts
@@ -130,7 +131,8 @@ def build(
         augment=augment,
         loss_scale=loss_scale,
     )
-    program = replace(planned.assemble(), tried=planned.tried)
+    with uncollected():
+        program = replace(planned.assemble(), tried=planned.tried)
     if program.quantization is not None:
         program.quantization.warn()
     if check:
@@ -184,6 +186,7 @@ def plan(
     )
 
 
+@uncollected()
 def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
     """What one request comes to."""
     try:

@@ -29,6 +29,7 @@ LAYERS = (
         "converter.program.seal",
         "converter.program.view",
         "converter.notes",
+        "converter.collecting",
         "converter.interrupts",
         "converter.words",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import jax
@@ -91,3 +92,18 @@ def test_an_input_of_too_many_numbers() -> None:
     model = jax_frontend.Model(lambda p, x: jnp.mean(x, (1, 2)) @ p["w"], {"w": np.ones((3, 2), np.float32)}, inputs)
     with pytest.raises(UsageError, match=r"1024 rows at once are too many: .* a smaller batch, or a micro_batch"):
         converter.build(model, batch=1024)
+
+
+def test_building_leaves_the_garbage_collector_as_it_was() -> None:
+    enabled = gc.isenabled()
+    try:
+        for switch in (gc.disable, gc.enable):
+            switch()
+            before = gc.isenabled()
+            converter.build(EXAMPLES["mlp"].model(), check=False)
+            assert gc.isenabled() == before
+            with pytest.raises(UsageError):
+                converter.build(EXAMPLES["mlp"].model(), loss="nothing", check=False)
+            assert gc.isenabled() == before
+    finally:
+        (gc.enable if enabled else gc.disable)()

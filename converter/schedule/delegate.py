@@ -72,8 +72,9 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
 
 def how(graph: Graph, node: Node, lanes: int) -> Delegated | None:
     """How the delegate runs a node; None when it does not."""
-    inputs, outputs = tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs)
-    return _how(node.op, inputs, outputs, tuple(v in graph.constants for v in node.inputs), lanes)
+    constants = graph.constants
+    inputs, outputs = tuple([v.type for v in node.inputs]), tuple([v.type for v in node.outputs])
+    return _how(node.op, inputs, outputs, tuple([v in constants for v in node.inputs]), lanes)
 
 
 @lru_cache(4096)

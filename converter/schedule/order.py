@@ -37,10 +37,12 @@ def schedule(
     by_phase = _updates_at_gradients(graph, after, {node for node in graph.nodes if node.origin.phase == "update"})
     depth_first = _depth_first(graph, after)
     candidates = [at_gradients, program_order, depth_first, _growers_late(graph, after, at_gradients)]
-    candidates += [
-        _much_of_little_late(graph, _staying_first(order, after, stays), stays)
-        for order in (at_gradients, by_phase, depth_first)
-    ]
+    staying, late = _staying(program_order, after, stays), _much_of_little(graph, program_order, stays)
+    makers = graph.producers()
+    makers_late = {node: [makers[v] for v in node.inputs if makers.get(v) in late] for node in graph.nodes}
+    for order in (at_gradients, by_phase, depth_first):
+        staying_first = sorted(order, key=lambda node: node not in staying)
+        candidates.append(_in_order(sorted(staying_first, key=late.__contains__), makers_late))
     return _smallest([_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))], memory, least)
 
 
@@ -187,25 +189,22 @@ def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]
     return sorted(order, key=lambda n: (deadline[n], position[n]))
 
 
-def _staying_first(order: list[Node], after: dict[Node, list[Node]], stays: Callable[[Node], bool]) -> list[Node]:
-    """What waits for nothing that the delegate takes comes first, lest it cuts a partition in two: labels, indices."""
-    first: dict[Node, None] = {}
-    for node in order:
-        if stays(node) and all(need in first for need in after[node]):
-            first[node] = None
-    return [*first, *(node for node in order if node not in first)]
+def _staying(nodes: Iterable[Node], after: dict[Node, list[Node]], stays: Callable[[Node], bool]) -> set[Node]:
+    """What waits for nothing that the delegate takes: labels, indices. First, they cut no partition in two."""
+    found: set[Node] = set()
+    for node in nodes:
+        if stays(node) and found.issuperset(after[node]):
+            found.add(node)
+    return found
 
 
-def _much_of_little_late(graph: Graph, order: list[Node], stays: Callable[[Node], bool]) -> list[Node]:
-    """The order in which what makes much of little, as labels of narrow ones, runs right before its first reader."""
-    makers = graph.producers()
-    late: dict[Node, None] = {}
-    for node in order:
-        made_here = [v for v in node.inputs if v in makers and makers[v] not in late]
-        little = _MUCH * sum(v.type.nbytes for v in made_here) <= sum(v.type.nbytes for v in node.outputs)
+def _much_of_little(graph: Graph, nodes: Iterable[Node], stays: Callable[[Node], bool]) -> set[Node]:
+    """What makes much of little, as labels of narrow ones: it had better run right before its first reader."""
+    made = graph.producers()
+    found: set[Node] = set()
+    for node in nodes:
+        nbytes = sum([v.type.nbytes for v in node.inputs if v in made and made[v] not in found])
+        little = _MUCH * nbytes <= sum([v.type.nbytes for v in node.outputs])
         if little and graph.parameters.keys().isdisjoint(node.inputs) and not stays(node):
-            late[node] = None
-    done: dict[Node, None] = {}
-    needs = {node: [makers[v] for v in node.inputs if makers.get(v) in late] for node in order}
-    _run([*(node for node in order if node not in late), *late], needs, done)
-    return list(done)
+            found.add(node)
+    return found

@@ -32,23 +32,27 @@ def resident(graph: Graph, lanes: int, in_order: bool = True, lent: bool = False
 
     `lent`: its inputs lie in who runs it.
     """
+    return resident_as(graph, delegate(graph, lanes, in_order), lanes, in_order, lent)
+
+
+def resident_as(graph: Graph, delegated: Graph, lanes: int, in_order: bool, lent: bool = False) -> Resident:
+    """The same of a graph that is known as the runtime executes it."""
     nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
     packed = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
-    return Resident(*_transient(graph, lanes, in_order, lent), packed + OPERATOR * len(nodes))
+    return Resident(*_transient(delegated, lanes, in_order, lent), packed + OPERATOR * len(nodes))
 
 
 def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:
     """Bytes that only runs of such a graph need: arena and workspace."""
-    return sum(_transient(graph, lanes, in_order))
+    return sum(_transient(delegate(graph, lanes, in_order), lanes, in_order))
 
 
-def _transient(graph: Graph, lanes: int, in_order: bool, lent: bool = False) -> tuple[int, int]:
+def _transient(delegated: Graph, lanes: int, in_order: bool, lent: bool = False) -> tuple[int, int]:
     """Arena and workspace. A loop's bodies have arenas of their own, as long as it runs; they share the workspace."""
-    delegated = delegate(graph, lanes, in_order)
     workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, Call)), default=0)
     arena, loops = plan(delegated, lent).size, 0
     for node in delegated.nodes:
-        bodies = [_transient(body, lanes, in_order, lent=True) for body in node.op.bodies()]
+        bodies = [_transient(delegate(body, lanes, in_order), lanes, in_order, lent=True) for body in node.op.bodies()]
         loops = max(loops, sum(of_body for of_body, _ in bodies))
         workspace = max([workspace, *(of_body for _, of_body in bodies)])
     return arena + loops, workspace

@@ -10,7 +10,7 @@ from typing import Literal
 from converter.ir import Graph, Node, Value
 from converter.schedule.delegate import Call, delegate
 from converter.schedule.memory import plan
-from converter.schedule.resident import Resident, resident
+from converter.schedule.resident import Resident, resident, resident_as
 
 #: A tensor of the arena, a kernel's temporary one, a value in the delegate's workspace, what the steps of a loop need.
 Kind = Literal["tensor", "scratch", "workspace", "loop"]
@@ -64,7 +64,7 @@ def timeline(graph: Graph, lanes: int, in_order: bool = True) -> Timeline:
         *_loops(delegated, starts, lanes, in_order),
     ]
     order = tuple(place[node] for node in executed)
-    return Timeline(order, tuple(partitions), tuple(pieces), resident(graph, lanes, in_order))
+    return Timeline(order, tuple(partitions), tuple(pieces), resident_as(graph, delegated, lanes, in_order))
 
 
 def _arena(delegated: Graph, executed: list[Node], starts: list[int]) -> Iterator[Piece]:

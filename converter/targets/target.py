@@ -81,7 +81,7 @@ class Target:
 
     def takes(self, code: str, operands: Sequence[TensorType], results: Sequence[TensorType] = ()) -> bool:
         """Whether the runtime has a kernel of a builtin for such operands and results."""
-        if not operands and not results:
+        if not self.limits or not (operands or results):
             return True
         rank = max(t.rank for t in (*operands, *results))
         kinds = ["", *(f".{name}" for name in {t.dtype.name for t in (*operands, *results)})]

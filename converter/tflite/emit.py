@@ -114,7 +114,7 @@ def emit(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
             "Freeze nothing twice, use a smaller model, or drop signatures."
         )
-    # Enough at once: to grow, the builder makes a copy twice as large. What is not written to takes no memory.
+    # Enough at once: to grow, the builder makes a copy twice as large.
     builder = flatbuffers.Builder(min(buffers.nbytes + _TABLES * (sum(model.operators()) + 64), LARGEST_FILE))
     model.write(builder, description, entries)
     return bytes(memoryview(builder.Bytes)[builder.Head() :])

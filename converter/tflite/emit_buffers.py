@@ -16,20 +16,24 @@ class Buffers:
     def __init__(self) -> None:
         self._data: list[memoryview] = [memoryview(b"")]
         self._indices: dict[bytes, int] = {}
+        self._places: dict[tuple[int, int], int] = {}  # address and bytes of what is kept: a weight is added often
         self.nbytes = 0
 
     def add(self, data: bytes | np.ndarray) -> int:
         """Index of the buffer that holds this content."""
         if isinstance(data, np.ndarray):
             little_endian = data.astype(data.dtype.newbyteorder("<"), copy=False)
-            view = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8).data
+            content = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
         else:
-            view = memoryview(data)
-        digest = hashlib.sha256(view).digest()
+            content = np.frombuffer(data, np.uint8)
+        place = content.__array_interface__["data"][0], content.size
+        if place in self._places:
+            return self._places[place]
+        digest = hashlib.sha256(content.data).digest()
         if digest not in self._indices:
-            self._indices[digest] = len(self._data)
-            self._data.append(view)
-            self.nbytes += len(view) + 2 * schema.ALIGNMENT
+            self._indices[digest] = self._places[place] = len(self._data)
+            self._data.append(content.data)
+            self.nbytes += content.size + 2 * schema.ALIGNMENT
         return self._indices[digest]
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import flatbuffers
@@ -45,11 +47,19 @@ def tensor_type(dtype: np.dtype) -> int:
 
 def table(builder: flatbuffers.Builder, name: str, **fields: Any) -> int:
     """Writes a table. Values: numbers and offsets as they are; bytes, str, dtypes, sequences of ints are encoded."""
-    encoded = {field: _encode(builder, field, value) for field, value in fields.items()}
-    getattr(generated, f"{name}Start")(builder)
-    for field, value in encoded.items():
-        getattr(generated, f"{name}Add{field}")(builder, value)
-    return getattr(generated, f"{name}End")(builder)
+    encoded = [_encode(builder, field, value) for field, value in fields.items()]
+    start, adding, end = _writers(name, tuple(fields))
+    start(builder)
+    for add, value in zip(adding, encoded, strict=True):
+        add(builder, value)
+    return end(builder)
+
+
+@cache
+def _writers(name: str, fields: tuple[str, ...]) -> tuple[Any, list[Any], Any]:
+    """The generated functions that begin a table, add each field, and end it."""
+    adding = [getattr(generated, f"{name}Add{field}") for field in fields]
+    return getattr(generated, f"{name}Start"), adding, getattr(generated, f"{name}End")
 
 
 def _encode(builder: flatbuffers.Builder, field: str, value: Any) -> Any:
@@ -63,8 +73,12 @@ def _encode(builder: flatbuffers.Builder, field: str, value: Any) -> Any:
 
 
 def int_vector(builder: flatbuffers.Builder, numbers: Sequence[int]) -> int:
-    """Writes a vector of int32."""
-    return builder.CreateNumpyVector(np.asarray(numbers, np.int32))
+    """Writes a vector of int32: at once, as most are short and many."""
+    data = struct.pack(f"<{len(numbers)}i", *numbers)
+    builder.StartVector(4, len(numbers), 4)
+    builder.head -= len(data)
+    builder.Bytes[builder.head : builder.head + len(data)] = data
+    return builder.EndVector()
 
 
 def offset_vector(builder: flatbuffers.Builder, offsets: Iterable[int]) -> int:

@@ -48,7 +48,7 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
         layout.expect(hole, part)
     plain.parameters, plain.updates = {}, {}
     model = ModelWriter([Subgraph(name, with_own_results(plain))], layout)
-    builder = flatbuffers.Builder(layout.nbytes + 65536)  # of pages that nobody touches where holes are
+    builder = schema.roomy_builder(layout.nbytes + 65536)
     model.write(builder, description, {})
     parts_of_file, own = layout.cut(memoryview(builder.Bytes)[builder.Head() :])
     return pack(parts_of_file, known, own)
@@ -79,7 +79,6 @@ class _Layout(Buffers):
         self._parts: list[Part] = []
         self._numbers: dict[int, int] = {}  # by the number in the program
         self._holes: dict[int, Part] = {}  # by the identity of the array that stands for it
-        self._vectors: list[int] = []
 
     def expect(self, hole: np.ndarray, part: Part) -> None:
         """What the array stands for that `add` will be given: a buffer of its own, never shared with an equal one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from converter.tflite import schema
@@ -79,7 +78,7 @@ class PlainFile:
                 data = stored.DataAsNumpy() if known is None and stored.DataLength() else known
                 tensor.buffer = 0 if data is None else buffers.add(data)
         codes = self._used_codes(graphs)
-        builder = flatbuffers.Builder(buffers.nbytes + 65536)
+        builder = schema.roomy_builder(buffers.nbytes + 65536)
         kept = [code.Pack(builder) for code in codes]
         offsets = schema.offset_vector(builder, buffers.write(builder))
         written = schema.table(
@@ -93,7 +92,7 @@ class PlainFile:
             SignatureDefs=schema.offset_vector(builder, [self._definition.Pack(builder)]),
         )
         builder.Finish(written, file_identifier=schema.FILE_IDENTIFIER)
-        return bytes(builder.Output())
+        return buffers.file(builder)
 
     def _used_codes(self, graphs: Sequence[Any]) -> list[Any]:
         """The operator codes that are still used, and operators numbered after them."""

@@ -219,7 +219,7 @@ class Program:
             derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
-        data = seal.seal(emit(subgraphs, metadata, description, stored, derived, in_order=state == "variables"))
+        data = emit(subgraphs, metadata, description, stored, derived, state == "variables", seal.sealed)
         priced = {**costs, "file_bytes": len(data)}
         return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes), quantization)
 

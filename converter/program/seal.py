@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+from collections.abc import Sequence
 
 from converter.errors import UsageError
 
@@ -20,22 +21,20 @@ _DIGITS = 64
 BLANK = _MARK + b"0" * _DIGITS
 
 
-def seal(data: bytes) -> bytes:
-    """Puts the digest of a file emitted with the entry `BLANK` in its place."""
-    start = data.index(BLANK) + len(_MARK)
-    return _with(data, start, hashlib.sha256(data).hexdigest().encode())
+def sealed(pieces: Sequence[memoryview]) -> bytes:
+    """The file of these pieces, of which one is the entry `BLANK`, with its digest there."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    entry = _MARK + digest.hexdigest().encode()
+    return b"".join(entry if piece == BLANK else piece for piece in pieces)
 
 
 def reseal(data: bytes) -> bytes:
     """The seal of a sealed file that was changed on purpose."""
     start = data.index(_MARK) + len(_MARK)
-    return seal(_with(data, start, BLANK[len(_MARK) :]))
-
-
-def _with(data: bytes, start: int, digits: bytes) -> bytes:
-    """The file with other digits: it is large, and copied once."""
     view = memoryview(data)
-    return b"".join([view[:start], digits, view[start + _DIGITS :]])
+    return sealed([view[: start - len(_MARK)], memoryview(BLANK), view[start + _DIGITS :]])
 
 
 def check_seal(data: bytes | mmap.mmap) -> str:

@@ -84,6 +84,7 @@ def emit(
     tensors: Mapping[str, bytes | np.ndarray] | None = None,
     derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
     in_order: bool = False,
+    join: Callable[[Sequence[memoryview]], bytes] = b"".join,
 ) -> bytes:
     """The bytes of a `.tflite` file; equal input gives equal bytes.
 
@@ -95,6 +96,7 @@ def emit(
             heap, so an entry of them holds the number of a buffer, see `converter.tflite.metadata`.
         derived: entries like these, made of the other buffers, which they may name by number.
         in_order: the operators run in the order in which they stand also where a delegate takes some of them.
+        join: makes the file of its pieces, of which each entry is one.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
@@ -115,9 +117,9 @@ def emit(
             "Freeze nothing twice, use a smaller model, or drop signatures."
         )
     # Enough at once: to grow, the builder makes a copy twice as large.
-    builder = flatbuffers.Builder(min(buffers.nbytes + _TABLES * (sum(model.operators()) + 64), LARGEST_FILE))
+    builder = schema.roomy_builder(min(buffers.nbytes + _TABLES * (sum(model.operators()) + 64), LARGEST_FILE))
     model.write(builder, description, entries)
-    return bytes(memoryview(builder.Bytes)[builder.Head() :])
+    return buffers.file(builder, join)
 
 
 def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:

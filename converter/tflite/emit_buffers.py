@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 
 import flatbuffers
 import numpy as np
@@ -17,6 +18,7 @@ class Buffers:
         self._data: list[memoryview] = [memoryview(b"")]
         self._indices: dict[bytes, int] = {}
         self._places: dict[tuple[int, int], int] = {}  # address and bytes of what is kept: a weight is added often
+        self._vectors: list[int] = []
         self.nbytes = 0
 
     def add(self, data: bytes | np.ndarray) -> int:
@@ -37,6 +39,17 @@ class Buffers:
         return self._indices[digest]
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
-        """Writes all; returns the offsets of the Buffer tables by index."""
-        vectors = [schema.aligned_bytes(builder, view) for view in self._data[1:]]
-        return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in vectors)]
+        """Writes tables of all, and room for their data; returns the offsets of the Buffer tables by index."""
+        self._vectors = [schema.aligned_space(builder, len(view)) for view in self._data[1:]]
+        return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
+
+    def file(self, builder: flatbuffers.Builder, join: Callable[[Sequence[memoryview]], bytes] = b"".join) -> bytes:
+        """What was built, with the data in its room: `join` makes it of the pieces, of which each buffer is one."""
+        built, end = memoryview(builder.Bytes)[builder.Head() :], 0
+        # A vector begins with its length; its place counts from the end of the file.
+        starts = (len(built) - vector + 4 for vector in self._vectors)
+        pieces: list[memoryview] = []
+        for start, data in sorted(zip(starts, self._data[1:], strict=True), key=lambda place: place[0]):
+            pieces += [built[end:start], data]
+            end = start + len(data)
+        return join([*pieces, built[end:]])

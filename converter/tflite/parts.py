@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from converter.tflite import schema
@@ -44,7 +43,7 @@ def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int
     for tensor in (tensor for graph in graphs for tensor in graph.tensors):
         stored = model.Buffers(tensor.buffer)
         tensor.buffer = buffers.add(stored.DataAsNumpy()) if stored.DataLength() else 0
-    builder = flatbuffers.Builder(buffers.nbytes + 65536)
+    builder = schema.roomy_builder(buffers.nbytes + 65536)
     signature = generated.SignatureDefT(signatureKey=SIGNATURE, subgraphIndex=0)
     signature.inputs = [generated.TensorMapT(tensor_name(i), numbers[i]) for i in taken]
     signature.outputs = [generated.TensorMapT(tensor_name(i), numbers[i]) for i in outputs]
@@ -61,7 +60,7 @@ def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int
         SignatureDefs=schema.offset_vector(builder, [signature.Pack(builder)]),
     )
     builder.Finish(packed, file_identifier=schema.FILE_IDENTIFIER)
-    return bytes(builder.Output())
+    return buffers.file(builder)
 
 
 def tensor_name(index: int) -> str:

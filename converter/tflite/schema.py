@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -90,15 +91,18 @@ def offset_vector(builder: flatbuffers.Builder, offsets: Iterable[int]) -> int:
     return builder.EndVector()
 
 
-def aligned_bytes(builder: flatbuffers.Builder, data: memoryview) -> int:
-    """Writes a vector of bytes whose first one lies at a multiple of ALIGNMENT in the finished file."""
-    vector = aligned_space(builder, len(data))
-    builder.Bytes[builder.head + 4 : builder.head + 4 + len(data)] = data  # behind its length
-    return vector
+def roomy_builder(nbytes: int) -> flatbuffers.Builder:
+    """A builder with room for a file of so many bytes, which takes memory only where something is written."""
+    builder = flatbuffers.Builder(0)
+    builder.Bytes, builder.head = mmap.mmap(-1, nbytes), nbytes
+    return builder
 
 
 def aligned_space(builder: flatbuffers.Builder, nbytes: int) -> int:
-    """Such a vector of which nothing but the length is written."""
+    """Room for a vector of bytes whose first one lies at a multiple of ALIGNMENT in the finished file.
+
+    Nothing but its length is written; the bytes lie behind that, 4 bytes from what is returned.
+    """
     builder.StartVector(1, nbytes, ALIGNMENT)
     builder.head -= nbytes
     return builder.EndVector()

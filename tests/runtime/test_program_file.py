@@ -94,7 +94,7 @@ def test_a_sealed_file_is_not_believed_either(old: bytes, new: bytes, message: s
     mark = data.index(seal.BLANK[:17])
     blank = (data[:mark] + seal.BLANK + data[mark + len(seal.BLANK) :]).replace(old, new)
     with pytest.raises(UsageError, match=message):
-        TrainingSession(seal.seal(blank))
+        TrainingSession(seal.reseal(blank))
 
 
 def test_writing_over_a_running_program_and_into_nowhere(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_opening_a_file_keeps_nothing_of_it_on_the_heap(tmp_path: Path) -> None:
     mark = data.index(seal.BLANK[:17])
     padded = data[:mark] + seal.BLANK + data[mark + len(seal.BLANK) :] + bytes(size)
     path = tmp_path / "m.tflite"
-    path.write_bytes(seal.seal(padded))
+    path.write_bytes(seal.reseal(padded))
     code = (
         "import sys, re; from pathlib import Path; from converter.program.file import read_program\n"
         "def resident(): return int(re.search(r'RssAnon:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) << 10\n"

@@ -131,7 +131,8 @@ def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = Non
     if not target.is_cpu:
         return lowered
     # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.
-    return with_wide_pixels(without_clamps(met_as_rows(smallest_products(lowered)), target), target, report)
+    by_rows = merge_common_subexpressions(met_as_rows(smallest_products(lowered)))
+    return with_wide_pixels(without_clamps(by_rows, target), target, report)
 
 
 def _tidied(lowered: Graph) -> Graph:

@@ -35,6 +35,7 @@ class _Recomputation:
         self.position = {node: i for i, node in enumerate(graph.nodes)}
         readers = graph.consumers()
         self.late = {v: [n for n in nodes if n.origin.phase != "forward"] for v, nodes in readers.items()}
+        self.runs = self._runs(readers)
         self.again: dict[Value, Value] = {}  # residual -> its second computation
         self.inserted: dict[Node, list[Node]] = {}  # node -> what runs right before it
 
@@ -59,13 +60,27 @@ class _Recomputation:
             after.nodes.append(node)
         return after
 
+    def _runs(self, readers: dict[Value, list[Node]]) -> dict[Node, int]:
+        """Where in the order each node will run: updates stand last, and will be made as soon as they can.
+
+        What of an update waits for no cotangent, as a residual times the learning rate, will be made for what does.
+        """
+        runs, nodes = dict(self.position), self.before.nodes
+        updates = nodes[next((i for i, node in enumerate(nodes) if node.origin.phase == "update"), len(nodes)) :]
+        for node in updates:
+            runs[node] = max((runs[self.makers[v]] for v in node.inputs if v in self.makers), default=0)
+        for node in reversed(updates):
+            if all(self._is_forward(v) for v in node.inputs if v in self.makers):
+                runs[node] = min((runs[n] for v in node.outputs for n in readers.get(v, [])), default=runs[node])
+        return runs
+
     def _is_forward(self, value: Value) -> bool:
         return value in self.makers and self.makers[value].origin.phase == "forward"
 
     def _try(self, value: Value) -> None:
         """Recomputes a residual before its first reader in the backward pass, if all it is made of is there then."""
         first = min(self.late[value], key=self.position.__getitem__)
-        chain = self._chain(value, self.position[first], value.type.nbytes, LONGEST)
+        chain = self._chain(value, min(self.runs[n] for n in self.late[value]), value.type.nbytes, LONGEST)
         if chain is None:
             return
         copies: dict[Value, Value] = {}
@@ -97,4 +112,4 @@ class _Recomputation:
             return True
         if value in self.again:
             return False
-        return any(self.position[n] >= when for n in self.late.get(value, []))
+        return any(self.runs[n] >= when for n in self.late.get(value, []))

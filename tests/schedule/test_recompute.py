@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.ir import FLOAT32, Builder, Graph, Origin, TensorType, verify
+from converter.ir import FLOAT32, Builder, Graph, Node, Origin, TensorType, verify
 from converter.ir.evaluate import evaluate
 from converter.schedule import recompute, segmented, transient
 from converter.targets import target
@@ -30,8 +30,20 @@ def step(keeps_input: bool) -> Graph:
     return b.graph
 
 
-def test_a_cheap_value_of_what_is_kept_is_computed_again() -> None:
+def updated() -> Graph:
+    """The same, where the learning rate meets y before its product: it stands last, and could run before dx."""
     graph = step(keeps_input=True)
+    b = Builder(graph)
+    before, (product, dx) = graph.nodes[:-2], graph.nodes[-2:]
+    graph.nodes[:] = [*before, dx]
+    with b.at(Origin("layer", phase="update")):
+        scaled = b(tfl.Mul(), product.inputs[0], b.constant(0.5, np.float32))
+    graph.nodes.append(Node(product.op, (scaled, product.inputs[1]), product.outputs, product.origin))
+    return graph
+
+
+@pytest.mark.parametrize("graph", [step(keeps_input=True), updated()], ids=["backward", "update"])
+def test_a_cheap_value_of_what_is_kept_is_computed_again(graph: Graph) -> None:
     lean = verify(recompute(graph), "recompute")
     assert [n.op for n in lean.nodes].count(tfl.Gelu(False)) == 2
     feed = {"x": np.random.default_rng(1).standard_normal(ROWS.shape).astype(np.float32)}

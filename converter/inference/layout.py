@@ -48,7 +48,7 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
         layout.expect(hole, part)
     plain.parameters, plain.updates = {}, {}
     model = ModelWriter([Subgraph(name, with_own_results(plain))], layout)
-    builder = schema.roomy_builder(layout.nbytes + 65536)
+    builder = schema.roomy_builder(layout.nbytes)
     model.write(builder, description, {})
     parts_of_file, own = layout.cut(memoryview(builder.Bytes)[builder.Head() :])
     return pack(parts_of_file, known, own)

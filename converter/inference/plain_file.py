@@ -78,7 +78,7 @@ class PlainFile:
                 data = stored.DataAsNumpy() if known is None and stored.DataLength() else known
                 tensor.buffer = 0 if data is None else buffers.add(data)
         codes = self._used_codes(graphs)
-        builder = schema.roomy_builder(buffers.nbytes + 65536)
+        builder = schema.roomy_builder(buffers.nbytes)
         kept = [code.Pack(builder) for code in codes]
         offsets = schema.offset_vector(builder, buffers.write(builder))
         written = schema.table(

@@ -15,11 +15,6 @@ from converter.tflite.emit_buffers import Buffers
 from converter.tflite.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
 from converter.tflite.metadata import REFERENCE
 
-#: Offsets in a flatbuffer are signed 32-bit numbers.
-LARGEST_FILE = 2**31 - 1
-#: Room in a file for the tables of an operator and its tensors.
-_TABLES = 1024
-
 
 @dataclass(frozen=True)
 class Subgraph:
@@ -111,13 +106,12 @@ def emit(
         entries[order.ENTRY] = buffers.add(order.control_dependencies(model.operators()))
     for name, derive in (derived or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(derive(buffers))))
-    if buffers.nbytes > LARGEST_FILE:
+    if buffers.nbytes > schema.LARGEST_FILE:
         raise UnsupportedError(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
             "Freeze nothing twice, use a smaller model, or drop signatures."
         )
-    # Enough at once: to grow, the builder makes a copy twice as large.
-    builder = schema.roomy_builder(min(buffers.nbytes + _TABLES * (sum(model.operators()) + 64), LARGEST_FILE))
+    builder = schema.roomy_builder(buffers.nbytes)
     model.write(builder, description, entries)
     return buffers.file(builder, join)
 

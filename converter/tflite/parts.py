@@ -43,7 +43,7 @@ def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int
     for tensor in (tensor for graph in graphs for tensor in graph.tensors):
         stored = model.Buffers(tensor.buffer)
         tensor.buffer = buffers.add(stored.DataAsNumpy()) if stored.DataLength() else 0
-    builder = schema.roomy_builder(buffers.nbytes + 65536)
+    builder = schema.roomy_builder(buffers.nbytes)
     signature = generated.SignatureDefT(signatureKey=SIGNATURE, subgraphIndex=0)
     signature.inputs = [generated.TensorMapT(tensor_name(i), numbers[i]) for i in taken]
     signature.outputs = [generated.TensorMapT(tensor_name(i), numbers[i]) for i in outputs]

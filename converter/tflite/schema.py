@@ -19,6 +19,10 @@ FILE_IDENTIFIER = b"TFL3"
 VERSION = 3
 #: Kernels and memory-mapped files want it; the vectors of the schema promise only 4 (or nothing).
 ALIGNMENT = 16
+#: Offsets in a flatbuffer are signed 32-bit numbers.
+LARGEST_FILE = 2**31 - 1
+#: Room for tables: an operator and its tensors take 250 bytes on the average.
+_TABLES = 1 << 26
 
 _TENSOR_TYPES = {
     np.dtype(np.float32): generated.TensorType.FLOAT32,
@@ -92,9 +96,13 @@ def offset_vector(builder: flatbuffers.Builder, offsets: Iterable[int]) -> int:
 
 
 def roomy_builder(nbytes: int) -> flatbuffers.Builder:
-    """A builder with room for a file of so many bytes, which takes memory only where something is written."""
+    """A builder with room for so many bytes of data and all tables: to grow, it would make a copy twice as large.
+
+    It takes memory only where something is written.
+    """
     builder = flatbuffers.Builder(0)
-    builder.Bytes, builder.head = mmap.mmap(-1, nbytes), nbytes
+    builder.head = min(nbytes + _TABLES, LARGEST_FILE)
+    builder.Bytes = mmap.mmap(-1, builder.head)
     return builder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -49,14 +49,28 @@ def without_clamps(graph: Graph, target: Target) -> Graph:
         graph: lowered, its biases and activations fused.
         target: where it will run.
     """
-    unclamped = map_bodies(graph, lambda body: without_clamps(body, target))
-    return rewrite(unclamped, lambda b, node: _Masks(b, target).unclamped(node))
+    graph = map_bodies(graph, lambda body: without_clamps(body, target))
+    readers = graph.consumers()
+    late = {v for v in graph.constants if all(node.origin.phase != "forward" for node in readers.get(v, ()))}
+    boosted: dict[Value, Value] = {}
+    return rewrite(graph, lambda b, node: _Masks(b, target, late, boosted).unclamped(node))
 
 
 @dataclass(frozen=True)
 class _Masks:
+    """Masks of a graph that is rewritten.
+
+    Attributes:
+        b: the rewriter.
+        target: where the graph will run.
+        late: constants that the forward pass does not read.
+        boosted: what several readers may share, BOOST times larger.
+    """
+
     b: Rewriter
     target: Target
+    late: Container[Value]
+    boosted: dict[Value, Value]
 
     def unclamped(self, node: Node) -> Value | None:
         """What stands for a cotangent times a mask."""
@@ -97,14 +111,13 @@ class _Masks:
         return min(self._ways(value), key=lambda form: form.cost)
 
     def _ways(self, value: Value) -> list[Form]:
-        b = self.b
-        array = b.array(value)
+        b, array = self.b, self.b.array(value)
         if array is not None:
-            # What others read, too, would be there twice. A product with int8 weights is of the size of its rows.
-            is_free = b.used_once(value) and value.dtype == FLOAT32 and not (np.abs(array) > _LARGEST).any()
-            return [Form("constant", 0.0 if is_free else inf, lambda: self._constant(value))]
-        cost = self.target.moved("delegated", 2 * value.type.nbytes)
-        times = Form("times", cost, lambda: b(tfl.Mul(), value, self._number(BOOST)))
+            # What the forward pass reads, too, would be there twice. Products with int8 weights scale their rows.
+            is_free = value in self.late and value.dtype == FLOAT32 and not (np.abs(array) > _LARGEST).any()
+            return [Form("constant", 0.0 if is_free else inf, lambda: self._once(value, self._constant))]
+        cost = 0.0 if value in self.boosted else self.target.moved("delegated", 2 * value.type.nbytes)
+        times = Form("times", cost, lambda: self._once(value, lambda v: b(tfl.Mul(), v, self._number(BOOST))))
         node = b.producer(value, Builtin)
         if node is None or not b.used_once(value) or getattr(kernel(node), "activation", "NONE") != "NONE":
             return [times]
@@ -124,6 +137,11 @@ class _Masks:
             return self.b(node.op, *(forms[i].emit() if i in forms else v for i, v in enumerate(node.inputs)))
 
         return Form("through", sum(form.cost for form in forms.values()), emit)
+
+    def _once(self, value: Value, make: Callable[[Value], Value]) -> Value:
+        if value not in self.boosted:
+            self.boosted[value] = make(value)
+        return self.boosted[value]
 
     def _constant(self, value: Value) -> Value:
         array = self.b.graph.constants[value]

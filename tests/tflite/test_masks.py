@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from converter.ir import UNSCALED, Builder, Graph, Op, TensorType, Value, ops
+from converter.ir import UNSCALED, Builder, Graph, Op, Origin, TensorType, Value, ops
 from converter.order import to_builtins
+from converter.passes import merge_common_subexpressions
 from converter.targets import target
 from converter.tflite import builtins as tfl
 from converter.tflite.fuse import fuse
@@ -17,6 +18,7 @@ from converter.tflite.masks import BOOST, without_clamps
 from tests.tflite.stock import file, run
 
 ARM64 = target("litert-2")
+BACKWARD = Origin("layer", "", "backward")
 SHAPE = (2, 64, 64, 16)
 RNG = np.random.default_rng(0)
 #: What is barely positive or barely 6, and what is neither; the first is the smallest number that a mask is exact for.
@@ -63,9 +65,10 @@ def masked(made: Cotangent, kinds: list[type[Op]]) -> Graph:
     """A chain of cotangents, each masked by a y of its own."""
     b = Builder()
     dx = b.input("dz", TensorType(SHAPE))
-    for i, kind in enumerate(kinds):
-        dx = b.broadcast_to(made(b, dx), SHAPE) if i == 0 else b(ops.Conv2D(), dx, b.constant(array(16, 1, 1, 16)))
-        dx = b(kind(), b.input(f"y{i}", TensorType(SHAPE)), dx)
+    with b.at(BACKWARD):
+        for i, kind in enumerate(kinds):
+            dx = b.broadcast_to(made(b, dx), SHAPE) if i == 0 else b(ops.Conv2D(), dx, b.constant(array(16, 1, 1, 16)))
+            dx = b(kind(), b.input(f"y{i}", TensorType(SHAPE)), dx)
     b.graph.outputs = {"dx": dx}
     return b.graph
 
@@ -109,13 +112,35 @@ def test_it_stays_where_the_factor_would_cost_as_much() -> None:
     b = Builder()
     dz, y = b.input("dz", TensorType(SHAPE)), b.input("y0", TensorType(SHAPE))
     w = b.constant(array(16, 1, 1, 16))
-    dy = b(ops.Conv2D(), dz, w)
-    b.graph.outputs = {"dx": b(ops.ReluGrad(), y, dy), "dy": b(ops.Neg(), dy)}
+    with b.at(BACKWARD):
+        dy = b(ops.Conv2D(), dz, w)
+        b.graph.outputs = {"dx": b(ops.ReluGrad(), y, dy), "dy": b(ops.Neg(), dy)}
+        assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
+        b.graph.outputs = {"dx": b(ops.ReluGrad(), y, b(ops.Mul(), dz, np.full(16, 2.0**70, np.float32)))}
+        assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
+        dx = b(ops.ReluGrad(), y, b(ops.Conv2D(), dz, w))
+    b.graph.outputs = {"dx": dx, "y": b(ops.Conv2D(), y, w)}
     assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
-    b.graph.outputs = {"dx": b(ops.ReluGrad(), y, b(ops.Conv2D(), dz, w)), "again": b(ops.Conv2D(), y, w)}
-    assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
-    b.graph.outputs = {"dx": b(ops.ReluGrad(), y, b(ops.Mul(), dz, np.full(16, 2.0**70, np.float32)))}
-    assert clamps(without_clamps(fuse(lower(b.graph, ARM64)), ARM64)) == 1
+
+
+def test_parts_of_the_batch_share_what_is_scaled() -> None:
+    """One filter, frozen or trained, that several cotangents meet: it is scaled once."""
+    for frozen, muls in ((True, 2), (False, 3)):
+        b = Builder()
+        w = b.constant(array(16, 1, 1, 16)) if frozen else weight(b, 16, 1, 1, 16)
+        with b.at(BACKWARD):
+            parts = [b.input(name, TensorType(SHAPE)) for name in ("dz", "dv", "y0", "y1")]
+            made = [b(ops.ReluGrad(), y, b(ops.Conv2D(), dz, w)) for dz, y in zip(parts[:2], parts[2:], strict=True)]
+        b.graph.outputs = {f"dx{i}": dx for i, dx in enumerate(made)}
+        before = fuse(merge_common_subexpressions(lower(b.graph, ARM64)))
+        after = without_clamps(before, ARM64)
+        assert [clamps(before), clamps(after)] == [2, 0]
+        assert sum(isinstance(node.op, tfl.Mul) for node in after.nodes) == muls
+        assert len(file(after)) < len(file(before)) + 1024
+        given = feed(before)
+        expected, found = (run(file(graph), given, xnnpack=True) for graph in (before, after))
+        for name, dx in expected.items():
+            np.testing.assert_array_equal(found[name], dx)
 
 
 @pytest.mark.parametrize(("machine", "left"), [("litert-2", 0), ("litert-2/x86-64", 0), ("gpu", 1)])

@@ -30,12 +30,13 @@ def recompute(graph: Graph) -> Graph:
 
 class _Recomputation:
     def __init__(self, graph: Graph) -> None:
-        self.before = graph
+        self.given = graph
         self.makers = graph.producers()
-        self.position = {node: i for i, node in enumerate(graph.nodes)}
         readers = graph.consumers()
+        self.before = graph.copy()
+        self.before.nodes = self._soon(graph.nodes, readers)
+        self.position = {node: i for i, node in enumerate(self.before.nodes)}
         self.late = {v: [n for n in nodes if n.origin.phase != "forward"] for v, nodes in readers.items()}
-        self.runs = self._runs(readers)
         self.again: dict[Value, Value] = {}  # residual -> its second computation
         self.inserted: dict[Node, list[Node]] = {}  # node -> what runs right before it
 
@@ -50,7 +51,7 @@ class _Recomputation:
         for value in sorted(residuals, key=lambda v: self.position[self.makers[v]]):
             self._try(value)
         if not self.again:
-            return self.before
+            return self.given
         after = self.before.copy()
         after.nodes = []
         for node in self.before.nodes:
@@ -60,19 +61,20 @@ class _Recomputation:
             after.nodes.append(node)
         return after
 
-    def _runs(self, readers: dict[Value, list[Node]]) -> dict[Node, int]:
-        """Where in the order each node will run: updates stand last, and will be made as soon as they can.
+    def _soon(self, nodes: list[Node], readers: dict[Value, list[Node]]) -> list[Node]:
+        """The nodes with those of updates, which stand last, where the last cotangent that they need is there.
 
-        What of an update waits for no cotangent, as a residual times the learning rate, will be made for what does.
+        What of them waits for no cotangent, as a residual times the learning rate, stands before what reads it.
         """
-        runs, nodes = dict(self.position), self.before.nodes
+        place = {node: i for i, node in enumerate(nodes)}
+        order = dict(place)
         updates = nodes[next((i for i, node in enumerate(nodes) if node.origin.phase == "update"), len(nodes)) :]
         for node in updates:
-            runs[node] = max((runs[self.makers[v]] for v in node.inputs if v in self.makers), default=0)
+            place[node] = max((place[self.makers[v]] for v in node.inputs if v in self.makers), default=0)
         for node in reversed(updates):
             if all(self._is_forward(v) for v in node.inputs if v in self.makers):
-                runs[node] = min((runs[n] for v in node.outputs for n in readers.get(v, [])), default=runs[node])
-        return runs
+                place[node] = min((place[n] for v in node.outputs for n in readers.get(v, [])), default=place[node])
+        return sorted(nodes, key=lambda node: (place[node], order[node]))
 
     def _is_forward(self, value: Value) -> bool:
         return value in self.makers and self.makers[value].origin.phase == "forward"
@@ -80,7 +82,7 @@ class _Recomputation:
     def _try(self, value: Value) -> None:
         """Recomputes a residual before its first reader in the backward pass, if all it is made of is there then."""
         first = min(self.late[value], key=self.position.__getitem__)
-        chain = self._chain(value, min(self.runs[n] for n in self.late[value]), value.type.nbytes, LONGEST)
+        chain = self._chain(value, self.position[first], value.type.nbytes, LONGEST)
         if chain is None:
             return
         copies: dict[Value, Value] = {}
@@ -112,4 +114,4 @@ class _Recomputation:
             return True
         if value in self.again:
             return False
-        return any(self.runs[n] >= when for n in self.late.get(value, []))
+        return any(self.position[n] >= when for n in self.late.get(value, []))

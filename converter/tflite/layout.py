@@ -14,7 +14,7 @@ def with_outputs_first(graph: Graph, target: Target) -> set[str]:
     """The names of the trained matrices that are better kept as [outputs, inputs], by the target's table.
 
     A few rows meet such a matrix where it lies. A gradient that goes on below would meet it the other way round, so
-    these are of first trained layers only.
+    these are of first trained layers only. A matrix that trains in part stays as it is: its view ends with the cut.
 
     Args:
         graph: semantic; its parameters are what trains.
@@ -25,8 +25,8 @@ def with_outputs_first(graph: Graph, target: Target) -> set[str]:
     readers, behind = graph.consumers(), dependents(graph, graph.parameters)
     names = set()
     for w, parameter in graph.parameters.items():
-        nodes = readers.get(w, [])
-        if len(nodes) != 1 or nodes[0].op != ops.MatMul() or nodes[0].inputs[1] is not w or not target.is_cpu:
+        nodes, is_cut = readers.get(w, []), any(kind == "slice" for kind, *_ in parameter.view.steps)
+        if is_cut or len(nodes) != 1 or nodes[0].op != ops.MatMul() or nodes[0].inputs[1] is not w or not target.is_cpu:
             continue
         x = nodes[0].inputs[0]
         if len(x.shape) == len(w.shape) == 2 and x not in behind:

@@ -160,3 +160,20 @@ def test_pixels_are_met_at_once_where_rows_leave_tiles_empty(width: int, form: s
     choices: list[FormChoice] = []
     lower(b.graph, target("litert-2"), choices)
     assert [choice.form for choice in choices] == [form]
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "channels", "stride", "counted"),
+    [(1, 224, 3, 2, 33.7), (8, 224, 3, 2, 81.2), (1, 112, 3, 1, 9.7), (1, 28, 32, 1, 5.7)],
+)
+def test_a_filters_gradient_by_convolution(images: int, side: int, channels: int, stride: int, counted: float) -> None:
+    """Batch and channels are exchanged: of few images it copies short runs. Millions of instructions on arm64."""
+    b, size = Builder(), side // stride
+    x = b.input("x", TensorType((images, side, side, channels)))
+    dy = b.input("dy", TensorType((images, size, size, 32)))
+    around = (2 - stride, 1), (2 - stride, 1)
+    b.graph.outputs = {"dw": b(ops.Conv2DFilterGrad((stride, stride), around, kernel=(3, 3)), x, dy)}
+    choices: list[FormChoice] = []
+    lower(b.graph, target("litert-2"), choices)
+    assert choices[0].form != "builtin"
+    assert choices[0].alternatives["builtin"] == pytest.approx(counted * 1e6, rel=0.25)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
@@ -27,9 +28,8 @@ from converter.tflite.lowerings.windows import macs, pad_explicitly, zero_bias
 
 @lowers(ops.Conv2DFilterGrad)
 def conv_filter_grad(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:
-    exchanged = c.target.moved("transpose", 2 * (x.type.nbytes + dy.type.nbytes))
-    by_conv = c.target.macs("conv.runtime", macs(op, x, dy)) + exchanged
-    forms = [Form("builtin", by_conv, lambda: _by_conv(c, op, x, dy)), *_by_products(c, op, x, dy)]
+    builtin = Form("builtin", _by_conv_cost(c, op, x, dy), lambda: _by_conv(c, op, x, dy))
+    forms = [builtin, *_by_products(c, op, x, dy)]
     shape = (dy.shape[3], *op.kernel, x.shape[3])
 
     def behind(rest: ops.Conv2D, met: Value) -> list[Form]:
@@ -48,6 +48,17 @@ def _by_products(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> 
     if op.kernel[0] > 1 == op.kernel[1]:  # a row of several columns is deep enough by itself
         forms.append(_by_rows(c, op, x, dy, by_inputs=True, whole=True))
     return forms
+
+
+def _by_conv_cost(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> float:
+    """After the exchange a pixel has a channel for each image: it is copied in short runs where images are few."""
+    exchanged = c.target.moved("transpose", 2 * (x.type.nbytes + dy.type.nbytes))
+    height, width = (n + sum(around) for n, around in zip(x.shape[1:3], op.padding, strict=True))
+    padded = x.shape[3] * height * width * c.target.run if any(op.padding[1]) else 0.0
+    patches = x.shape[3] * prod(op.kernel) * dy.type.size // dy.shape[3]
+    pieces = patches // dy.shape[0] if op.strides != (1, 1) else patches // (dy.shape[0] * dy.shape[2])
+    results = x.shape[3] * prod(op.kernel) * dy.shape[3]
+    return c.target.gathered(macs(op, x, dy), patches, results, pieces) + exchanged + padded
 
 
 def _by_conv(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:

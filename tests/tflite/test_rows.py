@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from converter.ir import Builder, Graph, Origin, TensorType, Value, verify
 from converter.tflite import builtins as tfl
@@ -124,3 +125,22 @@ def test_without_a_dense_layer_nothing_changes() -> None:
     x = b.input("x", TensorType((2, 3, 5, OUT)))
     b.graph.outputs = {"y": b(tfl.Softmax(), b(tfl.Mul(), b(tfl.Tanh(), x), x))}
     assert met_as_rows(b.graph).nodes == b.graph.nodes
+
+
+@pytest.mark.parametrize("kind", [tfl.Sum, tfl.Mean, tfl.ReduceMax])
+def test_what_is_reduced_along_its_last_axis_has_other_rows(kind: type) -> None:
+    """A softmax behind it is of the axis that is the last one then."""
+    b = Builder()
+    x, w = b.input("x", TensorType((2, 3, 4, IN))), b.input("w", TensorType((IN, OUT)))
+    y = b(tfl.Tanh(), x)
+    b.graph.outputs = {
+        "weights": b(tfl.Softmax(), b(kind((3,)), b(tfl.Mul(), y, b.input("v", TensorType((IN,)))))),
+        "dense": b(tfl.BatchMatmul(), y, w),
+        "dw": b(tfl.BatchMatmul(adj_x=True), b(tfl.Reshape((24, IN)), y), b.input("dy", TensorType((24, OUT)))),
+    }
+    after = verify(met_as_rows(b.graph), "rows")
+    feed = {v.name: RNG.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
+    found = run(file(after), feed, xnnpack=True)
+    for name, array in run(file(b.graph), feed, xnnpack=True).items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert found["weights"].shape == (2, 3, 4)

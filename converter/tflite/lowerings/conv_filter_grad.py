@@ -58,7 +58,8 @@ def _by_conv_cost(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) ->
     patches = x.shape[3] * prod(op.kernel) * dy.type.size // dy.shape[3]
     pieces = patches // dy.shape[0] if op.strides != (1, 1) else patches // (dy.shape[0] * dy.shape[2])
     results = x.shape[3] * prod(op.kernel) * dy.shape[3]
-    return c.target.gathered(macs(op, x, dy), patches, results, pieces) + exchanged + padded
+    gathered = c.target.gathered(macs(op, x, dy), patches, results, pieces)
+    return max(gathered, c.target.macs("conv.runtime", macs(op, x, dy))) + exchanged + padded
 
 
 def _by_conv(c: Lowering, op: ops.Conv2DFilterGrad, x: Value, dy: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Masks of activations without a clamp: the cotangent that meets one brings the factor that the mask is short of."""
+"""Masks of activations and max pools without a clamp: the cotangent that meets one brings the factor it is short of."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ class _Masks:
         forms = {place: self._boosted(node.inputs[place]) for place in places}
 
         def emit() -> Value:
-            return self.b(node.op, *(forms[i].emit() if i in forms else v for i, v in enumerate(node.inputs)))
+            operands = [forms[i].emit() if i in forms else v for i, v in enumerate(node.inputs)]
+            with self.b.at(node.origin):  # it is still its own layer's
+                return self.b(node.op, *operands)
 
         return Form("through", sum(form.cost for form in forms.values()), emit)
 

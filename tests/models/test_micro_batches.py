@@ -77,12 +77,12 @@ def test_a_short_batch_and_evaluation_are_those_of_the_whole_batch() -> None:
         x, y = case.batch(BATCH, 0)
         for session in (whole, parts):
             session.train(x[:3], y[:3], 0.1)
-        assert_same(whole, parts)
+        assert_same_weights(whole, parts)
         many = [np.concatenate(a) for a in zip(*(case.batch(BATCH, i) for i in range(3)), strict=True)]
         assert whole.fit(*many, epochs=2, progress=False)["loss"] == pytest.approx(
             parts.fit(*many, epochs=2, progress=False)["loss"], rel=1e-5
         )
-        assert_same(whole, parts)
+        assert_same_weights(whole, parts)
         assert whole.evaluate(x[:3], y[:3]) == pytest.approx(parts.evaluate(x[:3], y[:3]), rel=1e-5)
         np.testing.assert_allclose(whole.infer(many[0][:5]), parts.infer(many[0][:5]), rtol=1e-5, atol=1e-6)
 
@@ -233,6 +233,12 @@ def assert_same(a: TrainingSession, b: TrainingSession, exactly: bool = False) -
     """The state of both; a sum in another order may differ in the last bits."""
     for (name, one), other in zip(a.state().items(), b.state().values(), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=0 if exactly else 1e-6, err_msg=name)
+
+
+def assert_same_weights(a: TrainingSession, b: TrainingSession) -> None:
+    """As the model has them: programs for other numbers of rows may keep a matrix the other way round."""
+    for (name, one), other in zip(a.parameters().items(), b.parameters().values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6, err_msg=name)
 
 
 def failing_at(signature: str, call: int, invoke: Callable[[Entry], None]) -> Callable[[Entry], None]:

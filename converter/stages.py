@@ -46,7 +46,7 @@ from converter.sparse import Adapter, Plain, Row, adapt, cut_frozen_prefix, has_
 from converter.step import StepForm, with_dropout
 from converter.targets import Target
 from converter.tflite.forms import FormChoice
-from converter.tflite.layout import with_outputs_first
+from converter.tflite.layout import better_turned
 from converter.tiling import tile_batch
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def compile_signatures(
         )
         check_batch_norm(request, source.batch_norms, by_batches, bool(adapters))
     # The plain model is exported, too, and keeps what trains beside adapters as a program without them would.
-    turned = with_outputs_first(specialize(select(absorb_layout(forward), resolved)), target) if adapters else None
+    turned = better_turned(specialize(select(absorb_layout(forward), resolved)), target) if adapters else None
     selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer, target, turned)
     probed, normalized = statistics_of(selected, by_batches)
     selected = without_probes(probed)
@@ -229,7 +229,7 @@ def with_optimizer(
     for layout in (absorb_layout, Graph.copy):
         selected = specialize(select(layout(forward), rows))
         if layout is absorb_layout:
-            selected = outputs_first(selected, with_outputs_first(selected, target) if turned is None else turned)
+            selected = outputs_first(selected, better_turned(selected, target) if turned is None else turned)
         parameters = selected.weights().values()
         rule = trace_optimizer(
             optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from math import log2, prod
 
 import numpy as np
@@ -97,18 +97,18 @@ class _RowByRow:
                 known |= {v: Rows.none(len(v.shape)) for v in node.outputs}
             elif known.keys() >= set(node.inputs) and stateful.isdisjoint(node.outputs) and _is_plain(node):
                 try:
-                    rows, fewer = rows_through(node, known), self._types_of(node, 1)
+                    rows, one = rows_through(node, known), self._of_one_row(node)
                 except (RowsMixed, ShapeError):
                     continue
                 kept = all(_are_first_axis(r, v.shape) for r, v in zip(rows, node.outputs, strict=True))
-                if kept and fewer == [_of_rows(v.type, 1) for v in node.outputs]:
+                if kept and one == [_one_row(v.type) for v in node.outputs]:
                     known |= zip(node.outputs, rows, strict=True)
                     found.append(node)
         return found
 
-    def _types_of(self, node: Node, rows: int) -> list[TensorType]:
-        """Of the results of a node for so many rows. Raises ShapeError where it only takes the whole batch."""
-        made = node.op.infer(*(_of_rows(v.type, rows) if v in self._fed else v.type for v in node.inputs))
+    def _of_one_row(self, node: Node) -> list[TensorType]:
+        """The types of a node's results for one row. Raises ShapeError where it only takes the whole batch."""
+        made = node.op.infer(*(_one_row(v.type) if v in self._fed else v.type for v in node.inputs))
         return list(made) if isinstance(made, tuple) else [made]
 
     def tilings(self, parts: int, target: Target) -> Iterator[_Tiling]:
@@ -143,8 +143,8 @@ class _RowByRow:
 
     def _train_from(self, start: int) -> bool:
         """Whether the first node from there on that has weights trains them, and so no frozen layer is among these."""
-        weighted = (node for node in self._nodes[start:] if not self._fed.issuperset(node.inputs))
-        return any(self._trains(node) for node in islice(weighted, 1))
+        first = next((node for node in self._nodes[start:] if not self._fed.issuperset(node.inputs)), None)
+        return first is not None and self._trains(first)
 
     def tiled(self, tiling: _Tiling) -> Graph:
         """The graph with these nodes in parts; what crosses their end is whole again, as the value it was before."""
@@ -157,7 +157,7 @@ class _RowByRow:
         pieces: dict[Value, list[Value]] = {v: [] for v in self._made if v in made and self._until[v] >= tiling.end}
         rows = self.batch // tiling.parts
         for first in range(0, self.batch, rows):
-            part = {v: self._rows_of(b, v, first, rows) for v in read}
+            part = {v: _cut(b, v, first, rows) for v in read}
             for node in chosen:
                 with b.at(node.origin):
                     copy = b.node(node.op, *(part.get(v, v) for v in node.inputs))
@@ -171,22 +171,21 @@ class _RowByRow:
         b.graph.nodes += [node for node in self._graph.nodes if node not in done]
         return b.graph
 
-    @staticmethod
-    def _rows_of(b: Builder, value: Value, first: int, rows: int) -> Value:
-        begin = (first, *(0 for _ in value.shape[1:]))
-        return b(ops.Slice(begin, (rows, *value.shape[1:])), value)
+
+def _cut(b: Builder, value: Value, first: int, rows: int) -> Value:
+    return b(ops.Slice((first, *(0 for _ in value.shape[1:])), (rows, *value.shape[1:])), value)
 
 
 def _is_plain(node: Node) -> bool:
-    return not isinstance(node.op, Mark) and not list(node.op.bodies())
+    return not isinstance(node.op, Mark) and not node.op.bodies()
 
 
 def _are_first_axis(rows: Rows, shape: Shape) -> bool:
     return bool(shape) and np.array_equal(compact(rows.of), Rows.first_axis(shape).of)
 
 
-def _of_rows(type: TensorType, rows: int) -> TensorType:
-    return type.with_shape((rows, *type.shape[1:]))
+def _one_row(type: TensorType) -> TensorType:
+    return type.with_shape((1, *type.shape[1:]))
 
 
 def _beyond(nbytes: float, cache_bytes: int) -> float:

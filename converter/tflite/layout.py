@@ -10,7 +10,7 @@ from converter.tflite.lower import RULES, Lowering
 _CLEARLY = 0.9
 
 
-def with_outputs_first(graph: Graph, target: Target) -> set[str]:
+def better_turned(graph: Graph, target: Target) -> set[str]:
     """The names of the trained matrices that are better kept as [outputs, inputs], by the target's table.
 
     A few rows meet such a matrix where it lies. A gradient that goes on below would meet it the other way round, so

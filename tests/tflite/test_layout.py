@@ -13,7 +13,7 @@ import jax_frontend
 from converter.ir import Builder, Graph, Parameter, TensorType, ops
 from converter.runtime import TrainingSession
 from converter.targets import target
-from converter.tflite.layout import with_outputs_first
+from converter.tflite.layout import better_turned
 
 RNG = np.random.default_rng(0)
 
@@ -43,7 +43,7 @@ def dense(rows: int, inputs: int, outputs: int) -> Graph:
     ],
 )
 def test_where_it_pays(machine: str, rows: int, inputs: int, outputs: int, names: set[str]) -> None:
-    assert with_outputs_first(dense(rows, inputs, outputs), target(machine)) == names
+    assert better_turned(dense(rows, inputs, outputs), target(machine)) == names
 
 
 def test_it_trains_and_is_shown_as_ever() -> None:

@@ -17,6 +17,7 @@ from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
 from converter.tflite.masks import without_clamps
 from converter.tflite.merge_axes import with_fewer_axes
+from converter.tflite.overwriting import without_overwriting
 from converter.tflite.products import smallest_products
 from converter.tflite.rows import met_as_rows
 from converter.tflite.wide_pixels import with_wide_pixels
@@ -52,7 +53,7 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         best = smaller if memory(smaller) < (1 - WORTH_RECOMPUTING) * memory(best) else best
     if again:
         best = min([best, *(scheduled(graph) for graph in map(recompute, segmented(lowered)))], key=memory)
-    return best
+    return without_overwriting(best)
 
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:

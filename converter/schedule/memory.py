@@ -77,7 +77,7 @@ def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
     """The arena of a graph in the order in which its nodes stand; `lent`: its inputs lie in who runs it."""
     absent = {*_in_place_operands(graph), *(graph.inputs if lent else ())}
     spans = {value: span for value, span in lifetimes(graph, graph.nodes).items() if value not in absent}
-    owner = _shared_buffers(graph)
+    owner = shared_buffers(graph)
     for output, source in owner.items():
         first, last = spans[source]
         spans[source] = (first, max(last, spans[output][1]))
@@ -165,7 +165,7 @@ def _best_fit(by_offset: Sequence[Allocation], size: int, first: int, last: int)
     return -(-current // ALIGNMENT) * ALIGNMENT if best is None else best
 
 
-def _shared_buffers(graph: Graph) -> dict[Value, Value]:
+def shared_buffers(graph: Graph) -> dict[Value, Value]:
     """Outputs that the runtime lets take over an operand's buffer: output -> the tensor that owns the buffer."""
     uses: dict[Value, int] = {}
     for node in graph.nodes:

@@ -6,16 +6,16 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, Options
 from ai_edge_litert.environment import Environment
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+from ai_edge_litert.tensor_buffer import TensorBuffer
 
 from converter.errors import DeviceError
 from converter.program.file import ProgramFile
@@ -27,7 +27,8 @@ from converter.runtime.weight_cache import WeightCache
 class CompiledEntry(Entry):
     """One signature, with a buffer of the runtime for each input and output.
 
-    The buffers are written and read by copying; an input that nobody asked for since the last call is as it was.
+    The buffers are written and read by copying. An input that somebody asked for in place has a copy that stays, which
+    is written again where it was asked for since the last call.
     """
 
     def __init__(self, model: CompiledModel, name: str, signature: Signature) -> None:
@@ -40,8 +41,8 @@ class CompiledEntry(Entry):
         self._specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
         self._staged: dict[str, np.ndarray] = {}
         self._touched: set[str] = set()
-        self._inputs: dict[str, Any] = {}
-        self._outputs: dict[str, Any] = {}
+        self._inputs: dict[str, TensorBuffer] = {}
+        self._outputs: dict[str, TensorBuffer] = {}
 
     def allocate(self) -> None:
         if self._outputs:
@@ -58,18 +59,27 @@ class CompiledEntry(Entry):
     def input(self, name: str) -> np.ndarray:
         self._touched.add(name)
         if name not in self._staged:
-            self._staged[name] = np.zeros(self._specs[name].shape, self._specs[name].dtype)
+            self._staged[name] = self._read(name, self._inputs)
         return self._staged[name]
 
+    def write(self, name: str, array: np.ndarray) -> None:
+        if name in self._staged:
+            super().write(name, array)
+        else:
+            self._inputs[name].write(array)
+
     def output(self, name: str) -> np.ndarray:
-        spec = self._specs[name]
-        return self._outputs[name].read(math.prod(spec.shape), np.dtype(spec.dtype)).reshape(spec.shape)
+        return self._read(name, self._outputs)
 
     def run(self) -> None:
         for name in self._touched:
             self._inputs[name].write(self._staged[name])
         self._touched.clear()
         self._model.run_by_index(self._index, list(self._inputs.values()), list(self._outputs.values()))
+
+    def _read(self, name: str, buffers: Mapping[str, TensorBuffer]) -> np.ndarray:
+        spec = self._specs[name]
+        return buffers[name].read(math.prod(spec.shape), np.dtype(spec.dtype)).reshape(spec.shape)
 
 
 class CompiledEngine(Engine):
@@ -86,6 +96,8 @@ class CompiledEngine(Engine):
             cpu = CpuOptions(num_threads=threads, xnnpack_weight_cache_path=os.fspath(packed))
             options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
             with listening() as said:
+                if not packed.exists():  # a model that packs keeps what it packs in, as long as it lives
+                    compiled(program, options, said).close()
                 model = compiled(program, options, said)
         super().__init__(program.manifest, partial(CompiledEntry, model))
 

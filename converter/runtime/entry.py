@@ -32,7 +32,11 @@ class Entry(ABC):
 
     @abstractmethod
     def input(self, name: str) -> np.ndarray:
-        """Where an input is written. Not to be kept."""
+        """An input in place, to be read and written. Not to be kept."""
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Replaces an input by an array of its shape and dtype, of which an engine need not keep a copy of its own."""
+        self.input(name)[...] = array
 
     @abstractmethod
     def output(self, name: str) -> np.ndarray:

@@ -57,11 +57,12 @@ class Examples:
 
         A short batch repeats its first row: a row that the model is known to take, unlike zeros. Its weight is zero.
         """
-        for name, array in self.arrays.items():
-            view = entry.input(name)
-            view[: len(array)] = array
-            if len(array) < len(view):
-                view[len(array) :] = 0 if name == "weight" else array[:1]
+        for spec in entry.signature.inputs:
+            if (array := self.arrays.get(spec.name)) is not None:
+                if missing := spec.shape[0] - len(array):
+                    row = np.zeros_like(array[:1]) if spec.name == "weight" else array[:1]
+                    array = np.concatenate([array, np.repeat(row, missing, axis=0)])
+                entry.write(spec.name, array)
 
 
 def check_examples(signature: Signature, x: Any, y: Any = None, weight: Any = None) -> Examples:

@@ -50,7 +50,7 @@ class Variables:
     def write(self, tensors: Mapping[str, np.ndarray]) -> None:
         restore = self._engine.entry("restore")
         for name in self._names:
-            restore.input(name)[...] = tensors[name]
+            restore.write(name, tensors[name])
         restore.invoke()
 
     def reset(self) -> None:
@@ -97,10 +97,10 @@ class Arguments:
         seen = self._seen.setdefault(entry.name, set())
         for spec in entry.signature.taking("state"):
             if spec.name not in seen:
-                entry.input(spec.name)[...] = self._at_home(spec.name)
+                entry.write(spec.name, self._at_home(spec.name))
                 seen.add(spec.name)
         for spec in entry.signature.taking("gradient"):
-            entry.input(spec.name)[...] = self._home.input(spec.name)
+            entry.write(spec.name, self._home.input(spec.name))
 
     def keep(self, entry: Entry, share: float = 1.0) -> None:
         for spec in entry.signature.giving("gradient"):

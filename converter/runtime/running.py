@@ -102,6 +102,6 @@ class Running:
             check_whole(signature, entry.signature, examples.rows)
             examples.fill(entry)
         if rate is not None:
-            entry.input("learning_rate")[...] = rate
+            entry.write("learning_rate", np.array([rate], np.float32))
         entry.invoke()
         return entry

@@ -31,8 +31,6 @@ _CUT = 2
 _WORTH = 0.25
 #: The share of the most that can be saved which is enough: the last layers save little, and are operators, too.
 _ENOUGH = 0.9
-#: What a core has of the caches that all share, of what it has to itself.
-_SHARED = 4
 #: What a byte costs more than moving it in a cache does, for each doubling of what is touched with it beyond these.
 _PER_DOUBLING = 0.5
 #: How often bytes that each part has of its own could be moved for them: packed weights, gradients to be added up,
@@ -113,7 +111,7 @@ class _RowByRow:
 
     def tilings(self, parts: int, target: Target) -> Iterator[_Tiling]:
         """For each end the best start."""
-        cache_bytes = _SHARED * target.cache_bytes
+        cache_bytes = target.shared_cache_bytes
         dispatched = target.per_operator / target.per_byte["delegated"]
         crossing = [0] * (len(self._nodes) + 2)
         for value, made in self._made.items():

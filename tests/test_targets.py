@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from math import prod
 from pathlib import Path
@@ -44,6 +45,7 @@ def test_its_costs_decide(tmp_path: Path) -> None:
         ('"packed" = ', '"packed" = nan # ', "per_byte.packed must be positive, not nan"),
         ("[per_byte]", "[per_bite]", "per_byte is missing"),
         ('name = "litert-2"', "name = 2", "name must be a text"),
+        ("shared_cache_bytes = 2097152", "shared_cache_bytes = 524287", "shared_cache_bytes is less than cache_bytes"),
         ("lanes = 8", "lanes = ", "cannot be read"),
     ],
 )
@@ -54,6 +56,17 @@ def test_what_is_wrong_with_it_is_said(old: str, new: str, said: str, tmp_path: 
         target(str(tmp_path / "mine.toml"))
     assert said in str(error.value)
     assert "mine.toml" in str(error.value)
+
+
+def test_bytes_cost_what_the_caches_behind_a_core_hold_of_them() -> None:
+    x86 = target("litert-2/x86-64")
+    table = replace(x86, cache_bytes=1 << 20, shared_cache_bytes=1 << 24, per_operator=0.0)
+    near, beyond = (figures["transpose"] for figures in (table.per_byte, table.per_byte_beyond))
+    costs = [table.moved("transpose", 1000, touched << 20) / 1000 for touched in (0, 1, 4, 16, 64)]
+    assert costs == pytest.approx([near, near, (near + beyond) / 2, beyond, beyond])
+    alone = replace(table, shared_cache_bytes=1 << 20)  # no caches are shared
+    costs = [alone.moved("transpose", 1000, touched) / 1000 for touched in (1 << 20, (1 << 20) + 1)]
+    assert costs == pytest.approx([near, beyond])
 
 
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.models.oracle import Oracle
 from tests.random_models import random_network
 
 #: A cache that nothing fits in, and operators that cost nothing: whatever can be tiled is.
-EAGER = replace(target("litert-2"), cache_bytes=16, per_operator=0.0)
+EAGER = replace(target("litert-2"), cache_bytes=16, shared_cache_bytes=64, per_operator=0.0)
 BATCH = 8
 
 
@@ -66,7 +66,7 @@ def test_early_layers_take_a_divisor_of_the_batch_at_a_time(batch: int, rows: in
 
 def test_what_stays_in_the_cache_or_is_only_dispatched_stays_whole() -> None:
     net = image_net(Builder(), lambda x: x)
-    assert tile_batch(net, replace(EAGER, cache_bytes=1 << 20)) is net
+    assert tile_batch(net, replace(EAGER, shared_cache_bytes=4 << 20)) is net
     assert tile_batch(net, replace(EAGER, per_operator=1e6)) is net
     assert tile_batch(net, EAGER) is not net
 
@@ -102,7 +102,7 @@ def test_random_networks_mean_the_same(seed: int, cache: int) -> None:
     net = random_network(seed, batch=BATCH)
     if any(v.dtype.kind == "i" for v in net.inputs):
         return
-    assert_same(net, tile_batch(net, replace(EAGER, cache_bytes=cache)))
+    assert_same(net, tile_batch(net, replace(EAGER, shared_cache_bytes=4 * cache)))
 
 
 @cache
@@ -209,5 +209,5 @@ def test_layers_in_training_keep_their_batch() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "web", "hexagon", "gpu,litert-2"])
 def test_engines_of_accelerators_take_the_whole_batch(name: str) -> None:
-    eager = replace(target(name), cache_bytes=16, per_operator=0.0)
+    eager = replace(target(name), cache_bytes=16, shared_cache_bytes=64, per_operator=0.0)
     assert not tiled(converter.build(net(), batch=BATCH, target=eager, signatures=("train",), check=False))

@@ -29,8 +29,6 @@ _MULTIPLIED = 0.8
 _COPIED = 0.35
 #: Rows of a product that the quickest kernels compute at once, about.
 _AT_ONCE = 6
-#: Of so many times a core's own cache in use nothing is in those behind it any more.
-_SHARED = 8
 #: How a program keeps its state, those first that ask most of an engine.
 STATES = ("variables", "stateless", "split")
 
@@ -53,6 +51,8 @@ class Target:
             output.
         run: cost of beginning to copy, or to filter, the channels of one pixel, in the table's own `unit`.
         cache_bytes: what one core has to itself (its second level).
+        shared_cache_bytes: what it has of all caches, its own and those that cores share, `cache_bytes` or more: of more
+            bytes in use each comes from the memory.
         forced: names of forms that are taken wherever they are possible, whatever they cost.
         limits: the largest rank of an operator's operands and results in a runtime that takes less than the newest, by
             `CODE`, `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`; `*` stands
@@ -74,6 +74,7 @@ class Target:
     depth: float
     run: float
     cache_bytes: int
+    shared_cache_bytes: int
     forced: frozenset[str] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
     avoids: Sequence[str] = ()
@@ -177,8 +178,9 @@ class Target:
         return (near + self._far(nbytes if touched is None else touched) * (beyond - near)) * nbytes + self.per_operator
 
     def _far(self, touched: int) -> float:
-        """How far from a core's own cache so many bytes in use lie: 0 in it, 1 beyond those that all cores share."""
-        return min(1.0, log2(max(1.0, touched / self.cache_bytes)) / log2(_SHARED))
+        """How far from a core's own cache so many bytes in use lie: 0 in it, 1 beyond those that cores share."""
+        own, shared = self.cache_bytes, self.shared_cache_bytes
+        return log2(touched / own) / log2(shared / own) if own < touched < shared else float(touched > own)
 
 
 def tables() -> dict[str, str]:
@@ -241,6 +243,7 @@ def _joined(targets: Sequence[Target]) -> Target:
         depth=max(t.depth for t in targets),
         run=max(t.run for t in targets),
         cache_bytes=min(t.cache_bytes for t in targets),
+        shared_cache_bytes=min(t.shared_cache_bytes for t in targets),
         forced=frozenset[str]().union(*(t.forced for t in targets)),
         limits={key: int(min(t._limit(*_parts(key), inf) for t in targets)) for key in sorted(limits)},
         avoids=tuple(dict.fromkeys(name for t in targets for name in t.avoids)),
@@ -262,6 +265,8 @@ def _read(path: Path, complete: Mapping[str, Any]) -> Target:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the target {path} cannot be read: {error}") from None
     wrong = _differences(complete, table, "")
+    if not wrong and table["shared_cache_bytes"] < table["cache_bytes"]:
+        wrong = ["shared_cache_bytes is less than cache_bytes, which is a part of it"]
     if wrong:
         raise UsageError(
             f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/bench/forms.py --table FILE` writes one."

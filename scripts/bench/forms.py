@@ -40,7 +40,7 @@ from converter.tflite.emit import Subgraph, emit
 from converter.tflite.lower import Lowering
 
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
-NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0, 0, 0)
+NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tests.tflite.stock import file, run
 
 X86 = target("litert-2/x86-64")
 #: Everything is beyond this one's cache, and operators are free: small images are cut into many blocks.
-TINY_CACHE = replace(X86, cache_bytes=2048, per_operator=0.0)
+TINY_CACHE = replace(X86, cache_bytes=2048, shared_cache_bytes=16384, per_operator=0.0)
 FORMS = ["builtin", "product", "flat product", "rows", "transpose_conv", "phases", "apart", "rows by inputs",
          "patches by inputs", "gathered", "gathered columns"]  # fmt: skip
 Case = tuple[ops.Conv2D, np.ndarray, np.ndarray, Callable]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import ceil
 
 from converter.errors import PocketuneError, UsageError
 from converter.program.program import Choice, Plan
@@ -23,6 +24,12 @@ def parse_bytes(budget: str | int) -> int:
     if found is None or not float(found[1]):
         raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}")
     return round(float(found[1]) * UNITS[found[2]])
+
+
+def that_fits(nbytes: int) -> str:
+    """The least size in binary units, as it can be given for a budget, in which so many bytes are."""
+    unit = next((name for name in ("GiB", "MiB", "KiB") if nbytes >= UNITS[name]), "B")
+    return f"{ceil(100 * nbytes / UNITS[unit]) / 100:.2f} {unit}"
 
 
 def fit(budget: int, sizes: Sequence[int], plan: Callable[[int, bool], Plan], smaller: Callable[[str], Plan]) -> Plan:
@@ -93,4 +100,4 @@ def _needs(plan: Plan) -> str:
     costs = plan.costs
     parts = ", ".join(f"{part} {size(costs[f'{part}_bytes'])}" for part in ("arena", "state", "packed", "mapped"))
     again = ", the forward pass computed twice" * plan.recompute
-    return f"{size(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}{again}: {parts})"
+    return f"{that_fits(costs['resident_bytes'])} at the least (micro_batch={plan.micro_batch}{again}: {parts})"

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 import converter
-from converter.budget import parse_bytes
+from converter.budget import parse_bytes, that_fits
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from tests.models.zoo import CASES
@@ -59,6 +60,21 @@ def test_the_least_is_said_where_nothing_fits() -> None:
     assert "'full'" in said
     assert "micro_batch=1" in said
     assert "update=" in said
+
+
+@pytest.mark.parametrize(
+    "nbytes", [1, 1023, 1025, 12345, 1 << 20, (1 << 20) + 1, 18_408_051, 7_516_192_768, 12_345_678_901]
+)
+def test_a_size_that_is_said_to_be_enough_is_enough(nbytes: int) -> None:
+    assert nbytes <= parse_bytes(that_fits(nbytes)) <= 1.01 * nbytes + 1
+
+
+def test_what_a_loop_gives_is_not_needed_twice() -> None:
+    """Two recurrent layers: the stack of the first is reshaped for the backward pass, which is then done again."""
+    recurrent = [keras.layers.GRU(16, return_sequences=True), keras.layers.GRU(16)]
+    model = keras.Sequential([keras.Input((49, 8)), *recurrent, keras.layers.Dense(3)])
+    with pytest.raises(UsageError, match="at the least"):
+        converter.build(model, batch=2, memory_budget="10KiB", signatures=("train",), check=False)
 
 
 def test_a_given_micro_batch_is_held_to_the_budget() -> None:

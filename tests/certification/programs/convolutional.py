@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import keras
 from flax import linen as nn
 from keras import layers as kl
@@ -143,6 +144,43 @@ def flax_convolutions() -> Made:
             return nn.Dense(5)(x.mean((1, 2)))
 
     return linen(Net(), (12, 12, 3)), {"optimizer": "adam", "update": "full"}
+
+
+@program
+def filters_of_every_size() -> Made:
+    """Trained ones: wide, unequal, dilated, cropped, strided along one axis, two of one image, 1x1 with a stride."""
+
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = nn.relu(nn.Conv(8, (7, 7), (2, 2))(x))
+            x = nn.relu6(nn.Conv(12, (5, 5), padding="VALID")(x))
+            x = nn.relu(nn.Conv(16, (3, 3), (2, 1))(x))
+            x = nn.relu(nn.Conv(12, (2, 4), (1, 3), padding=((1, 0), (2, 1)))(x))
+            x = nn.relu6(nn.Conv(10, (3, 3), kernel_dilation=(2, 1))(x))
+            x = nn.relu(nn.Conv(16, (1, 1), (2, 2))(x) + nn.Conv(16, (3, 3), (2, 2))(x))
+            return nn.Dense(4)(nn.relu(nn.Conv(16, (3, 3))(x)).reshape(len(x), -1))
+
+    return linen(Net(), (41, 38, 3)), {"optimizer": "sgd", "update": "full"}
+
+
+@program
+def images_in_pieces() -> Made:
+    """Pieces along every axis, many, of odd widths, with gaps between them, several with one cotangent."""
+
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = nn.Conv(21, (3, 3))(x)
+            kinds = (nn.relu, jnp.tanh, nn.relu6, nn.sigmoid)
+            channels = [kinds[i % 4](piece) for i, piece in enumerate(jnp.split(x, 7, -1))]
+            x = jnp.concatenate([*channels[::-1], sum(jnp.split(x, 3, -1))], -1)
+            rows = [kinds[i % 4](piece).mean(1) for i, piece in enumerate(jnp.split(x, 9, 1))]
+            corners = [nn.relu(x[:, 2:5, 1:4]), jnp.tanh(x[:, 5:8, 1:4]), nn.relu6(x[:, 2:5, 4:6])]
+            pooled = [piece.mean((1, 2)) for piece in corners]
+            return nn.Dense(4)(jnp.concatenate([sum(rows).reshape(len(x), -1), *pooled], -1))
+
+    return linen(Net(), (9, 8, 3)), {"optimizer": "momentum", "update": "full"}
 
 
 # U-Nets

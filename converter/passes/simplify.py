@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import TypeGuard
 
 import numpy as np
 
-from converter.ir import FLOAT32, Graph, Node, Value, ops
+from converter.ir import FLOAT32, Graph, Node, Value, is_described, ops
+from converter.passes.matrices import made_by_rows, read_by_rows, summed_over_features
 from converter.passes.rewrite import Rewriter, rewrite
+
+#: Constants of this size can multiply either side of a product.
+_SMALLEST, _LARGEST = 1e-15, 1e15
 
 
 def simplify(graph: Graph) -> Graph:
@@ -38,7 +43,9 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
             inner = b.producer(node.inputs[0], ops.Transpose)
             if inner:
                 return b.transpose(inner.inputs[0], tuple(inner.op.perm[p] for p in perm))
-            return node.inputs[0] if perm == tuple(range(len(perm))) else None
+            return node.inputs[0] if perm == tuple(range(len(perm))) else made_by_rows(b, node)
+        case ops.MatMul():
+            return read_by_rows(b, node)
         case ops.BroadcastTo() | ops.Slice() | ops.Pad() | ops.Cast() if _same(node):
             return node.inputs[0]
         case ops.Pad(value=value) if not node.inputs[0].type.size:
@@ -52,6 +59,7 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
         case ops.Sum(axes=axes) | ops.Mean(axes=axes):
             if all(node.inputs[0].shape[a] == 1 for a in axes):
                 return b.reshape(node.inputs[0], node.output.shape)
+            return summed_over_features(b, node) if isinstance(node.op, ops.Sum) else None
     return None
 
 
@@ -80,12 +88,14 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
     neutral = 0.0 if isinstance(node.op, ops.Add | ops.Sub) else 1.0
     if b.scalar(y) == neutral and x.type == node.output.type:
         return x
-    if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y)):
+    if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y) or _concatenation_beside(b, x, y)):
         return joined
     if isinstance(node.op, ops.Mul):
-        for rule in (_one_scalar, _small_factors, _before_scatter, _before_product):
+        for rule in (_one_scalar, _small_factors, _before_scatter, _before_product, _signs):
             if (joined := rule(b, x, y)) is not None:
                 return joined
+    if isinstance(node.op, ops.Div) and y.type.size == 1 and _is_ordinary(divisor := b.scalar(y)):
+        return _before_product(b, x, b.constant(1 / divisor))
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
     if stripped[0] is not x:
         return b(node.op, stripped[0], y)
@@ -141,17 +151,48 @@ def _before_scatter(b: Rewriter, x: Value, y: Value) -> Value | None:
 def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
     """MatMul(p, q) * a with one number a: MatMul(p, q * a), where q is an operand smaller than the product.
 
-    So the learning rate meets a batch's cotangents in place of the gradient of a dense layer.
+    So the learning rate meets a batch's cotangents in place of the gradient of a dense layer, and the scale of an
+    attention its queries in place of its scores, here and in the backward pass.
     """
     for product, factor in ((x, y), (y, x)):
         inner = b.producer(product, ops.MatMul)
         if inner is None or factor.type.size != 1 or not b.used_once(product) or product.dtype != FLOAT32:
+            continue
+        if b.array(factor) is not None and not _is_ordinary(b.scalar(factor)):
             continue
         smaller = min(inner.inputs, key=lambda operand: operand.type.size)
         if smaller.type.size < product.type.size and len(factor.shape) <= len(smaller.shape):
             scaled = b(ops.Mul(), smaller, factor)
             with b.at(inner.origin):  # the product is still the gradient's
                 return b(inner.op, *(scaled if operand is smaller else operand for operand in inner.inputs))
+    return None
+
+
+def _is_ordinary(number: float | None) -> TypeGuard[float]:
+    """Whether a constant can multiply an operand of a product and leave float32's range no sooner than the product."""
+    return number is not None and _SMALLEST <= abs(number) <= _LARGEST
+
+
+def _signs(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """Concat(-u, v) * a with a constant a: Concat(u, v) * a, whose numbers at u have the other sign.
+
+    As rotary embeddings turn the halves of a head.
+    """
+    for product, factor in ((x, y), (y, x)):
+        inner, array = b.producer(product, ops.Concat), b.array(factor)
+        if inner is None or array is None or is_described(array) or not b.used_once(product):
+            continue
+        axis = inner.op.axis - len(product.shape) + array.ndim
+        turned = [b.producer(v, ops.Neg) for v in inner.inputs]
+        if axis < 0 or array.shape[axis] != product.shape[inner.op.axis] or array.size >= product.type.size:
+            continue
+        if not any(turned):
+            continue
+        sizes = [v.shape[inner.op.axis] for v in inner.inputs]
+        signs = np.repeat([-1.0 if neg else 1.0 for neg in turned], sizes).astype(array.dtype)
+        signed = array * signs.reshape((-1,) + (1,) * (array.ndim - axis - 1))
+        pieces = [neg.inputs[0] if neg else v for neg, v in zip(turned, inner.inputs, strict=True)]
+        return b(ops.Mul(), b(inner.op, *pieces), b.constant(signed, name=factor.name))
     return None
 
 
@@ -185,6 +226,18 @@ def _concatenation(b: Rewriter, x: Value, y: Value) -> Value | None:
             joined = b(ops.Concat(axis), *_pieces(b, before, axis), *_pieces(b, behind, axis))
             around = tuple((low, high) if i == axis else (0, 0) for i in range(len(x.shape)))
             return b(ops.Pad(around), joined) if low or high else joined
+    return None
+
+
+def _concatenation_beside(b: Rewriter, x: Value, y: Value) -> Value | None:
+    """(u + Pad(a)) + Pad(b), side by side: u + Pad(Concat(a, b)). So cotangents of a whole and of its parts add up."""
+    for total, pad in ((x, y), (y, x)):
+        inner = b.producer(total, ops.Add)
+        if inner is None or b.producer(pad, ops.Pad) is None or not b.used_once(total):
+            continue
+        for other, part in (inner.inputs, inner.inputs[::-1]):
+            if other.type == total.type and (joined := _concatenation(b, part, pad)):
+                return b(ops.Add(), other, joined)
     return None
 
 

@@ -112,3 +112,38 @@ def test_pieces_side_by_side_are_put_together(order: tuple[int, ...], kinds: lis
     rng = np.random.default_rng(0)
     feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
     np.testing.assert_array_equal(evaluate(after, feed)[0]["y"], evaluate(b.graph, feed)[0]["y"])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_pieces_added_to_something_are_put_together_first(swapped: bool) -> None:
+    """As the cotangents of something that was read whole and in halves."""
+    b = Builder()
+    whole, first, second = (b.input(name, TensorType((3, n))) for name, n in (("u", 4), ("a", 1), ("b", 3)))
+    parts = b(ops.Pad(((0, 0), (0, 3))), first), b(ops.Pad(((0, 0), (1, 0))), second)
+    one, other = parts[::-1] if swapped else parts
+    b.graph.outputs = {"y": b(ops.Add(), other, b(ops.Add(), one, whole))}
+    after = simplify(b.graph)
+    assert [type(node.op) for node in after.nodes] == [ops.Concat, ops.Add]
+    rng = np.random.default_rng(0)
+    feed = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in b.graph.inputs}
+    np.testing.assert_array_equal(evaluate(after, feed)[0]["y"], evaluate(b.graph, feed)[0]["y"])
+
+
+@pytest.mark.parametrize(
+    ("factor", "again", "negations"),
+    [((5, 1, 4), False, 0), ((4,), False, 0), ((5, 1, 1), False, 1), ((2, 5, 3, 4), False, 1), ((5, 1, 4), True, 1)],
+)
+def test_signs_of_halves_go_into_a_constant(factor: tuple[int, ...], again: bool, negations: int) -> None:
+    """As a rotary embedding has them; not into numbers for each element, nor where others read them."""
+    rng = np.random.default_rng(0)
+    b = Builder()
+    x = b.input("x", TensorType((2, 5, 3, 4)))
+    left, right = (b(ops.Slice((0, 0, 0, start), (2, 5, 3, 2)), x) for start in (0, 2))
+    turned = b(ops.Concat(3), b(ops.Neg(), right), left)
+    b.graph.outputs = {"y": b(ops.Mul(), turned, b.constant(rng.standard_normal(factor).astype(np.float32)))}
+    if again:
+        b.graph.outputs["z"] = b(ops.Exp(), turned)
+    after = simplify(b.graph)
+    assert sum(isinstance(node.op, ops.Neg) for node in after.nodes) == negations
+    feed = {"x": rng.standard_normal(x.shape).astype(np.float32)}
+    np.testing.assert_array_equal(evaluate(after, feed)[0]["y"], evaluate(b.graph, feed)[0]["y"])

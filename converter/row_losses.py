@@ -34,6 +34,8 @@ def masked_mean(b: Builder, values: Value, mask: Value) -> Value:
 
 def sparse_cross_entropy(label_smoothing: float = 0.0, ignore: float | None = None) -> RowLoss:
     """Cross entropy of labels; the places of those to ignore are left to who takes the mean."""
+    if not label_smoothing:
+        return lambda b, logits, y: b(ops.LabelCrossEntropy(), logits, y)
     dense = cross_entropy(label_smoothing)
     return lambda b, logits, y: dense(b, logits, b(ops.OneHot(logits.shape[-1]), y))
 

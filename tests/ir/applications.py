@@ -262,6 +262,12 @@ def _cross_entropy(n: Numbers, kind: type[Op]) -> Application:
     return Application(kind(), [n.floats(*shape), n.floats(*shape, low=0.1, high=1)])
 
 
+@applies(ops.LabelCrossEntropy)
+def _label_cross_entropy(n: Numbers, kind: type[Op]) -> Application:
+    shape = n.shape(2, 4)
+    return Application(kind(), [n.floats(*shape), n.whole_numbers(*shape[:-1], low=-1, high=shape[-1])])
+
+
 @applies(ops.Sum, ops.Mean, ops.Max, ops.Min)
 def _reduction(n: Numbers, kind: type[Op]) -> Application:
     shape = n.shape(1, 7)

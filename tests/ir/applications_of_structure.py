@@ -107,9 +107,9 @@ def _update(n: Numbers, kind: type[Op]) -> Application:
     return Application(ops.UpdateSlice(), [x, n.of(x.dtype, *box), starts])
 
 
-@applies(ops.OneHot)
-def _one_hot(n: Numbers, kind: type[Op]) -> Application:
-    return Application(ops.OneHot(n.whole(1, 5)), [n.whole_numbers(*n.shape(1, 4), low=-1, high=5)])
+@applies(ops.OneHot, ops.IsClass)
+def _classes(n: Numbers, kind: type[Op]) -> Application:
+    return Application(kind(n.whole(1, 5)), [n.whole_numbers(*n.shape(1, 4), low=-1, high=5)])
 
 
 @applies(ops.MatMul)

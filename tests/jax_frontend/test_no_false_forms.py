@@ -20,7 +20,7 @@ N = 4
 X = np.random.default_rng(0).standard_normal((N, N)) * 3
 FORMS = {
     "Softmax", "LogSoftmax", "LogSumExp", "Gelu", "Silu", "Relu", "Relu6", "HardSwish", "LeakyRelu", "Elu",
-    "LayerNorm", "RMSNorm", "OneHot", "SoftmaxCrossEntropy",
+    "LayerNorm", "RMSNorm", "OneHot", "SoftmaxCrossEntropy", "LabelCrossEntropy",
 }  # fmt: skip
 
 

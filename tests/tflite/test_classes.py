@@ -6,7 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from converter.autodiff import differentiate
 from converter.ir import INT32, Builder, Graph, TensorType, ops
+from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify
 from converter.targets import tables, target
 from converter.tflite.lower import lower
 from tests.tflite.stock import file, run
@@ -46,3 +48,44 @@ def test_accelerators_keep_their_kernels(name: str) -> None:
     b = Builder()
     b.graph.outputs = {"y": b(ops.OneHot(3), b.input("x", TensorType((2,), INT32)))}
     assert ("ONE_HOT" in codes(lower(b.graph, target(name)))) == (name in ACCELERATORS)
+
+
+def _loss(labels: np.ndarray, logits: np.ndarray) -> Graph:
+    b = Builder()
+    z, y = b.input("z", TensorType(logits.shape)), b.input("y", TensorType(labels.shape, INT32))
+    rows = b(ops.LabelCrossEntropy(), z, y)
+    b.graph.outputs = {"rows": rows, "total": b(ops.Sum((0, 1)), rows)}
+    graph, gradients = differentiate(b.graph, b.graph.outputs["total"], [z])
+    graph.outputs = {"rows": rows, "dz": gradients[z]}
+    return simplify(eliminate_dead_code(graph))
+
+
+@pytest.mark.parametrize("name", ["litert-2", "litert-2/x86-64", "gpu"])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+def test_the_loss_of_labels_is_exact(name: str, scale: float) -> None:
+    """Against jax in double precision: sure answers, wrong ones, labels that are no class."""
+    rng = np.random.default_rng(0)
+    logits = (rng.standard_normal((3, 40, 17)) * scale).astype(np.float32)
+    labels = rng.integers(-1, 18, (3, 40)).astype(np.int32)
+    labels[0] = logits[0].argmax(-1)
+    lowered = lower(_loss(labels, logits), target(name))
+    with jax.enable_x64(True):
+        z = logits.astype(np.float64)
+
+        def rows(z: jax.Array) -> jax.Array:
+            return -(jax.nn.log_softmax(z) * jax.nn.one_hot(labels, 17, dtype=z.dtype)).sum(-1)
+
+        expected, gradient = rows(z), jax.grad(lambda z: rows(z).sum())(z)
+    for xnnpack in (True, False):
+        got = run(file(lowered), {"z": logits, "y": labels}, xnnpack)
+        np.testing.assert_allclose(got["rows"], expected, rtol=3e-6, atol=4e-7)
+        np.testing.assert_allclose(got["dz"], gradient, rtol=3e-5, atol=4e-7)
+
+
+def test_a_loss_of_labels_passes_over_the_logits_seldom() -> None:
+    """Zeros and ones, the softmax, what they give, and the cotangent: nothing else is as large as the logits."""
+    logits, labels = np.zeros((3, 4, 50), np.float32), np.zeros((3, 4), np.int32)
+    lowered = merge_common_subexpressions(lower(_loss(labels, logits), target("litert-2")))
+    large = [node.op.code for node in lowered.nodes if node.output.type.size == logits.size]
+    assert sorted(set(large) - {"RESHAPE"}) == ["MUL", "SOFTMAX", "SQUARED_DIFFERENCE", "SUB"]
+    assert [large.count(code) for code in ("MUL", "SOFTMAX", "SQUARED_DIFFERENCE", "SUB")] == [2, 1, 1, 2]

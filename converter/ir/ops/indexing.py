@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
-from converter.ir.ops.elementwise import Add
+from converter.ir.ops.elementwise import Add, Unary
 from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.rows import Rows, scattered, taken, together
 from converter.ir.types import INT32, TensorType
@@ -218,6 +218,22 @@ class OneHot(Movement):
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return Rows(operands[0].of[..., None])
+
+    def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
+@dataclass(frozen=True)
+class IsClass(Unary):
+    """float32 1 where an index is one of `depth` classes, else 0: the sum of its row of OneHot."""
+
+    depth: int
+
+    def infer(self, indices: TensorType) -> TensorType:
+        return TensorType(indices.shape)
+
+    def evaluate(self, indices: np.ndarray) -> np.ndarray:
+        return ((indices >= 0) & (indices < self.depth)).astype(np.float32)
 
     def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)

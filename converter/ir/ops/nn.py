@@ -23,9 +23,10 @@ from converter.ir.ops.elementwise import (
     Sub,
     Unary,
 )
+from converter.ir.ops.indexing import IsClass, OneHot
 from converter.ir.ops.reduce import Mean, Sum
 from converter.ir.rows import Rows, together
-from converter.ir.types import TensorType
+from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:
     from converter.ir.builder import Builder
@@ -296,6 +297,34 @@ class RMSNorm(OverLastAxis):
             return b(Mul(), b(Sub(), dy, along), inverse)
 
         return (cotangent,)
+
+
+class LabelCrossEntropy(OverLastAxis):
+    """Per-example loss logsumexp(z) - z[label] from logits [..., C] and int32 labels [...]; 0 for what is no class.
+
+    The cotangent of the logits is softmax(z) less the label's one, in rows that have a class.
+    """
+
+    def infer(self, logits: TensorType, labels: TensorType) -> TensorType:  # type: ignore[override]
+        if logits.shape[:-1] != labels.shape or labels.dtype != INT32:
+            raise ShapeError(f"LabelCrossEntropy: logits {logits}, labels {labels}")
+        return logits.with_shape(labels.shape)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        logits, labels = operands
+        return together(logits.along((-1,), keepdims=False), labels)
+
+    def evaluate(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return SoftmaxCrossEntropy().evaluate(logits, OneHot(logits.shape[-1]).evaluate(labels))
+
+    def vjp(self, b: Builder, logits: Value, labels: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_logits() -> Value:
+            classes = logits.shape[-1]
+            rows = b(Mul(), dy, b(IsClass(classes), labels))
+            apart = b(Sub(), b(Softmax(), logits), b(OneHot(classes), labels))
+            return b(Mul(), apart, b.reshape(rows, (*dy.shape, 1)))
+
+        return to_logits, None
 
 
 class SoftmaxCrossEntropy(OverLastAxis):

@@ -5,6 +5,7 @@ from converter.tflite.lowerings import (
     conv_filter_grad,
     depthwise,
     elementwise,
+    labels,
     linear,
     loop,
     movement,
@@ -12,4 +13,4 @@ from converter.tflite.lowerings import (
     pool,
 )
 
-__all__ = ["conv", "conv_filter_grad", "depthwise", "elementwise", "linear", "movement", "normalize", "pool"]
+__all__ = ["conv", "conv_filter_grad", "depthwise", "elementwise", "labels", "linear", "movement", "normalize", "pool"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
-from converter.ir import BOOL, FLOAT32, INT32, Value, ops
+from converter.ir import BOOL, INT32, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import MOST_ONES, Lowering, lowers, stored_shape
 
@@ -15,9 +13,6 @@ _SEGMENTS: dict[type[ops.Segment], type[tfl.UnsortedSegment]] = {
     ops.SegmentMin: tfl.UnsortedSegmentMin,
     ops.SegmentProd: tfl.UnsortedSegmentProd,
 }
-
-#: The integers up to here are float32 numbers.
-EXACT = 2**24
 
 
 @lowers(ops.Reshape)
@@ -114,19 +109,6 @@ def top_indices(c: Lowering, op: ops.TopIndices, x: Value) -> Value:
 @lowers(ops.UpdateSlice)
 def update_slice(c: Lowering, op: ops.UpdateSlice, x: Value, update: Value, starts: Value) -> Value:
     return c(tfl.DynamicUpdateSlice(), x, update, starts)
-
-
-@lowers(ops.OneHot)
-def one_hot(c: Lowering, op: ops.OneHot, indices: Value) -> Value:
-    """ONE_HOT is a loop of branches; max(1 - (class - index)^2, 0) is the same to the last bit, six times as quick.
-
-    An index that float32 rounds is far from every class, and from those an accelerator would round.
-    """
-    if not c.target.is_cpu or op.depth > EXACT:
-        return c(tfl.OneHot(op.depth), indices)
-    index = c.reshape(c(tfl.Cast(FLOAT32), indices), (indices.type.size, 1))
-    apart = c(tfl.SquaredDifference(), c.constant(np.arange(op.depth, dtype=np.float32)[None]), index)
-    return c.reshape(c(tfl.Sub("RELU"), 1.0, apart), (*indices.shape, op.depth))
 
 
 @lowers(ops.Dropout, ops.Masked, ops.Activity, ops.Probe)

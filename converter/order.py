@@ -20,6 +20,7 @@ from converter.tflite.merge_axes import with_fewer_axes
 from converter.tflite.overwriting import without_overwriting
 from converter.tflite.products import smallest_products
 from converter.tflite.rows import met_as_rows
+from converter.tflite.turned import turned_once
 from converter.tflite.wide_pixels import with_wide_pixels
 
 _BY_OTHERS = "compute it by other operators"
@@ -134,7 +135,7 @@ def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = Non
         return lowered
     # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.
     by_rows = merge_common_subexpressions(met_as_rows(smallest_products(lowered)))
-    return with_wide_pixels(without_clamps(by_rows, target), target, report)
+    return turned_once(with_wide_pixels(without_clamps(by_rows, target), target, report))
 
 
 def _tidied(lowered: Graph) -> Graph:

@@ -109,6 +109,7 @@ def compile_signatures(
         scale=float(request.loss_scale),
         trained=lambda graph: by_batch(graph, by_batches, normalized),
         averaged=lambda graph: following(graph, by_batches),
+        rate_first=target.is_cpu,
     )
     step = with_dropout(step, counter, count) if dropouts(selected) else step
     augmented: Graph | None = None  # what a step does to its inputs

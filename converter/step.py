@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from converter.autodiff import differentiate
+from converter.autodiff import differentiate, is_linear
 from converter.dropout import with_masks
 from converter.errors import NumericError
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
@@ -40,6 +40,7 @@ class StepForm:
         trained: what a forward graph with its loss is while it trains.
         carried: further state of such a graph.
         averaged: what makes moving averages of the statistics of a batch, which are their updates until then.
+        rate_first: whether the learning rate may multiply all cotangents, where float32 holds them.
     """
 
     signature: Literal["train", "accumulate", "gradients"] = "train"
@@ -48,6 +49,7 @@ class StepForm:
     trained: Callable[[Graph], Graph] = _as_it_is
     carried: Mapping[Value, Parameter] = field(default_factory=dict)
     averaged: Callable[[Graph], Graph] = _as_it_is
+    rate_first: bool = False
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
         """The step on the model's inputs, by signature."""
@@ -64,7 +66,7 @@ class StepForm:
 
     def _on_rows(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
         if self.signature == "train":
-            return whole_step(selected, loss, rule, self.trained, self.averaged)
+            return whole_step(selected, loss, rule, self.trained, self.averaged, self.rate_first)
         if self.signature == "accumulate":
             return accumulation(selected, loss, self.trained)
         return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained)
@@ -76,12 +78,21 @@ def whole_step(
     rule: OptimizerProgram,
     trained: Callable[[Graph], Graph] = _as_it_is,
     averaged: Callable[[Graph], Graph] = _as_it_is,
+    rate_first: bool = False,
 ) -> Graph:
-    """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`."""
-    backward, gradients = _gradients(trained(attach_loss(selected, loss)), selected)
-    b = Builder(backward)
+    """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`.
+
+    With `rate_first`, plain descent multiplies the loss' cotangent by the learning rate, and no gradient.
+    """
+    b = Builder(trained(attach_loss(selected, loss)))
     learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
-    return _tidied(averaged(apply_updates(b.graph, gradients, rule, learning_rate)))
+    if rate_first and rule.scales_gradients:
+        rate = b.reshape(learning_rate, ())
+        backward, gradients = _gradients(b.graph.copy(), selected, rate)
+        if is_linear(backward, rate, gradients.values()):
+            return _tidied(averaged(apply_updates(backward, gradients, rule, None)))
+    backward, gradients = _gradients(b.graph, selected)
+    return _tidied(averaged(apply_updates(backward, gradients, rule, learning_rate)))
 
 
 def accumulation(selected: Graph, loss: Loss | JointLoss, trained: Callable[[Graph], Graph] = _as_it_is) -> Graph:
@@ -143,15 +154,16 @@ def _averages(graph: Graph) -> list[Value]:
     return [v for v, p in graph.parameters.items() if p.kind == "statistic"]
 
 
-def _gradients(with_loss: Graph, selected: Graph, scale: float = 1.0) -> tuple[Graph, dict[Value, Value]]:
+def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) -> tuple[Graph, dict[Value, Value]]:
     """Forward and backward pass with the only output `loss`, and `scale` times the gradient of every parameter.
 
     Raises:
         NumericError: the loss does not depend on some of them.
     """
-    with_loss.outputs = {"loss": with_loss.outputs["loss"]}
-    with_loss = eliminate_dead_code(with_loss)
-    backward, gradients = differentiate(with_loss, with_loss.outputs["loss"], selected.weights(), scale)
+    loss = with_loss.outputs["loss"]
+    with_loss.outputs = {"loss": loss} | ({"scale": scale} if isinstance(scale, Value) else {})
+    backward, gradients = differentiate(eliminate_dead_code(with_loss), loss, selected.weights(), scale)
+    backward.outputs = {"loss": loss}
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:
         raise NumericError(

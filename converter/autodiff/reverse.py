@@ -19,7 +19,7 @@ RESIDUALS: dict[type[Op], Callable[[Any, tuple[bool, ...], tuple[bool, ...]], Op
 
 
 def differentiate(
-    graph: Graph, loss: Value, wanted: Iterable[Value], scale: float = 1.0
+    graph: Graph, loss: Value, wanted: Iterable[Value], scale: float | Value = 1.0
 ) -> tuple[Graph, dict[Value, Value]]:
     """Appends the backward pass of a scalar to a graph.
 
@@ -27,7 +27,8 @@ def differentiate(
         graph: forward graph; it is not changed.
         loss: the scalar to differentiate.
         wanted: values whose gradient is asked for, usually the trained parameters.
-        scale: what the gradients are multiplied by, from the beginning of the backward pass on.
+        scale: what the gradients are multiplied by, from the beginning of the backward pass on; a number, or a scalar
+            of the graph.
 
     Returns:
         The graph with backward nodes behind the forward ones, and the gradient of each wanted value. A wanted value
@@ -37,7 +38,7 @@ def differentiate(
         UnsupportedError: an op on the path has no derivative; names its layer and the person's source line.
     """
     b = Builder(graph.copy())
-    return pull_back(b.graph, {loss: b.constant(scale)}, wanted)
+    return pull_back(b.graph, {loss: scale if isinstance(scale, Value) else b.constant(scale)}, wanted)
 
 
 def pull_back(

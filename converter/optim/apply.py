@@ -8,7 +8,7 @@ from converter.optim.simplify import simplify
 
 
 def apply_updates(
-    graph: Graph, gradients: dict[Value, Value], program: OptimizerProgram, learning_rate: Value
+    graph: Graph, gradients: dict[Value, Value], program: OptimizerProgram, learning_rate: Value | None
 ) -> Graph:
     """The graph with `updates` for every trained parameter and every slot: parameter + learning_rate * update.
 
@@ -16,7 +16,7 @@ def apply_updates(
         graph: holds the parameters and their gradients.
         gradients: for each trained parameter its gradient, of the same type.
         program: traced for exactly these parameters, by name.
-        learning_rate: float32[1], an input of the graph.
+        learning_rate: float32[1], an input of the graph; None where it multiplies the gradients already.
 
     Raises:
         ValueError: the program was traced for other parameters.
@@ -25,13 +25,13 @@ def apply_updates(
     if set(values) != set(program.parameters):
         odd = sorted(set(values) ^ set(program.parameters))
         raise ValueError(f"the optimizer was traced for other parameters: {', '.join(odd)}")
-    step = simplify(_step(program))
+    step = simplify(_step(program, learning_rate is not None))
     result = graph.copy()
     slots: dict[str, Value] = {}
     for name, array in program.slots.items():
         slots[name] = Value(TensorType(array.shape), name)
         result.parameters[slots[name]] = Parameter(name, array, kind="slot")
-    bound = {"learning_rate": learning_rate, **slots}
+    bound = dict(slots) if learning_rate is None else {"learning_rate": learning_rate, **slots}
     for name, value in values.items():
         bound |= {PARAMETER + name: value, GRADIENT + name: gradients[value]}
     b = Builder(result)
@@ -42,11 +42,11 @@ def apply_updates(
     return result
 
 
-def _step(program: OptimizerProgram) -> Graph:
-    """The program with one more input, `learning_rate`, and the parameters' next values in place of the updates."""
+def _step(program: OptimizerProgram, with_rate: bool) -> Graph:
+    """The program, the input `learning_rate` too, with the parameters' next values in place of the updates."""
     b = Builder()
     inputs = [b.input(v.name, v.type) for v in program.graph.inputs]
-    rate = b.reshape(b.input("learning_rate", TensorType((1,))), ())
+    rate = b.reshape(b.input("learning_rate", TensorType((1,))), ()) if with_rate else b.constant(1.0)
     made = b.inline(program.graph, inputs)
     by_name = {v.name: v for v in inputs}
     for name in program.parameters:

@@ -57,6 +57,23 @@ class OptimizerProgram:
             big.update(node.outputs)
         return True
 
+    @property
+    def scales_gradients(self) -> bool:
+        """Whether each update is a constant times its gradient, and nothing is remembered: plain descent."""
+        made, constants = self.graph.producers(), self.graph.constants
+
+        def scaled(value: Value) -> Value:
+            """What a constant times it makes a value."""
+            node = made.get(value)
+            if node is None or not isinstance(node.op, ops.Neg | ops.Reshape | ops.Mul | ops.Div):
+                return value
+            first, *others = (v for v in node.inputs if v not in constants or constants[v].size > 1)
+            divides = isinstance(node.op, ops.Div) and first is not node.inputs[0]
+            return value if others or divides else scaled(first)
+
+        outputs = self.graph.outputs
+        return not self.slots and all(scaled(outputs[UPDATE + n]) is self.gradient(n) for n in self.parameters)
+
     def stored(self, views: Mapping[str, View]) -> OptimizerProgram:
         """The same update for parameters that are stored through these views; only where it is layout invariant."""
         slots = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.ir import Graph, Node, Value
+from converter.passes import eliminate_dead_code
 
 #: Values smaller than this are not worth an operator.
 SMALLEST = 1 << 16
@@ -59,7 +60,7 @@ class _Recomputation:
             if node.origin.phase != "forward":
                 node = replace(node, inputs=tuple(self.again.get(v, v) for v in node.inputs))
             after.nodes.append(node)
-        return after
+        return eliminate_dead_code(after)  # the first computation of what only the backward pass reads
 
     def _soon(self, nodes: list[Node], readers: dict[Value, list[Node]]) -> list[Node]:
         """The nodes with those of updates, which stand last, where the last cotangent that they need is there.

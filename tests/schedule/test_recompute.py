@@ -6,7 +6,7 @@ import pytest
 import converter
 from converter.ir import FLOAT32, Builder, Graph, Node, Origin, TensorType, verify
 from converter.ir.evaluate import evaluate
-from converter.schedule import recompute, segmented, transient
+from converter.schedule import Bound, how, recompute, schedule, segmented, transient
 from converter.targets import target
 from converter.tflite import builtins as tfl
 from converter.tflite.export import with_variables
@@ -53,6 +53,23 @@ def test_a_cheap_value_of_what_is_kept_is_computed_again(graph: Graph) -> None:
     readers = lean.consumers()
     forward = next(n for n in lean.nodes if n.op == tfl.Gelu(False))
     assert all(n.origin.phase == "forward" for n in readers[forward.output]), "it is kept all the same"
+
+
+def test_what_only_the_backward_pass_reads_is_computed_there_alone() -> None:
+    """Nothing is left that no order of what the results need would have."""
+    b = Builder()
+    x = b.input("x", ROWS)
+    with b.at(Origin("layer")):
+        before = b(tfl.Relu(), x)
+        late = b(tfl.Gelu(False), before)
+        z = b(tfl.Exp(), before)
+    with b.at(Origin("layer", phase="backward")):
+        b.graph.outputs = {"y": b(tfl.Mul(), b(tfl.Mul(), z, late), before)}
+    lean = recompute(b.graph)
+    assert [n.origin.phase for n in lean.nodes if n.op == tfl.Gelu(False)] == ["backward"]
+    runs = {node: how(lean, node, 8) for node in lean.nodes}
+    ordered = schedule(lean, lambda graph: transient(graph, 8), lambda node: runs[node] is None, Bound(lean, runs))
+    assert set(ordered.nodes) == set(lean.nodes)
 
 
 def test_what_would_keep_its_input_alive_instead_is_kept() -> None:

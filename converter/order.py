@@ -14,6 +14,7 @@ from converter.tflite import avoid
 from converter.tflite.export import with_variables
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
+from converter.tflite.kept_masks import masks_in_int8
 from converter.tflite.lower import lower
 from converter.tflite.masks import without_clamps
 from converter.tflite.merge_axes import with_fewer_axes
@@ -25,12 +26,12 @@ from converter.tflite.wide_pixels import with_wide_pixels
 
 _BY_OTHERS = "compute it by other operators"
 _OTHERWISE = "build for a newer runtime or the CPU."
-#: Share of the arena that computing values again must save.
-WORTH_RECOMPUTING = 0.03
+#: Share of the arena that operators must save which are there for nothing else.
+WORTH_OPERATORS = 0.03
 
 
 def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
-    """Scheduled; with cheap values computed twice where that needs clearly less memory.
+    """Scheduled; with masks as int8, and cheap values computed twice, where each needs clearly less memory.
 
     `again`: with most of the forward pass computed twice where that needs less.
     """
@@ -49,10 +50,12 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         runs = {node: how(graph, node, target.lanes) for node in graph.nodes}
         return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs))
 
-    best, lean = scheduled(lowered), recompute(lowered)
-    if lean is not lowered:
-        smaller = scheduled(lean)
-        best = smaller if memory(smaller) < (1 - WORTH_RECOMPUTING) * memory(best) else best
+    best, lean = scheduled(lowered), lowered
+    for leaner in (masks_in_int8, recompute):
+        if (graph := leaner(lean)) is not lean:
+            smaller = scheduled(graph)
+            if memory(smaller) < (1 - WORTH_OPERATORS) * memory(best):
+                best, lean = smaller, graph
     if again:
         best = min([best, *(scheduled(graph) for graph in map(recompute, segmented(lowered)))], key=memory)
     return without_overwriting(best)

@@ -1,0 +1,86 @@
+"""Masks of activations kept as int8: a quarter of what the backward pass keeps of those of which it asks no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from converter.ir import Graph, Node, Value
+from converter.ir.types import Quantization
+from converter.tflite import builtins as tfl
+from converter.tflite.builtins.quantized import Dequantize, Quantize
+from converter.tflite.masks import BOOST
+
+#: int8 of masks, which are 0 or 1 / BOOST.
+_OF_MASK = Quantization((1 / BOOST,), 0)
+#: Operators that make a mask: of what a ReLU6 gives three, see its gradient.
+_MOST = 3
+
+
+def masks_in_int8(graph: Graph) -> Graph:
+    """The lowered graph with masks made where their activations are, and kept in place of these.
+
+    Before: y = Relu(x); z = f(y); ...; m = MINIMUM(y, 2^-64); dx = MUL(dy, m).
+    After:  y = Relu(x); q = QUANTIZE(MINIMUM(y, 2^-64)); z = f(y); ...; m = DEQUANTIZE(q); dx = MUL(dy, m).
+
+    Only of activations that nothing else behind the forward pass reads. Each mask is clamped first: kernels other than
+    XNNPACK's take numbers beyond the range of int32 for negative ones. The same graph when it has no such masks.
+    """
+    makers, readers = graph.producers(), graph.consumers()
+    results = set(graph.results())
+    early: dict[Node, list[Node]] = {}  # by the node that makes an activation, what makes its mask
+    late: dict[Node, Node] = {}  # by the node that made a mask, what takes it from int8
+    moved: set[Node] = set()
+    for mask in filter(lambda node: _is_mask(graph, node), graph.nodes):
+        made = _made_late(mask, makers)
+        read = {v for node in made for v in node.inputs} - {node.output for node in made} - graph.constants.keys()
+        if len(made) > _MOST or len(read) != 1 or not makers.keys() >= read or not results.isdisjoint(read):
+            continue
+        (activation,) = read
+        until_mask = {activation, *(node.output for node in made if node is not mask)}
+        if any(_is_late(reader) and reader not in made for value in until_mask for reader in readers[value]):
+            continue
+        nodes = early.setdefault(makers[activation], [])
+        copies: dict[Value, Value] = {}
+        for node in made:
+            copies[node.output] = Value(node.output.type, node.output.name)
+            inputs, origin = tuple(copies.get(v, v) for v in node.inputs), node.origin.in_phase("forward")
+            nodes.append(replace(node, inputs=inputs, outputs=(copies[node.output],), origin=origin))
+        op = Quantize(_OF_MASK)
+        kept = Value(op.result(mask.output.type), f"{mask.output.name}/int8")
+        nodes.append(Node(op, (copies[mask.output],), (kept,), mask.origin.in_phase("forward")))
+        late[mask] = Node(Dequantize((_OF_MASK,)), (kept,), mask.outputs, mask.origin)
+        moved.update(made)
+    if not late:
+        return graph
+    after = graph.copy()
+    after.nodes = []
+    for node in graph.nodes:
+        if node in late:
+            after.nodes.append(late[node])
+        elif node not in moved:
+            after.nodes += [node, *early.get(node, [])]
+    return after
+
+
+def _is_mask(graph: Graph, node: Node) -> bool:
+    """Whether it is the least of what is not negative and 1 / BOOST, behind the forward pass."""
+    if node.op != tfl.Minimum() or not _is_late(node):
+        return False
+    least = graph.constants.get(node.inputs[1])
+    return least is not None and least.size == 1 and least.item() == 1 / BOOST
+
+
+def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
+    """The nodes behind the forward pass that make a mask, in the order in which they run; it ends with too many."""
+    made = [mask]
+    for node in made:
+        before = [makers[v] for v in node.inputs if v in makers and _is_late(makers[v])]
+        made += [n for n in before if n not in made]
+        if len(made) > _MOST:
+            break
+    return made[::-1]
+
+
+def _is_late(node: Node) -> bool:
+    return node.origin.phase != "forward"

@@ -51,8 +51,8 @@ class Target:
             output.
         run: cost of beginning to copy, or to filter, the channels of one pixel, in the table's own `unit`.
         cache_bytes: what one core has to itself (its second level).
-        shared_cache_bytes: what it has of all caches, its own and those that cores share, `cache_bytes` or more: of more
-            bytes in use each comes from the memory.
+        shared_cache_bytes: what it has of all caches, its own and those that cores share, at least `cache_bytes`: where
+            more is in use, bytes come from the memory.
         forced: names of forms that are taken wherever they are possible, whatever they cost.
         limits: the largest rank of an operator's operands and results in a runtime that takes less than the newest, by
             `CODE`, `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`; `*` stands

@@ -170,7 +170,8 @@ class TrainingSession:
             UsageError: as `train`; the program was built without the signature `features`.
         """
         with self._lock:
-            return gathered(every_output(self._open().ready("features"), self._examples("features", x)))
+            examples = self._examples("features", x)
+            return gathered(every_output(self._open().ready("features"), examples))
 
     def fit(
         self,

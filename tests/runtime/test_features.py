@@ -81,6 +81,8 @@ def test_signatures_that_are_not_there() -> None:
     x, y = CASES["mlp"].batch(4, 0)
     with TrainingSession(build("mlp", "full", signatures=("train",)).data) as session:
         assert np.isfinite(session.train(x, y, learning_rate=0.01))
+        with pytest.raises(UsageError, match="no signature 'features'"):
+            session.features(x)
         with pytest.raises(UsageError, match="no signature 'infer'"):
             session.infer(x)
         with pytest.raises(UsageError, match="no signature 'evaluate'"):

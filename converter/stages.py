@@ -20,7 +20,7 @@ from converter.batch_norm import (
     with_statistics,
 )
 from converter.dropout import dropout_notes, dropouts, without_dropout
-from converter.errors import NumericError, UsageError
+from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.fisher import fisher, without_probes
 from converter.ir import Graph, is_described
 from converter.losses import JointLoss, Loss, attach_loss
@@ -228,7 +228,16 @@ def with_optimizer(
     from converter.optim.trace import trace_optimizer
 
     for layout in (absorb_layout, Graph.copy):
-        selected = specialize(select(layout(forward), rows))
+        try:
+            selected = specialize(select(layout(forward), rows))
+        except UnsupportedError as error:
+            if layout is absorb_layout:
+                raise
+            raise UnsupportedError(
+                f"{error} The optimizer looks at rows and columns of weights, so they are kept as the model has them; "
+                "any that looks at single numbers, as Adam, trains it in part.",
+                error.sites,
+            ) from None
         if layout is absorb_layout:
             selected = outputs_first(selected, better_turned(selected, target) if turned is None else turned)
         parameters = selected.weights().values()

@@ -46,9 +46,8 @@ def _cut(graph: Graph, value: Value, parameter: Parameter, row: Row) -> tuple[Va
     users = [n for n in graph.nodes if value in n.inputs]
     if len(users) != 1 or not hasattr(users[0].op, "split") or users[0].inputs[1] is not value:
         raise UnsupportedError(
-            f"{row.parameter}: fraction {row.fraction:g} needs a weight of one dense or convolution layer; this one is "
-            f"used {len(users)} times ({', '.join(str(n.op.name) for n in users)}). "
-            "Train it whole (1) or not at all (0)."
+            f"{row.parameter}: fraction {row.fraction:g} needs a weight that one dense or convolution layer reads as "
+            f"it is; this one goes to {', '.join(str(n.op.name) for n in users)}. Train it whole (1) or not at all (0)."
         )
     axis = users[0].op.channel_axis(value.type)
     channels = value.shape[axis]

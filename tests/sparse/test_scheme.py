@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import optax
 import pytest
 
 import converter
-from converter.errors import NumericError, UsageError
+from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.ir import Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.sparse import UpdateScheme, update_scheme
 from converter.sparse.blocks import named_block, numbered_blocks
@@ -262,3 +263,11 @@ def test_schemes_compared() -> None:
         for cost in ("trained_parameters", "flops_backward", "flops_update", "residual_bytes", "state_bytes"):
             assert rows[name][cost] < rows["full"][cost], (name, cost)
     assert all(row["mapped_bytes"] > 0 and row["arena_bytes"] > 0 for row in rows.values())
+
+
+def test_it_is_the_optimizer_that_keeps_a_filter_whole() -> None:
+    case = CASES["lenet"]
+    options = {"update": {"conv2/w": 0.5, "fc*": 1}, "check": False}
+    with pytest.raises(UnsupportedError, match=r"conv2/w: fraction 0\.5 .* optimizer looks at rows and columns"):
+        converter.build(case.model(), optimizer=optax.adafactor(1e-3, min_dim_size_to_factor=2), **options)
+    assert converter.build(case.model(), optimizer="adam", **options).table

@@ -152,17 +152,23 @@ def test_what_takes_no_memory_of_its_own_does_not_count(made: Callable[[], Graph
     assert bound(graph)(graph) <= memory(graph)
 
 
-@pytest.mark.parametrize("name", NETS[1:])
-def test_few_orders_are_planned_to_find_the_best(name: str) -> None:
-    graph, planned = step(name), list[Graph]()
+def test_few_orders_are_planned_to_find_the_best() -> None:
+    """Not of every net fewer: there may be few, of nearly the same need."""
+    asked, known = 0, 0
+    for name in NETS[1:]:
+        graph, few, all_of_them = step(name), list[Graph](), list[Graph]()
+        choose, least = partial(schedule, graph, stays=partial(_stays, graph)), bound(graph)
+        quick = choose(partial(_counted, few), least=least)
+        assert quick.nodes == choose(partial(_counted, all_of_them)).nodes
+        assert memory(quick) < 1.1 * least(quick)
+        asked, known = asked + len(few), known + len(all_of_them)
+    assert asked < 0.6 * known
 
-    def counted(ordered: Graph) -> int:
-        planned.append(ordered)
-        return memory(ordered)
 
-    choose, least = partial(schedule, graph, counted, lambda node: how(graph, node, LANES) is None), bound(graph)
-    quick, asked = choose(least), len(planned)
-    planned.clear()
-    assert quick.nodes == choose().nodes
-    assert asked < len(planned)
-    assert memory(quick) < 1.1 * least(quick)
+def _stays(graph: Graph, node: Node) -> bool:
+    return how(graph, node, LANES) is None
+
+
+def _counted(planned: list[Graph], ordered: Graph) -> int:
+    planned.append(ordered)
+    return memory(ordered)

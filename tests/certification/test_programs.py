@@ -18,7 +18,7 @@ IN_A_BROWSER = (
     "strided_convolutions", "grouped_convolutions", "pools_of_every_kind", "residual_batch_norm_train",
     "dilated_convolutions", "flax_convolutions", "unet_transposed", "unet_bilinear", "lstm", "encoder_lora",
     "decoder_interleaved", "several_outputs", "channels_of_a_convolution",
-    "overlapping_max_pools", "relative_positions", "filters_of_every_size", "images_in_pieces",
+    "overlapping_max_pools", "relative_positions", "filters_of_every_size",
 )  # fmt: skip
 
 

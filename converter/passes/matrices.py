@@ -43,26 +43,30 @@ def made_by_rows(b: Rewriter, node: Node) -> Value | None:
 
 
 def summed_over_features(b: Rewriter, node: Node) -> Value | None:
-    """Sum(p * MatMul(d, v'), -1) where o = MatMul(p, v) is there: Sum(d * o, -1), as both are d' p v row by row.
+    """The derivative of a softmax p whose cotangent is MatMul(d, v'), where o = MatMul(p, v) is there.
 
-    So the derivative of an attention's softmax sums over the features of a head in place of its keys, as in
-    FlashAttention (Dao et al., arXiv 2205.14135).
+    Before: w = p * MatMul(d, v'); w - p * Sum(w, -1).   After: p * (MatMul(d, v') - Sum(d * o, -1)).
+
+    Both sums are d' p v row by row, so that an attention sums over the features of a head in place of its keys, as
+    FlashAttention does (Dao et al., arXiv 2205.14135), and passes over the scores twice in place of four times.
     """
-    weighted = b.producer(node.inputs[0], ops.Mul)
-    if weighted is None or not b.used_once(weighted.output) or not node.op.keepdims:
-        return None
-    if [axis % len(node.output.shape) for axis in node.op.axes] != [len(node.output.shape) - 1]:
+    weighted, part = (b.producer(value, ops.Mul) for value in node.inputs)
+    if weighted is None or part is None:
         return None
     for spread, p in (weighted.inputs, weighted.inputs[::-1]):
         inner = b.producer(spread, ops.MatMul)
-        if inner is None or inner.op.adj_x or spread.shape != p.shape:
+        total = next((b.producer(value, ops.Sum) for value in part.inputs if value is not p), None)
+        if inner is None or total is None or p not in part.inputs or total.inputs != (weighted.output,):
+            continue
+        last = len(p.shape) - 1
+        if inner.op.adj_x or spread.shape != p.shape or total.op not in (ops.Sum((-1,), True), ops.Sum((last,), True)):
             continue
         d, v = inner.inputs
         back = ops.MatMul(False, not inner.op.adj_y)
         made = (n.output for n in b.graph.nodes if n.op == back and n.inputs == (p, v) and n.output.shape == d.shape)
         o = next(made, None)
         if o is not None and d.type.size < p.type.size:
-            return _sum_of_product(b, node.op, d, o)
+            return b(ops.Mul(), p, b(ops.Sub(), spread, _sum_of_product(b, total.op, d, o)))
     return None
 
 

@@ -59,7 +59,6 @@ def _simplify(b: Rewriter, node: Node) -> Value | None:
         case ops.Sum(axes=axes) | ops.Mean(axes=axes):
             if all(node.inputs[0].shape[a] == 1 for a in axes):
                 return b.reshape(node.inputs[0], node.output.shape)
-            return summed_over_features(b, node) if isinstance(node.op, ops.Sum) else None
     return None
 
 
@@ -94,6 +93,8 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
         for rule in (_one_scalar, _small_factors, _before_scatter, _before_product, _signs):
             if (joined := rule(b, x, y)) is not None:
                 return joined
+    if isinstance(node.op, ops.Sub) and (summed := summed_over_features(b, node)):
+        return summed
     if isinstance(node.op, ops.Div) and y.type.size == 1 and _is_ordinary(divisor := b.scalar(y)):
         return _before_product(b, x, b.constant(1 / divisor))
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))

@@ -216,7 +216,8 @@ class Softmax(OverLastAxis):
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
-            return b(Mul(), y, b(Sub(), dy, b(Sum((-1,), keepdims=True), b(Mul(), dy, y))))
+            weighted = b(Mul(), dy, y)
+            return b(Sub(), weighted, b(Mul(), y, b(Sum((-1,), keepdims=True), weighted)))
 
         return (cotangent,)
 

@@ -36,11 +36,12 @@ def schedule(
     # A gradient that is large beside what it is made of, as that of a head of many classes, is better made late.
     by_phase = _updates_at_gradients(graph, after, {node for node in graph.nodes if node.origin.phase == "update"})
     depth_first = _depth_first(graph, after)
-    candidates = [at_gradients, program_order, depth_first, _growers_late(graph, after, at_gradients)]
+    growers_late = _growers_late(graph, after, at_gradients)
+    candidates = [at_gradients, program_order, depth_first, growers_late]
     staying, late = _staying(program_order, after, stays), _much_of_little(graph, program_order, stays)
     makers = graph.producers()
     makers_late = {node: [makers[v] for v in node.inputs if makers.get(v) in late] for node in graph.nodes}
-    for order in (at_gradients, by_phase, depth_first):
+    for order in (at_gradients, by_phase, depth_first, growers_late):
         staying_first = sorted(order, key=lambda node: node not in staying)
         candidates.append(_in_order(sorted(staying_first, key=late.__contains__), makers_late))
     return _smallest([_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))], memory, least)
@@ -203,7 +204,8 @@ def _much_of_little(graph: Graph, nodes: Iterable[Node], stays: Callable[[Node],
     made = graph.producers()
     found: set[Node] = set()
     for node in nodes:
-        nbytes = sum([v.type.nbytes for v in node.inputs if v in made and made[v] not in found])
+        read = [v for v in node.inputs if v not in graph.constants and made.get(v) not in found]
+        nbytes = sum([v.type.nbytes for v in read])
         little = _MUCH * nbytes <= sum([v.type.nbytes for v in node.outputs])
         if little and graph.parameters.keys().isdisjoint(node.inputs) and not stays(node):
             found.add(node)

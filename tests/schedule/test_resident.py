@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import converter
 import jax_frontend
 from converter.ir import Builder, TensorType
 from converter.schedule import resident, transient
+from converter.targets import target as find_target
 from converter.tflite import builtins as tfl
 from converter.tflite import order
 from converter.tflite.emit import Subgraph, emit
@@ -70,6 +72,28 @@ def test_labels_do_not_cut_a_step_in_two() -> None:
     logits, gradient = 4 * rows * tokens, 4 * width * tokens
     # The product that gives the gradient packs the logits' cotangent.
     assert needs.arena + needs.workspace < 1.3 * (2 * logits + gradient + 9 * 4 * rows * width)
+
+
+def test_nor_do_they_where_early_layers_take_a_part_of_the_batch() -> None:
+    """Each begins with a slice of an input, which is not much of little: masks are made before they wait for labels."""
+    rng, images = np.random.default_rng(0), (16, 64, 64, 3)
+    shapes = {"stem": (3, 3, 3, 16), "first": (3, 3, 16, 32), "second": (1, 1, 32, 32), "last": (1, 1, 32, 32)}
+    params = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    params |= {"third": params["last"], "head": rng.normal(0, 0.2, (32, 5)).astype(np.float32)}
+
+    def apply(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        for name in ("stem", "first", "second", "third", "last"):
+            strides, layout = (2, 2) if name == "first" else (1, 1), ("NHWC", "HWIO", "NHWC")
+            x = jax.nn.relu(jax.lax.conv_general_dilated(x, p[name], strides, "SAME", dimension_numbers=layout))
+        return x.mean((1, 2)) @ p["head"]
+
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, *images[1:]), np.float32)])
+    small = replace(find_target("litert-2/x86-64"), cache_bytes=1 << 14, shared_cache_bytes=1_000_000)
+    update = {"second": 1, "head": 1}
+    program = converter.build(model, update=update, batch=16, target=small, signatures=("train",), check=False)
+    graph = with_variables(program.signatures["train"])
+    assert sum(n.op == tfl.Slice((i, 0, 0, 0), (4, 64, 64, 3)) for n in graph.nodes for i in range(0, 16, 4)) == 4
+    assert resident(graph, lanes=32).arena < 1.01 * 4 * np.prod(images)
 
 
 def test_a_delegate_keeps_the_order_of_the_file() -> None:

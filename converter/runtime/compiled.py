@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, Options
@@ -22,6 +23,9 @@ from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
 from converter.runtime.weight_cache import WeightCache
+
+#: stdout and stderr are the process': two threads that took them in turns would give back each other's.
+_OUTPUT = RLock()
 
 
 class CompiledEntry(Entry):
@@ -124,7 +128,7 @@ def _environment() -> Environment:
 @contextmanager
 def listening() -> Iterator[Callable[[], str]]:
     """Takes what engines write to stdout and stderr while they open things; yields a way to read it."""
-    with tempfile.TemporaryFile() as heard:
+    with _OUTPUT, tempfile.TemporaryFile() as heard:
 
         def said() -> str:
             heard.seek(0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -17,6 +19,7 @@ import jax_frontend
 from converter.errors import UsageError
 from converter.program.program import Program
 from converter.runtime import TrainingSession
+from converter.runtime.compiled import listening
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 
@@ -62,6 +65,29 @@ def test_two_sessions_at_once(tmp_path: Path) -> None:
         assert b.train(x, y, 0.5) == first
 
 
+def test_threads_that_listen_leave_the_output_where_it_was() -> None:
+    """What LiteRT says while it opens programs is taken away from the whole process, and given back to it."""
+    inside, left = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with listening():
+            inside.wait(0.2)  # the other one comes now, unless it has to wait
+        left.set()
+
+    def second() -> None:
+        with listening():
+            inside.set()
+            left.wait(0.2)
+
+    before = [os.fstat(number).st_ino for number in (1, 2)]
+    threads = [threading.Thread(target=function) for function in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [os.fstat(number).st_ino for number in (1, 2)] == before
+
+
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     built, (x, _) = program("mlp", update="head").data, EXAMPLES["mlp"].data(BATCH)
     with TrainingSession(built, weight_cache=tmp_path) as session:
@@ -104,6 +130,7 @@ import re, sys
 from pathlib import Path
 import numpy as np
 from converter.runtime import TrainingSession
+from converter.runtime.compiled import listening
 
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10

@@ -31,7 +31,8 @@ def with_variables(graph: Graph, clears: bool = False) -> Graph:
         export.add(node)
     after = export.finish()
     for value, parameter in _kept_and_accumulators(graph)[1].items() if clears else ():
-        _assign_initial(after, export.handles[value], value, parameter)
+        if value in export.handles:  # an optimizer may leave a weight as it is, whatever its gradient
+            _assign_initial(after, export.handles[value], value, parameter)
     return after
 
 
@@ -138,12 +139,14 @@ def with_state_as_arguments(graph: Graph) -> Graph:
 
 
 def with_own_state_as_arguments(graph: Graph) -> Graph:
-    """The same for signatures that share a step: each takes the state that it reads, and gives what it changes."""
+    """The same for signatures that share a step: each takes what it reads, and gradients, and gives what it changes."""
     own = graph.copy()
     own.updates = {parameter: new for parameter, new in graph.updates.items() if new is not parameter}
     read = {v for node in graph.nodes for v in node.inputs} | {*graph.outputs.values(), *own.updates.values()}
     after = with_state_as_arguments(own)
-    unread = {p.name for v, p in graph.parameters.items() if v not in read}
+    # An optimizer may leave a weight as it is, whatever gradient is handed to it.
+    given = {v for v, p in graph.parameters.items() if p.kind == "accumulator" and v not in graph.updates}
+    unread = {p.name for v, p in graph.parameters.items() if v not in read | given}
     after.inputs = [v for v in after.inputs if v.name not in unread]
     return after
 

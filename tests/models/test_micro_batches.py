@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -23,8 +24,12 @@ STATES = ("variables", "stateless", "split")
 OPTIMIZERS = {
     "sgd": optax.sgd(1.0),
     "clipped adamw": optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1.0, eps=1e-5)),
+    "biases stay": optax.multi_transform(
+        {"moves": optax.sgd(1.0), "stays": optax.set_to_zero()},
+        lambda params: jax.tree.map(lambda leaf: "moves" if leaf.ndim > 1 else "stays", params),
+    ),
 }
-RATES = {"sgd": 0.05, "clipped adamw": 3e-4}
+RATES = {"sgd": 0.05, "clipped adamw": 3e-4, "biases stay": 0.05}
 
 
 def built(name: str = "mlp", micro_batch: int | None = 2, **options: Any) -> converter.Program:
@@ -48,6 +53,7 @@ def weights(step: int) -> np.ndarray:
         ("encoder", 1, "variables", "clipped adamw"),
         ("flax-cnn", 2, "stateless", "sgd"),
         *(("mlp", rows, "split", "clipped adamw") for rows in (1, 2, 4)),
+        *(("mlp", 2, state, "biases stay") for state in ("stateless", "split")),
         ("lenet", 2, "split", "sgd"),
         pytest.param("mobilenetv2-0.35", 1, "variables", "sgd", marks=pytest.mark.slow),
     ],

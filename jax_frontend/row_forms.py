@@ -133,20 +133,20 @@ def cross_entropy(b: Rewriter, node: Node) -> Value | None:
     if isinstance(node.op, ops.Neg):
         log_p, target = _weighted(b, node.inputs[0], ops.LogSoftmax)
         if log_p is not None:
-            return b.reshape(_of_targets(b, log_p, target), node.output.shape)
+            return b.reshape(_of_targets(b, log_p, target, False), node.output.shape)
     if isinstance(node.op, ops.Sub):
         total = b.producer(core(b, node.inputs[0]), ops.LogSumExp)
         chosen, target = _weighted(b, node.inputs[1], None)
         if total and chosen is total.inputs[0] and all(v.type.size == node.output.type.size for v in node.inputs):
-            return b.reshape(_of_targets(b, chosen, target), node.output.shape)
+            return b.reshape(_of_targets(b, chosen, target, True), node.output.shape)
     return None
 
 
-def _of_targets(b: Rewriter, logits: Value, target: Value) -> Value:
-    """The cross entropy of a distribution, or of labels."""
+def _of_targets(b: Rewriter, logits: Value, target: Value, everywhere: bool) -> Value:
+    """The cross entropy of a distribution, or of labels, `everywhere` if what is no class has a loss."""
     labels = b.producer(target, ops.OneHot)
     if labels is not None:
-        return b(ops.LabelCrossEntropy(), logits, labels.inputs[0])
+        return b(ops.LabelCrossEntropy(everywhere), logits, labels.inputs[0])
     return b(ops.SoftmaxCrossEntropy(), logits, target)
 
 

@@ -139,6 +139,8 @@ def movement_case(rng: np.random.Generator) -> Case:
          lambda z, t: -(jax.nn.log_softmax(z) * t).sum(-1)),
         (ops.LabelCrossEntropy(), [x, rng.integers(-1, 4, (4, 5)).astype(np.int32)],
          lambda z, y: -(jax.nn.log_softmax(z) * jax.nn.one_hot(y, 3, dtype=z.dtype)).sum(-1)),
+        (ops.LabelCrossEntropy(everywhere=True), [x, rng.integers(-1, 4, (4, 5)).astype(np.int32)],
+         lambda z, y: jax.nn.logsumexp(z, -1) - (z * jax.nn.one_hot(y, 3, dtype=z.dtype)).sum(-1)),
         (ops.IsClass(3), [rng.integers(-2, 5, (4, 5)).astype(np.int32)],
          lambda y: jax.nn.one_hot(y, 3).sum(-1)),
     ]  # fmt: skip

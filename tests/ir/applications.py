@@ -265,7 +265,8 @@ def _cross_entropy(n: Numbers, kind: type[Op]) -> Application:
 @applies(ops.LabelCrossEntropy)
 def _label_cross_entropy(n: Numbers, kind: type[Op]) -> Application:
     shape = n.shape(2, 4)
-    return Application(kind(), [n.floats(*shape), n.whole_numbers(*shape[:-1], low=-1, high=shape[-1])])
+    op = ops.LabelCrossEntropy(bool(n.whole(0, 1)))
+    return Application(op, [n.floats(*shape), n.whole_numbers(*shape[:-1], low=-1, high=shape[-1])])
 
 
 @applies(ops.Sum, ops.Mean, ops.Max, ops.Min)

@@ -204,6 +204,8 @@ def test_cross_entropy() -> None:
         (lambda z, t: -(t * jax.nn.log_softmax(z)).sum(-1), rows),
         (lambda z, y: -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], -1)[:, 0], labels),
         (lambda z, y: -jax.nn.log_softmax(z)[jnp.arange(3), y], labels),
+        (lambda z, y: -(jax.nn.log_softmax(z) * jax.nn.one_hot(y - 1, C)).sum(-1), labels),  # -1 is no class
+        (lambda z, y: jax.nn.logsumexp(z, -1) - (z * jax.nn.one_hot(y - 1, C)).sum(-1), labels),
     ):
         form = "LabelCrossEntropy" if targets is labels else "SoftmaxCrossEntropy"
         assert form in op_names(check(fn, logits, targets))

@@ -50,10 +50,10 @@ def test_accelerators_keep_their_kernels(name: str) -> None:
     assert ("ONE_HOT" in codes(lower(b.graph, target(name)))) == (name in ACCELERATORS)
 
 
-def _loss(labels: np.ndarray, logits: np.ndarray) -> Graph:
+def _loss(labels: np.ndarray, logits: np.ndarray, everywhere: bool = False) -> Graph:
     b = Builder()
     z, y = b.input("z", TensorType(logits.shape)), b.input("y", TensorType(labels.shape, INT32))
-    rows = b(ops.LabelCrossEntropy(), z, y)
+    rows = b(ops.LabelCrossEntropy(everywhere), z, y)
     b.graph.outputs = {"rows": rows, "total": b(ops.Sum((0, 1)), rows)}
     graph, gradients = differentiate(b.graph, b.graph.outputs["total"], [z])
     graph.outputs = {"rows": rows, "dz": gradients[z]}
@@ -62,18 +62,22 @@ def _loss(labels: np.ndarray, logits: np.ndarray) -> Graph:
 
 @pytest.mark.parametrize("name", ["litert-2", "litert-2/x86-64", "gpu"])
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
-def test_the_loss_of_labels_is_exact(name: str, scale: float) -> None:
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_the_loss_of_labels_is_exact(name: str, scale: float, everywhere: bool) -> None:
     """Against jax in double precision: sure answers, wrong ones, labels that are no class."""
     rng = np.random.default_rng(0)
     logits = (rng.standard_normal((3, 40, 17)) * scale).astype(np.float32)
     labels = rng.integers(-1, 18, (3, 40)).astype(np.int32)
     labels[0] = logits[0].argmax(-1)
-    lowered = lower(_loss(labels, logits), target(name))
+    lowered = lower(_loss(labels, logits, everywhere), target(name))
     with jax.enable_x64(True):
         z = logits.astype(np.float64)
 
         def rows(z: jax.Array) -> jax.Array:
-            return -(jax.nn.log_softmax(z) * jax.nn.one_hot(labels, 17, dtype=z.dtype)).sum(-1)
+            classes = jax.nn.one_hot(labels, 17, dtype=z.dtype)
+            if everywhere:
+                return jax.nn.logsumexp(z, -1) - (z * classes).sum(-1)
+            return -(jax.nn.log_softmax(z) * classes).sum(-1)
 
         expected, gradient = rows(z), jax.grad(lambda z: rows(z).sum())(z)
     for xnnpack in (True, False):

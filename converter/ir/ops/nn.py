@@ -300,11 +300,15 @@ class RMSNorm(OverLastAxis):
         return (cotangent,)
 
 
+@dataclass(frozen=True)
 class LabelCrossEntropy(OverLastAxis):
-    """Per-example loss logsumexp(z) - z[label] from logits [..., C] and int32 labels [...]; 0 for what is no class.
+    """Per-example loss logsumexp(z) - z[label] from logits [..., C] and int32 labels [...].
 
-    The cotangent of the logits is softmax(z) less the label's one, in rows that have a class.
+    Of what is no class the loss is 0; with `everywhere` it is logsumexp(z), as if such a label had the logit 0. The
+    cotangent of the logits is softmax(z) less the label's one, in rows that have a class, or `everywhere`.
     """
+
+    everywhere: bool = False
 
     def infer(self, logits: TensorType, labels: TensorType) -> TensorType:  # type: ignore[override]
         if logits.shape[:-1] != labels.shape or labels.dtype != INT32:
@@ -316,12 +320,16 @@ class LabelCrossEntropy(OverLastAxis):
         return together(logits.along((-1,), keepdims=False), labels)
 
     def evaluate(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return SoftmaxCrossEntropy().evaluate(logits, OneHot(logits.shape[-1]).evaluate(labels))
+        classes = logits.shape[-1]
+        loss = SoftmaxCrossEntropy().evaluate(logits, OneHot(classes).evaluate(labels))
+        if not self.everywhere:
+            return loss
+        return np.where(IsClass(classes).evaluate(labels), loss, LogSumExp().evaluate(logits)[..., 0])
 
     def vjp(self, b: Builder, logits: Value, labels: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_logits() -> Value:
             classes = logits.shape[-1]
-            rows = b(Mul(), dy, b(IsClass(classes), labels))
+            rows = dy if self.everywhere else b(Mul(), dy, b(IsClass(classes), labels))
             apart = b(Sub(), b(Softmax(), logits), b(OneHot(classes), labels))
             return b(Mul(), apart, b.reshape(rows, (*dy.shape, 1)))
 

@@ -7,7 +7,7 @@ import numpy as np
 from converter.ir import FLOAT32, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering, lowers
-from converter.tflite.lowerings.normalize import softmax_cross_entropy
+from converter.tflite.lowerings.normalize import log_sum_exp, softmax_cross_entropy
 
 #: The integers up to here are float32 numbers.
 EXACT = 2**24
@@ -46,10 +46,17 @@ def label_cross_entropy(c: Lowering, op: ops.LabelCrossEntropy, logits: Value, l
     classes = ops.OneHot(logits.shape[-1])
     rows = one_hot(c, classes, labels)
     if not c.target.is_cpu:
-        return softmax_cross_entropy(c, op, logits, rows)
+        loss = softmax_cross_entropy(c, op, logits, rows)
+        if not op.everywhere:
+            return loss
+        others = c(tfl.Sub(), 1.0, is_class(c, ops.IsClass(classes.depth), labels))
+        total = c.reshape(log_sum_exp(c, ops.LogSumExp(), logits), labels.shape)
+        return c(tfl.Add(), loss, c(tfl.Mul(), total, others))
     last = (len(logits.shape) - 1,)
     most = c(tfl.Log(), c(tfl.ReduceMax(last, keepdims=True), c(tfl.Softmax(), logits)))
     of_label = c(tfl.Sum(last, keepdims=True), c(tfl.Mul(), logits, rows))
     below = c(tfl.Sub(), c(tfl.ReduceMax(last, keepdims=True), logits), of_label)
     surprise = c.reshape(c(tfl.Sub(), below, most), labels.shape)
+    if op.everywhere:  # of what is no class 0 was taken away
+        return surprise
     return c(tfl.Mul(), surprise, is_class(c, ops.IsClass(classes.depth), labels))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import Graph, Node, TensorType
-from converter.passes import eliminate_dead_code, fold_constants, map_bodies, merge_common_subexpressions, split_loops
+from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
 from converter.schedule import Bound, how, recompute, schedule, segmented, transient
 from converter.targets import Target
 from converter.tflite import avoid
@@ -46,7 +46,6 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         return known[order]
 
     def scheduled(graph: Graph) -> Graph:
-        graph = eliminate_dead_code(graph)  # of what is computed again nobody may need the first result
         runs = {node: how(graph, node, target.lanes) for node in graph.nodes}
         return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs))
 

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 
 from converter.ir import Graph, Node, Value, dependents
 from converter.ir.types import RESOURCE
+from converter.passes import eliminate_dead_code
 
 #: Into how many segments of about as many bytes the forward pass is cut; the planner says which is best.
 COUNTS = (2, 4, 8, 16)
@@ -93,7 +94,7 @@ class _Forward:
             if _is_late(node):
                 node = replace(node, inputs=tuple(again.get(v, v) for v in node.inputs))
             after.nodes.append(node)
-        return after
+        return eliminate_dead_code(after)  # the first computation of what only the backward pass reads
 
     def _copied(self, wanted: set[Value], kept: set[Value], segment: range, again: dict[Value, Value]) -> list[Node]:
         """Copies of the nodes of a segment that make what is wanted; `again` takes what they make by what it is."""

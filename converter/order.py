@@ -50,7 +50,8 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs))
 
     best, lean = scheduled(lowered), lowered
-    for leaner in (masks_in_int8, recompute):
+    # XNNPACK of TFLite 2.16 reads what QUANTIZE scales by as if it were aligned: on AVX-512 that may end the process.
+    for leaner in (masks_in_int8, recompute) if target.is_newest else (recompute,):
         if (graph := leaner(lean)) is not lean:
             smaller = scheduled(graph)
             if memory(smaller) < (1 - WORTH_OPERATORS) * memory(best):

@@ -80,6 +80,11 @@ class Target:
     avoids: Sequence[str] = ()
     state: str = "variables"
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether the runtime takes all that the newest does."""
+        return not self.limits
+
     def takes(self, code: str, operands: Sequence[TensorType], results: Sequence[TensorType] = ()) -> bool:
         """Whether the runtime has a kernel of a builtin for such operands and results."""
         if not self.limits or not (operands or results):

@@ -158,7 +158,8 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
             "kind": "operators",
             **machine,
             "rows": [
-                {"net": "W1 b8", "trains": "head", "frozen": "int8", "forward": 98, "backward": 1, "update": 1}
+                {"net": "W1 b8", "trains": "head", "frozen": "int8", "GFLOP": 4.9, "× GEMM": 0.8}
+                | {"forward": 98, "backward": 1, "update": 1}
                 | {"operators": "CONV_2D 70, DEPTHWISE_CONV_2D 28"}
             ],
         },
@@ -181,7 +182,7 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     assert "- W1 head, torch: no memory" in lines
     assert "| W1 | head | 16 | 2.00 | 1.0 | 100.0 | 1.25 | 88 |  |" in lines
     assert "| W1 | head | 1,123 M |" in lines
-    assert "| W1 b8 | head | int8 | 98 | 1 | 1 | CONV_2D 70, DEPTHWISE_CONV_2D 28 |" in lines
+    assert "| W1 b8 | head | int8 | 4.9 | 0.8 | 98 | 1 | 1 | CONV_2D 70, DEPTHWISE_CONV_2D 28 |" in lines
     assert "| W3 b8 | 64x32' x 64x8 | 2 | 0.5 | 9 | 8 |" in lines
     # Every line of a table has as many cells as the one before.
     for before, line in pairwise(lines):
@@ -221,4 +222,5 @@ def test_the_time_of_a_step_is_told_by_phase_and_operator(tmp_path: Path) -> Non
     for row in rows:
         assert 98 <= row["forward"] + row["backward"] + row["update"] <= 102
         assert row["operators"]
+        assert row["frozen"] == "int8" or row["× GEMM"] > 1  # a step is more than its products
     assert rows[-2]["forward"] > rows[0]["forward"]  # a head is mostly inference

@@ -27,20 +27,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from emulated import LIBRARIES, Emulator
 from facts import write
-from forms import Case, built, weight
+from forms import built, gemm
 from operators import instructions_by_operator
 from ours import built as built_step
 from rich.console import Console
 from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
-from converter.ir import TensorType
-from converter.tflite import builtins as tfl
-
 #: What a program is tuned for that the library runs.
 TARGETS = {"litert": "litert-2", "android": "tflite-2.16"}
-#: Rows, depth and columns of the matrix product that everything is compared with.
-GEMM = (1024, 768, 768)
 
 
 def main() -> None:
@@ -99,15 +94,6 @@ def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     yield cell | _counts(emulators[library], file, calls, flops, rates[library])
                     if args.operators:
                         _show(cell, instructions_by_operator(emulators[library], file))
-
-
-def gemm() -> Case:
-    """The product whose rate is the measure."""
-    m, k, n = GEMM
-    kind = "fully_connected.constant"
-    return Case(
-        kind, "", m * k * n, lambda c: c(tfl.FullyConnected(), c.input("x", TensorType((m, k))), weight(c, kind, n, k))
-    )
 
 
 def _counts(emulator: Emulator, file: Path, calls: dict[str, int], flops: int, rate: float) -> dict[str, Any]:

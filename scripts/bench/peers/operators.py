@@ -2,7 +2,9 @@
 
     .venv/bin/python scripts/bench/peers/operators.py --json scripts/bench/results/operators.json
 
-The profile of `converter profile`: each operator alone, one core, as its share of the step.
+The profile of `converter profile`: each operator alone, one core, as its share of the step. The step itself is compared
+with what its floating-point operations need at the rate of a large constant matrix product, measured beside it: 1 is a
+step that is nothing but such products, and what no order of operators gets below; int8 does.
 """
 
 from __future__ import annotations
@@ -46,24 +48,36 @@ def main() -> None:
             for frozen in (None,) if scheme == "full" else (None, "int8"):
                 with tempfile.TemporaryDirectory() as scratch:
                     file = Path(scratch) / "program.tflite"
-                    built(net, scheme, file, TARGET, frozen=frozen)
+                    costs = built(net, scheme, file, TARGET, frozen=frozen)["costs"]
                     cell = {"net": f"{name} b{net.batch}", "trains": scheme, "frozen": frozen or "float32"}
-                    result["rows"].append(cell | _profiled(file, args.steps))
+                    result["rows"].append(cell | _profiled(file, costs, args.steps))
                 if args.json:
                     write(args.json, result)
     show_rows(result["rows"])
 
 
-def _profiled(file: Path, steps: int) -> dict[str, Any]:
-    """The shares of a program's step, in percent."""
+def _profiled(file: Path, costs: dict[str, int], steps: int) -> dict[str, Any]:
+    """A program's step against its products, and its shares in percent."""
     from converter.origins import PHASES
     from converter.profile import profile
 
+    # Before and after: the machine may be slower for a while, for both.
+    before = _milliseconds_per_flop()
     measured = profile(file, steps)
+    flops = sum(costs[f"flops_{phase}"] for phase in PHASES)
+    least = flops * min(before, _milliseconds_per_flop())
     operators = {kind: sum(times.values()) / measured.step for kind, times in measured.by("operator").items()}
     phases = {p: sum(row.share for row in measured.rows if row.phase == p) for p in PHASES}
     most = [f"{kind} {100 * share:.0f}" for kind, share in operators.items() if share >= _LEAST]
-    return {p: round(100 * share) for p, share in phases.items()} | {"operators": ", ".join(most)}
+    row: dict[str, Any] = {"GFLOP": round(flops / 1e9, 1), "× GEMM": round(measured.step / least, 2)}
+    return row | {p: round(100 * share) for p, share in phases.items()} | {"operators": ", ".join(most)}
+
+
+def _milliseconds_per_flop() -> float:
+    """Of a large constant matrix product."""
+    from forms import built, gemm, nanoseconds
+
+    return nanoseconds(built(gemm()), xnnpack=True) / 1e6 / (2 * gemm().work)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Builder:
         bound: dict[Value, Value] = dict(zip(graph.inputs, arguments, strict=True))
         bound |= {value: self.constant(array) for value, array in graph.constants.items()}
         for node in graph.nodes:
-            origin = node.origin.in_phase(self.origin.phase) if node.origin.phase == "forward" else node.origin
+            origin = node.origin.in_phase(self.origin.phase) if not node.origin.is_late else node.origin
             origin = replace(origin, layer=origin.layer or self.origin.layer)
             with self.at(origin):
                 copy = self.node(node.op, *(bound[v] for v in node.inputs))

@@ -78,13 +78,18 @@ class Origin:
     source: str = ""
     phase: str = "forward"
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it belongs to what a training step does behind the forward pass."""
+        return self.phase != "forward"
+
     def in_phase(self, phase: str) -> Origin:
         """The same place, in another phase of the training step."""
         return replace(self, phase=phase)
 
     def __str__(self) -> str:
         where = " at ".join(part for part in (self.layer, self.source) if part) or "(compiler)"
-        return where if self.phase == "forward" else f"{where} [{self.phase}]"
+        return f"{where} [{self.phase}]" if self.is_late else where
 
 
 #: What the compiler adds on its own.

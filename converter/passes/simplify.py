@@ -12,8 +12,9 @@ from converter.ir import FLOAT32, Graph, Node, Value, is_described, ops
 from converter.passes.matrices import made_by_rows, read_by_rows, summed_over_features
 from converter.passes.rewrite import Rewriter, rewrite
 
-#: Constants of this size can multiply either side of a product.
-_SMALLEST, _LARGEST = 1e-15, 1e15
+#: Constants whose numbers, 0 aside, are all of this size can be multiplied in any order, and with either side of a
+#: product.
+SMALLEST, LARGEST = 1e-15, 1e15
 
 
 def simplify(graph: Graph) -> Graph:
@@ -171,7 +172,7 @@ def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
 
 def _is_ordinary(number: float | None) -> TypeGuard[float]:
     """Whether a constant can multiply an operand of a product and leave float32's range no sooner than the product."""
-    return number is not None and _SMALLEST <= abs(number) <= _LARGEST
+    return number is not None and SMALLEST <= abs(number) <= LARGEST
 
 
 def _signs(b: Rewriter, x: Value, y: Value) -> Value | None:

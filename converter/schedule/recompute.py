@@ -37,7 +37,7 @@ class _Recomputation:
         self.before = graph.copy()
         self.before.nodes = self._soon(graph.nodes, readers)
         self.position = {node: i for i, node in enumerate(self.before.nodes)}
-        self.late = {v: [n for n in nodes if n.origin.phase != "forward"] for v, nodes in readers.items()}
+        self.late = {v: [n for n in nodes if n.origin.is_late] for v, nodes in readers.items()}
         self.again: dict[Value, Value] = {}  # residual -> its second computation
         self.inserted: dict[Node, list[Node]] = {}  # node -> what runs right before it
 
@@ -57,7 +57,7 @@ class _Recomputation:
         after.nodes = []
         for node in self.before.nodes:
             after.nodes += self.inserted.get(node, [])
-            if node.origin.phase != "forward":
+            if node.origin.is_late:
                 node = replace(node, inputs=tuple(self.again.get(v, v) for v in node.inputs))
             after.nodes.append(node)
         return eliminate_dead_code(after)  # the first computation of what only the backward pass reads
@@ -78,7 +78,7 @@ class _Recomputation:
         return sorted(nodes, key=lambda node: (place[node], order[node]))
 
     def _is_forward(self, value: Value) -> bool:
-        return value in self.makers and self.makers[value].origin.phase == "forward"
+        return value in self.makers and not self.makers[value].origin.is_late
 
     def _try(self, value: Value) -> None:
         """Recomputes a residual before its first reader in the backward pass, if all it is made of is there then."""

@@ -48,10 +48,10 @@ class _Forward:
             v: max((place.get(node, len(place)) for node in self._forward_readers(v)), default=i)
             for v, i in self._made.items()
         }
-        self._residuals = {v for v in self._made if any(_is_late(node) for node in self._readers.get(v, ()))}
+        self._residuals = {v for v in self._made if any(node.origin.is_late for node in self._readers.get(v, ()))}
 
     def _forward_readers(self, value: Value) -> list[Node]:
-        return [node for node in self._readers.get(value, ()) if not _is_late(node)]
+        return [node for node in self._readers.get(value, ()) if not node.origin.is_late]
 
     def cuts(self, count: int) -> list[int]:
         """Where few bytes cross, so that segments keep about as many bytes for the backward pass."""
@@ -83,7 +83,7 @@ class _Forward:
         inserted: dict[Node, list[Node]] = {}
         for first, end in pairwise((0, *cuts)):
             wanted = {v for v in self._residuals - kept if first <= self._made[v] < end}
-            late = {node for v in wanted for node in self._readers[v] if _is_late(node)}
+            late = {node for v in wanted for node in self._readers[v] if node.origin.is_late}
             begins = next((node for node in self._graph.nodes if node in late), None)
             if begins is not None:
                 inserted.setdefault(begins, []).extend(self._copied(wanted, kept, range(first, end), again))
@@ -91,7 +91,7 @@ class _Forward:
         after.nodes = []
         for node in self._graph.nodes:
             after.nodes += inserted.get(node, [])
-            if _is_late(node):
+            if node.origin.is_late:
                 node = replace(node, inputs=tuple(again.get(v, v) for v in node.inputs))
             after.nodes.append(node)
         return eliminate_dead_code(after)  # the first computation of what only the backward pass reads
@@ -111,10 +111,6 @@ class _Forward:
         return copies
 
 
-def _is_late(node: Node) -> bool:
-    return node.origin.phase != "forward"
-
-
 def _is_repeatable(node: Node) -> bool:
     plain = all(v.dtype != RESOURCE for v in (*node.inputs, *node.outputs))
-    return not _is_late(node) and bool(node.outputs) and plain and not list(node.op.bodies())
+    return not node.origin.is_late and bool(node.outputs) and plain and not list(node.op.bodies())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from converter.ir import Graph, Node, Value
@@ -26,30 +26,20 @@ def masks_in_int8(graph: Graph) -> Graph:
     Only of activations that nothing else behind the forward pass reads. Each mask is clamped first: kernels other than
     XNNPACK's take numbers beyond the range of int32 for negative ones. The same graph when it has no such masks.
     """
-    makers, readers = graph.producers(), graph.consumers()
-    results = set(graph.results())
+    makers, readers, results = graph.producers(), graph.consumers(), set(graph.results())
     early: dict[Node, list[Node]] = {}  # by the node that makes an activation, what makes its mask
     late: dict[Node, Node] = {}  # by the node that made a mask, what takes it from int8
     moved: set[Node] = set()
     for mask in filter(lambda node: _is_mask(graph, node), graph.nodes):
         made = _made_late(mask, makers)
-        read = {v for node in made for v in node.inputs} - {node.output for node in made} - graph.constants.keys()
-        if len(made) > _MOST or len(read) != 1 or not makers.keys() >= read or not results.isdisjoint(read):
+        activation = _only_read(made, graph)
+        if len(made) > _MOST or activation is None or activation not in makers or activation in results:
             continue
-        (activation,) = read
         until_mask = {activation, *(node.output for node in made if node is not mask)}
-        if any(_is_late(reader) and reader not in made for value in until_mask for reader in readers[value]):
+        if any(reader.origin.is_late and reader not in made for value in until_mask for reader in readers[value]):
             continue
-        nodes = early.setdefault(makers[activation], [])
-        copies: dict[Value, Value] = {}
-        for node in made:
-            copies[node.output] = Value(node.output.type, node.output.name)
-            inputs, origin = tuple(copies.get(v, v) for v in node.inputs), node.origin.in_phase("forward")
-            nodes.append(replace(node, inputs=inputs, outputs=(copies[node.output],), origin=origin))
-        op = Quantize(_OF_MASK)
-        kept = Value(op.result(mask.output.type), f"{mask.output.name}/int8")
-        nodes.append(Node(op, (copies[mask.output],), (kept,), mask.origin.in_phase("forward")))
-        late[mask] = Node(Dequantize((_OF_MASK,)), (kept,), mask.outputs, mask.origin)
+        nodes, late[mask] = _in_int8(made)
+        early.setdefault(makers[activation], []).extend(nodes)
         moved.update(made)
     if not late:
         return graph
@@ -65,7 +55,7 @@ def masks_in_int8(graph: Graph) -> Graph:
 
 def _is_mask(graph: Graph, node: Node) -> bool:
     """Whether it is the least of what is not negative and 1 / BOOST, behind the forward pass."""
-    if node.op != tfl.Minimum() or not _is_late(node):
+    if node.op != tfl.Minimum() or not node.origin.is_late:
         return False
     least = graph.constants.get(node.inputs[1])
     return least is not None and least.size == 1 and least.item() == 1 / BOOST
@@ -75,12 +65,27 @@ def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
     """The nodes behind the forward pass that make a mask, in the order in which they run; it ends with too many."""
     made = [mask]
     for node in made:
-        before = [makers[v] for v in node.inputs if v in makers and _is_late(makers[v])]
+        before = [makers[v] for v in node.inputs if v in makers and makers[v].origin.is_late]
         made += [n for n in before if n not in made]
         if len(made) > _MOST:
             break
     return made[::-1]
 
 
-def _is_late(node: Node) -> bool:
-    return node.origin.phase != "forward"
+def _only_read(made: Sequence[Node], graph: Graph) -> Value | None:
+    """The only value that nodes are made of, beside constants and each other."""
+    read = {v for node in made for v in node.inputs} - {node.output for node in made} - graph.constants.keys()
+    return read.pop() if len(read) == 1 else None
+
+
+def _in_int8(made: Sequence[Node]) -> tuple[list[Node], Node]:
+    """Copies in the forward pass of the nodes that make a mask, with it as int8 last; and what takes it from there."""
+    mask, copies, nodes = made[-1], dict[Value, Value](), list[Node]()
+    for node in made:
+        copies[node.output] = Value(node.output.type, node.output.name)
+        inputs, origin = tuple(copies.get(v, v) for v in node.inputs), node.origin.in_phase("forward")
+        nodes.append(replace(node, inputs=inputs, outputs=(copies[node.output],), origin=origin))
+    op = Quantize(_OF_MASK)
+    kept = Value(op.result(mask.output.type), f"{mask.output.name}/int8")
+    nodes.append(Node(op, (copies[mask.output],), (kept,), mask.origin.in_phase("forward")))
+    return nodes, Node(Dequantize((_OF_MASK,)), (kept,), mask.outputs, mask.origin)

@@ -51,7 +51,7 @@ def without_clamps(graph: Graph, target: Target) -> Graph:
     """
     graph = map_bodies(graph, lambda body: without_clamps(body, target))
     readers = graph.consumers()
-    late = {v for v in graph.constants if all(node.origin.phase != "forward" for node in readers.get(v, ()))}
+    late = {v for v in graph.constants if all(node.origin.is_late for node in readers.get(v, ()))}
     boosted: dict[Value, Value] = {}
     return rewrite(graph, lambda b, node: _Masks(b, target, late, boosted).unclamped(node))
 

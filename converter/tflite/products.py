@@ -9,10 +9,8 @@ import numpy as np
 from converter.ir import FLOAT32, Graph, Node, Shape, Value, is_described
 from converter.passes.loops import map_bodies
 from converter.passes.rewrite import Rewriter, rewrite
+from converter.passes.simplify import LARGEST, SMALLEST
 from converter.tflite import builtins as tfl
-
-#: Constants whose numbers, 0 aside, are all of this size can be multiplied in any order.
-_SMALLEST, _LARGEST = 1e-15, 1e15
 
 
 def smallest_products(graph: Graph) -> Graph:
@@ -54,7 +52,7 @@ def _is_extreme(array: np.ndarray | None) -> bool:
     if array is None or is_described(array):
         return False
     sizes = np.abs(array[array != 0])
-    return not ((sizes >= _SMALLEST) & (sizes <= _LARGEST)).all()
+    return not ((sizes >= SMALLEST) & (sizes <= LARGEST)).all()
 
 
 def _repeated(values: tuple[Value, ...] | list[Value]) -> Shape:

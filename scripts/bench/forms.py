@@ -39,8 +39,6 @@ from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
 from converter.tflite.lower import Lowering
 
-#: Rows, depth and columns of the large product of a step: `gemm`.
-GEMM = (1024, 768, 768)
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
 NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0, 0, 0, 0)
 
@@ -96,7 +94,7 @@ def products() -> list[Case]:
 
 def gemm() -> Case:
     """The large constant product whose rate whole steps are compared with."""
-    m, k, n = GEMM
+    m, k, n = 1024, 768, 768
     kind = "fully_connected.constant"
     return Case(
         kind, "", m * k * n, lambda c: c(tfl.FullyConnected(), c.input("x", TensorType((m, k))), weight(c, kind, n, k))

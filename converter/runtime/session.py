@@ -60,7 +60,8 @@ class TrainingSession:
         Args:
             path: the `.tflite`, or its bytes. A file is mapped, not read: another may be renamed over it while the
                 session is open (`Program.write` does that), but nobody may write into it.
-            threads: how many processor cores a step may use.
+            threads: how many processor cores a step may use. With `weight_cache` XNNPACK alone uses more than one:
+                LiteRT runs its own kernels (depthwise convolutions whose filters train) on one there.
             xnnpack: run on XNNPACK's fast kernels; False runs the interpreter's own.
             weight_cache: a folder for the frozen weights as XNNPACK packs them, once for all signatures, sessions and
                 processes, in a file that the system may drop from memory. Without it each signature of the program

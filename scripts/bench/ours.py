@@ -40,10 +40,13 @@ def main() -> None:
 
 
 def _load(file: Path, x: np.ndarray, y: np.ndarray, threads: int) -> Callable[[], float]:
-    """The step of the loaded program; packed weights are in a file, as they would be on a device."""
+    """The step of the loaded program; packed weights are in a file, as they would be on a device.
+
+    Not with several threads: sessions with a cache compute on one what XNNPACK does not take.
+    """
     from converter.runtime import TrainingSession
 
-    session = TrainingSession(file, threads=threads, weight_cache=file.parent / "packed")
+    session = TrainingSession(file, threads=threads, weight_cache=None if threads > 1 else file.parent / "packed")
     if "features" not in session.manifest.signatures:
         return lambda: float(session.train(x, y, learning_rate=measured.LEARNING_RATE))
     # One step of `fit` in an epoch after the first; `fit` itself tells the time of whole epochs only.

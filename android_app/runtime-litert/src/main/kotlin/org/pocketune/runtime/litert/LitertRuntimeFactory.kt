@@ -22,7 +22,9 @@ import com.google.ai.edge.litert.Accelerator as Hardware
  * @property directory of the app's own, such as its `cacheDir`: LiteRT opens programs by path, so they are copied there.
  * @property preference what to try, in order; the CPU comes last of itself. The runtime's report says what it became, and
  *   why nothing before it.
- * @property threads cores that a step on the CPU may use.
+ * @property threads cores that a step on the CPU may use. LiteRT 2.3.0 gives them to XNNPACK alone (seen in its Python
+ *   package) and runs its own kernels, as depthwise convolutions whose filters train, on one: there the interpreter
+ *   (`TfliteRuntimeFactory`) is quicker.
  * @property npuLibraries the folder of the NPU's libraries, as `applicationInfo.nativeLibraryDir`; null where the app has
  *   none.
  * @property compiled the program as it was compiled ahead of time for the NPU of this phone, which runs that in its place.

@@ -137,11 +137,12 @@ def compile_signatures(
         if adapters and "infer" in signatures
         else None
     )
-    exported = None if without is None else to_builtins(without.graph, target)
+    once = target.storing_once()  # for what others are given, or what is read off a convolution
+    exported = None if without is None else to_builtins(without.graph, once)
     if frozen == "int8":
         from converter.quantize import quantize, quantize_plain
 
-        how_to = goal, request.calibration, selected.inputs[0].shape[0], target, partial(to_builtins, target=target)
+        how_to = goal, request.calibration, selected.inputs[0].shape[0], target, partial(to_builtins, target=once)
         done = quantize(probed if "fisher" in signatures else selected, *how_to)
         front, probed, quantization = done.prefix, done.rest, done.report
         behind = without_probes(probed)
@@ -161,7 +162,9 @@ def compile_signatures(
     if "fisher" in signatures:
         graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)
     first = next(iter(graphs))
-    engines = {"apply": beside_engine(target)} if request.step == "gradients" else {}
+    engines = {name: once for name in graphs if name == "infer" or rows_to_infer(name)}
+    if request.step == "gradients":
+        engines["apply"] = beside_engine(target)
     lowered = {
         n: to_builtins(graph, engines.get(n, target), report if n == first else None) for n, graph in graphs.items()
     }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from converter.ir import Origin, Value
+from converter.targets import Target
 from converter.words import count
 
 
@@ -48,9 +49,10 @@ class FormChoice:
     alternatives: dict[str, float]
 
 
-def choose(forms: list[Form], forced: frozenset[str]) -> Form:
-    """The cheapest form; among those whose name is forced where there are any."""
-    return min([f for f in forms if f.name in forced] or forms, key=lambda form: form.cost)
+def choose(forms: list[Form], target: Target) -> Form:
+    """The cheapest form that the target does not refuse; among those that it forces where there are any."""
+    offered = [f for f in forms if f.name not in target.refused]
+    return min([f for f in offered if f.name in target.forced] or offered, key=lambda form: form.cost)
 
 
 def record(forms: list[Form], chosen: Form, op: str, result: str, origin: Origin) -> FormChoice:

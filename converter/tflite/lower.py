@@ -96,7 +96,7 @@ class Lowering(Builder):
 
     def cheapest(self, forms: list[Form]) -> Value:
         """Emits the form with the lowest cost, or one that the target forces, and notes the choice."""
-        chosen = choose(forms, self.target.forced)
+        chosen = choose(forms, self.target)
         result = chosen.emit()
         self.choices.append(record(forms, chosen, self.op, str(result.type), self.origin))
         return result

@@ -63,7 +63,7 @@ def _widened(
     if not wide:
         return None
     forms = [Form("builtin", cost(target, node, 1), lambda: node.output), *wide]
-    chosen = choose(forms, target.forced)
+    chosen = choose(forms, target)
     if chosen is forms[0]:
         return None
     if report is not None:

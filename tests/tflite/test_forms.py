@@ -23,7 +23,7 @@ X86 = target("litert-2/x86-64")
 #: Everything is beyond this one's cache, and operators are free: small images are cut into many blocks.
 TINY_CACHE = replace(X86, cache_bytes=2048, shared_cache_bytes=16384, per_operator=0.0)
 FORMS = ["builtin", "product", "flat product", "rows", "transpose_conv", "phases", "apart", "rows by inputs",
-         "patches by inputs", "gathered", "gathered columns"]  # fmt: skip
+         "patches by inputs", "gathered", "gathered columns", "winograd"]  # fmt: skip
 Case = tuple[ops.Conv2D, np.ndarray, np.ndarray, Callable]
 
 
@@ -89,6 +89,7 @@ def test_each_form_is_offered_somewhere(name: str) -> None:
         b.graph.outputs = {
             "dx": b(ops.Conv2DInputGrad(op.strides, size=(9, 9)), y, w),
             "dw": b(ops.Conv2DFilterGrad(op.strides, kernel=kernel), x, y),
+            "of a frozen filter": b(op, x, b.constant(np.ones(w.shape, np.float32))),
         }
         choices: list[FormChoice] = []
         lower(b.graph, X86, choices)

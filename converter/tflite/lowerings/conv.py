@@ -29,6 +29,7 @@ from converter.tflite.lowerings.windows import (
     spread_out,
     zero_bias,
 )
+from converter.tflite.lowerings.winograd import winograd
 
 
 @lowers(ops.Conv2D)
@@ -46,7 +47,8 @@ def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[For
     cost = c.target.macs(f"conv.{w.kind}", size) + w.whole_cost()
     forms = [Form("builtin", cost, lambda: _builtin(c, op, x, w))]
     if w.constant:
-        return forms
+        fast = winograd(c, op, x, w)
+        return forms if fast is None else [*forms, fast]
     forms += _by_products(c, op, x, w)
     if w.turned:
         return forms

@@ -28,13 +28,18 @@ class Filter:
         """As the names of forms have it."""
         return "constant" if self.constant else "runtime"
 
+    def array(self) -> np.ndarray | None:
+        """The filter as CONV_2D reads it, where it is known now."""
+        array = self.c.array(self.w)
+        return np.transpose(array[:, ::-1, ::-1], (3, 1, 2, 0)) if self.turned and array is not None else array
+
     def whole(self) -> Value:
         """The filter as CONV_2D reads it."""
         if not self.turned:
             return self.w
-        array = self.c.array(self.w)
+        array = self.array()
         if array is not None:
-            return self.c.constant(np.transpose(array[:, ::-1, ::-1], (3, 1, 2, 0)), name=self.w.name)
+            return self.c.constant(array, name=self.w.name)
         flipped = self.w
         if self.kernel != (1, 1):
             flipped = self.c(tfl.ReverseV2((2,)), self.c(tfl.ReverseV2((1,)), self.w))

@@ -74,10 +74,10 @@ def _form(
     )
     channels = prod(window) * x.shape[3]
     met = (x.shape[0], *gather.output_size(x.shape[1:3], window), channels)
-    behind = choose(forms(rest, Value(x.type.with_shape(met))), c.target.forced)
+    behind = choose(forms(rest, Value(x.type.with_shape(met))), c.target)
 
     def emit() -> Value:
-        return choose(forms(rest, _gather(c, gather, x, window)), c.target.forced).emit()
+        return choose(forms(rest, _gather(c, gather, x, window)), c.target).emit()
 
     pixels = prod(met[:3])
     if prod(window) == 1:

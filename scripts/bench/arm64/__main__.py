@@ -83,14 +83,13 @@ def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     continue
                 cell = {"net": name, "trains": scheme, "batch": net.batch, "micro": rows or net.batch}
                 cell |= {"frozen": frozen, "library": library}
-                costs = built_step(
+                flops = built_step(
                     net, scheme, file, TARGETS[library], rows or None, None if frozen == "float32" else frozen
-                )["costs"]
+                )["flops"]
                 calls = {"train": 1} if net.batch == cell["micro"] else {"accumulate": net.batch // rows, "apply": 1}
                 if args.caches:
                     yield cell | _misses(emulators[library], file, calls)
                 else:
-                    flops = sum(costs[f"flops_{phase}"] for phase in ("forward", "backward", "update"))
                     yield cell | _counts(emulators[library], file, calls, flops, rates[library])
                     if args.operators:
                         _show(cell, instructions_by_operator(emulators[library], file))

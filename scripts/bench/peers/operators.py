@@ -48,15 +48,15 @@ def main() -> None:
             for frozen in (None,) if scheme == "full" else (None, "int8"):
                 with tempfile.TemporaryDirectory() as scratch:
                     file = Path(scratch) / "program.tflite"
-                    costs = built(net, scheme, file, TARGET, frozen=frozen)["costs"]
+                    flops = built(net, scheme, file, TARGET, frozen=frozen)["flops"]
                     cell = {"net": f"{name} b{net.batch}", "trains": scheme, "frozen": frozen or "float32"}
-                    result["rows"].append(cell | _profiled(file, costs, args.steps))
+                    result["rows"].append(cell | _profiled(file, flops, args.steps))
                 if args.json:
                     write(args.json, result)
     show_rows(result["rows"])
 
 
-def _profiled(file: Path, costs: dict[str, int], steps: int) -> dict[str, Any]:
+def _profiled(file: Path, flops: int, steps: int) -> dict[str, Any]:
     """A program's step against its products, and its shares in percent."""
     from converter.origins import PHASES
     from converter.profile import profile
@@ -64,7 +64,6 @@ def _profiled(file: Path, costs: dict[str, int], steps: int) -> dict[str, Any]:
     # Before and after: the machine may be slower for a while, for both.
     before = _milliseconds_per_flop()
     measured = profile(file, steps)
-    flops = sum(costs[f"flops_{phase}"] for phase in PHASES)
     least = flops * min(before, _milliseconds_per_flop())
     operators = {kind: sum(times.values()) / measured.step for kind, times in measured.by("operator").items()}
     phases = {p: sum(row.share for row in measured.rows if row.phase == p) for p in PHASES}

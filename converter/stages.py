@@ -35,6 +35,7 @@ from converter.passes import (
     fold_affine,
     fold_constants,
     merge_common_subexpressions,
+    narrow,
     outputs_first,
     simplify,
     simplify_loops,
@@ -280,8 +281,8 @@ def canonicalize(graph: Graph) -> Graph:
 
 
 def specialize(graph: Graph) -> Graph:
-    """Uses that frozen weights are constants: folds them, and scales and shifts into convolutions."""
+    """Uses that frozen weights are constants: folds them, scales and shifts into convolutions; drops what is unread."""
     # Merging before folding: a shared weight behind the same scale is stored once.
     closed = simplify_loops(fold_constants(graph))
-    folded = fold_constants(merge_common_subexpressions(fold_affine(closed)))
+    folded = fold_constants(narrow(merge_common_subexpressions(fold_affine(closed))))
     return merge_common_subexpressions(simplify(folded))

@@ -5,6 +5,7 @@ from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
 from converter.passes.loops import map_bodies, simplify_loops
+from converter.passes.narrow import narrow
 from converter.passes.outputs_first import outputs_first
 from converter.passes.rewrite import eliminate_dead_code
 from converter.passes.simplify import simplify
@@ -17,6 +18,7 @@ __all__ = [
     "fold_constants",
     "map_bodies",
     "merge_common_subexpressions",
+    "narrow",
     "outputs_first",
     "simplify",
     "simplify_loops",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir import Graph, Node, Value
+from converter.ir import Graph, Node, Shape, Value
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.tflite import builtins as tfl
 
@@ -17,7 +17,10 @@ WITH_ACTIVATION = (*WITH_BIAS, tfl.Add, tfl.Sub, tfl.Mul, tfl.Div)
 
 
 def fuse(graph: Graph) -> Graph:
-    """Before: RELU6(ADD(CONV_2D(x, W, 0), bias)).   After: CONV_2D[RELU6](x, W, bias)."""
+    """Before: RELU6(ADD(CONV_2D(x, W, 0), bias)).   After: CONV_2D[RELU6](x, W, bias).
+
+    Before: ADD(RESHAPE(FULLY_CONNECTED(x, W)), bias).   After: RESHAPE(FULLY_CONNECTED(x, W, bias)).
+    """
     return rewrite(rewrite(graph, _fuse_bias), _fuse_activation)
 
 
@@ -30,7 +33,7 @@ def _fuse_bias(b: Rewriter, node: Node) -> Value | None:
         return None
     for product, bias in (node.inputs, node.inputs[::-1]):
         before = _producer(b, product, WITH_BIAS)
-        if before is None or kernel(before).activation != "NONE" or not b.used_once(product):
+        if before is None or kernel(before).activation != "NONE":
             continue
         x, weight, *old = before.inputs
         channels = product.shape[-1]
@@ -39,13 +42,10 @@ def _fuse_bias(b: Rewriter, node: Node) -> Value | None:
         no_bias_yet = not old or b.scalar(old[0]) == 0
         if per_channel and same_kind and no_bias_yet and bias is not product:
             array = b.array(bias)
-            row = _flat(b, bias, channels) if array is None else b.constant(np.reshape(array, channels), name=bias.name)
-            return _applied(b, before, kernel(before), x, weight, row)
+            row = b.constant(np.reshape(array, channels), name=bias.name) if array is not None else bias
+            row = _shaped(b, row, (channels,))
+            return _shaped(b, _applied(b, before, kernel(before), x, weight, row), product.shape)
     return None
-
-
-def _flat(b: Rewriter, bias: Value, channels: int) -> Value:
-    return bias if bias.shape == (channels,) else b(tfl.Reshape((channels,)), bias)
 
 
 def _fuse_activation(b: Rewriter, node: Node) -> Value | None:
@@ -53,13 +53,23 @@ def _fuse_activation(b: Rewriter, node: Node) -> Value | None:
     if activation is None:
         return None
     before = _producer(b, node.inputs[0], WITH_ACTIVATION)
-    if before is None or kernel(before).activation != "NONE" or not b.used_once(node.inputs[0]):
+    if before is None or kernel(before).activation != "NONE":
         return None
-    return _applied(b, before, replace(kernel(before), activation=activation), *before.inputs)
+    made = _applied(b, before, replace(kernel(before), activation=activation), *before.inputs)
+    return _shaped(b, made, node.output.shape)
+
+
+def _shaped(b: Rewriter, value: Value, shape: Shape) -> Value:
+    return value if value.shape == shape else b(tfl.Reshape(shape), value)
 
 
 def _producer(b: Rewriter, value: Value, kinds: tuple) -> Node | None:
+    """The node of such a kind that makes what nothing else reads, also where its rows are reshaped in between."""
+    if not b.used_once(value):
+        return None
     node = b.producer(value, tfl.Builtin)
+    if node is not None and isinstance(node.op, tfl.Reshape) and value.shape[-1:] == node.inputs[0].shape[-1:]:
+        return _producer(b, node.inputs[0], kinds)
     return node if node is not None and isinstance(kernel(node), kinds) else None
 
 

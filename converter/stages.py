@@ -34,6 +34,7 @@ from converter.passes import (
     eliminate_dead_code,
     fold_affine,
     fold_constants,
+    fold_numbers,
     merge_common_subexpressions,
     narrow,
     outputs_first,
@@ -285,4 +286,4 @@ def specialize(graph: Graph) -> Graph:
     # Merging before folding: a shared weight behind the same scale is stored once.
     closed = simplify_loops(fold_constants(graph))
     folded = fold_constants(narrow(merge_common_subexpressions(fold_affine(closed))))
-    return merge_common_subexpressions(simplify(folded))
+    return merge_common_subexpressions(fold_numbers(simplify(folded)))

@@ -4,6 +4,7 @@ from converter.passes.absorb_layout import absorb_layout
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
+from converter.passes.fold_numbers import fold_numbers
 from converter.passes.loops import map_bodies, simplify_loops
 from converter.passes.narrow import narrow
 from converter.passes.outputs_first import outputs_first
@@ -16,6 +17,7 @@ __all__ = [
     "eliminate_dead_code",
     "fold_affine",
     "fold_constants",
+    "fold_numbers",
     "map_bodies",
     "merge_common_subexpressions",
     "narrow",

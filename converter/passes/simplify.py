@@ -96,7 +96,7 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
                 return joined
     if isinstance(node.op, ops.Sub) and (summed := summed_over_features(b, node)):
         return summed
-    if isinstance(node.op, ops.Div) and y.type.size == 1 and _is_ordinary(divisor := b.scalar(y)):
+    if isinstance(node.op, ops.Div) and y.type.size == 1 and is_ordinary(divisor := b.scalar(y)):
         return _before_product(b, x, b.constant(1 / divisor))
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
     if stripped[0] is not x:
@@ -160,7 +160,7 @@ def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
         inner = b.producer(product, ops.MatMul)
         if inner is None or factor.type.size != 1 or not b.used_once(product) or product.dtype != FLOAT32:
             continue
-        if b.array(factor) is not None and not _is_ordinary(b.scalar(factor)):
+        if b.array(factor) is not None and not is_ordinary(b.scalar(factor)):
             continue
         smaller = min(inner.inputs, key=lambda operand: operand.type.size)
         if smaller.type.size < product.type.size and len(factor.shape) <= len(smaller.shape):
@@ -170,7 +170,7 @@ def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
     return None
 
 
-def _is_ordinary(number: float | None) -> TypeGuard[float]:
+def is_ordinary(number: float | None) -> TypeGuard[float]:
     """Whether a constant can multiply an operand of a product and leave float32's range no sooner than the product."""
     return number is not None and SMALLEST <= abs(number) <= LARGEST
 

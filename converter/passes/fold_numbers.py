@@ -8,7 +8,8 @@ from converter.ir import FLOAT32, Graph, Node, Op, Value, known_result, ops
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.passes.simplify import is_ordinary
 
-_MOVES = (ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo, ops.Concat)
+#: What gives a multiple of its result for multiples of all its operands.
+_OF_ALL = (ops.Add, ops.Sub, ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo, ops.Concat)
 
 
 def fold_numbers(graph: Graph) -> Graph:
@@ -42,9 +43,7 @@ def fold_numbers(graph: Graph) -> Graph:
             return None
         operands: list[Value | None] = list(node.inputs)
         match node.op:
-            case ops.Add() | ops.Sub():
-                operands = [times(b, v, number, spared) for v in node.inputs]
-            case op if isinstance(op, _MOVES):
+            case op if isinstance(op, _OF_ALL):
                 operands = [times(b, v, number, spared) for v in node.inputs]
             case ops.Mul() | ops.MatMul():
                 parts = ((k, times(b, node.inputs[k], number, spared)) for k in (1, 0))

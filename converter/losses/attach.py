@@ -89,11 +89,15 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
         weight = b.input("weight", TensorType(parts[0].rows.shape, FLOAT32))
         weights = b(ops.Sum((0,)), weight)
 
+        def added(values: Value) -> Value:
+            return b(ops.Sum((0,)), b(ops.Mul(), values, weight))
+
+        # Not by calling itself: such a function would hold the graph, and its weights, until garbage is looked for.
         def total(values: Value, mask: Value | None = None) -> Value:
-            found = b(ops.Sum((0,)), b(ops.Mul(), values, weight))
+            found = added(values)
             if mask is None:
                 return found
-            counted = b(ops.Maximum(), total(mean_rows(b, mask)), _NONE_COUNTED)
+            counted = b(ops.Maximum(), added(mean_rows(b, mask)), _NONE_COUNTED)
             return b(ops.Mul(), found, b(ops.Div(), weights, counted))
 
         add = partial(b, ops.Add())

@@ -14,6 +14,7 @@ import optax
 from converter.errors import UnsupportedError, UsageError, nearest
 from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
 from converter.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
+from converter.tflite.export import is_uniform
 from jax_frontend import trace_function
 from jax_frontend.model import named_leaves
 
@@ -132,7 +133,8 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
 
 
 def _given(value: np.ndarray) -> Any:
-    return jax.ShapeDtypeStruct(value.shape, value.dtype) if is_described(value) else jnp.asarray(value, jnp.float32)
+    # Not as an array of JAX, which would be a copy.
+    return jax.ShapeDtypeStruct(value.shape, value.dtype) if is_described(value) else np.asarray(value, np.float32)
 
 
 def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
@@ -177,8 +179,9 @@ class _KeepsType(Exception):
 
 
 def _stored(leaf: Any) -> np.ndarray:
-    """A leaf of the state as it is stored: float32, never rank 0."""
-    return np.atleast_1d(np.asarray(leaf, np.float32))
+    """A leaf of the state as it is stored: float32, never rank 0. Of equal numbers, as most begin, one is kept."""
+    array = np.atleast_1d(np.asarray(leaf, np.float32))
+    return np.broadcast_to(array.flat[0], array.shape) if is_uniform(array) else array
 
 
 def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:

@@ -28,7 +28,7 @@ from converter.program.view import View
 from converter.sparse import Adapter, Plain, Row
 from converter.targets import Target
 from converter.tflite import export
-from converter.tflite.emit import Subgraph, emit
+from converter.tflite.emit import Subgraph, draft
 from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
 from converter.tflite.metadata import ACCOUNT
@@ -97,7 +97,8 @@ class Program:
         manifest: what the file says about itself.
         costs: trained parameters, FLOPs, bytes; see `converter.costs`.
         table: what trains, parameter by parameter, and why.
-        signatures: the lowered, scheduled graph of each signature, before the state was exported.
+        signatures: the lowered, scheduled graph of each signature, before the state was exported; what they share with
+            the file is a view of `data`.
         report: which form each op of the training step got, where there was a choice, and what the others cost.
         notes: what of the model is fixed, left out or read in another way than it was written, and why.
         quantization: what became int8 and what that costs, for `frozen="int8"`.
@@ -219,7 +220,11 @@ class Program:
             derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
-        data = emit(subgraphs, metadata, description, stored, derived, state == "variables", seal.sealed)
+        drawn = draft(subgraphs, metadata, description, stored, derived, state == "variables")
+        # Constants that were made are large: only the file is to hold them from now on.
+        del built, exported, subgraphs, stored, derived
+        kept = [*signatures.values(), *([] if plain is None else [plain])]
+        data = drawn.file(seal.seal, [inner for graph in kept for inner in nested(graph)])
         priced = {**costs, "file_bytes": len(data)}
         return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes), quantization)
 
@@ -335,10 +340,11 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
 
 
 def _built(graph: Graph) -> Graph:
-    """The graph with parameters whose values are as they are stored: made once, for all who write them."""
+    """The graph with parameters whose values are in the order in which they are stored, and lie where they were."""
     after = graph.copy()
     after.parameters = {
-        v: replace(p, model_value=p.value.reshape(v.shape), view=View()) for v, p in graph.parameters.items()
+        v: replace(p, model_value=p.view.of(p.model_value).reshape(v.shape), view=View())
+        for v, p in graph.parameters.items()
     }
     return after
 
@@ -369,7 +375,7 @@ def _frozen_part(parameter: Parameter) -> dict[str, Any]:
 
 def _once(array: np.ndarray) -> np.ndarray:
     """What is stored of a tensor: of equal elements one."""
-    return array.reshape(-1)[:1] if is_uniform(array) else array
+    return array.flat[:1] if is_uniform(array) else array
 
 
 def _hash(signatures: Mapping[str, Graph]) -> str:

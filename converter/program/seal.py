@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Sequence
+import re
 
 from converter.errors import UsageError
 
@@ -21,20 +21,19 @@ _DIGITS = 64
 BLANK = _MARK + b"0" * _DIGITS
 
 
-def sealed(pieces: Sequence[memoryview]) -> bytes:
-    """The file of these pieces, of which one is the entry `BLANK`, with its digest there."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    entry = _MARK + digest.hexdigest().encode()
-    return b"".join(entry if piece == BLANK else piece for piece in pieces)
+def seal(file: memoryview) -> None:
+    """Writes the digest of a file that holds the entry `BLANK` there, in place."""
+    digits = _digits(file)
+    file[digits] = hashlib.sha256(file).hexdigest().encode()
 
 
 def reseal(data: bytes) -> bytes:
     """The seal of a sealed file that was changed on purpose."""
-    start = data.index(_MARK) + len(_MARK)
-    view = memoryview(data)
-    return sealed([view[: start - len(_MARK)], memoryview(BLANK), view[start + _DIGITS :]])
+    changed = bytearray(data)
+    digits = _digits(changed)
+    changed[digits] = b"0" * _DIGITS
+    seal(memoryview(changed))
+    return bytes(changed)
 
 
 def check_seal(data: bytes | mmap.mmap) -> str:
@@ -46,13 +45,18 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     Raises:
         UsageError: the file is not as it was built, or was not built by Pocketune.
     """
-    mark = data.find(_MARK)
-    if mark < 0:
-        raise UsageError("it is no Pocketune program, or damaged: it has no seal")
-    start, end = mark + len(_MARK), mark + len(BLANK)
-    digest = hashlib.sha256(memoryview(data)[:start])
+    digits = _digits(data)
+    digest = hashlib.sha256(memoryview(data)[: digits.start])
     digest.update(b"0" * _DIGITS)
-    digest.update(memoryview(data)[end:])
-    if digest.hexdigest().encode() != data[start:end]:
+    digest.update(memoryview(data)[digits.stop :])
+    if digest.hexdigest().encode() != data[digits]:
         raise UsageError("it is damaged, its seal does not match: build or copy it again")
     return digest.hexdigest()
+
+
+def _digits(file: bytes | bytearray | memoryview | mmap.mmap) -> slice:
+    """Where the digest is. Raises UsageError for a file without one."""
+    found = re.search(_MARK, file)  # views of memory have no `find`
+    if found is None:
+        raise UsageError("it is no Pocketune program, or damaged: it has no seal")
+    return slice(found.end(), found.end() + _DIGITS)

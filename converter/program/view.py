@@ -26,7 +26,9 @@ class View:
         return View((*self.steps, step))
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """Model layout -> stored layout."""
+        """Model layout -> stored layout; an array that is stored as it is stays where it lies."""
+        if not self.steps:
+            return array
         array = self.of(array)
         # One number that is repeated stays one.
         return np.asarray(array, order="C") if any(array.strides) else array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import flatbuffers
@@ -72,16 +72,44 @@ class ModelWriter:
         builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
 
 
-def emit(
+@dataclass(frozen=True)
+class Draft:
+    """A file whose tables are written, and whose data lie where they were."""
+
+    builder: flatbuffers.Builder
+    buffers: Buffers
+
+    def file(self, seal: Callable[[memoryview], None] | None = None, graphs: Iterable[Graph] = ()) -> bytes:
+        """Puts the file together. What it holds of the constants of `graphs` is part of it from then on.
+
+        Args:
+            seal: may change the finished file.
+            graphs: see above.
+        """
+        moved = [
+            (graph, value, number)
+            for graph in graphs
+            for value, array in graph.constants.items()
+            if (number := self.buffers.number(array)) is not None
+        ]
+        for graph, value, _ in moved:
+            graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
+        data = self.buffers.file(self.builder, seal)
+        for graph, value, number in moved:
+            flat = np.frombuffer(data, value.dtype.newbyteorder("<"), value.type.size, self.buffers.starts[number])
+            graph.constants[value] = flat.reshape(value.shape)
+        return data
+
+
+def draft(
     subgraphs: Sequence[Subgraph],
     metadata: Mapping[str, bytes],
     description: str,
     tensors: Mapping[str, bytes | np.ndarray] | None = None,
     derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
     in_order: bool = False,
-    join: Callable[[Sequence[memoryview]], bytes] = b"".join,
-) -> bytes:
-    """The bytes of a `.tflite` file; equal input gives equal bytes.
+) -> Draft:
+    """A `.tflite` file that is still to be put together; equal input gives equal bytes.
 
     Args:
         subgraphs: the first is the one that a caller without signatures runs.
@@ -91,7 +119,6 @@ def emit(
             heap, so an entry of them holds the number of a buffer, see `converter.tflite.metadata`.
         derived: entries like these, made of the other buffers, which they may name by number.
         in_order: the operators run in the order in which they stand also where a delegate takes some of them.
-        join: makes the file of its pieces, of which each entry is one.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
@@ -113,7 +140,14 @@ def emit(
         )
     builder = schema.roomy_builder(buffers.nbytes)
     model.write(builder, description, entries)
-    return buffers.file(builder, join)
+    return Draft(builder, buffers)
+
+
+def emit(
+    subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str, in_order: bool = False
+) -> bytes:
+    """The bytes of a `.tflite` file; see `draft`."""
+    return draft(subgraphs, metadata, description, in_order=in_order).file()
 
 
 def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:

@@ -3,53 +3,98 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Iterator
 
 import flatbuffers
 import numpy as np
 
 from converter.tflite import schema
 
+#: How much of an array is put in order at once.
+_PIECE = 1 << 22
+_NOTHING = np.zeros(0, np.uint8)
+
 
 class Buffers:
-    """Collects data, then writes it. Buffer 0 is the empty one that all run-time tensors share."""
+    """Collects data, then writes it. Buffer 0 is the empty one that all run-time tensors share.
+
+    Arrays stay where they are, also those that are views of others, until they are written into the file.
+
+    Attributes:
+        nbytes: how much they take in a file, at most.
+        starts: where each begins in the file that was made.
+    """
 
     def __init__(self) -> None:
-        self._data: list[memoryview] = [memoryview(b"")]
+        self._data: list[np.ndarray] = [_NOTHING]
         self._indices: dict[bytes, int] = {}
-        self._places: dict[tuple[int, int], int] = {}  # address and bytes of what is kept: a weight is added often
+        self._places: dict[tuple, int] = {}  # where what is kept lies, and how: a weight is added often
         self._vectors: list[int] = []
         self.nbytes = 0
+        self.starts: list[int] = []
 
     def add(self, data: bytes | np.ndarray) -> int:
         """Index of the buffer that holds this content."""
-        if isinstance(data, np.ndarray):
-            little_endian = data.astype(data.dtype.newbyteorder("<"), copy=False)
-            content = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
-        else:
-            content = np.frombuffer(data, np.uint8)
-        place = content.__array_interface__["data"][0], content.size
+        array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        place = _place(array)
         if place in self._places:
             return self._places[place]
-        digest = hashlib.sha256(content.data).digest()
-        if digest not in self._indices:
-            self._indices[digest] = self._places[place] = len(self._data)
-            self._data.append(content.data)
-            self.nbytes += content.size + 2 * schema.ALIGNMENT
-        return self._indices[digest]
+        digest = hashlib.sha256()
+        for piece in _pieces(array):
+            digest.update(piece)
+        content = digest.digest()
+        if content not in self._indices:
+            self._indices[content] = self._places[place] = len(self._data)
+            self._data.append(array)
+            self.nbytes += array.nbytes + 2 * schema.ALIGNMENT
+        return self._indices[content]
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
         """Writes tables of all, and room for their data; returns the offsets of the Buffer tables by index."""
-        self._vectors = [schema.aligned_space(builder, len(view)) for view in self._data[1:]]
+        self._vectors = [schema.aligned_space(builder, array.nbytes) for array in self._data[1:]]
         return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
 
-    def file(self, builder: flatbuffers.Builder, join: Callable[[Sequence[memoryview]], bytes] = b"".join) -> bytes:
-        """What was built, with the data in its room: `join` makes it of the pieces, of which each buffer is one."""
+    def number(self, array: np.ndarray) -> int | None:
+        """Index of the buffer that holds this array or what lies in the same place; None for one that was not added."""
+        return self._places.get(_place(array))
+
+    def file(self, builder: flatbuffers.Builder, seal: Callable[[memoryview], None] | None = None) -> bytes:
+        """What was built, with the data in its room. Each array is let go of when it is in the file.
+
+        `seal` may change what the finished file holds.
+        """
         built, end = memoryview(builder.Bytes)[builder.Head() :], 0
         # A vector begins with its length; its place counts from the end of the file.
-        starts = (len(built) - vector + 4 for vector in self._vectors)
-        pieces: list[memoryview] = []
-        for start, data in sorted(zip(starts, self._data[1:], strict=True), key=lambda place: place[0]):
-            pieces += [built[end:start], data]
-            end = start + len(data)
-        return join([*pieces, built[end:]])
+        self.starts = [0, *(len(built) - vector + 4 for vector in self._vectors)]
+        file = io.BytesIO()  # it grows where it lies, and gives what it holds without copying it
+        for number in sorted(range(1, len(self._data)), key=self.starts.__getitem__):
+            file.write(built[end : self.starts[number]])
+            for piece in _pieces(self._data[number]):
+                file.write(piece)
+            end = file.tell()
+            self._data[number] = _NOTHING
+        file.write(built[end:])
+        if seal is not None:
+            with file.getbuffer() as whole:
+                seal(whole)
+        return file.getvalue()
+
+
+def _place(array: np.ndarray) -> tuple:
+    """What two arrays have in common only if they are the same bytes in the same order."""
+    start = array.__array_interface__["data"][0]
+    if array.flags.c_contiguous:
+        return start, array.nbytes
+    return start, array.nbytes, array.shape, array.strides
+
+
+def _pieces(array: np.ndarray) -> Iterator[memoryview]:
+    """The bytes of an array in the order of its indices, as files have them; a view is copied a piece at a time."""
+    stored = array.dtype.newbyteorder("<")
+    if array.flags.c_contiguous and array.dtype == stored:
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    rows = max(1, _PIECE * len(array) // array.nbytes) if array.nbytes else 1
+    for i in range(0, len(array), rows):
+        yield np.ascontiguousarray(array[i : i + rows], stored).reshape(-1).view(np.uint8).data

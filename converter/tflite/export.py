@@ -211,7 +211,7 @@ def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parame
         after.constants[initial] = array
     else:  # the slots of an optimizer begin at zero: no need to carry all of it
         one = Value(value.type.with_shape((1,) * array.ndim), f"{value.name}/element")
-        after.constants[one] = array.reshape(-1)[:1].reshape(one.shape)
+        after.constants[one] = array.flat[:1].reshape(one.shape)
         # The delegate runs PAD, and has no partition for each tensor then.
         by_padding = not array.flat[0] and array.ndim <= 5
         grow = tfl.Pad(tuple((0, d - 1) for d in value.shape)) if by_padding else tfl.BroadcastTo(value.shape)

@@ -20,11 +20,21 @@ def ranges(graph: Graph, values: Iterable[Value], rows: Mapping[str, np.ndarray]
     The graph itself finds them (REDUCE_MIN, REDUCE_MAX), so that its activations need no more memory than in a step.
     """
     values = list(dict.fromkeys(values))
+    numbers = {value: i for i, value in enumerate(values)}
     b = Rewriter(graph)
-    b.graph.nodes = list(graph.nodes)
-    for i, value in enumerate(values):
-        for name, op in (("low", tfl.ReduceMin), ("high", tfl.ReduceMax)):
-            b.graph.outputs[f"{name}_{i}"] = b(op(tuple(range(len(value.shape))), keepdims=True), value)
+
+    def look_at(value: Value) -> None:
+        if value in numbers:
+            for name, op in (("low", tfl.ReduceMin), ("high", tfl.ReduceMax)):
+                found = b(op(tuple(range(len(value.shape))), keepdims=True), value)
+                b.graph.outputs[f"{name}_{numbers[value]}"] = found
+
+    for value in graph.inputs:
+        look_at(value)
+    for node in graph.nodes:
+        b.append(node)
+        for value in node.outputs:  # at once: later ones take its place
+            look_at(value)
     run = Runner(eliminate_dead_code(b.graph))
     found: dict[Value, Range] = {}
     for feed, _ in batches(rows, batch):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, Value, evaluate, verify
+from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, Value, evaluate, evaluate_values, verify
+from converter.quantize import calibrate
 from converter.quantize.calibrate import ranges
 from converter.quantize.prefix import quantize_prefix
 from converter.quantize.rewrite import to_int8
@@ -15,6 +16,7 @@ from converter.quantize.scales import of_bias, of_range, of_weight
 from converter.targets import target
 from converter.tflite import builtins as tfl
 from tests.models.execution import execution
+from tests.schedule.arena import interpreter_arena
 from tests.tflite.stock import file, run
 
 #: Ops between int8 activations: the op, shapes of its operands, and the result's quantization (None: the operand's).
@@ -174,6 +176,29 @@ def test_dead_layers_that_share_a_scale_run_in_any_order(read_first: bool, coars
     assert sum(isinstance(n.op, tfl.Int8) for n in int8.nodes) == 4
     found = run(file(int8), {"x": x}, xnnpack=True)
     assert all((found[name] == 0).all() for name in ("behind", "both"))
+
+
+def test_calibration_needs_the_memory_of_a_few_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at where it is made: a chain of any length has two that are alive at once."""
+    b, x = Builder(), normal(0, 2, 16, 16, 8)
+    values = [b.input("x", TensorType(x.shape))]
+    for i in range(12):
+        values.append(b(tfl.Conv2D(), values[-1], b.constant(normal(i, 8, 1, 1, 8)), b.constant(normal(i, 8))))
+    b.graph.outputs = {"y": values[-1]}
+    looked_at: list[Graph] = []
+
+    class Watched(calibrate.Runner):
+        def __init__(self, graph: Graph) -> None:
+            super().__init__(graph)
+            looked_at.append(graph)
+
+    monkeypatch.setattr(calibrate, "Runner", Watched)
+    seen = ranges(b.graph, values, {"x": x}, len(x))
+    known = evaluate_values(b.graph, {"x": x})
+    for value in values:
+        low, high = float(known[value].min()), float(known[value].max())
+        assert (seen[value].low, seen[value].high) == pytest.approx((low, high), rel=1e-4)
+    assert interpreter_arena(file(looked_at[0])) < 3.5 * x.nbytes
 
 
 @pytest.mark.parametrize("operand", [0, 1, 2], ids=["input", "weight", "bias"])

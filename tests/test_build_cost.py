@@ -1,8 +1,10 @@
 """What building itself takes."""
 
+import mmap
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import converter
 import jax_frontend
+from converter.collecting import give_back
 
 #: In a process of its own: what this one has freed would hide what it takes.
 _CODE = """
@@ -82,3 +85,16 @@ def test_weights_that_are_made_are_let_go_of_when_they_are_in_the_file(update: s
     assert len(program.data) == pytest.approx(copies * model, rel=0.1)
     assert kept < 1.1 * len(program.data)
     assert peak < (copies + 0.8) * model
+
+
+def test_memory_that_was_freed_before_what_is_used_goes_back_to_the_system() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    arrays = [np.ones(1 << 16, np.uint8) for _ in range(512)]  # too small for pages of their own
+    used = arrays[::64]
+    before = resident()
+    del arrays
+    give_back()
+    assert before - resident() > 400 << 16
+    assert all(array.all() for array in used)

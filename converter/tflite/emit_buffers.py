@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 import flatbuffers
 import numpy as np
 
+from converter.collecting import give_back
 from converter.tflite import schema
 
 #: How much of an array is put in order at once.
 _PIECE = 1 << 22
+#: After so many bytes that are in the file, the memory of what they were made of is given back.
+_GIVEN_BACK = 1 << 24
 _NOTHING = np.zeros(0, np.uint8)
 
 
@@ -68,12 +71,16 @@ class Buffers:
         # A vector begins with its length; its place counts from the end of the file.
         self.starts = [0, *(len(built) - vector + 4 for vector in self._vectors)]
         file = io.BytesIO()  # it grows where it lies, and gives what it holds without copying it
+        given_back = 0
         for number in sorted(range(1, len(self._data)), key=self.starts.__getitem__):
             file.write(built[end : self.starts[number]])
             for piece in _pieces(self._data[number]):
                 file.write(piece)
             end = file.tell()
             self._data[number] = _NOTHING
+            if end - given_back > _GIVEN_BACK:
+                give_back()
+                given_back = end
         file.write(built[end:])
         if seal is not None:
             with file.getbuffer() as whole:

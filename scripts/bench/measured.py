@@ -129,6 +129,15 @@ def measure(load: Callable[[], Callable[[], float]], args: argparse.Namespace, s
     }
 
 
+@contextlib.contextmanager
+def growth() -> Iterator[Callable[[], int]]:
+    """Gives, once it is left, by how many bytes this process grew inside at the most."""
+    _forget_peak()
+    before, peaks = _status("VmRSS"), list[int]()
+    yield lambda: peaks[0] - before
+    peaks.append(_status("VmHWM"))
+
+
 def resident() -> dict[str, int]:
     """Resident memory of this process in bytes: anonymous (with shared memory of no file), and pages of files."""
     return {"anon": _status("RssAnon") + _status("RssShmem"), "file": _status("RssFile")}

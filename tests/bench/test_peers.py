@@ -170,6 +170,7 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
                 {"net": "W3 b8", "product": "64x32' x 64x8", "times": 2, "ms": 0.5, "GFLOP/s": 9, "TensorFlow": 8}
             ],
         },
+        {"kind": "building", "remark": "", **machine, "rows": [{"net": "W2 b8", "trains": "head", "× model": 1.2}]},
     ]
     files = [tmp_path / f"{i}.json" for i in range(len(results))]
     for file, result in zip(files, results, strict=True):
@@ -184,6 +185,7 @@ def test_document_says_what_was_measured(tmp_path: Path) -> None:
     assert "| W1 | head | 1,123 M |" in lines
     assert "| W1 b8 | head | int8 | 4.9 | 0.8 | 98 | 1 | 1 | CONV_2D 70, DEPTHWISE_CONV_2D 28 |" in lines
     assert "| W3 b8 | 64x32' x 64x8 | 2 | 0.5 | 9 | 8 |" in lines
+    assert "| W2 b8 | head | 1.2 |" in lines
     # Every line of a table has as many cells as the one before.
     for before, line in pairwise(lines):
         assert not (before.startswith("|") and line.startswith("|")) or before.count("|") == line.count("|"), line
@@ -224,3 +226,13 @@ def test_the_time_of_a_step_is_told_by_phase_and_operator(tmp_path: Path) -> Non
         assert row["operators"]
         assert row["frozen"] == "int8" or row["× GEMM"] > 1  # a step is more than its products
     assert rows[-2]["forward"] > rows[0]["forward"]  # a head is mostly inference
+
+
+@pytest.mark.slow
+def test_what_a_build_takes_is_told_against_the_model(tmp_path: Path) -> None:
+    found = tmp_path / "building.json"
+    command = [sys.executable, BENCH / "building.py", "--small", "--workloads", "W4", "--schemes", "full", "head"]
+    subprocess.run([*command, "--json", found], check=True, capture_output=True)
+    full, head = json.loads(found.read_text())["rows"]
+    assert (full["trains"], head["trains"]) == ("full", "head")
+    assert all(row["CPU s"] > 0 and row["peak MB"] >= row["file MB"] for row in (full, head))

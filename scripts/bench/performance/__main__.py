@@ -4,7 +4,8 @@
 
 They are in scripts/bench/results, where `--json` of a measurement writes one anew. A file's `kind` says what it holds:
 `peers`, `growth`, `operators` and `products` come from scripts/bench/peers, `arm64` from the counts of instructions and
-cache misses. Several files of one kind are one section each, in the order of their names.
+cache misses, `building` from scripts/bench/building.py. Several files of one kind are one section each, in the order of
+their names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 DOCUMENT = HERE.parents[2] / "docs" / "performance.md"
-KINDS = ("peers", "growth", "operators", "products", "arm64")
+KINDS = ("peers", "growth", "operators", "products", "arm64", "building")
 
 
 def main() -> None:

@@ -224,7 +224,7 @@ class Program:
         # Constants that were made are large: only the file is to hold them from now on.
         del built, exported, subgraphs, stored, derived
         kept = [*signatures.values(), *([] if plain is None else [plain])]
-        data = drawn.file(seal.seal, [inner for graph in kept for inner in nested(graph)])
+        data = drawn.file({seal.ENTRY: seal.seal}, [inner for graph in kept for inner in nested(graph)])
         priced = {**costs, "file_bytes": len(data)}
         return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes), quantization)
 

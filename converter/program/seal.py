@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import re
 
 from converter.errors import UsageError
 
@@ -21,18 +20,16 @@ _DIGITS = 64
 BLANK = _MARK + b"0" * _DIGITS
 
 
-def seal(file: memoryview) -> None:
-    """Writes the digest of a file that holds the entry `BLANK` there, in place."""
-    digits = _digits(file)
-    file[digits] = hashlib.sha256(file).hexdigest().encode()
+def seal(file: memoryview, start: int) -> None:
+    """Writes the digest of a file into its entry `BLANK`, which begins at `start`, in place."""
+    file[start + len(_MARK) : start + len(BLANK)] = hashlib.sha256(file).hexdigest().encode()
 
 
 def reseal(data: bytes) -> bytes:
     """The seal of a sealed file that was changed on purpose."""
-    changed = bytearray(data)
-    digits = _digits(changed)
-    changed[digits] = b"0" * _DIGITS
-    seal(memoryview(changed))
+    changed, start = bytearray(data), data.index(_MARK)
+    changed[start : start + len(BLANK)] = BLANK
+    seal(memoryview(changed), start)
     return bytes(changed)
 
 
@@ -45,18 +42,13 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     Raises:
         UsageError: the file is not as it was built, or was not built by Pocketune.
     """
-    digits = _digits(data)
-    digest = hashlib.sha256(memoryview(data)[: digits.start])
+    mark = data.find(_MARK)
+    if mark < 0:
+        raise UsageError("it is no Pocketune program, or damaged: it has no seal")
+    start, end = mark + len(_MARK), mark + len(BLANK)
+    digest = hashlib.sha256(memoryview(data)[:start])
     digest.update(b"0" * _DIGITS)
-    digest.update(memoryview(data)[digits.stop :])
-    if digest.hexdigest().encode() != data[digits]:
+    digest.update(memoryview(data)[end:])
+    if digest.hexdigest().encode() != data[start:end]:
         raise UsageError("it is damaged, its seal does not match: build or copy it again")
     return digest.hexdigest()
-
-
-def _digits(file: bytes | bytearray | memoryview | mmap.mmap) -> slice:
-    """Where the digest is. Raises UsageError for a file without one."""
-    found = re.search(_MARK, file)  # views of memory have no `find`
-    if found is None:
-        raise UsageError("it is no Pocketune program, or damaged: it has no seal")
-    return slice(found.end(), found.end() + _DIGITS)

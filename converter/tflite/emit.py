@@ -11,7 +11,7 @@ import numpy as np
 from converter.errors import UnsupportedError
 from converter.ir import Graph
 from converter.tflite import order, schema
-from converter.tflite.emit_buffers import Buffers
+from converter.tflite.emit_buffers import Buffers, Finish
 from converter.tflite.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
 from converter.tflite.metadata import REFERENCE
 
@@ -78,12 +78,13 @@ class Draft:
 
     builder: flatbuffers.Builder
     buffers: Buffers
+    entries: Mapping[str, int]
 
-    def file(self, seal: Callable[[memoryview], None] | None = None, graphs: Iterable[Graph] = ()) -> bytes:
+    def file(self, finish: Mapping[str, Finish] | None = None, graphs: Iterable[Graph] = ()) -> bytes:
         """Puts the file together. What it holds of the constants of `graphs` is part of it from then on.
 
         Args:
-            seal: may change the finished file.
+            finish: writes a metadata entry that depends on the whole file, where it lies.
             graphs: see above.
         """
         moved = [
@@ -94,7 +95,7 @@ class Draft:
         ]
         for graph, value, _ in moved:
             graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
-        data = self.buffers.file(self.builder, seal)
+        data = self.buffers.file(self.builder, {self.entries[name]: write for name, write in (finish or {}).items()})
         for graph, value, number in moved:
             flat = np.frombuffer(data, value.dtype.newbyteorder("<"), value.type.size, self.buffers.starts[number])
             graph.constants[value] = flat.reshape(value.shape)
@@ -140,7 +141,7 @@ def draft(
         )
     builder = schema.roomy_builder(buffers.nbytes)
     model.write(builder, description, entries)
-    return Draft(builder, buffers)
+    return Draft(builder, buffers, entries)
 
 
 def emit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import flatbuffers
 import numpy as np
@@ -17,6 +17,8 @@ _PIECE = 1 << 22
 #: After so many bytes that are in the file, the memory of what they were made of is given back.
 _GIVEN_BACK = 1 << 24
 _NOTHING = np.zeros(0, np.uint8)
+#: Changes a finished file in place; it is told where the buffer begins that it is for.
+Finish = Callable[[memoryview, int], None]
 
 
 class Buffers:
@@ -62,10 +64,10 @@ class Buffers:
         """Index of the buffer that holds this array or what lies in the same place; None for one that was not added."""
         return self._places.get(_place(array))
 
-    def file(self, builder: flatbuffers.Builder, seal: Callable[[memoryview], None] | None = None) -> bytes:
+    def file(self, builder: flatbuffers.Builder, finish: Mapping[int, Finish] | None = None) -> bytes:
         """What was built, with the data in its room. Each array is let go of when it is in the file.
 
-        `seal` may change what the finished file holds.
+        `finish` writes what depends on the whole file, by the index of the buffer.
         """
         built, end = memoryview(builder.Bytes)[builder.Head() :], 0
         # A vector begins with its length; its place counts from the end of the file.
@@ -82,9 +84,9 @@ class Buffers:
                 give_back()
                 given_back = end
         file.write(built[end:])
-        if seal is not None:
+        for number, write in (finish or {}).items():
             with file.getbuffer() as whole:
-                seal(whole)
+                write(whole, self.starts[number])
         return file.getvalue()
 
 

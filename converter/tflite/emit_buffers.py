@@ -16,6 +16,8 @@ from converter.tflite import schema
 _PIECE = 1 << 22
 #: After so many bytes that are in the file, the memory of what they were made of is given back.
 _GIVEN_BACK = 1 << 24
+#: Bytes at each end that are looked at to tell contents apart.
+_GLANCE = 1 << 10
 _NOTHING = np.zeros(0, np.uint8)
 #: Changes a finished file in place; it is told where the buffer begins that it is for.
 Finish = Callable[[memoryview, int], None]
@@ -33,7 +35,8 @@ class Buffers:
 
     def __init__(self) -> None:
         self._data: list[np.ndarray] = [_NOTHING]
-        self._indices: dict[bytes, int] = {}
+        self._alike: dict[bytes, list[int]] = {}  # by what is seen at a glance
+        self._digests: dict[int, bytes] = {}
         self._places: dict[tuple, int] = {}  # where what is kept lies, and how: a weight is added often
         self._vectors: list[int] = []
         self.nbytes = 0
@@ -45,15 +48,21 @@ class Buffers:
         place = _place(array)
         if place in self._places:
             return self._places[place]
-        digest = hashlib.sha256()
-        for piece in _pieces(array):
-            digest.update(piece)
-        content = digest.digest()
-        if content not in self._indices:
-            self._indices[content] = self._places[place] = len(self._data)
-            self._data.append(array)
-            self.nbytes += array.nbytes + 2 * schema.ALIGNMENT
-        return self._indices[content]
+        alike = self._alike.setdefault(_glance(array), [])
+        digest = _digest(array) if alike else b""
+        for number in alike:
+            if self._digest(number) == digest:
+                return number
+        alike.append(len(self._data))
+        self._places[place] = len(self._data)
+        self._data.append(array)
+        self.nbytes += array.nbytes + 2 * schema.ALIGNMENT
+        return self._places[place]
+
+    def _digest(self, number: int) -> bytes:
+        if number not in self._digests:
+            self._digests[number] = _digest(self._data[number])
+        return self._digests[number]
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
         """Writes tables of all, and room for their data; returns the offsets of the Buffer tables by index."""
@@ -96,6 +105,20 @@ def _place(array: np.ndarray) -> tuple:
     if array.flags.c_contiguous:
         return start, array.nbytes
     return start, array.nbytes, array.shape, array.strides
+
+
+def _glance(array: np.ndarray) -> bytes:
+    """What equal contents share, and different ones hardly ever: their size, and some bytes of each."""
+    elements = _GLANCE // array.itemsize
+    parts = (array.flat[:elements], array.flat[-elements:]) if array.size > 2 * elements else (array,)
+    return b"".join([array.nbytes.to_bytes(8, "little"), *(piece for part in parts for piece in _pieces(part))])
+
+
+def _digest(array: np.ndarray) -> bytes:
+    digest = hashlib.sha256()
+    for piece in _pieces(array):
+        digest.update(piece)
+    return digest.digest()
 
 
 def _pieces(array: np.ndarray) -> Iterator[memoryview]:

@@ -18,7 +18,15 @@ from converter.losses import link_notes
 from converter.models import import_model, without_idle_outputs
 from converter.notes import grouped
 from converter.program.program import Plan, Program
-from converter.requests import Request, check_dropout, check_sizes, check_weights, part_of_batch, whole_batch
+from converter.requests import (
+    Request,
+    check_dropout,
+    check_labels,
+    check_sizes,
+    check_weights,
+    part_of_batch,
+    whole_batch,
+)
 from converter.sparse import UpdateScheme, update_scheme
 from converter.stages import compile_signatures
 from converter.targets import Target
@@ -79,7 +87,7 @@ def build(
             `session.choose_channels` needs. `infer_1`, of any number of rows, is `infer` for so many: a session takes
             the one that fits best, so that one row does not cost what a batch does. The runtime packs the frozen
             weights again for each signature that uses them: leave out what is not called.
-        labels: names of the classes in order, for the app; kept in the manifest.
+        labels: names of all classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
             convolutions, weights in dense layers. What trains stays float32.
@@ -205,6 +213,7 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
     check_dropout(request, bool(dropouts(source.graph)))
     loss, rule, said = taken_over(source, request.loss, request.optimizer)
     source = without_idle_outputs(source, loss)
+    check_labels(request.labels, source)
     report: list[FormChoice] = []
     others = {rows: import_model(model, rows).graph for rows in request.rows_to_infer}
     several_rows: Graph | None = None

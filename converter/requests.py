@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import frexp, isfinite
 from operator import index
@@ -102,6 +102,7 @@ class Request:
             raise UsageError("the signature 'train' is missing: it is what the program is for")
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
+        self._check_labels()
         if self.augment is not None:
             self._check_augment()
         self._check_loss_scale()
@@ -120,6 +121,12 @@ class Request:
             raise UsageError(f"infer_{rows}: a call has at most {LARGEST_BATCH:,} rows")
         if self.frozen == "int8":
             raise UsageError(f"infer_{rows} does not go together with frozen='int8': leave one out")
+
+    def _check_labels(self) -> None:
+        given: Any = self.labels
+        listed = isinstance(given, Collection) and not isinstance(given, str)
+        if given is not None and not (listed and all(isinstance(name, str) for name in given)):
+            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}")
 
     def _check_augment(self) -> None:
         if not callable(self.augment):
@@ -233,6 +240,17 @@ def check_sizes(source: Source, rows: int) -> None:
                 f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
                 f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it"
             )
+
+
+def check_labels(labels: Sequence[str] | None, source: Source) -> None:
+    """Raises UsageError where no output has as many classes as there are names; a single number tells two apart."""
+    sizes = {value.shape[-1] if len(value.shape) > 1 else 1 for value in source.graph.outputs.values()}
+    classes = sorted(2 if size == 1 else size for size in sizes)
+    if labels is not None and len(labels) not in classes:
+        raise UsageError(
+            f"labels names {len(labels)} classes, and the model has {' or '.join(map(str, classes))}: "
+            "one name for each, in order"
+        )
 
 
 def check_weights(source: Source) -> None:

@@ -42,6 +42,30 @@ def test_what_y_is_does_not_go_into_target() -> None:
 
 
 @pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a"], "labels names 1 classes, and the model has 4: one name for each"),
+        ([*"abcde"], "labels names 5 classes, and the model has 4"),
+        ([], "labels names 0 classes"),
+        ("abcd", "labels are names of the classes, a list of strings, not 'abcd'"),
+        (4, "a list of strings, not 4"),
+        ([1, 2, 3, 4], r"a list of strings, not \[1, 2, 3, 4\]"),
+    ],
+)
+def test_each_class_has_a_name(labels: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        converter.build(EXAMPLES["mlp"].model(), labels=labels)
+
+
+def test_names_of_classes_are_in_the_manifest() -> None:
+    assert converter.build(EXAMPLES["mlp"].model(), labels=(*"abcd",), check=False).manifest.labels == (*"abcd",)
+    weights = {"w": np.ones((3, 1), np.float32)}
+    one = jax_frontend.Model(lambda p, x: x @ p["w"], weights, [jax.ShapeDtypeStruct((1, 3), np.float32)])
+    built = converter.build(one, loss="binary_crossentropy", labels=["no", "yes"], check=False)
+    assert built.manifest.labels == ("no", "yes")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"loss": "mse", "targets": LABEL}, r"mse takes y as float32\[8,4\], .*: leave targets out"),

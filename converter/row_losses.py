@@ -32,8 +32,8 @@ def masked_mean(b: Builder, values: Value, mask: Value) -> Value:
     return b(ops.Div(), total, b(ops.Maximum(), count, 1.0))
 
 
-def sparse_cross_entropy(label_smoothing: float = 0.0, ignore: float | None = None) -> RowLoss:
-    """Cross entropy of labels; the places of those to ignore are left to who takes the mean."""
+def sparse_cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
+    """Cross entropy of labels."""
     if not label_smoothing:
         return lambda b, logits, y: b(ops.LabelCrossEntropy(), logits, y)
     dense = cross_entropy(label_smoothing)

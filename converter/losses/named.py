@@ -66,13 +66,14 @@ class _Named(NamedTuple):
     """How a loss with a name is made.
 
     Attributes:
-        make: its emitter; the arguments are the options of the loss.
+        make: its emitter; the arguments are options of the loss.
         link: as for `Loss`.
         targets: as for `Loss`, from the options.
         outputs: how many it reads.
         mask: as for `Loss`, from the options.
         labels: as for `Loss`, from the options.
         places: as for `Loss`, from the options.
+        aside: options that are not the emitter's, but of what the other fields make.
     """
 
     make: Callable[..., PerExample]
@@ -82,6 +83,7 @@ class _Named(NamedTuple):
     mask: Callable[..., Callable[[Builder, Value], Value]] | None = None
     labels: Callable[..., Labels] = lambda **_: _no_labels
     places: Callable[..., Callable[[Builder, Value], Value] | None] = lambda **_: None
+    aside: tuple[str, ...] = ()
 
 
 _NAMED: dict[str, _Named] = {
@@ -91,6 +93,7 @@ _NAMED: dict[str, _Named] = {
         lambda **_: _labels,
         labels=lambda ignore=None, **_: labels_of(TARGET, ignored=None if ignore is None else int(ignore)),
         places=lambda ignore=None, **_: None if ignore is None else row_losses.all_labels_but(ignore),
+        aside=("ignore",),
     ),
     "categorical_crossentropy": _Named(_one(row_losses.cross_entropy), "softmax"),
     "categorical_focal_crossentropy": _Named(_one(row_losses.focal_cross_entropy), "softmax"),
@@ -159,7 +162,7 @@ def named_loss(name: str, **options: Any) -> Loss:
         names = (*LOSSES, "ctc")  # which is traced for a length of y, see `converter.models`
         raise UsageError(f"unknown loss {name!r}.{nearest(name, names)} Known: {', '.join(names)}.")
     kind = _NAMED[name]
-    known = inspect.signature(kind.make).parameters
+    known = (*inspect.signature(kind.make).parameters, *kind.aside)
     for option, value in options.items():
         if option not in known:
             raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}")
@@ -173,7 +176,7 @@ def named_loss(name: str, **options: Any) -> Loss:
     return Loss(
         name,
         kind.targets(**options),
-        kind.make(**options),
+        kind.make(**{option: value for option, value in options.items() if option not in kind.aside}),
         kind.link,
         outputs=kind.outputs,
         mask=None if kind.mask is None else kind.mask(**options),

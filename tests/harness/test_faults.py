@@ -49,6 +49,14 @@ def trust(fake: FakeDevice, auth: str) -> None:
     fake.drop_connections()
 
 
+def await_news(adb: Adb, fake: FakeDevice) -> None:
+    """Until adb's server has seen that an untrusting phone hung up: it says "unauthorized" for a moment longer."""
+    until = time.monotonic() + 10
+    while (fake.serial, "unauthorized") in [(d.serial, d.state) for d in adb.devices()]:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 @dataclass(frozen=True)
 class Case:
     """A fault.
@@ -203,6 +211,7 @@ def test_a_fault_is_told_and_resume_finishes(
         assert file.faults[-1].kind == error.kind
 
     case.heal(fake)
+    await_news(adb, fake)
     error, file = run(phone_of(adb, fake), bench, out, resume=True, retries=3)
     assert error is None
     assert file is not None

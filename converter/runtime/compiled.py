@@ -23,6 +23,7 @@ from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
 from converter.runtime.weight_cache import WeightCache
+from converter.tflite.metadata import runs_bodies
 
 #: stdout and stderr are the process': two threads that took them in turns would give back each other's.
 _OUTPUT = RLock()
@@ -35,8 +36,8 @@ class CompiledEntry(Entry):
     is written again where it was asked for since the last call.
     """
 
-    def __init__(self, model: CompiledModel, name: str, signature: Signature) -> None:
-        super().__init__(name, signature)
+    def __init__(self, model: CompiledModel, frees: bool, name: str, signature: Signature) -> None:
+        super().__init__(name, signature, frees)
         inputs, outputs = model.get_input_tensor_details(name), model.get_output_tensor_details(name)
         check_tensors("inputs", inputs, signature.inputs)
         check_tensors("outputs", outputs, signature.outputs)
@@ -103,7 +104,7 @@ class CompiledEngine(Engine):
                 if not packed.exists():  # a model that packs keeps what it packs in, as long as it lives
                     compiled(program, options, said).close()
                 model = compiled(program, options, said)
-        super().__init__(program.manifest, partial(CompiledEntry, model))
+        super().__init__(program.manifest, partial(CompiledEntry, model, runs_bodies(program.data)))
 
 
 def compiled(program: ProgramFile, options: Options, said: Callable[[], str]) -> CompiledModel:

@@ -11,6 +11,11 @@ import numpy as np
 
 from converter.errors import DeviceError, UsageError
 from converter.program.manifest import Manifest, Signature, TensorSpec
+from converter.runtime.freed import give_back
+
+#: Calls that leave freed memory behind which later ones do not use again, since what else they took lies in between.
+#: To give it back after all calls would make each half as long again.
+SETTLING = 2
 
 
 class Entry(ABC):
@@ -22,9 +27,11 @@ class Entry(ABC):
 
     rounds_to_float16 = False
 
-    def __init__(self, name: str, signature: Signature) -> None:
+    def __init__(self, name: str, signature: Signature, frees: bool = False) -> None:
+        """`frees`: whether a call of it takes and frees memory of this process, as loops do for their steps."""
         self.name = name
         self.signature = signature
+        self._settles = SETTLING if frees else 0
 
     @abstractmethod
     def allocate(self) -> None:
@@ -59,6 +66,9 @@ class Entry(ABC):
             if "out of bounds" in str(error):
                 raise UsageError(f"{self.name}: an index in an input is out of range (LiteRT: {error})") from None
             raise DeviceError(f"LiteRT could not run {self.name}: {error}") from None
+        if self._settles:
+            self._settles -= 1
+            give_back()
 
 
 @dataclass(frozen=True)

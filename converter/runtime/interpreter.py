@@ -11,6 +11,7 @@ from converter.errors import DeviceError
 from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
+from converter.tflite.metadata import runs_bodies
 
 
 class InterpreterEntry(Entry):
@@ -20,8 +21,8 @@ class InterpreterEntry(Entry):
     of a step. Inputs keep their values from call to call: the memory planner never puts anything else there.
     """
 
-    def __init__(self, interpreter: Interpreter, name: str, signature: Signature) -> None:
-        super().__init__(name, signature)
+    def __init__(self, interpreter: Interpreter, frees: bool, name: str, signature: Signature) -> None:
+        super().__init__(name, signature, frees)
         runner = interpreter.get_signature_runner(name)
         inputs, outputs = runner.get_input_details(), runner.get_output_details()
         check_tensors("inputs", inputs, signature.inputs)
@@ -65,4 +66,4 @@ class InterpreterEngine(Engine):
             self._interpreter = Interpreter(**model, num_threads=threads, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT does not take the program: {error}") from None
-        super().__init__(program.manifest, partial(InterpreterEntry, self._interpreter))
+        super().__init__(program.manifest, partial(InterpreterEntry, self._interpreter, runs_bodies(program.data)))

@@ -12,7 +12,7 @@ from flatbuffers import number_types
 from converter.errors import UsageError
 
 # Places of fields in the schema's tables (Model, Buffer, Metadata); fixed for all time by the format.
-_MODEL_BUFFERS, _MODEL_METADATA = 4, 6
+_MODEL_SUBGRAPHS, _MODEL_BUFFERS, _MODEL_METADATA, _MODEL_SIGNATURES = 2, 4, 6, 7
 _BUFFER_DATA = 0
 _METADATA_NAME, _METADATA_BUFFER = 0, 1
 
@@ -48,6 +48,12 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
 def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
     """The buffers of a TFLite file whose metadata was read, by number."""
     return [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(_root(data), _MODEL_BUFFERS)]
+
+
+def runs_bodies(data: bytes | mmap.mmap) -> bool:
+    """Whether a TFLite file whose metadata was read has graphs that no signature names, as the steps of loops are."""
+    subgraphs, signatures = (sum(1 for _ in _tables(_root(data), v)) for v in (_MODEL_SUBGRAPHS, _MODEL_SIGNATURES))
+    return subgraphs > signatures
 
 
 def with_entry(data: bytes, name: str, content: bytes) -> bytes:

@@ -33,7 +33,7 @@ before = anonymous()
 engine = open_engine(program)
 step = [engine.entry(name) for name in dict.fromkeys((program.manifest.step, program.manifest.updating))]
 initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
-for entry in 3 * step:
+for entry in int(sys.argv[2]) * step:
     for spec in entry.signature.inputs:
         array = entry.input(spec.name)
         array[...] = initial[spec.name] if spec.role == "state" else spec.role in ("input", "weight")
@@ -50,7 +50,8 @@ class Grown:
     mapped: int
 
 
-def grown_by_training(path: Path) -> Grown:
-    """Opens a program in a process of its own and takes three steps."""
-    found = subprocess.run([sys.executable, "-c", _CODE, str(path)], capture_output=True, text=True, check=True)
+def grown_by_training(path: Path, steps: int = 3) -> Grown:
+    """Opens a program in a process of its own and takes some steps."""
+    command = [sys.executable, "-c", _CODE, str(path), str(steps)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
     return Grown(*map(int, found.stdout.split()))

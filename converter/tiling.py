@@ -9,13 +9,13 @@ the whole step, for as many calls; here later layers, of large weights and small
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import log2, prod
 
 import numpy as np
 
-from converter.ir import Builder, Graph, Node, ShapeError, Value, dependents, ops
+from converter.ir import Builder, Graph, Node, Op, ShapeError, Value, dependents, ops
 from converter.ir.ops.conv import Windowed
 from converter.ir.ops.marks import Mark
 from converter.ir.ops.pool import Pool
@@ -106,7 +106,8 @@ class _RowByRow:
 
     def _of_one_row(self, node: Node) -> list[TensorType]:
         """The types of a node's results for one row. Raises ShapeError where it only takes the whole batch."""
-        made = node.op.infer(*(_one_row(v.type) if v in self._fed else v.type for v in node.inputs))
+        op = _of_rows(node, 1)
+        made = op.infer(*(_one_row(v.type) if v in self._fed else v.type for v in node.inputs))
         return list(made) if isinstance(made, tuple) else [made]
 
     def tilings(self, parts: int, target: Target) -> Iterator[_Tiling]:
@@ -158,7 +159,7 @@ class _RowByRow:
             part = {v: _cut(b, v, first, rows) for v in read}
             for node in chosen:
                 with b.at(node.origin):
-                    copy = b.node(node.op, *(part.get(v, v) for v in node.inputs))
+                    copy = b.node(_of_rows(node, rows), *(part.get(v, v) for v in node.inputs))
                 part |= zip(node.outputs, copy.outputs, strict=True)
             for value, found in pieces.items():
                 found.append(part[value])
@@ -172,6 +173,14 @@ class _RowByRow:
 
 def _cut(b: Builder, value: Value, first: int, rows: int) -> Value:
     return b(ops.Slice((first, *(0 for _ in value.shape[1:])), (rows, *value.shape[1:])), value)
+
+
+def _of_rows(node: Node, rows: int) -> Op:
+    """A node's op for so many rows, where it names them: a layer that trains in part takes slices of its channels."""
+    whole = node.inputs[0].shape[:1]
+    if isinstance(node.op, ops.Slice) and node.op.begin[:1] == (0,) and node.op.size[:1] == whole:
+        return replace(node.op, size=(rows, *node.op.size[1:]))
+    return node.op
 
 
 def _is_plain(node: Node) -> bool:

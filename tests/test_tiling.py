@@ -96,6 +96,16 @@ def test_what_needs_the_whole_batch_gets_it(name: str) -> None:
     assert convolved == [2, 2, 2, 2, BATCH]
 
 
+def test_some_channels_of_all_rows_are_those_of_a_few() -> None:
+    """As a layer takes them that trains in part."""
+    b = Builder()
+    halves = [ops.Slice((0, 0, 0, first), (BATCH, 16, 16, 16)) for first in (16, 0)]
+    net = image_net(b, lambda x: b(ops.Concat(3), *(b(half, x) for half in halves)))
+    tiled = tile_batch(net, EAGER)
+    assert_same(net, tiled)
+    assert [n.inputs[0].shape[0] for n in tiled.nodes if isinstance(n.op, ops.Conv2D)] == [2] * 8
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**20), cache=st.sampled_from([16, 512, 4096]))
 def test_random_networks_mean_the_same(seed: int, cache: int) -> None:
@@ -134,7 +144,9 @@ def tiled(program: converter.Program) -> dict[str, int]:
     return {name: len(nodes[0].inputs) for name, nodes in joined.items() if nodes}
 
 
-@pytest.mark.parametrize("update", ["full", {"third": 1.0, "head": 1.0}, "head"], ids=str)
+@pytest.mark.parametrize(
+    "update", ["full", {"third": 1.0, "head": 1.0}, {"second": 0.25, "third": 0.5, "head": 1.0}, "head"], ids=str
+)
 def test_steps_equal_jax_and_optax(update: Any) -> None:
     rule = optax.adam(1.0)
     program = converter.build(net(), optimizer=rule, update=update, batch=BATCH, target=EAGER)

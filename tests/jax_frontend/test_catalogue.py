@@ -12,8 +12,9 @@ BY_NAME = {entry.primitive: entry for entry in catalogue()}
 
 
 def test_every_rule_says_what_it_does() -> None:
-    assert set(RULES) <= set(BY_NAME)
-    assert not [entry.primitive for entry in BY_NAME.values() if not entry.how]
+    entries = catalogue()  # Keras' rules are there once a Keras model was read
+    assert set(RULES) <= {entry.primitive for entry in entries}
+    assert not [entry.primitive for entry in entries if not entry.how]
 
 
 @pytest.mark.parametrize(

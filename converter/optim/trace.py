@@ -114,7 +114,7 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
     arrays = tree_of({name: _given(value) for name, value in parameters.items()})
     names = tuple(named_leaves(arrays))
     planned = any(map(is_described, parameters.values()))
-    state = _guarded(optimizer, lambda: jax.eval_shape(tx.init, arrays) if planned else tx.init(arrays))
+    state = _guarded(optimizer, lambda: jax.eval_shape(tx.init, arrays) if planned else _begun(tx, arrays))
     leaves = named_leaves(state)
     for path, leaf in leaves.items():
         kind = np.dtype(leaf.dtype).kind if isinstance(getattr(leaf, "dtype", None), np.dtype) else ""
@@ -135,6 +135,14 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
 def _given(value: np.ndarray) -> Any:
     # Not as an array of JAX, which would be a copy.
     return jax.ShapeDtypeStruct(value.shape, value.dtype) if is_described(value) else np.asarray(value, np.float32)
+
+
+def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
+    """The state that an optimizer begins with."""
+    try:
+        return tx.init(arrays)
+    except (AttributeError, TypeError):  # it may use what only arrays of JAX have, as `.at`
+        return tx.init(jax.tree.map(jnp.asarray, arrays))
 
 
 def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:

@@ -124,6 +124,15 @@ def test_the_state_is_float32_and_of_rank_one_at_least() -> None:
     assert trace_optimizer("sgd", {"b": np.ones(2, np.float32)}).slots == {}
 
 
+def test_a_state_may_be_made_with_what_only_arrays_of_jax_have() -> None:
+    def begin(params: Any) -> Any:
+        return jax.tree.map(lambda p: p.at[0].set(5.0), params)
+
+    tx = optax.GradientTransformation(begin, lambda updates, state, params=None: (updates, state))
+    program = trace_optimizer(tx, {"b": np.ones(2, np.float32)})
+    assert [slot.tolist() for slot in program.slots.values()] == [[5.0, 1.0]]
+
+
 def test_a_learning_rate_of_zero_moves_nothing() -> None:
     graph = training_step("adam")
     fed = {f"gradient of {name}": np.ones(a.shape) for name, a in PARAMETERS.items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir import FLOAT32, INT32, Node, Op, Value, ops
+from converter.ir import FLOAT32, Node, Op, Value, ops
 from converter.passes.rewrite import Rewriter
 from jax_frontend.folding import squeezed
 
@@ -129,7 +129,7 @@ def _same_statistic(b: Rewriter, left: Value, right: Value) -> bool:
 
 
 def cross_entropy(b: Rewriter, node: Node) -> Value | None:
-    """-sum(target * log_softmax(x)), or logsumexp(x) - sum(one_hot * x); either sum may be a Pick."""
+    """-sum(target * log_softmax(x)), or logsumexp(x) - sum(one_hot * x)."""
     if isinstance(node.op, ops.Neg):
         log_p, target = _weighted(b, node.inputs[0], ops.LogSoftmax)
         if log_p is not None:
@@ -144,36 +144,25 @@ def cross_entropy(b: Rewriter, node: Node) -> Value | None:
 
 def _of_targets(b: Rewriter, logits: Value, target: Value, everywhere: bool) -> Value:
     """The cross entropy of a distribution, or of labels, `everywhere` if what is no class has a loss."""
-    if target.dtype == INT32:
-        return b(ops.LabelCrossEntropy(everywhere), logits, target)
+    labels = b.producer(target, ops.OneHot)
+    if labels is not None:
+        return b(ops.LabelCrossEntropy(everywhere), logits, labels.inputs[0])
     return b(ops.SoftmaxCrossEntropy(), logits, target)
 
 
 def _weighted(b: Rewriter, value: Value, kind: type[Op] | None) -> tuple[Value | None, Value]:
-    """(x, target) for value = sum(target * kind(x)) over the last axis; (None, value) if it is something else.
-
-    Rows of zeros and a one are their labels.
-    """
-    picked = b.producer(core(b, value), ops.Pick)
+    """(x, target) for value = sum(target * kind(x)) over the last axis; (None, value) if it is something else."""
     product = over_rows(b, value, ops.Sum)
     made = b.producer(product, ops.Mul) if product is not None else None
-    pairs: list[tuple[Value, Value]] = []
-    if picked and picked.inputs[0].shape[:-1] == picked.inputs[1].shape:
-        pairs = [(picked.inputs[0], picked.inputs[1])]
-    elif made and made.inputs[0].shape == made.inputs[1].shape:
-        pairs = [(x, _labels(b, target)) for x, target in (made.inputs, made.inputs[::-1])]
-    for x, target in pairs:
-        if kind is None and target.dtype == INT32:
+    if made is None or made.inputs[0].shape != made.inputs[1].shape:
+        return None, value
+    for x, target in (made.inputs, made.inputs[::-1]):
+        if kind is None and b.producer(target, ops.OneHot):
             return x, target
         known = b.producer(x, kind) if kind else None
         if known:
             return known.inputs[0], target
     return None, value
-
-
-def _labels(b: Rewriter, target: Value) -> Value:
-    rows = b.producer(target, ops.OneHot)
-    return rows.inputs[0] if rows else target
 
 
 def one_hot(b: Rewriter, node: Node) -> Value | None:

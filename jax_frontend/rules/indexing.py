@@ -124,7 +124,7 @@ def _rowwise(numbers: Any, sizes: Shape, shape: Shape, indices: Shape) -> bool:
 
 
 def _pick(call: Call, x: Value, indices: Value, numbers: Any) -> Value:
-    """One element of each row."""
+    """One element of each row: a product with the one-hot row and a sum, which has a plain derivative."""
     b = call.b
     many = indices.shape[len(x.shape) - 1 : -1]
     return b.reshape(_one_of_each_row(b, x, indices, many), call.output.shape)
@@ -132,11 +132,10 @@ def _pick(call: Call, x: Value, indices: Value, numbers: Any) -> Value:
 
 def _one_of_each_row(b: Builder, x: Value, indices: Value, many: Shape) -> Value:
     several = prod(many) > 1
-    places = b.reshape(indices, (*x.shape[:-1], *many) if several else x.shape[:-1])
+    chosen = b(ops.OneHot(x.shape[-1]), b.reshape(indices, (*x.shape[:-1], *many) if several else x.shape[:-1]))
+    if x.dtype != FLOAT32:
+        chosen = b(ops.Cast(x.dtype), chosen)
     rows = b.reshape(x, (*x.shape[:-1], *(1 for _ in many), x.shape[-1])) if several else x
-    if x.dtype == FLOAT32:
-        return b(ops.Pick(), rows, places)
-    chosen = b(ops.Cast(x.dtype), b(ops.OneHot(x.shape[-1]), places))
     return b(ops.Sum((len(chosen.shape) - 1,)), b(ops.Mul(), chosen, rows))
 
 

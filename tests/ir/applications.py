@@ -269,13 +269,6 @@ def _label_cross_entropy(n: Numbers, kind: type[Op]) -> Application:
     return Application(op, [n.floats(*shape), n.whole_numbers(*shape[:-1], low=-1, high=shape[-1])])
 
 
-@applies(ops.Pick)
-def _pick(n: Numbers, kind: type[Op]) -> Application:
-    shape = n.shape(1, 4)
-    x = n.floats(*(1 if n.flag() else d for d in shape[:-1]), shape[-1])
-    return Application(ops.Pick(), [x, n.whole_numbers(*shape[:-1], low=0, high=shape[-1] - 1)])
-
-
 @applies(ops.Sum, ops.Mean, ops.Max, ops.Min)
 def _reduction(n: Numbers, kind: type[Op]) -> Application:
     shape = n.shape(1, 7)

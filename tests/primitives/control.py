@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 
 from tests.primitives.table import case, f, i
@@ -38,16 +37,6 @@ case("vmap", lambda x, w: jax.vmap(lambda r: jnp.tanh(r @ w))(x), f(3, 4), f(4, 
 # Losses.
 LOGITS, LABELS, TARGETS = f(4, 5) * 3, i(4, low=0, high=5), jax.nn.softmax(f(4, 5))
 case("cross entropy", lambda z, y: -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], 1).mean(), LOGITS, LABELS)
-#: What may be chosen in each row.
-MASKED = (LABELS[:, None] == np.arange(5)) | (np.arange(5) == 2)
-for name, score in {
-    "cross entropy": optax.softmax_cross_entropy_with_integer_labels,
-    "log likelihood": lambda z, y: jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], 1)[:, 0],
-    "score": lambda z, y: jax.vmap(lambda row, k: row[k])(z, y),
-    "scores": lambda z, y: jnp.take_along_axis(z, jnp.stack([y, jnp.full(4, 2)], 1), 1),
-    "likelihood": lambda z, y: jax.nn.softmax(z)[jnp.arange(4), y],
-}.items():
-    case(f"{name} of masked classes", lambda z, y, f=score: f(jnp.where(MASKED, z, -jnp.inf), y), LOGITS, LABELS)
 case("soft cross entropy", lambda z, t: -(t * jax.nn.log_softmax(z)).sum(-1), LOGITS, np.asarray(TARGETS))
 case(
     "binary cross entropy",

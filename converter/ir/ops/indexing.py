@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from converter.ir.op import Cost, Cotangent, Op, ShapeError
-from converter.ir.ops.elementwise import Add, Mul, Unary
+from converter.ir.op import Cotangent, Op, ShapeError
+from converter.ir.ops.elementwise import Add, Unary
 from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.rows import Rows, scattered, taken, together
 from converter.ir.types import INT32, TensorType
@@ -221,39 +221,6 @@ class OneHot(Movement):
 
     def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
-
-
-class Pick(Op):
-    """x[..., index]: of each row of x [..., C] the number at int32 indices [...]; the axes before C are broadcast.
-
-    Of an index out of range it is not said what, but a derivative of 0.
-    """
-
-    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
-        rows = x.shape[:-1]
-        fits = len(rows) == len(indices.shape) and all(d in (1, n) for d, n in zip(rows, indices.shape, strict=True))
-        if not x.shape or not fits or indices.dtype != INT32:
-            raise ShapeError(f"Pick: {indices} of {x}")
-        return x.with_shape(indices.shape)
-
-    def evaluate(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        rows = np.broadcast_to(x, (*indices.shape, x.shape[-1]))
-        inside = np.clip(indices, 0, x.shape[-1] - 1)[..., None]
-        return np.take_along_axis(rows, inside, -1)[..., 0]
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        x, indices = operands
-        return together(x.along((-1,), keepdims=False), Rows(indices.of))
-
-    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
-        x, y = inputs[0], outputs[0]
-        return Cost(4 * y.size * x.shape[-1], x.nbytes + y.nbytes)
-
-    def vjp(self, b: Builder, x: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        def to_x() -> Value:
-            return b.sum_to_shape(b(Mul(), b(OneHot(x.shape[-1]), indices), b.reshape(dy, (*dy.shape, 1))), x.shape)
-
-        return to_x, None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from converter.ir.ops.elementwise import (
     Sub,
     Unary,
 )
-from converter.ir.ops.indexing import IsClass, OneHot, Pick
+from converter.ir.ops.indexing import IsClass, OneHot
 from converter.ir.ops.reduce import Mean, Sum
 from converter.ir.rows import Rows, together
 from converter.ir.types import INT32, TensorType
@@ -320,9 +320,11 @@ class LabelCrossEntropy(OverLastAxis):
         return together(logits.along((-1,), keepdims=False), labels)
 
     def evaluate(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        total, known = LogSumExp().evaluate(logits)[..., 0], IsClass(logits.shape[-1]).evaluate(labels)
-        loss = total - Pick().evaluate(logits, labels)
-        return np.where(known, loss, total if self.everywhere else 0)
+        classes = logits.shape[-1]
+        loss = SoftmaxCrossEntropy().evaluate(logits, OneHot(classes).evaluate(labels))
+        if not self.everywhere:
+            return loss
+        return np.where(IsClass(classes).evaluate(labels), loss, LogSumExp().evaluate(logits)[..., 0])
 
     def vjp(self, b: Builder, logits: Value, labels: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_logits() -> Value:

@@ -13,6 +13,7 @@ from jax import lax
 import converter
 import jax_frontend
 from converter.ir import Builder, TensorType, ops
+from converter.pipeline import plan
 from converter.runtime import TrainingSession
 from converter.targets import target
 from converter.tflite import builtins as tfl
@@ -115,3 +116,12 @@ def test_what_is_given_to_others_and_what_counts_bytes_have_filters_as_they_are(
     counted = converter.build(model()[0], memory_budget="1GiB", **options)
     assert filters(counted, "train") == {(3, 3)}
     assert counted.costs["mapped_bytes"] < program.costs["mapped_bytes"]
+
+
+def test_a_plan_of_shapes_counts_the_filters_of_the_file() -> None:
+    """Which are 16 matrices for each filter and way round, all different."""
+    source, options = model()[0], {"update": UPDATE, "batch": BATCH, "target": NEAR}
+    shapes = replace(source, params=jax.tree.map(lambda w: jax.ShapeDtypeStruct(w.shape, w.dtype), source.params))
+    costs = converter.build(source, check=False, **options).costs
+    planned = plan(shapes, **options).costs
+    assert planned == {name: costs[name] for name in planned}

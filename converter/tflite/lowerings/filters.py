@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir import Shape, Value
+from converter.ir import Shape, Value, described, fingerprint, is_described
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.planes import joined
@@ -31,7 +31,10 @@ class Filter:
     def array(self) -> np.ndarray | None:
         """The filter as CONV_2D reads it, where it is known now."""
         array = self.c.array(self.w)
-        return np.transpose(array[:, ::-1, ::-1], (3, 1, 2, 0)) if self.turned and array is not None else array
+        if array is None or not self.turned:
+            return array
+        turned = np.transpose(array[:, ::-1, ::-1], (3, 1, 2, 0))
+        return described(turned.shape, f"turned {fingerprint(array)}") if is_described(array) else turned
 
     def whole(self) -> Value:
         """The filter as CONV_2D reads it."""

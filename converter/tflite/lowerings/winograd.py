@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.ir import Shape, Value, ops
+from converter.ir import Shape, Value, described, fingerprint, is_described, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.forms import Form
 from converter.tflite.lower import Lowering
@@ -41,19 +41,17 @@ def winograd(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> Form | None:
 
 
 def _emit(c: Lowering, op: ops.Conv2D, x: Value, w: np.ndarray, size: Shape) -> Value:
-    tiles, channels, outputs = [-(-n // 2) for n in size], x.shape[3], w.shape[0]
+    tiles, outputs = [-(-n // 2) for n in size], w.shape[0]
     (top, _), (left, _) = op.padding
     bottom, right = (2 * n + 2 - have - lo for n, have, lo in zip(tiles, x.shape[1:3], (top, left), strict=True))
     x = pad_explicitly(c, x, ((top, bottom), (left, right)))
-    matrices = np.einsum("ai,bj,oijc->aboc", _OF_FILTER, _OF_FILTER, w).astype(w.dtype)
     bias = zero_bias(c, outputs)
     rows = [_summed(c, x, numbers, 1) for numbers in _OF_TILE]
     columns = []
     for b, numbers in enumerate(_OF_TILE):
         products = []
-        for row, matrix in zip(rows, matrices[:, b], strict=True):
-            tile, filter_ = _summed(c, row, numbers, 2), np.ascontiguousarray(matrix).reshape(outputs, 1, 1, channels)
-            products.append(c(tfl.Conv2D(), tile, c.constant(filter_), bias))
+        for a, row in enumerate(rows):
+            products.append(c(tfl.Conv2D(), _summed(c, row, numbers, 2), c.constant(_transformed(w, a, b)), bias))
         columns.append(_two_of_four(c, products))
     lines = []
     for line in zip(*columns, strict=True):
@@ -61,6 +59,13 @@ def _emit(c: Lowering, op: ops.Conv2D, x: Value, w: np.ndarray, size: Shape) -> 
         lines.append(c.reshape(pairs, (x.shape[0], tiles[0], 2 * tiles[1] * outputs)))
     y = c.reshape(c(tfl.Concatenation(2), *lines), (x.shape[0], 2 * tiles[0], 2 * tiles[1], outputs))
     return crop(c, y, ((0, 0), (0, 0)), size)
+
+
+def _transformed(w: np.ndarray, a: int, b: int) -> np.ndarray:
+    """What the filter is at place (a, b) of a tile: [outputs, 1, 1, inputs]."""
+    if is_described(w):
+        return described((w.shape[0], 1, 1, w.shape[3]), f"winograd {a} {b} {fingerprint(w)}")
+    return np.einsum("i,j,oijc->oc", _OF_FILTER[a], _OF_FILTER[b], w).astype(w.dtype)[:, None, None]
 
 
 def _summed(c: Lowering, x: Value, numbers: Sequence[int], axis: int) -> Value:

@@ -44,7 +44,7 @@ def _fuse_bias(b: Rewriter, node: Node) -> Value | None:
             array = b.array(bias)
             row = b.constant(np.reshape(array, channels), name=bias.name) if array is not None else bias
             row = _shaped(b, row, (channels,))
-            return _shaped(b, _applied(b, before, kernel(before), x, weight, row), product.shape)
+            return _shaped(b, _applied(b, before, kernel(before), x, weight, row), node.output.shape)
     return None
 
 

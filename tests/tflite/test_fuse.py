@@ -55,3 +55,12 @@ def test_a_dense_layer_has_its_bias_and_activation(kernel: str, shape: tuple, re
     found = run(file(after), {"x": x}, xnnpack=True)["y"]
     wanted = np.maximum((x @ WEIGHT.T).reshape(shape) + bias, 0)
     np.testing.assert_allclose(found, wanted, atol=0.2 if kernel == "int8 weights" else 1e-5)
+
+
+def test_a_bias_with_more_axes_than_the_rows_keeps_them() -> None:
+    b = Builder()
+    rows = b(tfl.Reshape((2, 3, OUT)), KERNELS["float32"](b, b.input("x", TensorType((ROWS, IN)))))
+    b.graph.outputs["y"] = b(tfl.Add(), rows, b.constant(BIAS.reshape(1, 1, 1, OUT)))
+    after = verify(fuse(b.graph), "fuse")
+    assert [node.op.code for node in after.nodes] == ["FULLY_CONNECTED", "RESHAPE"]
+    assert after.outputs["y"].shape == (1, 2, 3, OUT)

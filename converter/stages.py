@@ -282,7 +282,10 @@ def canonicalize(graph: Graph) -> Graph:
 
 
 def specialize(graph: Graph) -> Graph:
-    """Uses that frozen weights are constants: folds them, scales and shifts into convolutions; drops what is unread."""
+    """Uses that frozen weights are constants: folds them, scales and shifts into convolutions.
+
+    What is read in part is computed in part, what is not read is dropped.
+    """
     # Merging before folding: a shared weight behind the same scale is stored once.
     closed = simplify_loops(fold_constants(graph))
     folded = fold_constants(narrow(merge_common_subexpressions(fold_affine(closed))))

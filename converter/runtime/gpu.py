@@ -14,6 +14,7 @@ from converter.errors import DeviceError
 from converter.program.file import ProgramFile
 from converter.runtime.compiled import CompiledEntry, compiled, listening
 from converter.runtime.entry import Engine, Report
+from converter.tflite.metadata import runs_bodies
 
 #: What the GPU's delegate writes of each subgraph of which it refuses a part.
 _LEFT = r"\d+ operations will run on the GPU, and the remaining (\d+) operations"
@@ -53,7 +54,7 @@ class GpuEngine(Engine):
             except DeviceError as error:
                 raise DeviceError(gpu.missing() or str(error)) from None
             report = _report(model, gpu, said())
-        super().__init__(program.manifest, partial(CompiledEntry, model), report)
+        super().__init__(program.manifest, partial(CompiledEntry, model, runs_bodies(program.data)), report)
 
 
 def _report(model: CompiledModel, gpu: Gpu, log: str) -> Report:

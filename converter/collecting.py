@@ -1,4 +1,4 @@
-"""Memory while a program is compiled: the garbage collector, and what was freed."""
+"""Memory of the process: the garbage collector while a program is compiled, and what has been freed."""
 
 from __future__ import annotations
 

@@ -164,11 +164,11 @@ def compile_signatures(
     if "fisher" in signatures:
         graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)
     first = next(iter(graphs))
-    engines = {name: once for name in graphs if name == "infer" or rows_to_infer(name)}
+    places = {name: once for name in graphs if name == "infer" or rows_to_infer(name)}
     if request.step == "gradients":
-        engines["apply"] = beside_engine(target)
+        places["apply"] = beside_engine(target)
     lowered = {
-        n: to_builtins(graph, engines.get(n, target), report if n == first else None) for n, graph in graphs.items()
+        n: to_builtins(graph, places.get(n, target), report if n == first else None) for n, graph in graphs.items()
     }
     if front is not None:
         lowered = {name: join(front, graph) for name, graph in lowered.items()}

@@ -90,6 +90,7 @@ NARROW = {
     ),
     # Runs where no compiler is installed or wanted: it knows files, not graphs.
     "converter.runtime": (
+        "converter.collecting",
         "converter.engines",
         "converter.errors",
         "converter.program.files",

@@ -103,9 +103,8 @@ def search(
         "model": digest(to_text(source.graph), {p.name: p.model_value for p in source.graph.parameters.values()}),
         "data": digest(x, y, None if group is None else np.asarray(group)),
         "samples": samples,
-        "table": digest(
-            repr({**vars(target), "forced": sorted(target.forced), "refused": sorted(target.refused)})
-        ),  # another one gives other costs
+        # Another table gives other costs.
+        "table": digest(repr({k: sorted(v) if isinstance(v, frozenset) else v for k, v in vars(target).items()})),
         "options": {
             name: digest(value) if name == "calibration" else _said(value) for name, value in sorted(options.items())
         },

@@ -11,7 +11,7 @@ from converter.schedule.memory import plan
 #: Bytes that the runtime and the delegate keep for an operator, its tensors and their names (measured, LiteRT 2.3).
 OPERATOR = 3 << 10
 #: What a process keeps beside the arenas of loops' bodies, freed and not found again, as a part of them (measured with
-#: glibc: a tenth to a half).
+#: glibc: mostly a tenth to a half, all of them as the heap may lie).
 FREED = 0.25
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -50,8 +51,12 @@ class Grown:
     mapped: int
 
 
-def grown_by_training(path: Path, steps: int = 3) -> Grown:
-    """Opens a program in a process of its own and takes some steps."""
+def grown_by_training(path: Path, steps: int = 3, freed_at_once: bool = False) -> Grown:
+    """Opens a program in a process of its own and takes some steps.
+
+    `freed_at_once`: freed blocks go back to the system, where glibc keeps more or less of them by how the heap lies.
+    """
     command = [sys.executable, "-c", _CODE, str(path), str(steps)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    malloc = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"} if freed_at_once else {}
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | malloc)
     return Grown(*map(int, found.stdout.split()))

@@ -52,18 +52,35 @@ def tile_batch(graph: Graph, target: Target) -> Graph:
     layers = _RowByRow(graph)
     counts = [n for n in range(2, min(layers.batch, _MOST_PARTS) + 1) if not layers.batch % n]
     tilings = [tiling for parts in counts for tiling in layers.tilings(parts, target)]
-    most = max((tiling.saved for tiling in tilings), default=0.0)
-    return layers.tiled(next(t for t in tilings if t.saved >= _ENOUGH * most)) if tilings else graph
+    if not tilings:
+        return graph
+    enough = _ENOUGH * max(tiling.saved for tiling in tilings)
+    first = next(i for i, tiling in enumerate(tilings) if tiling.saved >= enough)
+    chosen = tilings[first]
+    for further in tilings[first + 1 :]:
+        if further.saved < enough or not further.goes_on(chosen):
+            break
+        chosen = further
+    return layers.tiled(chosen)
 
 
 @dataclass(frozen=True)
 class _Tiling:
-    """The nodes from `start` up to `end`, in so many parts, and the moving of bytes that this saves."""
+    """The nodes from `start` up to `end`, in so many parts; the moving of bytes that this saves, and crossing costs."""
 
     start: int
     end: int
     parts: int
     saved: float
+    crossing: int
+
+    def goes_on(self, shorter: _Tiling) -> bool:
+        """Whether this is the shorter one and a node more, and no more has to be joined behind it.
+
+        A bias and an activation are then part of the operator before them, and what waits for other parts is narrow.
+        """
+        longer = self.start == shorter.start and self.parts == shorter.parts and self.end == shorter.end + 1
+        return longer and self.crossing <= shorter.crossing
 
 
 class _RowByRow:
@@ -130,7 +147,7 @@ class _RowByRow:
             if whole > cache_bytes and parts == self.batch and self._trains(node):
                 saved += _CUT * whole
             saved -= (parts - 1) * (dispatched + _PER_OWN * (self._weights(node) + _pointers(node)))
-            tiling = _Tiling(start, i + 1, parts, saved - copied[i + 1] - least)
+            tiling = _Tiling(start, i + 1, parts, saved - copied[i + 1] - least, copied[i + 1])
             if tiling.saved > _WORTH * moved and (parts <= most or self._train_from(start)):
                 yield tiling
 

@@ -106,6 +106,25 @@ def test_some_channels_of_all_rows_are_those_of_a_few() -> None:
     assert [n.inputs[0].shape[0] for n in tiled.nodes if isinstance(n.op, ops.Conv2D)] == [2] * 8
 
 
+def test_a_stretch_ends_where_least_is_joined() -> None:
+    """A bias and an activation stay with their operator, and a narrow layer with the wide one before it."""
+    rng, b = np.random.default_rng(0), Builder()
+
+    def filter(*shape: int) -> np.ndarray:
+        return rng.normal(0, 0.1, shape).astype(np.float32)
+
+    y = b.input("x", TensorType((BATCH, 32, 32, 4)))
+    for _ in range(4):
+        y = b(ops.Relu6(), b(ops.Add(), b(ops.Conv2D(), y, filter(64, 1, 1, y.shape[-1])), filter(64)))
+    y = b(ops.Conv2D((2, 2), ((0, 1), (0, 1))), y, filter(64, 3, 3, 64))
+    y = b(ops.Relu6(), b(ops.Add(), y, filter(64)))
+    narrow = b(ops.Add(), b(ops.Conv2D(), y, filter(8, 1, 1, 64)), filter(8))
+    b.graph.outputs["y"] = b(ops.Relu6(), b(ops.Conv2D(), narrow, filter(64, 1, 1, 8)))
+    tiled = tile_batch(b.graph, replace(EAGER, shared_cache_bytes=1 << 19))
+    assert_same(b.graph, tiled)
+    assert [node.output.shape for node in tiled.nodes if isinstance(node.op, ops.Concat)] == [narrow.shape]
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**20), cache=st.sampled_from([16, 512, 4096]))
 def test_random_networks_mean_the_same(seed: int, cache: int) -> None:

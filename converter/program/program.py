@@ -25,6 +25,7 @@ from converter.program import seal
 from converter.program.files import write_atomically
 from converter.program.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
 from converter.program.view import View
+from converter.schedule import numbering
 from converter.sparse import Adapter, Plain, Row
 from converter.targets import Target
 from converter.tflite import export
@@ -220,7 +221,8 @@ class Program:
             derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
         # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
-        drawn = draft(subgraphs, metadata, description, stored, derived, state == "variables")
+        numbered = partial(numbering, lanes=target.lanes, in_order=state == "variables")
+        drawn = draft(subgraphs, metadata, description, stored, derived, state == "variables", numbered)
         # Constants that were made are large: only the file is to hold them from now on.
         del built, exported, subgraphs, stored, derived
         kept = [*signatures.values(), *([] if plain is None else [plain])]

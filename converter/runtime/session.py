@@ -6,7 +6,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
 
@@ -82,7 +82,6 @@ class TrainingSession:
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
         self.report: Report = engine.report
         self._running: Running | None = Running(program, engine)
-        self._order = np.random.default_rng(0)
 
     def train(self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None) -> float:
         """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
@@ -377,6 +376,11 @@ class TrainingSession:
         if self._running is None:
             raise UsageError("the session is closed: open a new TrainingSession")
         return self._running
+
+    @cached_property
+    def _order(self) -> np.random.Generator:
+        """The order of rows where no seed is given; NumPy loads its generators, half a megabyte, when one is made."""
+        return np.random.default_rng(0)
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()

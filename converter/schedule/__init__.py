@@ -1,7 +1,7 @@
 """Order of execution and memory planning."""
 
 from converter.schedule.bound import Bound
-from converter.schedule.delegate import how
+from converter.schedule.delegate import how, numbering
 from converter.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.schedule.order import schedule
 from converter.schedule.recompute import recompute
@@ -16,6 +16,7 @@ __all__ = [
     "Timeline",
     "check_no_overlap",
     "how",
+    "numbering",
     "plan",
     "recompute",
     "resident",

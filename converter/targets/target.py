@@ -54,7 +54,7 @@ class Target:
         shared_cache_bytes: what it has of all caches, its own and those that cores share, at least `cache_bytes`: where
             more is in use, bytes come from the memory.
         forced: names of forms that are taken wherever they are possible, whatever they cost.
-        refused: names of forms that are not.
+        stores_once: whether forms with constants of their own beside the weight as it is are not taken.
         limits: the largest rank of an operator's operands and results in a runtime that takes less than the newest, by
             `CODE`, `CODE.dtype`, `CODE.broadcast` (operands of different shapes) or `CODE.dtype.broadcast`; `*` stands
             for all builtins that have no entry of this kind.
@@ -77,7 +77,7 @@ class Target:
     cache_bytes: int
     shared_cache_bytes: int
     forced: frozenset[str] = frozenset()
-    refused: frozenset[str] = frozenset()
+    stores_once: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
     avoids: Sequence[str] = ()
     state: str = "variables"
@@ -101,8 +101,8 @@ class Target:
         return self.limits.get(code + kind, self.limits.get(f"*{kind}", default))
 
     def storing_once(self) -> Target:
-        """The same, without forms whose constants a program holds beside the filter as it is."""
-        return replace(self, refused=self.refused | {"winograd"})
+        """The same, without forms whose constants a program holds beside the weight as it is."""
+        return replace(self, stores_once=True)
 
     def keeps(self, state: str) -> bool:
         """Whether its engine runs programs that keep their state so."""
@@ -256,7 +256,7 @@ def _joined(targets: Sequence[Target]) -> Target:
         cache_bytes=min(t.cache_bytes for t in targets),
         shared_cache_bytes=min(t.shared_cache_bytes for t in targets),
         forced=frozenset[str]().union(*(t.forced for t in targets)),
-        refused=frozenset[str]().union(*(t.refused for t in targets)),
+        stores_once=any(t.stores_once for t in targets),
         limits={key: int(min(t._limit(*_parts(key), inf) for t in targets)) for key in sorted(limits)},
         avoids=tuple(dict.fromkeys(name for t in targets for name in t.avoids)),
         state=max((t.state for t in targets), key=STATES.index),

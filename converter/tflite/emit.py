@@ -9,11 +9,14 @@ import flatbuffers
 import numpy as np
 
 from converter.errors import UnsupportedError
-from converter.ir import Graph
+from converter.ir import Graph, Value
 from converter.tflite import order, schema
 from converter.tflite.emit_buffers import Buffers, Finish
 from converter.tflite.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
 from converter.tflite.metadata import REFERENCE
+
+#: What the nodes of a graph make, in the order in which the file numbers it.
+Numbering = Callable[[Graph], Iterable[Value]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Subgraph:
 class ModelWriter:
     """The subgraphs of a file, and those that their operators run; their data is added to the buffers."""
 
-    def __init__(self, subgraphs: Sequence[Subgraph], buffers: Buffers) -> None:
+    def __init__(self, subgraphs: Sequence[Subgraph], buffers: Buffers, numbered: Numbering = lambda graph: ()) -> None:
         self._subgraphs = [*subgraphs, *_bodies(subgraphs)]
         self._buffers, self._codes = buffers, OperatorCodes()
         self._indices: dict[str | Graph, int] = {subgraph.name: i for i, subgraph in enumerate(self._subgraphs)}
@@ -36,7 +39,8 @@ class ModelWriter:
             raise EmitError(f"two subgraphs share a name: {[s.name for s in self._subgraphs]}")
         self._indices |= {subgraph.graph: i for i, subgraph in enumerate(self._subgraphs)}
         self._writers = [
-            SubgraphWriter(subgraph.graph, buffers, is_body=subgraph not in subgraphs) for subgraph in self._subgraphs
+            SubgraphWriter(subgraph.graph, buffers, subgraph not in subgraphs, numbered(subgraph.graph))
+            for subgraph in self._subgraphs
         ]
 
     def operators(self) -> list[int]:
@@ -109,6 +113,7 @@ def draft(
     tensors: Mapping[str, bytes | np.ndarray] | None = None,
     derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
     in_order: bool = False,
+    numbered: Numbering = lambda graph: (),
 ) -> Draft:
     """A `.tflite` file that is still to be put together; equal input gives equal bytes.
 
@@ -120,6 +125,7 @@ def draft(
             heap, so an entry of them holds the number of a buffer, see `converter.tflite.metadata`.
         derived: entries like these, made of the other buffers, which they may name by number.
         in_order: the operators run in the order in which they stand also where a delegate takes some of them.
+        numbered: the order in which each graph's tensors get their numbers; as they are made, where it does not say.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
@@ -129,7 +135,7 @@ def draft(
     entries = {name: buffers.add(data) for name, data in metadata.items()}
     for name, data in (tensors or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
-    model = ModelWriter(subgraphs, buffers)
+    model = ModelWriter(subgraphs, buffers, numbered)
     if in_order:
         entries[order.ENTRY] = buffers.add(order.control_dependencies(model.operators()))
     for name, derive in (derived or {}).items():

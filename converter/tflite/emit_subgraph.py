@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import flatbuffers
@@ -59,7 +59,8 @@ class SubgraphWriter:
     A graph has results of its own, and each once; but the body of a loop hands operands on.
     """
 
-    def __init__(self, graph: Graph, buffers: Buffers, is_body: bool = False) -> None:
+    def __init__(self, graph: Graph, buffers: Buffers, is_body: bool = False, numbered: Iterable[Value] = ()) -> None:
+        """`numbered`: what nodes make, in the order in which it gets its numbers; before all that is not named."""
         if graph.parameters or graph.updates:
             raise EmitError("the graph still has parameters: state must be lowered to variables or inputs first")
         self._graph = graph
@@ -68,7 +69,10 @@ class SubgraphWriter:
         self._names: dict[str, int] = {}
         self._indices: dict[Value, int] = {}
         self._operands: dict[tuple, int] = {}
+        self._made: set[Value] = set()
         for value in graph.inputs:
+            self._make(value)
+        for value in numbered:
             self._define(value)
         self._operators = [self._operator(node) for node in graph.nodes]
         made = {value for node in graph.nodes for value in node.outputs}
@@ -130,16 +134,21 @@ class SubgraphWriter:
         return len(self._tensors) - 1
 
     def _define(self, value: Value, buffer: int = 0) -> int:
-        if value in self._indices:
-            raise EmitError(f"{value!r} is made twice")
-        self._indices[value] = self._add(value.name, value.type, buffer)
+        if value not in self._indices:
+            self._indices[value] = self._add(value.name, value.type, buffer)
         return self._indices[value]
+
+    def _make(self, value: Value) -> int:
+        if value in self._made:
+            raise EmitError(f"{value!r} is made twice")
+        self._made.add(value)
+        return self._define(value)
 
     def _use(self, value: Value) -> int:
         """Index of an operand; constants get their tensor at their first use, so unused ones are left out."""
-        if value not in self._indices and value in self._graph.constants:
-            self._define(value, self._buffers.add(self._graph.constants[value]))
-        if value not in self._indices:
+        if value in self._graph.constants and value not in self._indices:
+            return self._define(value, self._buffers.add(self._graph.constants[value]))
+        if value not in self._made and value not in self._graph.constants:
             raise EmitError(f"{value!r} is read before it is made")
         return self._indices[value]
 
@@ -156,7 +165,7 @@ class SubgraphWriter:
             raise EmitError(f"{node!r} is not lowered")
         inputs = tuple(self._use(v) for v in node.inputs)
         constants = tuple(self._operand(array, f"{op.name}/operand") for array in op.operands())
-        return _Operator(node, op, op.assemble(inputs, constants), tuple(self._define(v) for v in node.outputs))
+        return _Operator(node, op, op.assemble(inputs, constants), tuple(self._make(v) for v in node.outputs))
 
     def _write_tensor(self, builder: flatbuffers.Builder, tensor: _Tensor) -> int:
         return schema.table(

@@ -19,11 +19,13 @@ class Form:
         name: what a report calls it, and how a target forces it.
         cost: on the target, in the unit of its table.
         emit: adds the builtins and returns what they compute.
+        beside: whether it has constants of its own, which a program holds beside the weight as it is.
     """
 
     name: str
     cost: float
     emit: Callable[[], Value]
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class FormChoice:
 
 
 def choose(forms: list[Form], target: Target) -> Form:
-    """The cheapest form that the target does not refuse; among those that it forces where there are any."""
-    offered = [f for f in forms if f.name not in target.refused]
+    """The cheapest form that the target takes; among those that it forces where there are any."""
+    offered = [f for f in forms if not (f.beside and target.stores_once)]
     return min([f for f in offered if f.name in target.forced] or offered, key=lambda form: form.cost)
 
 

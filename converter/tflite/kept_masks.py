@@ -9,12 +9,12 @@ from converter.ir import Graph, Node, Value
 from converter.ir.types import Quantization
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.quantized import Dequantize, Quantize
-from converter.tflite.masks import BOOST
+from converter.tflite.masks import BOOST, clamp_of
 
-#: int8 of masks, which are 0 or 1 / BOOST.
-_OF_MASK = Quantization((1 / BOOST,), 0)
-#: Operators that make a mask: of what a ReLU6 gives three, see its gradient.
-_MOST = 3
+#: int8 of masks, which are 0 or 1 / BOOST, or 0 or -1 / BOOST: then the least number stands for what is below, too.
+_OF_MASK, _BELOW = Quantization((1 / BOOST,), 0), Quantization((1 / BOOST / 128,), 0)
+#: Operators that make a mask: of what a ReLU6 gives three, and a RESHAPE.
+_MOST = 4
 
 
 def masks_in_int8(graph: Graph) -> Graph:
@@ -23,14 +23,15 @@ def masks_in_int8(graph: Graph) -> Graph:
     Before: y = Relu(x); z = f(y); ...; m = MINIMUM(y, 2^-64); dx = MUL(dy, m).
     After:  y = Relu(x); q = QUANTIZE(MINIMUM(y, 2^-64)); z = f(y); ...; m = DEQUANTIZE(q); dx = MUL(dy, m).
 
-    Only of activations that nothing else behind the forward pass reads. Each mask is clamped first: kernels other than
-    XNNPACK's take numbers beyond the range of int32 for negative ones. The same graph when it has no such masks.
+    Only of activations that nothing else behind the forward pass reads. A positive mask is clamped first: kernels other
+    than XNNPACK's take numbers beyond the range of int32 for negative ones. Negative ones are the least int8 with all
+    of them, without a clamp. The same graph when it has no such masks.
     """
     makers, readers, results = graph.producers(), graph.consumers(), set(graph.results())
     early: dict[Node, list[Node]] = {}  # by the node that makes an activation, what makes its mask
     late: dict[Node, Node] = {}  # by the node that made a mask, what takes it from int8
     moved: set[Node] = set()
-    for mask in filter(lambda node: _is_mask(graph, node), graph.nodes):
+    for mask in (node for node in graph.nodes if node.origin.is_late and clamp_of(graph, node)):
         made = _made_late(mask, makers)
         activation = _only_read(made, graph)
         if len(made) > _MOST or activation is None or activation not in makers or activation in results:
@@ -53,14 +54,6 @@ def masks_in_int8(graph: Graph) -> Graph:
     return after
 
 
-def _is_mask(graph: Graph, node: Node) -> bool:
-    """Whether it is the least of what is not negative and 1 / BOOST, behind the forward pass."""
-    if node.op != tfl.Minimum() or not node.origin.is_late:
-        return False
-    least = graph.constants.get(node.inputs[1])
-    return least is not None and least.size == 1 and least.item() == 1 / BOOST
-
-
 def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
     """The nodes behind the forward pass that make a mask, in the order in which they run; it ends with too many."""
     made = [mask]
@@ -81,11 +74,12 @@ def _only_read(made: Sequence[Node], graph: Graph) -> Value | None:
 def _in_int8(made: Sequence[Node]) -> tuple[list[Node], Node]:
     """Copies in the forward pass of the nodes that make a mask, with it as int8 last; and what takes it from there."""
     mask, copies, nodes = made[-1], dict[Value, Value](), list[Node]()
-    for node in made:
+    is_below = isinstance(mask.op, tfl.Maximum)
+    for node in made[:-1] if is_below else made:
         copies[node.output] = Value(node.output.type, node.output.name)
         inputs, origin = tuple(copies.get(v, v) for v in node.inputs), node.origin.in_phase("forward")
         nodes.append(replace(node, inputs=inputs, outputs=(copies[node.output],), origin=origin))
-    op = Quantize(_OF_MASK)
-    kept = Value(op.result(mask.output.type), f"{mask.output.name}/int8")
-    nodes.append(Node(op, (copies[mask.output],), (kept,), mask.origin.in_phase("forward")))
-    return nodes, Node(Dequantize((_OF_MASK,)), (kept,), mask.outputs, mask.origin)
+    of, source = (_BELOW, mask.inputs[0]) if is_below else (_OF_MASK, mask.output)
+    kept = Value(Quantize(of).result(mask.output.type), f"{mask.output.name}/int8")
+    nodes.append(Node(Quantize(of), (copies.get(source, source),), (kept,), mask.origin.in_phase("forward")))
+    return nodes, Node(Dequantize((of,)), (kept,), mask.outputs, mask.origin)

@@ -67,7 +67,6 @@ def built(
 ) -> dict[str, Any]:
     """Writes the program of a workload that offers nothing but its step, and tells what was built.
 
-    `flops`: of a step with every convolution as the model has it, by which rates are told.
     `cached`: the step is on what the frozen first layers gave, where there are some.
     """
     import time
@@ -75,9 +74,6 @@ def built(
     import optax
 
     import converter
-    from converter.origins import PHASES
-    from converter.pipeline import plan
-    from converter.targets import target as find
 
     signatures = ("train", "features") if cached and scheme != "full" else ("train",)
     options: dict[str, Any] = {"target": target, "signatures": signatures, "check": False}
@@ -88,12 +84,21 @@ def built(
     start = time.perf_counter()
     program = converter.build(net.model, net.loss, **options)
     program.write(file)
-    seconds, costs = round(time.perf_counter() - start, 2), program.costs
-    if any(choice.form == "winograd" for choice in program.report):
-        del options["check"]
-        costs = plan(net.model, loss=net.loss, **options | {"target": find(target).storing_once()}).costs
-    flops = sum(costs[f"flops_{phase}"] for phase in PHASES)
-    return {"build_s": seconds, "costs": program.costs, "flops": flops}
+    return {"build_s": round(time.perf_counter() - start, 2), "costs": program.costs}
+
+
+def model_flops(net: Workload, scheme: str, target: str, micro_batch: int | None = None) -> int:
+    """Of a step in float32 with every convolution as the model has it, by which rates are told."""
+    import optax
+
+    from converter.origins import PHASES
+    from converter.pipeline import plan
+    from converter.targets import target as find
+
+    options: dict[str, Any] = {"target": find(target).storing_once(), "signatures": ("train",)}
+    options |= {"optimizer": optax.sgd(1.0), "update": net.updates[scheme], "batch": net.batch}
+    costs = plan(net.model, loss=net.loss, micro_batch=micro_batch, **options).costs
+    return sum(costs[f"flops_{phase}"] for phase in PHASES)
 
 
 if __name__ == "__main__":

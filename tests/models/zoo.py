@@ -54,7 +54,7 @@ CASES = {
     "flax-cnn": Case("flax-cnn"),
     "encoder": Case("encoder", {"width": 32, "length": 16, "vocabulary": 50}),
     "mcunet": Case("mcunet", {"size": 32, "width": 0.25}, {"sgd": 2e-3, "adamw": 3e-4}),
-    "proxylessnas": Case("proxylessnas", {"size": 32, "depth": 4}, GENTLE),
+    "proxylessnas": Case("proxylessnas", {"size": 32, "depth": 4}, {"sgd": 4e-3, "adamw": 2e-4}),
     "vit": Case("vit", {"size": 16, "patch": 8, "layers": 2, "width": 24}),
     "distilbert": Case("distilbert", {"length": 12, "width": 24, "heads": 2, "layers": 1, "vocabulary": 50}),
     "llama": Case("llama", {"length": 12, "width": 32, "heads": 4, "layers": 2, "vocabulary": 50}),

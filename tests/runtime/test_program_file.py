@@ -15,7 +15,7 @@ from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from converter.runtime.engine import open_engine
 from converter.tflite.metadata import read_metadata
-from tests.runtime.programs import program
+from tests.runtime.programs import BATCH, EXAMPLES, program
 from tests.tflite.stock import file, one_op
 
 STATES = ("variables", "stateless", "split")
@@ -152,6 +152,19 @@ def test_the_runtime_needs_no_compiler_to_be_loaded() -> None:
     """On a Raspberry Pi nobody wants to wait for JAX."""
     code = "import sys, converter.runtime; print([m for m in ('jax', 'optax', 'keras', 'rich') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_steps_need_no_random_numbers_to_be_loaded(tmp_path: Path) -> None:
+    """NumPy's generators take half a megabyte; `fit` alone draws an order of rows."""
+    path, (x, y) = program().write(tmp_path / "m.tflite"), EXAMPLES["mlp"].data(BATCH)
+    np.savez(tmp_path / "batch.npz", x=x, y=y)
+    code = (
+        "import sys, numpy as np; from converter.runtime import TrainingSession; data = np.load(sys.argv[2])\n"
+        "with TrainingSession(sys.argv[1], weight_cache=sys.argv[3]) as session: session.train(data['x'], data['y'])\n"
+        "print('numpy.random' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, path, tmp_path / "batch.npz", tmp_path]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
 def _inference_model() -> bytes:

@@ -14,7 +14,11 @@ import jax_frontend
 from converter.errors import UnsupportedError
 from converter.ir import evaluate
 from converter.targets import target
+from converter.tflite.fuse import fuse
+from converter.tflite.lower import lower
 from scripts.fidelity.runtimes import PYTHONS, Call, run
+from tests.quantize.test_gradients import LAYERS
+from tests.quantize.test_gradients import case as int8_case
 from tests.runtime.programs import BATCH, EXAMPLES
 from tests.tflite.cases import all_cases
 from tests.tflite.stock import file, one_op
@@ -73,6 +77,25 @@ def test_a_program_trains_there_as_in_litert(name: str) -> None:
     (((_, first, *_, restored), _),) = run(NAME, [(program.data, initialized)])
     assert first["loss"].item() == pytest.approx(losses[0], rel=1e-6)
     assert restored["loss"].item() == with_xnnpack[5]["loss"].item()
+
+
+@with_runtime
+def test_the_way_back_through_int8_filters_runs_there() -> None:
+    jobs, wanted, convolutions = [], [], [sizes for sizes in LAYERS if len(sizes[1]) == 4 and sizes[1][1] > 1]
+    for sizes in convolutions:
+        graph, layer = int8_case(*sizes)
+        rng = np.random.default_rng(1)
+        x = rng.standard_normal(sizes[0]).astype(np.float32)
+        y, back = jax.vjp(layer, x)
+        dy = rng.standard_normal(y.shape).astype(np.float32)
+        jobs.append((file(fuse(lower(graph, OLD))), [("main", {"x": x, "dy": dy})]))
+        wanted.append({"y": y, "dx": back(dy)[0]})
+    for sizes, want, found in zip(convolutions, wanted, run(NAME, jobs), strict=True):
+        for result in found:
+            assert not isinstance(result, str), f"{sizes}: {result}"
+            for key, array in want.items():
+                error = np.linalg.norm(result[0][key] - array) / np.linalg.norm(array)
+                assert error < 0.03, (sizes, key, error)
 
 
 @pytest.mark.parametrize("key", OLD.limits)

@@ -17,13 +17,14 @@ from converter.targets import Target, target
 from converter.tflite.forms import FormChoice
 from converter.tflite.fuse import fuse
 from converter.tflite.lower import lower
+from converter.tflite.lowerings.winograd import WAYS
 from tests.tflite.stock import file, run
 
 X86 = target("litert-2/x86-64")
 #: Everything is beyond this one's cache, and operators are free: small images are cut into many blocks.
 TINY_CACHE = replace(X86, cache_bytes=2048, shared_cache_bytes=16384, per_operator=0.0)
 FORMS = ["builtin", "product", "flat product", "rows", "transpose_conv", "phases", "apart", "rows by inputs",
-         "patches by inputs", "gathered", "gathered columns", "winograd"]  # fmt: skip
+         "patches by inputs", "gathered", "gathered columns", *WAYS]  # fmt: skip
 Case = tuple[ops.Conv2D, np.ndarray, np.ndarray, Callable]
 
 

@@ -16,6 +16,9 @@ from converter.tflite.builtins.base import Activation, Builtin, Types, activate,
 
 #: Bytes of an address.
 POINTER = 8
+#: Taps of a filter that XNNPACK's depthwise kernels hold at the most. One of more taps, or of several outputs from each
+#: channel, is a product for each channel: LiteRT 2.x.
+DEPTHWISE_TAPS = 25
 Padding = Literal["SAME", "VALID"]
 Pair = tuple[int, int]
 
@@ -52,15 +55,17 @@ class Conv2D(Builtin):
         run = super().delegated(inputs, outputs, constant, lanes)
         if run is None or not all(constant[1:]):
             return None
-        packed = self.packed_weights(inputs[1], lanes) + self.pointers(inputs[1], outputs[0])
+        packed = self.packed_weights(inputs, lanes) + self.pointers(inputs, outputs[0])
         return replace(run, packed=packed, windows=self.padding == "VALID")
 
-    def packed_weights(self, w: TensorType, lanes: int) -> int:
+    def packed_weights(self, inputs: Types, lanes: int) -> int:
         """Bytes of the constant filter as XNNPACK keeps it."""
+        w = inputs[1]
         return packed_matrix(prod(w.shape[1:]), w.shape[0], lanes)
 
-    def pointers(self, w: TensorType, y: TensorType) -> int:
+    def pointers(self, inputs: Types, y: TensorType) -> int:
         """Bytes of the table that says where each row of each window begins; a plain 1x1 convolution has none."""
+        w = inputs[1]
         plain = w.shape[1:3] == self.strides == (1, 1)
         return 0 if plain else POINTER * prod(w.shape[1:3]) * prod(y.shape[1:3])
 
@@ -116,16 +121,27 @@ class DepthwiseConv2D(Conv2D):
 
     code, table = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"
 
-    def packed_weights(self, w: TensorType, lanes: int) -> int:
+    def packed_weights(self, inputs: Types, lanes: int) -> int:
+        channels, w = inputs[0].shape[3], inputs[1]
+        if self._by_channel(inputs):
+            narrow = lanes // 2  # the kernels for few columns compute half as many, or fewer
+            return channels * packed_matrix(prod(w.shape[1:3]), w.shape[3] // channels, narrow)
         return packed_matrix(prod(w.shape[1:3]), w.shape[3], lanes)
 
-    def pointers(self, w: TensorType, y: TensorType) -> int:
+    def pointers(self, inputs: Types, y: TensorType) -> int:
         """Neighbouring windows share the columns that they have in common; one of 1x1 is a multiply-add."""
-        if w.shape[1:3] == self.strides == (1, 1):
-            return 0
+        w = inputs[1]
+        if w.shape[1:3] == self.strides == (1, 1) or self._by_channel(inputs):
+            return super().pointers(inputs, y)
         (kh, kw), (rows, columns) = w.shape[1:3], y.shape[1:3]
         step = kw if self.dilation[1] > 1 else min(self.strides[1], kw)
         return POINTER * rows * (kh * kw + (columns - 1) * step * kh)
+
+    @staticmethod
+    def _by_channel(inputs: Types) -> bool:
+        """Whether XNNPACK computes a product for each channel."""
+        x, w = inputs[:2]
+        return w.shape[3] != x.shape[3] or prod(w.shape[1:3]) > DEPTHWISE_TAPS
 
     def meaning(self, *types: TensorType) -> ops.Windowed:
         x, w = types[:2]

@@ -47,8 +47,7 @@ def _forward_forms(c: Lowering, op: ops.Conv2D, x: Value, w: Filter) -> list[For
     cost = c.target.macs(f"conv.{w.kind}", size) + w.whole_cost()
     forms = [Form("builtin", cost, lambda: _builtin(c, op, x, w))]
     if w.constant:
-        fast = winograd(c, op, x, w)
-        return forms if fast is None else [*forms, fast]
+        return forms + winograd(c, op, x, w)
     forms += _by_products(c, op, x, w)
     if w.turned:
         return forms
@@ -138,5 +137,11 @@ def int8_conv_input_grad(c: Lowering, op: ops.Int8Conv2DInputGrad, dy: Value, w:
         matrix = c.quantized(stored.reshape(w.shape[0], w.shape[3]), UNSCALED, w.name)
         product = int8_matmul(c, ops.Int8MatMul(UNSCALED, adj_y=False), dy, matrix)
         return crop(c, dilate(c, ops.Dilate((1, *op.strides, 1)), product), op.padding, op.size)
-    turned = c.quantized(np.ascontiguousarray(np.transpose(stored, (3, 1, 2, 0))), UNSCALED, w.name)
-    return transpose_conv(c, op, dy, turned, lambda conv: tfl.DynamicRange((UNSCALED, None), conv))
+    turned = np.transpose(stored, (3, 1, 2, 0))
+    if not c.target.is_newest:
+        # Those of before have no TRANSPOSE_CONV of float32 with an int8 filter: a convolution of what was spread out.
+        dy = spread_out(c, op, dy)
+        same_size = ops.Int8Conv2D((1, 1), backward_padding(op, dy.shape[1:3], w.shape[1:3]), of=UNSCALED)
+        return int8_conv(c, same_size, dy, c.quantized(np.ascontiguousarray(turned[:, ::-1, ::-1]), UNSCALED, w.name))
+    filters = c.quantized(np.ascontiguousarray(turned), UNSCALED, w.name)
+    return transpose_conv(c, op, dy, filters, lambda conv: tfl.DynamicRange((UNSCALED, None), conv))

@@ -30,6 +30,7 @@ from facts import write
 from forms import built, gemm
 from operators import instructions_by_operator
 from ours import built as built_step
+from ours import model_flops
 from rich.console import Console
 from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
@@ -83,13 +84,13 @@ def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     continue
                 cell = {"net": name, "trains": scheme, "batch": net.batch, "micro": rows or net.batch}
                 cell |= {"frozen": frozen, "library": library}
-                flops = built_step(
-                    net, scheme, file, TARGETS[library], rows or None, None if frozen == "float32" else frozen
-                )["flops"]
+                target = TARGETS[library]
+                built_step(net, scheme, file, target, rows or None, None if frozen == "float32" else frozen)
                 calls = {"train": 1} if net.batch == cell["micro"] else {"accumulate": net.batch // rows, "apply": 1}
                 if args.caches:
                     yield cell | _misses(emulators[library], file, calls)
                 else:
+                    flops = model_flops(net, scheme, target, rows or None)
                     yield cell | _counts(emulators[library], file, calls, flops, rates[library])
                     if args.operators:
                         _show(cell, instructions_by_operator(emulators[library], file))

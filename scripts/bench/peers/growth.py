@@ -11,7 +11,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from ours import built
+from ours import built, model_flops
 from race import Side
 from rich.console import Console
 from task import Task
@@ -49,13 +49,13 @@ def _row(name: str, scheme: str, options: dict[str, Any], args: argparse.Namespa
         program = task.file.with_suffix(".tflite")
         micro_batch = None if args.micro_batch is None else min(args.micro_batch, net.batch)
         facts = built(net, scheme, program, args.target, micro_batch, args.frozen)
+        flops = model_flops(net, scheme, args.target, micro_batch)
         del net
         ours = Path(__file__).resolve().parents[1] / "ours.py"
         side = Side("ours", [sys.executable, str(ours), str(program), str(task.file)], args.threads, stack)
         if side.is_alive:
             side.run(args.steps)
         side.finish()
-    flops = sum(facts["costs"][f"flops_{phase}"] for phase in ("forward", "backward", "update"))
     return {"workload": name, "scheme": scheme, "flops": flops, **facts, "sides": {"ours": side.result}}
 
 

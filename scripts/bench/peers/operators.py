@@ -21,7 +21,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import measured
 from facts import machine, write
-from ours import built
+from ours import built, model_flops
 from tables import show_rows
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
@@ -48,9 +48,9 @@ def main() -> None:
             for frozen in (None,) if scheme == "full" else (None, "int8"):
                 with tempfile.TemporaryDirectory() as scratch:
                     file = Path(scratch) / "program.tflite"
-                    flops = built(net, scheme, file, TARGET, frozen=frozen)["flops"]
+                    built(net, scheme, file, TARGET, frozen=frozen)
                     cell = {"net": f"{name} b{net.batch}", "trains": scheme, "frozen": frozen or "float32"}
-                    result["rows"].append(cell | _profiled(file, flops, args.steps))
+                    result["rows"].append(cell | _profiled(file, model_flops(net, scheme, TARGET), args.steps))
                 if args.json:
                     write(args.json, result)
     show_rows(result["rows"])

@@ -2,7 +2,7 @@
 
 The form of an operator depends on all three: a trainable 3x3 convolution costs 1.2 times its frozen twin in the kernels
 of an arm64 phone and 5 times on x86-64, where splitting it into matrix products wins. The tables beside this file hold
-measured costs; `scripts/bench/forms.py` measures them again.
+measured costs; `scripts/bench/forms.py` measures them again, converter/pricing says what is measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from math import inf, log2
+from math import ceil, inf, log2
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ _MULTIPLIED = 0.8
 _COPIED = 0.35
 #: Rows of a product that the quickest kernels compute at once, about.
 _AT_ONCE = 6
+#: The share of a core's own cache that what a product meets at once may take, and what fetching it again costs at the
+#: most, of the product (docs/decisions/deep-products.md).
+_ROOM, _MOST_FETCHED = 0.5, 2.0
 #: How a program keeps its state, those first that ask most of an engine.
 STATES = ("variables", "stateless", "split")
 
@@ -142,6 +145,25 @@ class Target:
             far = self.per_byte_beyond["delegated"] - self.per_byte["delegated"]
             cost += times * m / _AT_ONCE * packed * far
         return cost
+
+    def depth_blocks(self, k: int) -> int:
+        """Into how many blocks a product k deep is better cut, for what its kernel meets at once to stay in the cache.
+
+        The kernel goes down the whole depth of a few rows and columns, and meets the columns again with the next rows.
+        """
+        room = _ROOM * self.cache_bytes
+        return 1 if self._met_at_once(k) <= room else ceil(2 * self._met_at_once(k) / room)
+
+    def fetching(self, m: int, k: int) -> float:
+        """How many times longer a product of m rows and many columns takes for a depth k that outgrows the cache.
+
+        Of few columns, as those of a filter's gradient, it takes hardly longer.
+        """
+        over = max(self._met_at_once(k) / self.cache_bytes - _ROOM, 0)
+        return 1 + min(2 * over, _MOST_FETCHED) * max(1 - _AT_ONCE / m, 0)
+
+    def _met_at_once(self, k: int) -> int:
+        return 4 * k * (self.lanes + _AT_ONCE)
 
     def tiles(self, form: str, m: int, k: int, n: int, times: int = 1, taps: int = 1) -> float:
         """Cost of m rows and n columns of products that are `taps` times k deep, `times` over, in whole tiles."""
@@ -281,7 +303,7 @@ def _read(path: Path, complete: Mapping[str, Any]) -> Target:
         wrong = ["shared_cache_bytes is less than cache_bytes, which is a part of it"]
     if wrong:
         raise UsageError(
-            f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/bench/forms.py --table FILE` writes one."
+            f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/device measure FILE` writes one."
         )
     return Target(**table)
 

@@ -10,6 +10,10 @@ from converter.ir import Origin, Value
 from converter.targets import Target
 from converter.words import count
 
+#: Multiply-accumulates that a byte must save which is held for it: in the file, where the filter may be as it is, too,
+#: and packed for each operator that reads it.
+PER_STORED = 32
+
 
 @dataclass(frozen=True)
 class Form:

@@ -28,11 +28,12 @@ def masks_in_int8(graph: Graph) -> Graph:
     of them, without a clamp. The same graph when it has no such masks.
     """
     makers, readers, results = graph.producers(), graph.consumers(), set(graph.results())
+    place = {node: i for i, node in enumerate(graph.nodes)}
     early: dict[Node, list[Node]] = {}  # by the node that makes an activation, what makes its mask
     late: dict[Node, Node] = {}  # by the node that made a mask, what takes it from int8
     moved: set[Node] = set()
     for mask in (node for node in graph.nodes if node.origin.is_late and clamp_of(graph, node)):
-        made = _made_late(mask, makers)
+        made = sorted(_made_late(mask, makers), key=place.__getitem__)
         activation = _only_read(made, graph)
         if len(made) > _MOST or activation is None or activation not in makers or activation in results:
             continue
@@ -55,14 +56,14 @@ def masks_in_int8(graph: Graph) -> Graph:
 
 
 def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
-    """The nodes behind the forward pass that make a mask, in the order in which they run; it ends with too many."""
+    """The nodes behind the forward pass that make a mask, and itself; it ends with too many."""
     made = [mask]
     for node in made:
         before = [makers[v] for v in node.inputs if v in makers and makers[v].origin.is_late]
         made += [n for n in before if n not in made]
         if len(made) > _MOST:
             break
-    return made[::-1]
+    return made
 
 
 def _only_read(made: Sequence[Node], graph: Graph) -> Value | None:

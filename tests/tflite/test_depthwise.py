@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from converter.ir import Builder, Graph, TensorType, ops
+from converter.ir import Builder, Graph, TensorType, described, fingerprint, ops
 from converter.targets import Target, target
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.conv import DEPTHWISE_TAPS
@@ -120,6 +120,20 @@ def test_where_taps_are_apart(on: str, kernel: tuple[int, int], frozen: bool, ap
     taps = [np.prod(v.shape[1:3]) for v in read if v in graph.constants]
     assert len(taps) == frozen * (6 if apart else 2)
     assert not apart or max(taps) <= DEPTHWISE_TAPS
+
+
+@pytest.mark.parametrize("kernel", [(5, 5), (7, 7)])
+def test_the_turned_filter_of_a_model_of_shapes_is_another(kernel: tuple[int, int]) -> None:
+    """What is planned with shapes alone is as large as the program."""
+    op = ops.DepthwiseConv2D((1, 1), ((kernel[0] // 2,) * 2, (kernel[1] // 2,) * 2))
+    x, w = np.ones((2, 14, 14, 32), np.float32), np.arange(32.0 * kernel[0] * kernel[1], dtype=np.float32)
+    w = w.reshape(1, *kernel, 32)
+    sizes = []
+    for filter in (w, described(w.shape, "filter")):
+        constants = backward(op, x, filter, x, target("litert-2"), True).constants.values()
+        stored = {(array.shape, fingerprint(array)): array.nbytes for array in constants}
+        sizes.append(sum(stored.values()))
+    assert sizes[0] == sizes[1]
 
 
 @pytest.mark.parametrize("images", [1, 2])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from converter.ir import Builder, TensorType, ops
+from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.passes import fold_constants, merge_common_subexpressions
 from converter.targets import Target, target
 from converter.tflite.forms import FormChoice
@@ -111,6 +111,50 @@ def test_every_form_of_a_product_is_right(name: str, adj_y: bool) -> None:
     assert [choice.form for choice in choices] == [name]
     found = run(file(lowered), {"x": x, "w": w.T.copy() if adj_y else w}, xnnpack=True)
     np.testing.assert_allclose(found["y"], x @ w, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.integers(1, 9),
+    depth=st.integers(30, 90),
+    columns=st.integers(1, 9),
+    leading=st.sampled_from([(), (2,), (2, 3)]),
+    frozen=st.booleans(),
+    adjoint=st.tuples(st.booleans(), st.booleans()),
+)
+def test_a_deep_product_in_blocks_is_right(
+    rows: int, depth: int, columns: int, leading: tuple[int, ...], frozen: bool, adjoint: tuple[bool, bool]
+) -> None:
+    adj_x, adj_y = adjoint
+    rng = np.random.default_rng(depth)
+    x = rng.standard_normal((*leading, *((depth, rows) if adj_x else (rows, depth)))).astype(np.float32)
+    w = rng.standard_normal((columns, depth) if adj_y else (depth, columns)).astype(np.float32)
+    b = Builder()
+    image = b.input("x", TensorType(x.shape))
+    weight = b.constant(w) if frozen else b.input("w", TensorType(w.shape))
+    b.graph.outputs = {"y": b(ops.MatMul(adj_x, adj_y), image, weight)}
+    choices: list[FormChoice] = []
+    lowered = lower(b.graph, replace(TINY_CACHE, forced=frozenset({"depth in blocks"})), choices)
+    assert [choice.form for choice in choices] == ["depth in blocks"]
+    assert max(v.shape[-2 if adj_x else -1] for v in _left_operands(lowered)) < depth
+    found = run(file(fold_constants(lowered)), {"x": x, **({} if frozen else {"w": w})}, xnnpack=True)
+    expected = np.matmul(x.swapaxes(-1, -2) if adj_x else x, w.T if adj_y else w)
+    np.testing.assert_allclose(found["y"], expected, rtol=1e-5, atol=1e-5)
+
+
+def _left_operands(graph: Graph) -> list[Value]:
+    return [node.inputs[0] for node in graph.nodes if node.op.name == "BatchMatmul"]
+
+
+@pytest.mark.parametrize("name", ["litert-2/x86-64", "litert-2"])
+@pytest.mark.parametrize(("depth", "form"), [(1024, "batch_matmul"), (8000, "depth in blocks")])
+def test_products_are_cut_where_their_depth_outgrows_the_cache(name: str, depth: int, form: str) -> None:
+    b = Builder()
+    x, w = b.input("x", TensorType((512, depth))), b.input("w", TensorType((512, depth)))
+    b.graph.outputs = {"y": b(ops.MatMul(False, True), x, w)}
+    choices: list[FormChoice] = []
+    lower(b.graph, target(name), choices)
+    assert [choice.form for choice in choices] == [form]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from converter.order import in_order, to_builtins
 from converter.runtime import TrainingSession
 from converter.schedule import transient
 from converter.targets import target
+from converter.tflite import builtins as tfl
 from converter.tflite.builtins.quantized import Quantize
 from converter.tflite.kept_masks import masks_in_int8
 from converter.tflite.masks import BOOST
@@ -49,6 +50,20 @@ def there_and_back(kind: type[Op], grad: type[Op], reader: bool = False) -> Grap
 def kept(graph: Graph) -> int:
     """Masks that are int8."""
     return sum(isinstance(node.op, Quantize) for node in graph.nodes)
+
+
+def test_what_makes_a_mask_runs_in_its_order() -> None:
+    """Of a ReLU6's mask two operators read the activation, here both in another shape."""
+    b = Builder()
+    x, dy = b.input("x", TensorType((2, 3, 4))), b.input("dy", TensorType((6, 4)))
+    y = b(tfl.Mul(activation="RELU6"), x, 1.0)
+    b.graph.outputs["z"] = b(tfl.Exp(), y)
+    with b.at(Origin("layer", "", "backward")):
+        rows = b(tfl.Reshape((6, 4)), y)
+        below = b(tfl.Sub(), rows, 6.0)
+        mask = b(tfl.Maximum(), b(tfl.Mul(), rows, below), -1 / BOOST)
+        b.graph.outputs["dx"] = b(tfl.Mul(), dy, mask)
+    assert kept(verify(masks_in_int8(b.graph), "masks_in_int8")) == 1
 
 
 @pytest.mark.parametrize("xnnpack", [True, False])

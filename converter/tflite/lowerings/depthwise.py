@@ -7,7 +7,7 @@ from math import inf, prod
 
 import numpy as np
 
-from converter.ir import Value, described, fingerprint, is_described, ops
+from converter.ir import Value, described, fingerprint, is_described, known_result, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.conv import DEPTHWISE_TAPS
 from converter.tflite.forms import Form
@@ -41,8 +41,8 @@ def _depthwise(c: Lowering, op: ops.DepthwiseConv2D, x: Value, w: Value) -> Valu
     whole = c.target.macs("conv.constant", c.target.lanes / 2 * count)
     apart = c.target.macs("depthwise.constant", count)
     apart += (2 * parts - 1) * c.target.moved("delegated", x.type.nbytes + 2 * y.nbytes)
-    forms = [Form("builtin", whole, lambda: _builtin(c, op, x, w))]
-    return c.cheapest([*forms, Form("taps apart", apart, lambda: _apart(c, op, x, w, axis, parts))])
+    builtin = Form("builtin", whole, lambda: _builtin(c, op, x, w))
+    return c.cheapest([builtin, Form("taps apart", apart, lambda: _apart(c, op, x, w, axis, parts))])
 
 
 def _builtin(c: Lowering, op: ops.DepthwiseConv2D, x: Value, w: Value) -> Value:
@@ -124,7 +124,7 @@ def _filter_part(c: Lowering, w: Value, first: tuple[int, ...], steps: tuple[int
 def _turned(c: Lowering, w: Value) -> Value:
     """A depthwise filter turned around."""
     if (array := c.array(w)) is not None:
-        return c.constant(np.ascontiguousarray(array[:, ::-1, ::-1]), name=w.name)
+        return c.constant(known_result(ops.Reverse((1, 2)), w.type, array), name=w.name)
     for axis in (1, 2):
         w = w if w.shape[axis] == 1 else c(tfl.ReverseV2((axis,)), w)
     return w

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from converter.ir import INT32, Value, known_result, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.forms import Form
+from converter.tflite.forms import PER_STORED, Form
 from converter.tflite.lower import Lowering, lowers
 
 
@@ -21,7 +22,8 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         # It takes the bias and the activation for nothing, and an int8 weight. But a weight that the gradient meets the
         # other way round is stored once, where BATCH_MATMUL is as quick.
         quick = c.target.per_mac["batch_matmul"] < 1.1 * c.target.per_mac["fully_connected.constant"]
-        return c(tfl.BatchMatmul(), x, w) if w in c.shared and not op.adj_y and quick else dense(c, op, x, w)
+        as_stored = w in c.shared and not op.adj_y and quick
+        return _whole_or_in_blocks(c, op, x, w, lambda: c(tfl.BatchMatmul(), x, w) if as_stored else dense(c, op, x, w))
     result = op.infer(x.type, w.type)
     (rows, columns), depth = result.shape[-2:], x.shape[-2 if op.adj_x else -1]
     matrices = prod(w.shape[:-2])
@@ -36,9 +38,10 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         pixels = c.reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
         return c.reshape(c(tfl.BatchMatmul(False, op.adj_y), pixels, w), result.shape)
 
-    each = c.target.product(rows, depth, columns, times=result.size // (rows * columns * matrices))
+    times = result.size // (rows * columns * matrices)
+    each = c.target.product(rows, depth, columns, times=times) * c.target.fetching(times * rows, depth)
     turned = c.target.moved("packed", x.type.nbytes if op.adj_x else 0)
-    forms = [Form("batch_matmul", turned + matrices * each, batch_matmul)]
+    forms = [Form("batch_matmul", turned + matrices * each, batch_matmul), *_in_blocks(c, op, x, w)]
     if len(w.shape) == len(x.shape) == 2:
         forms.append(_exchanged(c, op, x, w))
     if len(w.shape) == 2:
@@ -49,10 +52,63 @@ def matmul(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:
         as_dense = c.target.tiles("fully_connected.runtime", pixels, depth, columns) + moved
         if not op.adj_x and len(x.shape) > 2:
             copies = c.target.reshaped(x.type.nbytes + result.nbytes)
-            forms.append(Form("flat batch_matmul", c.target.product(pixels, depth, columns) + copies, flat))
+            at_once = c.target.product(pixels, depth, columns) * c.target.fetching(pixels, depth)
+            forms.append(Form("flat batch_matmul", at_once + copies, flat))
         if not op.adj_x or len(x.shape) == 2:
             forms.append(Form("fully_connected", as_dense, fully_connected))
     return c.cheapest(forms)
+
+
+def _whole_or_in_blocks(c: Lowering, op: ops.MatMul, x: Value, w: Value, whole: Callable[[], Value]) -> Value:
+    """A product with a frozen matrix; `whole` is the form for all depths that are not too deep."""
+    in_blocks = _in_blocks(c, op, x, w)
+    if not in_blocks:
+        return whole()
+    columns, depth = op.infer(x.type, w.type).shape[-1], x.shape[-1]
+    rows = x.type.size // depth
+    cost = c.target.product(rows, depth, columns, constant=True) * c.target.fetching(rows, depth)
+    return c.cheapest([Form("whole", cost, whole), *in_blocks])
+
+
+def _in_blocks(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> list[Form]:
+    """The sum of products of less depth, of an operand's columns with the other's rows, where it is too deep for one.
+
+    A head over many words has such a gradient: 8000 deep, it takes a core with 512 KiB of cache 2.4 times as long.
+    """
+    of_x, of_w = len(x.shape) - (2 if op.adj_x else 1), len(w.shape) - (1 if op.adj_y else 2)
+    result, depth = op.infer(x.type, w.type), x.shape[of_x]
+    blocks = c.target.depth_blocks(depth)
+    if blocks == 1:
+        return []
+    size = -(-depth // blocks)
+    (rows, columns), matrices = result.shape[-2:], prod(w.shape[:-2])
+    each = c.target.product(rows, size, columns, times=result.size // (rows * columns * matrices))
+    moved = c.target.moved("packed", x.type.nbytes) if op.adj_x else 0.0
+    moved += c.target.moved("delegated", 2 * (x.type.nbytes + w.type.nbytes))
+    moved += (blocks - 1) * c.target.moved("delegated", 3 * result.nbytes)
+
+    beside = w in c.shared and c.is_constant(w)
+    if beside:  # the blocks are constants of their own
+        moved += PER_STORED * c.target.per_mac["fully_connected.constant"] * w.type.nbytes
+
+    def emit() -> Value:
+        total: Value | None = None
+        for begin in range(0, depth, size):
+            count = min(size, depth - begin)
+            operands = _cut(c, x, of_x, begin, count), _cut(c, w, of_w, begin, count)
+            of_block = c(tfl.BatchMatmul(op.adj_x, op.adj_y), *operands)
+            total = of_block if total is None else c(tfl.Add(), total, of_block)
+        assert total is not None
+        return total
+
+    return [Form("depth in blocks", blocks * matrices * each + moved, emit, beside)]
+
+
+def _cut(c: Lowering, x: Value, axis: int, begin: int, size: int) -> Value:
+    """So many places of an axis from one on."""
+    from_, shape = [0] * len(x.shape), list(x.shape)
+    from_[axis], shape[axis] = begin, size
+    return c(tfl.Slice(tuple(from_), tuple(shape)), x)
 
 
 def _exchanged(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Form:
@@ -65,7 +121,7 @@ def _exchanged(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Form:
     (rows, columns), depth = result.shape, w.shape[1 if op.adj_y else 0]
     reads = op.adj_y and c.target.per_mac["batch_matmul"] < c.target.per_mac["fully_connected.runtime"]
     turned = c.target.moved("packed", 0 if reads else w.type.nbytes) + c.target.moved("transpose", 2 * result.nbytes)
-    cost = c.target.product(columns, depth, rows) + turned
+    cost = c.target.product(columns, depth, rows) * c.target.fetching(columns, depth) + turned
     return Form(
         "exchanged",
         cost,

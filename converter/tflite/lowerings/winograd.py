@@ -17,14 +17,11 @@ import numpy as np
 
 from converter.ir import Shape, Value, described, fingerprint, is_described, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.forms import Form
+from converter.tflite.forms import PER_STORED, Form
 from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.filters import Filter
 from converter.tflite.lowerings.windows import crop, fit_padding, pad_explicitly, zero_bias
 
-#: Multiply-accumulates that a byte must save which is held for it: in the file, where the filter may be as it is, too,
-#: and packed for each operator that reads it.
-_PER_STORED = 32
 #: Bytes that a runtime holds for an operator (LiteRT 2.3, XNNPACK: 12 MB for 3300 of these and their tables).
 _PER_OPERATOR = 3700
 #: Multiply-accumulates in the time of a byte that lies beyond the caches, at least: tables of instructions do not tell.
@@ -240,4 +237,4 @@ def _cost(c: Lowering, x: Value, w: Filter, size: Shape, way: Way) -> float:
     joined = 2 * down.results * results * columns * outputs
     cost += moved(1, joined) + (moved(down.results, joined // down.results) if across is not None else 0)
     held = 4 * down.places * places * met * channels * outputs + _PER_OPERATOR * (operators + down.places * places)
-    return cost + _PER_STORED * target.per_mac["conv.constant"] * held
+    return cost + PER_STORED * target.per_mac["conv.constant"] * held

@@ -36,6 +36,7 @@ PAGES = {
     "converter.order": "targets",
     "converter.origins": "program-files",
     "converter.pipeline": "arguments",
+    "converter.pricing": "targets",
     "converter.profile": "program-files",
     "converter.program": "program-files",
     "converter.quantize": "quantization",

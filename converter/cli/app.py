@@ -19,6 +19,7 @@ from converter.cli.estimating import estimate
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.inspection import read_contents
+from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
     Augment,
@@ -36,6 +37,7 @@ from converter.cli.options import (
     Model,
     Optimizer,
     Out,
+    Profile,
     ProgramPath,
     Quiet,
     RecipeFile,
@@ -100,6 +102,7 @@ def build(
     batch: Batch = None,
     micro_batch: MicroBatch = None,
     target: Target = None,
+    profile: Profile = None,
     state: State = None,
     y: TypeOfY = None,
     signatures: Signatures = None,
@@ -129,12 +132,13 @@ def build(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch}
-        flags |= {"target": target, "frozen": frozen, "calibration": calibration, "memory_budget": memory_budget}
+        flags |= {"target": target, "profile": profile, "frozen": frozen, "calibration": calibration}
         offered = signatures.split(",") if signatures is not None else None
         flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
-        flags["loss_scale"] = loss_scale
+        flags |= {"loss_scale": loss_scale, "memory_budget": memory_budget}
         job = job_of(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, augment=augment, **flags)
         path = output_path(job)
+    job = measured(job, narrator)
     with narrator.stage("make the model"):
         subject = job.model()
     with narrator.stage("compile"):
@@ -199,6 +203,7 @@ def schemes(
     batch: Batch = None,
     micro_batch: MicroBatch = None,
     target: Target = None,
+    profile: Profile = None,
     state: State = None,
     y: TypeOfY = None,
     as_json: Json = False,
@@ -208,9 +213,10 @@ def schemes(
     """Show what each update scheme would cost on MODEL. Nothing is run, no file is written."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
-        flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
+        flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "profile": profile}
         job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
         schemes = schemes_of(job, update)
+    job = measured(job, narrator)
     with narrator.stage("make the model"):
         subject = job.model()
     rows = compare(job, subject, schemes, narrator)

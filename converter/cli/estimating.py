@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from converter.cli.comparing import compare, schemes_of
+from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
     Batch,
@@ -71,14 +72,14 @@ def estimate(
         if device is None:
             raise UsageError(f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}")
         flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
-        job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
+        job = measured(job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags), narrator)
         chosen, table = setting(device, job.recipe.target)
-        measured, left_out = read_measured(results or (), program or ())
+        known, left_out = read_measured(results or (), program or ())
         schemes = schemes_of(job, update)
     with narrator.stage("make the model"):
         subject = job.model()
     rows = compare(job, subject, schemes, narrator, target=table)
-    found = estimate_rows(rows, chosen, table, steps_of(samples, epochs, job.batch), measured, left_out)
+    found = estimate_rows(rows, chosen, table, steps_of(samples, epochs, job.batch), known, left_out)
     if as_json:
         said = {"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()}
         print(json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -41,6 +41,10 @@ Target = Annotated[
         help="Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, gpu,litert-2, "
         "or a table of your own: mine.toml."
     ),
+]
+Profile = Annotated[
+    Literal["measured"] | None,
+    typer.Option(help="measured: tune for what operators cost on this machine, measured once, in half a minute."),
 ]
 State = Annotated[
     str | None,

@@ -7,7 +7,7 @@ import os
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from converter.cli.references import is_reference
 from converter.errors import UsageError, nearest
@@ -30,6 +30,7 @@ class Recipe:
         batch: rows of one step.
         micro_batch: rows that are computed at once; see `converter.build`.
         target: runtime, version and processor.
+        profile: `measured` for the costs of this machine in place of a target's table.
         state: `variables`, `stateless` or `split`.
         y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`; or a
             table of these by target.
@@ -52,6 +53,7 @@ class Recipe:
     batch: int | None = None
     micro_batch: int | None = None
     target: str | None = None
+    profile: Literal["measured"] | None = None
     state: str | None = None
     y: str | dict[str, str] | None = None
     signatures: tuple[str, ...] | None = None

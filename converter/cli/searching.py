@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
     Augment,
@@ -24,6 +25,7 @@ from converter.cli.options import (
     MicroBatch,
     Model,
     Optimizer,
+    Profile,
     Quiet,
     RecipeFile,
     Signatures,
@@ -59,6 +61,7 @@ def search(
     batch: Batch = None,
     micro_batch: MicroBatch = None,
     target: Target = None,
+    profile: Profile = None,
     state: State = None,
     y: TypeOfY = None,
     signatures: Signatures = None,
@@ -113,9 +116,11 @@ def search(
     with narrator.stage("read the request"):
         flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "y": y}
         flags |= {"micro_batch": micro_batch, "state": state, "batch_norm": batch_norm, "dropout": dropout}
-        flags |= {"frozen": frozen, "calibration": calibration}
+        flags |= {"frozen": frozen, "calibration": calibration, "profile": profile}
         flags |= {"augment": augment, "signatures": None if signatures is None else tuple(signatures.split(","))}
         job = job_of(recipe, trust, model=model, **flags)
+    job = measured(job, narrator)
+    with narrator.stage("read the samples"):
         options = job.options()
         effort = Effort(
             seeds=seeds,

@@ -76,7 +76,7 @@ class Plan:
         scheme: the name of the update scheme.
         micro_batch: rows computed at once.
         costs: see `converter.costs`.
-        assemble: makes the program.
+        assemble: makes the program; what it is given by name (`signatures`, `costs`) stands for what was planned.
         recompute: whether the backward pass computes the forward pass again.
         tried: what was weighed for a memory budget.
     """
@@ -84,7 +84,7 @@ class Plan:
     scheme: str
     micro_batch: int
     costs: Mapping[str, int]
-    assemble: Callable[[], Program] = field(repr=False)
+    assemble: Callable[..., Program] = field(repr=False)
     recompute: bool = False
     tried: Sequence[Choice] = ()
 

@@ -66,7 +66,7 @@ def _parse(text: str, target: Target) -> Budget:
     if resource == "step" and target.unit != "ns":
         raise UsageError(
             f"budget: the costs of the target {target.name} are in {target.unit or 'a unit of its own'}, not in "
-            f"time, so {text} cannot be told: say step=30% (of full) or step=head+25%, or measure a table of the "
-            "processor with `scripts/bench/forms.py --table measured.toml` and add --target measured.toml"
+            f"time, so {text} cannot be told: say step=30% (of full) or step=head+25%, or measure this "
+            "machine (--profile measured) or a phone (scripts/device measure phone.toml, --target phone.toml)"
         )
     return Budget(resource, float(found[1]) * units[found[2]], None, text)

@@ -88,8 +88,8 @@ def search(
     target = find_target(options.get("target", "litert-2"))
     if effort is not None and effort.measure and target.unit != "ns":
         raise UsageError(
-            f"measure: the table of {target.name} holds no times. On x86-64 say target='litert-2/x86-64'; other "
-            "processors need a table of their own, from `scripts/bench/forms.py --table measured.toml`"
+            f"measure: the table of {target.name} holds no times. On x86-64 say target='litert-2/x86-64', "
+            "anywhere --profile measured"
         )
     budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
     x, y = data

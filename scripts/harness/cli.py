@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from converter.errors import NumericError, PocketuneError
+from converter.errors import NumericError, PocketuneError, UsageError
 from converter.program.files import write_atomically
 from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, check_program, describe, held, result_path, run_all
@@ -182,6 +182,42 @@ def report(
     write_atomically(page, render(file).encode())
     _out.print(results_table(file))
     _err.print(f"wrote {page}")
+
+
+@app.command()
+def measure(
+    table: Annotated[Path, typer.Argument(help="The TOML file to write, for build --target.")],
+    on: On = None,
+    like: Annotated[
+        str | None,
+        typer.Option(help="The target whose table gives the rest; else litert-2, or litert-2/x86-64 for such devices."),
+    ] = None,
+    work: Annotated[Path, typer.Option(help="Folder of the programs and the results.")] = Path("out/device/forms"),
+    only: Annotated[list[str] | None, typer.Option(help="Forms whose name contains this; repeatable.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish what an earlier run began.")] = False,
+    adb: AdbPath = None,
+    apk: Apk = None,
+    allow: Allow = None,
+) -> None:
+    """Measures what each form of an operator costs on a device, and writes the table of such a target."""
+    from converter.pricing import cases
+    from scripts.harness.pricing import table_of
+
+    check_names(allow or [])
+    listen()
+    if table.suffix != ".toml":
+        raise UsageError(f"{table}: a table's name ends in .toml")
+    chosen = [case for case in cases() if any(part in case.form for part in only or [""])]
+    if not chosen:
+        raise UsageError(f"--only: no form's name contains {' or '.join(only or [])}")
+    devices = open_devices(on or [], adb, apk)
+    if len(devices) > 1:
+        raise UsageError("--on: a table is of one device")
+    options = Options(work / "results", secrets.token_hex(4), resume, tuple(allow or []))
+    text, problems = table_of(devices[0], chosen, like, table.stem, work, options, _err.print)
+    write_atomically(table, text.encode())
+    _err.print(f"wrote {table}. Next: python -m converter build ... --target {table}")
+    _end(problems)
 
 
 @app.command()

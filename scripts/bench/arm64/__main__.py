@@ -27,13 +27,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from emulated import LIBRARIES, Emulator
 from facts import write
-from forms import built, gemm
 from operators import instructions_by_operator
 from ours import built as built_step
 from ours import model_flops
 from rich.console import Console
 from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
+
+from converter.pricing import built, gemm
 
 #: What a program is tuned for that the library runs.
 TARGETS = {"litert": "litert-2", "android": "tflite-2.16"}

@@ -74,7 +74,7 @@ def _profiled(file: Path, flops: int, steps: int) -> dict[str, Any]:
 
 def _milliseconds_per_flop() -> float:
     """Of a large constant matrix product."""
-    from forms import built, gemm, nanoseconds
+    from converter.pricing import built, gemm, nanoseconds
 
     return nanoseconds(built(gemm()), xnnpack=True) / 1e6 / (2 * gemm().work)
 

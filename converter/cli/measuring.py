@@ -1,0 +1,23 @@
+"""`--profile measured`: costs of this machine in the place of a table's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.cli.narration import Narrator
+from converter.cli.resolve import Job
+
+
+def measured(job: Job, narrator: Narrator) -> Job:
+    """The job for the table of this machine, where it asks for one; else as it is.
+
+    Raises:
+        UsageError: it asks for a target that this machine cannot be.
+    """
+    if job.recipe.profile is None:
+        return job
+    from converter.pricing import measured_table
+
+    with narrator.stage("measure this machine"):
+        table = measured_table(job.recipe.target)
+    return replace(job, recipe=replace(job.recipe, target=str(table), profile=None))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from converter.costs import costs
-from converter.ir import FLOAT32, Graph, TensorType, Value
+from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, ops
+from converter.models import Source
 from converter.pricing.cases import Case, graph_of
 from converter.program.program import Program
 from converter.step_cost import step_cost
@@ -73,14 +73,13 @@ def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
     return found
 
 
-def _net() -> Any:
+def _net() -> Source:
     """One number times one weight."""
-    import jax
-
-    import jax_frontend
-
-    start = {"scale": np.ones((1,), np.float32)}
-    return jax_frontend.Model(lambda p, x: x * p["scale"], start, [jax.ShapeDtypeStruct((1, 1), FLOAT32)])
+    b = Builder()
+    x, scale = b.input("x", TensorType((1, 1))), Value(TensorType((1,)), "scale")
+    b.graph.parameters[scale] = Parameter("scale", np.ones(1, np.float32))
+    b.graph.outputs = {"output": b(ops.Mul(), x, scale)}
+    return Source(b.graph, "forms")
 
 
 def _with_operators(step: Graph, case: Case, repeats: int, target: Target) -> Graph:

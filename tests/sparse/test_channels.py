@@ -196,7 +196,8 @@ def test_ten_steps_train_the_chosen_rows_alone(name: str, state: str, tmp_path: 
     merged = trained_weights(read_program(built.data), tensors)
     assert merged.keys() == whole | chosen.keys()
     for key, array in merged.items():
-        np.testing.assert_allclose(array, weights[key], atol=1e-5 * np.abs(array).max(), err_msg=key)
+        # On AVX2, where both sides sum in other orders than on AVX-512, one weight is off by 1.4e-5.
+        np.testing.assert_allclose(array, weights[key], atol=2e-5 * np.abs(array).max(), err_msg=key)
     assert np.abs(after - before).max() > 0.05, "the test would pass without training"
     plain = built.export_inference(tmp_path / "plain.tflite", tensors)
     np.testing.assert_allclose(infer(plain, x), after, atol=1e-5)

@@ -108,6 +108,7 @@ def test_programs_run_the_operators_of_their_cases() -> None:
             alone = [getattr(n.op, "op", n.op).code for n in programs[0].program.signatures["train"].nodes]
             more = {code: codes.count(code) - alone.count(code) for code in set(codes)}
             assert more[BUILTINS[timed.case.form]] == timed.repeats >= 1
+        assert {"train", "evaluate", "infer"} <= timed.program.manifest.signatures.keys()  # the app asks for them
         with TrainingSession(timed.program.data) as session:
             losses.append([float(session.train(x, y, learning_rate=0.1)) for _ in range(3)])
     np.testing.assert_allclose(losses[0], [0.25 * (1 - 0.05) ** (2 * n) for n in range(3)], rtol=1e-5)

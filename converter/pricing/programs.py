@@ -58,7 +58,7 @@ def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
     """
     from converter.pipeline import plan
 
-    planned = plan(_net(), batch=1, target=target, loss="mse", signatures=("train",))
+    planned = plan(_net(), batch=1, target=target, loss="mse")
     alone = planned.assemble()
     least = target.macs("fully_connected.constant", _LEAST)
     found = [Timed("step", None, 0, alone)]
@@ -66,7 +66,8 @@ def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
         inner = graph_of(case)
         repeats = ceil(least / step_cost(inner, target))
         repeats = min(repeats, _MOST) if inner.constants else max(repeats, _FEWEST)
-        graphs = {"train": _with_operators(alone.signatures["train"], case, repeats, target)}
+        step = _with_operators(alone.signatures["train"], case, repeats, target)
+        graphs = {**alone.signatures, "train": step}
         program = planned.assemble(signatures=graphs, costs=costs(graphs, target, "variables", 1))
         name = "".join(c if c.isalnum() else "-" for c in f"{i:02}-{case.form}")
         found.append(Timed(name, case, repeats, program))

@@ -27,7 +27,7 @@ def table_of(
 
     Args:
         device: where.
-        chosen: the cases.
+        chosen: the cases; of forms that the target has no figure of, none is measured.
         like: the target that the programs are built for, whose table gives what is not measured; None: that of LiteRT
             on such a processor.
         name: of the new table's target.
@@ -48,7 +48,9 @@ def table_of(
     target, table = find_target(like), tables().get(like)
     if table is None or re.search(r"^like = ", table, re.MULTILINE):
         raise UsageError(f"--like {like}: it has no table of its own that could be measured anew")
-    programs = timed_programs(chosen, target)
+    # A runtime that has no kernel of a form has no figure of it: int8 weights of a scale a channel in dense layers.
+    offered = [case for case in chosen if "." not in case.form or case.form in target.per_mac]
+    programs = timed_programs(offered, target)
     ended = run_all([device], _bench(programs, folder), options, say)[device.name]
     found = read_results(result_path(options.out, device.name, "")).by_variant
     results = {variant.program: of for variant, of in found.items()}

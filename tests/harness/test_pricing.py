@@ -63,6 +63,16 @@ def test_without_a_target_it_is_that_of_the_processor(tmp_path: Path, monkeypatc
     assert chosen == [target(name) for name in (here, "litert-2", "litert-2", LIKE)]
 
 
+def test_what_a_runtime_has_no_kernel_of_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_programs(cases: list[Case], like: object) -> list:
+        raise UsageError(", ".join(case.form for case in cases))
+
+    monkeypatch.setattr(pricing, "timed_programs", no_programs)
+    with pytest.raises(UsageError, match=r"^fully_connected.int8, batch_matmul, delegated$"):
+        chosen = of("fully_connected.dynamic", "fully_connected.int8", "batch_matmul", "delegated")
+        measured(local(), chosen, "tflite-2.16", tmp_path)
+
+
 @pytest.mark.parametrize("like", ["tflite-2.14", "gpu", "gpu,litert-2"])
 def test_a_table_is_like_a_complete_one(like: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no table of its own"):

@@ -34,6 +34,12 @@ def test_its_costs_decide(tmp_path: Path) -> None:
         assert forms(tmp_path / f"{form}.toml") == {form}
 
 
+def test_it_may_be_of_a_runtime_that_lacks_something(tmp_path: Path) -> None:
+    """The table of a phone's own library: it has limits, and no figure of a form that there is no kernel of."""
+    (tmp_path / "phone.toml").write_text(tables()["tflite-2.16"])
+    assert target(str(tmp_path / "phone.toml")) == target("tflite-2.16")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

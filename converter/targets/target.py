@@ -19,8 +19,6 @@ from converter.errors import UsageError, nearest
 from converter.ir import TensorType
 from converter.program.files import check_regular
 
-#: The target whose table has every figure.
-COMPLETE = "litert-2"
 #: The depth of the products that `per_mac` is of.
 _DEEP = 64
 #: The share of `conv.runtime` that multiplies, in the shapes that it was measured on; the rest gathers.
@@ -239,7 +237,7 @@ def target(name: object) -> Target:
     if "," in name:
         return _joined([target(part.strip()) for part in name.split(",")])
     if name.endswith(".toml"):
-        return _read(Path(name), tomllib.loads(known[COMPLETE]))
+        return _read(Path(name), [read for read in map(tomllib.loads, known.values()) if "like" not in read])
     if name not in known:
         raise UsageError(f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.")
     return Target(**_table(name, known))
@@ -291,14 +289,14 @@ def _parts(key: str) -> tuple[str, str]:
     return code, dot + kind
 
 
-def _read(path: Path, complete: Mapping[str, Any]) -> Target:
-    """A table of the person's own: it must give whatever a complete one gives."""
+def _read(path: Path, complete: Sequence[Mapping[str, Any]]) -> Target:
+    """A table of the person's own: it must give whatever the one that it resembles most gives."""
     try:
         check_regular(path)
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the target {path} cannot be read: {error}") from None
-    wrong = _differences(complete, table, "")
+    wrong = min([_differences(like, table, "") for like in complete], key=len)
     if not wrong and table["shared_cache_bytes"] < table["cache_bytes"]:
         wrong = ["shared_cache_bytes is less than cache_bytes, which is a part of it"]
     if wrong:

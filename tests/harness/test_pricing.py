@@ -68,8 +68,8 @@ def test_what_a_runtime_has_no_kernel_of_is_left_out(tmp_path: Path, monkeypatch
         raise UsageError(", ".join(case.form for case in cases))
 
     monkeypatch.setattr(pricing, "timed_programs", no_programs)
+    chosen = of("fully_connected.dynamic", "fully_connected.int8", "batch_matmul", "delegated")
     with pytest.raises(UsageError, match=r"^fully_connected.int8, batch_matmul, delegated$"):
-        chosen = of("fully_connected.dynamic", "fully_connected.int8", "batch_matmul", "delegated")
         measured(local(), chosen, "tflite-2.16", tmp_path)
 
 

@@ -161,7 +161,8 @@ class Target:
         return 1 + min(2 * over, _MOST_FETCHED) * max(1 - _AT_ONCE / m, 0)
 
     def _met_at_once(self, k: int) -> int:
-        return 4 * k * (self.lanes + _AT_ONCE)
+        """Bytes of rows and columns; 0 on accelerators, whose engines cut for caches of their own."""
+        return 4 * k * (self.lanes + _AT_ONCE) if self.is_cpu else 0
 
     def tiles(self, form: str, m: int, k: int, n: int, times: int = 1, taps: int = 1) -> float:
         """Cost of m rows and n columns of products that are `taps` times k deep, `times` over, in whole tiles."""

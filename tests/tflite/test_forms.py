@@ -146,8 +146,16 @@ def _left_operands(graph: Graph) -> list[Value]:
     return [node.inputs[0] for node in graph.nodes if node.op.name == "BatchMatmul"]
 
 
-@pytest.mark.parametrize("name", ["litert-2/x86-64", "litert-2"])
-@pytest.mark.parametrize(("depth", "form"), [(1024, "batch_matmul"), (8000, "depth in blocks")])
+@pytest.mark.parametrize(
+    ("name", "depth", "form"),
+    [
+        ("litert-2/x86-64", 1024, "batch_matmul"),
+        ("litert-2/x86-64", 8000, "depth in blocks"),
+        ("litert-2", 1024, "batch_matmul"),
+        ("litert-2", 8000, "depth in blocks"),
+        ("gpu", 8000, "batch_matmul"),
+    ],
+)
 def test_products_are_cut_where_their_depth_outgrows_the_cache(name: str, depth: int, form: str) -> None:
     b = Builder()
     x, w = b.input("x", TensorType((512, depth))), b.input("w", TensorType((512, depth)))

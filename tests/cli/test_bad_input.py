@@ -147,7 +147,7 @@ def test_a_wrong_model(run: Run, model: str, message: str, examples: None) -> No
     ("text", "message"),
     [
         ("model = \nbatch = 3", "recipe.toml is not valid TOML"),
-        ("modle = 'x.keras'", "recipe.toml: recipe: unknown field 'modle'. Did you mean 'model'"),
+        ("modle = 'x.keras'", "recipe.toml: recipe: unknown field 'modle'. Did you mean 'model' or 'profile'?"),
         ("batch = '8'", "recipe.batch: expected an integer, got '8'"),
         ("optimizer = 3", "optimizer: expected a name"),
         ("loss = 3", "loss: expected a name"),

@@ -195,9 +195,12 @@ def test_ten_steps_train_the_chosen_rows_alone(name: str, state: str, tmp_path: 
     np.testing.assert_allclose(found, losses, rtol=1e-5)
     merged = trained_weights(read_program(built.data), tensors)
     assert merged.keys() == whole | chosen.keys()
+    # Adam makes steps as large of a gradient's last bits where it is next to zero: on AVX2, whose kernels sum in
+    # another order, one number of 144 is off by 1.4e-5 (from float64, too). Together they are as near as without.
+    atol = 2e-5 if CASES[name].optimizer is ADAM else 1e-5
     for key, array in merged.items():
-        # On AVX2, where both sides sum in other orders than on AVX-512, one weight is off by 1.4e-5.
-        np.testing.assert_allclose(array, weights[key], atol=2e-5 * np.abs(array).max(), err_msg=key)
+        np.testing.assert_allclose(array, weights[key], atol=atol * np.abs(array).max(), err_msg=key)
+        assert np.linalg.norm(array - weights[key]) <= 1e-5 * np.linalg.norm(array), key
     assert np.abs(after - before).max() > 0.05, "the test would pass without training"
     plain = built.export_inference(tmp_path / "plain.tflite", tensors)
     np.testing.assert_allclose(infer(plain, x), after, atol=1e-5)

@@ -86,7 +86,6 @@ def _in_blocks(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> list[Form]:
     moved = c.target.moved("packed", x.type.nbytes) if op.adj_x else 0.0
     moved += c.target.moved("delegated", 2 * (x.type.nbytes + w.type.nbytes))
     moved += (blocks - 1) * c.target.moved("delegated", 3 * result.nbytes)
-
     beside = w in c.shared and c.is_constant(w)
     if beside:  # the blocks are constants of their own
         moved += PER_STORED * c.target.per_mac["fully_connected.constant"] * w.type.nbytes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from converter.attention import attend_in_blocks
 from converter.augment import augmentation, augmentation_note
 from converter.batch_norm import (
     BatchNorm,
@@ -149,7 +150,7 @@ def compile_signatures(
         front, probed, quantization = done.prefix, done.rest, done.report
         behind = without_probes(probed)
         exported = None if without is None else quantize_plain(without.graph, *how_to)
-    tiled = partial(tile_batch, target=target) if target.is_cpu else Graph.copy
+    tiled = partial(_for_cpu, target=target) if target.is_cpu else Graph.copy
     quiet = canonicalize(without_dropout(behind)) if dropouts(behind) else behind
     scored = attach_loss(tiled(quiet), goal)
     scored.outputs = {name: v for name, v in scored.outputs.items() if name not in quiet.outputs}
@@ -274,6 +275,11 @@ def like(selected: Graph, forward: Graph, rows: list[Row], layout_invariant: boo
                 f"infer_{rows_of_it}: for so many rows {parameter.name} is kept in another form: leave it out"
             )
     return eliminate_dead_code(other)
+
+
+def _for_cpu(graph: Graph, target: Target) -> Graph:
+    """The forward graph with early layers in parts of the batch, and masked attention in blocks, where that pays."""
+    return attend_in_blocks(tile_batch(graph, target), target)
 
 
 def canonicalize(graph: Graph) -> Graph:

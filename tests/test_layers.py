@@ -44,7 +44,14 @@ LAYERS = (
         "converter.schedule",
         "converter.targets",
     ),
-    ("converter.sparse", "jax_frontend", "converter.tflite", "converter.dropout", "converter.tiling"),
+    (
+        "converter.sparse",
+        "jax_frontend",
+        "converter.tflite",
+        "converter.dropout",
+        "converter.tiling",
+        "converter.attention",
+    ),
     ("converter.step_cost", "converter.engines"),
     (
         "converter.optim",

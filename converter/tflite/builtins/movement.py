@@ -89,7 +89,7 @@ class Slice(Movement):
     """`size` elements from `begin` on each axis."""
 
     code, table = "SLICE", "SliceOptions"
-    xnnpack = True
+    xnnpack = is_cheap = True
     begin: tuple[int, ...]
     size: tuple[int, ...]
 

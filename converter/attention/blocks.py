@@ -92,9 +92,9 @@ class _Blocks:
         if zero is None:
             return False
         last = len(value.shape) - 1
+        zero = np.broadcast_to(zero, [value.shape[axis] if axis in cut else n for axis, n in enumerate(zero.shape)])
         of_rows = tuple(slice(*cut.get(axis, (0, None))) for axis in range(last))
-        left_out = np.delete(np.broadcast_to(zero, value.shape)[of_rows], slice(*cut[last]), axis=last)
-        return bool(left_out.all())
+        return bool(np.delete(zero[of_rows], slice(*cut[last]), axis=last).all())
 
     def _mixing(self, node: Node) -> _Mixing | None:
         if not isinstance(node.op, ops.MatMul):
@@ -205,9 +205,9 @@ class _Attempt:
         match node.op:
             case Unary() | Binary() | ops.Select() | ops.BroadcastTo():
                 return [_before_broadcast(v.shape, rank, cut) for v in node.inputs]
-            case OverLastAxis() if rank - 1 not in cut:
+            case OverLastAxis() if rank - 1 not in cut and len(node.inputs) == 1 and x.shape == node.output.shape:
                 return [cut]
-            case ops.Softmax() if self._of.hides(node.output, cut):
+            case ops.Softmax() if rank - 1 in cut and self._of.hides(node.output, cut):
                 return [cut]
             case ops.Transpose(perm=perm):
                 return [{perm[axis]: span for axis, span in cut.items()}]

@@ -28,8 +28,9 @@ def load(path, options):
 serve(load)
 """
 ASKS = """\
-import os, sys
+import os, signal, sys
 from converter.engines.work import Task, perform
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 perform("hanging", [Task(b"")], {"pids": sys.argv[1]}, dict(os.environ), 600)
 """
 

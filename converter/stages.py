@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from converter.attention import attend_in_blocks
+from converter.attention import absorb_projections, attend_in_blocks
 from converter.augment import augmentation, augmentation_note
 from converter.batch_norm import (
     BatchNorm,
@@ -278,8 +278,8 @@ def like(selected: Graph, forward: Graph, rows: list[Row], layout_invariant: boo
 
 
 def _for_cpu(graph: Graph, target: Target) -> Graph:
-    """The forward graph with early layers in parts of the batch, and masked attention in blocks, where that pays."""
-    return attend_in_blocks(tile_batch(graph, target), target)
+    """The forward graph with early layers in parts of the batch, and attention by fewer products, where that pays."""
+    return absorb_projections(attend_in_blocks(tile_batch(graph, target), target), target)
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -192,7 +192,7 @@ def measure(
         str | None,
         typer.Option(help="The target whose table gives the rest; else litert-2, or litert-2/x86-64 for such devices."),
     ] = None,
-    work: Annotated[Path, typer.Option(help="Folder of the programs and the results.")] = Path("out/device/forms"),
+    out: Annotated[Path, typer.Option(help="Folder of the programs and the results.")] = Path("out/device/forms"),
     only: Annotated[list[str] | None, typer.Option(help="Forms whose name contains this; repeatable.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Finish what an earlier run began.")] = False,
     adb: AdbPath = None,
@@ -213,8 +213,8 @@ def measure(
     devices = open_devices(on or [], adb, apk)
     if len(devices) > 1:
         raise UsageError("--on: a table is of one device")
-    options = Options(work / "results", secrets.token_hex(4), resume, tuple(allow or []))
-    text, problems = table_of(devices[0], chosen, like, table.stem, work, options, _err.print)
+    options = Options(out / "results", secrets.token_hex(4), resume, tuple(allow or []))
+    text, problems = table_of(devices[0], chosen, like, table.stem, out, options, _err.print)
     write_atomically(table, text.encode())
     _err.print(f"wrote {table}. Next: python -m converter build ... --target {table}")
     _end(problems)

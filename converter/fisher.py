@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from converter.autodiff import differentiate
 from converter.errors import UsageError
-from converter.ir import Builder, Graph, Node, Value, ops
+from converter.ir import Builder, Graph, Node, Value, dependents, ops
 from converter.losses import JointLoss, Loss, attach_loss
 from converter.mixing import mixing
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.rewrite import rewrite
 from converter.program.manifest import FISHER
+from converter.sparse.adapt import CHOICE
 
 
 def without_probes(graph: Graph) -> Graph:
@@ -29,7 +30,14 @@ def fisher(graph: Graph, loss: Loss | JointLoss) -> Graph:
     Raises:
         UsageError: of what a weight is multiplied with it cannot be told which row of the batch it belongs to.
     """
-    rows = graph.inputs[0].shape[0]
+    rows, of_rows = graph.inputs[0].shape[0], dependents(graph, graph.inputs)
+    weighed = {node.op.weight for node in _probes(graph) if node.output in of_rows}
+    for choice in (p.name.removesuffix(CHOICE) for p in graph.parameters.values() if p.kind == "choice"):
+        if choice not in weighed:
+            raise UsageError(
+                f"{choice}: what it is multiplied with is the same for all samples, so they cannot weigh its channels: "
+                "leave the signature 'fisher' out, and its first channels train"
+            )
     axes = {node.output: _rows_axis(graph, node, rows) for node in _probes(graph)}
     scored = attach_loss(graph, loss, mean=False)
     scored.outputs = {"loss": scored.outputs["loss"]}

@@ -27,11 +27,13 @@ def absorb_projections(graph: Graph, target: Target) -> Graph:
     def absorb(b: Rewriter, node: Node) -> Value | None:
         if not isinstance(node.op, ops.MatMul):
             return None
-        for k in (1, 0):
-            projected = _projected(b, node.inputs[k])
-            meeting = None if projected is None else _meeting(node, k, projected)
-            if projected is not None and meeting is not None and _pays(b, meeting, projected, target):
-                return _met(b, node, k, meeting, projected)
+        for side in (1, 0):
+            projected = _projected(b, node.inputs[side])
+            if projected is None or node.inputs[0].shape[:-2] != node.inputs[1].shape[:-2]:
+                continue
+            use = _use(node, side, projected)
+            if _pays(b, use, projected, target):
+                return _scores(b, use, projected) if use.makes_scores else _mixed(b, use, projected)
         return None
 
     return rewrite(graph, absorb)
@@ -42,7 +44,7 @@ class _Projected(NamedTuple):
 
     Attributes:
         node: the product of all tokens.
-        bias: [heads, size], if there is one.
+        bias: [heads, size] in any shape, if there is one.
         batch, heads, tokens, size: of [batch, heads, tokens, size]; one head may have no axis.
         tokens_last: whether they are [batch, heads, size, tokens].
     """
@@ -60,48 +62,56 @@ class _Projected(NamedTuple):
         return self.node.inputs[0].shape[-1]
 
 
-class _Meeting(NamedTuple):
-    """How queries, or the weights of attention, meet them.
+class _Use(NamedTuple):
+    """The product in which queries meet keys, or weights of attention values.
 
     Attributes:
+        node: the product.
+        side: which of its operands the keys or values are.
         queries: how many of each head.
-        of_size: whether the product sums over the size of a head, as scores do, or over tokens.
-        swapped: whether the operand of queries has them last.
+        makes_scores: whether it sums over the size of a head; otherwise over tokens.
+        queries_last: whether the other operand has them last.
     """
 
+    node: Node
+    side: int
     queries: int
-    of_size: bool
-    swapped: bool
+    makes_scores: bool
+    queries_last: bool
+
+
+#: How [batch, tokens, heads, size] or, of one head, [batch, tokens, size] are turned, and whether tokens are last then.
+_TURNED = {(0, 2, 1, 3): False, (0, 2, 3, 1): True, (0, 1, 2): False, (0, 2, 1): True}
 
 
 def _projected(b: Rewriter, value: Value) -> _Projected | None:
     """What a value is, if it is read once and a product of all tokens with a matrix, by heads."""
     if len(value.shape) not in (3, 4) or not b.used_once(value):
         return None
-    perm = tuple(range(len(value.shape)))
     turned = b.producer(value, ops.Transpose)
-    if turned is not None:
-        perm, value = turned.op.perm, turned.inputs[0]
-    batch, tokens, *heads, size = value.shape
-    tokens_last = perm[-1] == 1
-    if perm not in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 1, 2), (0, 2, 1)):
-        if perm != (0, 1, 2, 3) or tokens != 1:
-            return None
-        tokens, heads = heads[0], [1]
-    count, bias = prod(heads) * size, None
+    perm = tuple(range(len(value.shape))) if turned is None else turned.op.perm
+    if perm in _TURNED:
+        value = value if turned is None else turned.inputs[0]
+        batch, tokens, *by_heads, size = value.shape
+        heads = prod(by_heads)
+    elif turned is None and value.shape[1] == 1:  # [batch, 1, tokens, size]: no transpose is needed for one head
+        batch, heads, tokens, size = value.shape
+    else:
+        return None
+    bias = None
     while b.used_once(value):
         flat, shifted, product = (b.producer(value, kind) for kind in (ops.Reshape, ops.Add, ops.MatMul))
         if flat is not None:
             value = flat.inputs[0]
         elif shifted is not None and bias is None:
-            found = _of_features(shifted, count)
+            found = _of_features(shifted, heads * size)
             if found is None:
                 return None
             value, bias = found
         elif product is not None:
             w = product.inputs[1]
-            plain = len(w.shape) == 2 and not product.op.adj_x and product.output.shape[-1] == count
-            return _Projected(product, bias, batch, prod(heads), tokens, size, tokens_last) if plain else None
+            plain = len(w.shape) == 2 and not product.op.adj_x and product.output.shape[-1] == heads * size
+            return _Projected(product, bias, batch, heads, tokens, size, _TURNED.get(perm, False)) if plain else None
         else:
             return None
     return None
@@ -110,80 +120,117 @@ def _projected(b: Rewriter, value: Value) -> _Projected | None:
 def _of_features(node: Node, count: int) -> tuple[Value, Value] | None:
     """The larger operand of a sum, and the other one, if this holds a number for each of so many features."""
     for value, bias in (node.inputs, node.inputs[::-1]):
-        own = bias.shape[next((i for i, n in enumerate(bias.shape) if n > 1), len(bias.shape)) :]
-        if value.shape == node.output.shape and bias.type.size == count and prod(value.shape[-len(own) :]) == count:
+        axes = len(bias.shape)
+        while axes and bias.shape[len(bias.shape) - axes] == 1:
+            axes -= 1
+        if axes and value.shape == node.output.shape and bias.type.size == count == prod(value.shape[-axes:]):
             return value, bias
     return None
 
 
-def _meeting(node: Node, k: int, projected: _Projected) -> _Meeting | None:
-    """How operand k of a product meets the other one, whose batch and heads are the same."""
-    other, flipped = node.inputs[1 - k], (node.op.adj_x, node.op.adj_y)[1 - k]
-    if other.shape[:-2] != node.inputs[k].shape[:-2]:
-        return None
-    swapped = flipped != (k == 0)
-    over_last = node.op.adj_y if k == 1 else not node.op.adj_x
-    return _Meeting(other.shape[-1 if swapped else -2], over_last != projected.tokens_last, swapped)
+def _use(node: Node, side: int, p: _Projected) -> _Use:
+    """How a product uses what was projected, its operand on this side."""
+    queries_last = node.op.adj_x if side == 1 else not node.op.adj_y
+    over_last = node.op.adj_y if side == 1 else not node.op.adj_x
+    queries = node.inputs[1 - side].shape[-1 if queries_last else -2]
+    return _Use(node, side, queries, over_last != p.tokens_last, queries_last)
 
 
-def _pays(b: Rewriter, meeting: _Meeting, p: _Projected, target: Target) -> bool:
-    """Whether the forward pass gets cheaper; a backward pass does in proportion."""
-    w, n = p.node.inputs[1], meeting.queries
+def _pays(b: Rewriter, use: _Use, p: _Projected, target: Target) -> bool:
+    """Whether the forward pass gets cheaper, by count and by the table; a backward pass does in proportion."""
+    w, n = p.node.inputs[1], use.queries
     constant = b.array(w) is not None
-    m, k, columns = (n, p.size, p.tokens) if meeting.of_size else (n, p.tokens, p.size)
-    before = target.product(p.batch * p.tokens, p.features, p.heads * p.size, constant)
-    before += p.batch * p.heads * target.product(m, k, columns)
-    (k, columns), of_heads = ((p.features, p.tokens), (p.size, p.features))
-    if not meeting.of_size:
-        (k, columns), of_heads = (columns, k), of_heads[::-1]
-    after = p.batch * target.product(p.heads * n, k, columns) + p.heads * target.product(p.batch * n, *of_heads)
-    moved = 0.0 if constant or p.node.op.adj_y else target.moved("shuffled", 2 * w.type.nbytes)
-    return after + moved < before
-
-
-def _met(b: Rewriter, node: Node, k: int, meeting: _Meeting, p: _Projected) -> Value:
-    """The result of `node`, by the other order of products."""
-    a, n = node.inputs[1 - k], meeting.queries
-    a = b.transpose(a, (*range(len(a.shape) - 2), len(a.shape) - 1, len(a.shape) - 2)) if meeting.swapped else a
-    a = b.reshape(a, (p.batch, p.heads, n, a.shape[-1]))
-    x = b.reshape(p.node.inputs[0], (p.batch, p.tokens, p.features))
-    bias = None if p.bias is None else _shaped(b, p.bias, (p.heads, 1, p.size))
-    if meeting.of_size:
-        by_heads = _exchanged(b, a)
-        met = _exchanged(b, _by_head(b, p, by_heads, summed=True), p.batch)
-        made = b(ops.MatMul(adj_y=True), b.reshape(met, (p.batch, p.heads * n, p.features)), x)
-        made = b.reshape(made, (p.batch, p.heads, n, p.tokens))
-        if bias is not None:
-            of_bias = b(ops.MatMul(adj_y=True), by_heads, bias)
-            made = b(ops.Add(), made, _exchanged(b, of_bias, p.batch))
+    # Products are times, rows, depth, columns.
+    project = (1, p.batch * p.tokens, p.features, p.heads * p.size)
+    if use.makes_scores:
+        attend = (p.batch * p.heads, n, p.size, p.tokens)
+        of_heads, of_tokens = (p.heads, p.batch * n, p.size, p.features), (p.batch, p.heads * n, p.features, p.tokens)
     else:
-        met = b(ops.MatMul(), b.reshape(a, (p.batch, p.heads * n, p.tokens)), x)
-        by_heads = _exchanged(b, b.reshape(met, (p.batch, p.heads, n, p.features)))
-        made = _exchanged(b, _by_head(b, p, by_heads, summed=False), p.batch)
-        if bias is not None:  # weights that dropout has met do not sum up to 1
-            made = b(ops.Add(), made, b(ops.Mul(), b(ops.Sum((3,), keepdims=True), a), bias))
-    made = made if k == 1 else b.transpose(made, (0, 1, 3, 2))
-    return b.reshape(made, node.output.shape)
+        attend = (p.batch * p.heads, n, p.tokens, p.size)
+        of_heads, of_tokens = (p.heads, p.batch * n, p.features, p.size), (p.batch, p.heads * n, p.tokens, p.features)
+    # Small products take longer than a table says: it is not enough that they cost less there.
+    if prod(of_heads) + prod(of_tokens) >= prod(project) + prod(attend):
+        return False
+    before = _cost(target, *project, constant) + _cost(target, *attend)
+    after = _cost(target, *of_heads) + _cost(target, *of_tokens)
+    # A row of a head is moved to the other heads' and back, and so is a matrix that trains, unless it lies by heads.
+    moved = 4 * p.batch * p.heads * n * (p.features + p.size)
+    moved += 0 if constant or p.node.op.adj_y else w.type.nbytes
+    return after + target.moved("shuffled", 2 * moved) < before
 
 
-def _by_head(b: Rewriter, p: _Projected, rows: Value, summed: bool) -> Value:
-    """[heads, n, size] to [heads, n, features] by each head's part of the matrix; or back, which sums over features."""
-    w = p.node.inputs[1]
-    outputs_first = p.node.op.adj_y or b.array(w) is not None
+def _cost(target: Target, times: int, m: int, k: int, n: int, constant: bool = False) -> float:
+    return times * (target.product(m, k, n, constant) - target.per_operator) + target.per_operator
+
+
+def _scores(b: Rewriter, use: _Use, p: _Projected) -> Value:
+    """(q Wk') x' + q bias'."""
+    q = _joined(b, _queries(b, use, p))
     with b.at(p.node.origin):
-        if outputs_first:  # as the runtime's dense layers hold a constant, which other signatures have, too
-            w = w if p.node.op.adj_y else _known(b, ops.Transpose((1, 0)), w, w.shape[::-1])
-            w = _shaped(b, w, (p.heads, p.size, p.features))
-        else:
-            w = b.transpose(b.reshape(w, (p.features, p.heads, p.size)), (1, 0, 2))
-        return b(ops.MatMul(adj_y=outputs_first != summed), rows, w)
+        w, features_first = _by_head(b, p)
+        absorbed = _apart(b, b(ops.MatMul(adj_y=features_first), q, w), p.batch)
+    rows = b.reshape(absorbed, (p.batch, p.heads * use.queries, p.features))
+    scores = b(ops.MatMul(adj_y=True), rows, _tokens(b, p))
+    scores = b.reshape(scores, (p.batch, p.heads, use.queries, p.tokens))
+    if p.bias is not None:
+        bias = _shaped(b, p.bias, (p.heads, 1, p.size))
+        scores = b(ops.Add(), scores, _apart(b, b(ops.MatMul(adj_y=True), q, bias), p.batch))
+    return _as_before(b, use, scores)
 
 
-def _exchanged(b: Rewriter, value: Value, batch: int | None = None) -> Value:
-    """[batch, heads, n, m] to [heads, batch * n, m]; or back, with `batch`."""
-    if batch is None:
-        batch, heads, n, m = value.shape
-        return b.reshape(b.transpose(value, (1, 0, 2, 3)), (heads, batch * n, m))
+def _mixed(b: Rewriter, use: _Use, p: _Projected) -> Value:
+    """(p x) Wv + sum(p) bias: weights that dropout has met do not sum up to 1."""
+    weights = _queries(b, use, p)
+    mixed = b(ops.MatMul(), b.reshape(weights, (p.batch, p.heads * use.queries, p.tokens)), _tokens(b, p))
+    rows = _joined(b, b.reshape(mixed, (p.batch, p.heads, use.queries, p.features)))
+    with b.at(p.node.origin):
+        w, features_first = _by_head(b, p)
+        mixed = _apart(b, b(ops.MatMul(adj_y=not features_first), rows, w), p.batch)
+    if p.bias is not None:
+        bias = _shaped(b, p.bias, (p.heads, 1, p.size))
+        mixed = b(ops.Add(), mixed, b(ops.Mul(), b(ops.Sum((3,), keepdims=True), weights), bias))
+    return _as_before(b, use, mixed)
+
+
+def _queries(b: Rewriter, use: _Use, p: _Projected) -> Value:
+    """The other operand: [batch, heads, queries, size or tokens]."""
+    value = use.node.inputs[1 - use.side]
+    value = b.transpose(value, _last_two_exchanged(len(value.shape))) if use.queries_last else value
+    return b.reshape(value, (p.batch, p.heads, use.queries, value.shape[-1]))
+
+
+def _as_before(b: Rewriter, use: _Use, value: Value) -> Value:
+    """[batch, heads, queries, n] as the product that is replaced gave it."""
+    value = b.transpose(value, _last_two_exchanged(4)) if use.side == 0 else value
+    return b.reshape(value, use.node.output.shape)
+
+
+def _last_two_exchanged(rank: int) -> Shape:
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _tokens(b: Rewriter, p: _Projected) -> Value:
+    return b.reshape(p.node.inputs[0], (p.batch, p.tokens, p.features))
+
+
+def _by_head(b: Rewriter, p: _Projected) -> tuple[Value, bool]:
+    """The matrix as [heads, size, features], or [heads, features, size] and True."""
+    w = p.node.inputs[1]
+    if b.array(w) is None and not p.node.op.adj_y:
+        return b.transpose(b.reshape(w, (p.features, p.heads, p.size)), (1, 0, 2)), True
+    # As the runtime's dense layers hold a constant: other signatures have it, too.
+    w = w if p.node.op.adj_y else _known(b, ops.Transpose((1, 0)), w, w.shape[::-1])
+    return _shaped(b, w, (p.heads, p.size, p.features)), False
+
+
+def _joined(b: Rewriter, value: Value) -> Value:
+    """[batch, heads, n, m] to [heads, batch * n, m]."""
+    batch, heads, n, m = value.shape
+    return b.reshape(b.transpose(value, (1, 0, 2, 3)), (heads, batch * n, m))
+
+
+def _apart(b: Rewriter, value: Value, batch: int) -> Value:
+    """[heads, batch * n, m] to [batch, heads, n, m]."""
     heads, rows, m = value.shape
     return b.transpose(b.reshape(value, (heads, batch, rows // batch, m)), (1, 0, 2, 3))
 

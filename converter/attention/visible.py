@@ -1,7 +1,8 @@
 """What masks that are known at compile time do to attention: which weights of a softmax are 0, whatever the scores are.
 
-A mask reaches the scores by addition (0 or -1e9) or by a choice (the score, or the least number of float32), and what
-it says is known in part where padding, which is not known, is joined with it.
+A mask reaches the scores by addition (0 or -1e9) or by a choice (the score, or the least number of float32). In a row
+of which all is hidden all keys weigh alike. Padding, which is known at run time only, may hide what a known mask leaves
+of a row: where it has its say, too, no weight counts as 0.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from converter.ir import BOOL, Graph, Node, Shape, Value, is_described, ops
 #: Scores that lie so far below the others that e^(their difference) is 0 in float32 and in float64: nothing that a net
 #: computes is as large, and one that was would have lost its fraction in the addition.
 HIDDEN = -1e7
+#: What a net computes of anything, masks included, without hiding it.
+_COMPUTES = (
+    ops.MatMul, ops.Int8MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Softmax, ops.LayerNorm, ops.RMSNorm, ops.Tanh,
+    ops.Logistic,
+)  # fmt: skip
 
 
 class Visible:
@@ -26,16 +32,20 @@ class Visible:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        #: Truth values: where they are surely true, and where surely false.
-        self._true: dict[Value, np.ndarray] = {}
-        self._false: dict[Value, np.ndarray] = {}
+        #: Truth values that are known.
+        self._truth: dict[Value, np.ndarray] = {}
         #: Numbers: what masks add to them.
         self._below: dict[Value, np.ndarray] = {}
         #: Weights of attention, and what is made of them: where they are surely 0.
         self._zero: dict[Value, np.ndarray] = {}
+        #: Numbers that a mask of which nothing is known may have put as low.
+        self._unsure = {v for v in graph.inputs if v.dtype.kind == "f"}
+        self._unsure |= {v for v, p in graph.parameters.items() if _holds_a_mask(p.model_value)}
         for node in graph.nodes:
             if len(node.outputs) == 1:
                 self._follow(node)
+            if self._may_hide(node):
+                self._unsure.update(node.outputs)
 
     def zero(self, value: Value) -> np.ndarray | None:
         """Where weights of attention are surely 0, if that is known of any: bool, of the value's rank."""
@@ -46,18 +56,13 @@ class Visible:
         y, inputs = node.output, node.inputs
         match node.op:
             case ops.Reshape() | ops.Transpose() | ops.BroadcastTo():
-                for known in (self._true, self._false, self._below, self._zero):
-                    if inputs[0] in known and (moved := _moved(node, known[inputs[0]])) is not None:
-                        known[y] = moved
-            case ops.LogicalNot():
-                self._note(y, self._true, self._is_false(inputs[0]))
-                self._note(y, self._false, self._is_true(inputs[0]))
-            case ops.LogicalAnd():
-                self._note(y, self._true, self._is_true(inputs[0]) & self._is_true(inputs[1]))
-                self._note(y, self._false, self._is_false(inputs[0]) | self._is_false(inputs[1]))
-            case ops.LogicalOr():
-                self._note(y, self._true, self._is_true(inputs[0]) | self._is_true(inputs[1]))
-                self._note(y, self._false, self._is_false(inputs[0]) & self._is_false(inputs[1]))
+                if y.dtype == BOOL:
+                    truth = self._truth_of(inputs[0])
+                    self._note(y, self._truth, None if truth is None else _moved(node, truth), everywhere=True)
+                    return
+                for known, of in ((self._below, self._lies_below), (self._zero, self._zero.get)):
+                    array = of(inputs[0])
+                    self._note(y, known, None if array is None else _moved(node, array))
             case ops.Add():
                 self._note(y, self._below, self._lies_below(inputs[0]) + self._lies_below(inputs[1]))
             case ops.Sub():
@@ -65,9 +70,9 @@ class Visible:
                 self._note(y, self._below, self._lies_below(inputs[0]) + 0.0 - taken)
             case ops.Mul() | ops.Div():
                 self._follow_product(node)
-            case ops.Select():
+            case ops.Select() if y.dtype != BOOL:
                 self._follow_choice(node)
-            case ops.Softmax() if inputs[0] in self._below:
+            case ops.Softmax() if inputs[0] in self._below and inputs[0] not in self._unsure:
                 hidden = self._below[inputs[0]] <= HIDDEN
                 # A row of which all is hidden is told apart by its scores, as if nothing was.
                 self._note(y, self._zero, hidden & ~hidden.all(-1, keepdims=True) if hidden.shape[-1] > 1 else None)
@@ -77,7 +82,7 @@ class Visible:
         if not self._zero.keys().isdisjoint(node.inputs):
             zero = self._is_zero(x) | self._is_zero(by) if isinstance(node.op, ops.Mul) else self._is_zero(x)
             self._note(node.output, self._zero, zero)
-        for scaled, factor in ((x, by), (by, x)) if isinstance(node.op, ops.Mul) else ((x, by),):
+        for scaled, factor in _scaled(node):
             number = self._number(factor)
             if scaled in self._below and number is not None and number > 0:
                 below = self._below[scaled]
@@ -85,29 +90,47 @@ class Visible:
 
     def _follow_choice(self, node: Node) -> None:
         condition, x, other = node.inputs
-        if node.output.dtype == BOOL:
-            return
-        first, second = self._is_true(condition), self._is_false(condition)
-
-        def of_either(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-            return np.where(first, one, np.where(second, two, np.maximum(one, two)))
-
-        self._note(node.output, self._below, of_either(self._lies_below(x), self._lies_below(other)))
+        truth = self._truth_of(condition)
+        if truth is not None:
+            self._note(node.output, self._below, np.where(truth, self._lies_below(x), self._lies_below(other)))
         if not self._zero.keys().isdisjoint(node.inputs):
             zeros = self._is_zero(x), self._is_zero(other)
-            either = np.where(first, zeros[0], np.where(second, zeros[1], zeros[0] & zeros[1]))
-            self._note(node.output, self._zero, either)
+            self._note(node.output, self._zero, zeros[0] & zeros[1] if truth is None else np.where(truth, *zeros))
 
-    def _note(self, value: Value, known: dict[Value, np.ndarray], array: np.ndarray | None) -> None:
-        if array is not None and array.any():
+    def _may_hide(self, node: Node) -> bool:
+        """Whether results may lie as far below others as a mask puts them, without anything known of where."""
+        if isinstance(node.op, _COMPUTES) or all(v.dtype.kind != "f" for v in node.outputs):
+            return False
+        masked = [v for v in node.inputs if v.dtype.kind == "f" and self._lies_below(v).any()]
+        lost = bool(masked) and self._below.keys().isdisjoint(node.outputs)
+        match node.op:
+            case ops.Log():  # of 0
+                return True
+            case ops.Sub() if node.inputs[1] in masked:
+                return True
+            case ops.Mul() | ops.Div():
+                lost = lost or any(self._is_huge(node, factor) for _, factor in _scaled(node))
+            case ops.Select():
+                lost = bool(masked) and self._truth_of(node.inputs[0]) is None
+        return lost or bool(node.op.bodies()) or not self._unsure.isdisjoint(node.inputs)
+
+    def _is_huge(self, node: Node, factor: Value) -> bool:
+        """Whether a constant makes masks of what is 0 or 1."""
+        size = np.abs(self._known(factor, {}, lambda array: array.astype(np.float64)))
+        if isinstance(node.op, ops.Div):
+            return bool(((size > 0) & (size <= -1 / HIDDEN)).any())
+        return bool((size >= -HIDDEN).any())
+
+    def _note(
+        self, value: Value, known: dict[Value, np.ndarray], array: np.ndarray | None, everywhere: bool = False
+    ) -> None:
+        if array is not None and (everywhere or array.any()):
             rank = len(value.shape)
             known[value] = array.reshape((1,) * (rank - array.ndim) + array.shape)
 
-    def _is_true(self, value: Value) -> np.ndarray:
-        return self._known(value, self._true, lambda array: array)
-
-    def _is_false(self, value: Value) -> np.ndarray:
-        return self._known(value, self._false, lambda array: ~array)
+    def _truth_of(self, value: Value) -> np.ndarray | None:
+        constant = self._graph.constants.get(value)
+        return self._truth.get(value) if constant is None or is_described(constant) else np.asarray(constant)
 
     def _is_zero(self, value: Value) -> np.ndarray:
         return self._known(value, self._zero, lambda array: array == 0)
@@ -126,6 +149,17 @@ class Visible:
         constant = self._graph.constants.get(value)
         known = constant is not None and not is_described(constant) and constant.size == 1
         return float(constant.flat[0]) if constant is not None and known else None
+
+
+def _scaled(node: Node) -> list[tuple[Value, Value]]:
+    """What a product or quotient scales, and by what."""
+    x, by = node.inputs
+    return [(x, by), (by, x)] if isinstance(node.op, ops.Mul) else [(x, by)]
+
+
+def _holds_a_mask(array: np.ndarray) -> bool:
+    """Whether numbers that train begin as a mask."""
+    return not is_described(array) and array.dtype.kind == "f" and bool((array <= HIDDEN).any())
 
 
 def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:

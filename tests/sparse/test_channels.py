@@ -293,9 +293,25 @@ def both_ways(params: Any, x: Any) -> Any:
     return x @ params["w"] @ params["head"] @ params["w"].T
 
 
+def of_no_sample(params: Any, x: Any) -> Any:
+    return x @ (params["head"] @ params["w"])
+
+
 @pytest.mark.parametrize(
     ("apply", "options", "error", "message"),
     [
+        (
+            of_no_sample,
+            {"update": {"w": Channels(), "head": 0}},
+            UsageError,
+            "w: what it is multiplied with is the same",
+        ),
+        (
+            of_no_sample,
+            {"update": {"w": Channels(), "head": 1}},
+            UsageError,
+            "w: what it is multiplied with is the same",
+        ),
         (mean_of_batch, {"update": {"w": Channels()}}, UsageError, "rows of a batch influence each other"),
         (both_ways, {"update": {"w": Channels()}}, UnsupportedError, "w (met both ways round"),
         (mixer, {"update": {"head": 1}}, UsageError, "the signature 'fisher' weighs the channels of weights"),

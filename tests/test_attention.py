@@ -20,7 +20,7 @@ from converter.attention.visible import Visible
 from converter.ir import Builder, Graph, TensorType, evaluate, evaluate_values, ops, verify
 from converter.runtime import TrainingSession
 from converter.targets import target
-from tests.models.oracle import Oracle
+from tests.models.oracle import Oracle, assert_trains_as_in_jax
 
 LENGTH, WIDTH, HEADS, BATCH = 16, 12, 3, 2
 _TABLE = target("litert-2")
@@ -94,14 +94,7 @@ def test_each_spelling_trains_as_in_jax_by_fewer_products(spelled: str) -> None:
     seen = (2 + 4 + 6 * 5) / 128 if spelled == "window" else 72 / 128
     assert _products(program.signatures["evaluate"]) == round(whole * seen)
     assert _products(program.signatures["train"]) == round(3 * whole * seen)
-    oracle = Oracle(model, {row.parameter: row.fraction for row in program.table}, rule)
-    with TrainingSession(program.data) as session:
-        for _ in range(4):
-            wanted = oracle.train(x, y, 0.1, np.ones(BATCH, np.float32))
-            assert session.train(x, y, learning_rate=0.1) == pytest.approx(wanted, rel=1e-5)
-        found = session.parameters()
-    for name, array in oracle.parameters().items():
-        np.testing.assert_allclose(found[name], array, rtol=0, atol=2e-5 * np.abs(array).max())
+    assert_trains_as_in_jax(program, model, rule, x, y)
 
 
 @pytest.mark.parametrize("padding", [False, True], ids=["causal", "and padding"])

@@ -7,9 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 import jax_frontend
 import keras_frontend
+from converter import Program
+from converter.runtime import TrainingSession
 
 
 def jax_model(model: Any) -> jax_frontend.Model:
@@ -78,3 +81,17 @@ class Oracle:
         """The trained parameters in full, in the model's layout."""
         merged = self.merged(self.trained)
         return {name: np.asarray(merged[name]) for name in self.trained}
+
+
+def assert_trains_as_in_jax(
+    program: Program, model: Any, rule: optax.GradientTransformation, x: np.ndarray, y: np.ndarray
+) -> None:
+    """Four steps of a program have JAX's losses, and leave its parameters."""
+    oracle = Oracle(model, {row.parameter: row.fraction for row in program.table}, rule)
+    with TrainingSession(program.data) as session:
+        for _ in range(4):
+            wanted = oracle.train(x, y, 0.1, np.ones(len(y), np.float32))
+            assert session.train(x, y, learning_rate=0.1) == pytest.approx(wanted, rel=1e-5)
+        found = session.parameters()
+    for name, array in oracle.parameters().items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=2e-5 * np.abs(array).max())

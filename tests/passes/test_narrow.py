@@ -15,8 +15,7 @@ import converter
 import jax_frontend
 from converter.ir import Builder, Graph, Parameter, TensorType, Value, evaluate, ops, verify
 from converter.passes import eliminate_dead_code, narrow
-from converter.runtime import TrainingSession
-from tests.models.oracle import Oracle
+from tests.models.oracle import assert_trains_as_in_jax
 
 LENGTH, WIDTH, HEADS, BATCH = 16, 24, 3, 4
 
@@ -72,16 +71,9 @@ def test_a_model_that_reads_one_token_trains_as_in_jax(place: int, update: Any) 
     """The last layer computes keys and values of all tokens, and all else of one."""
     model, rule = _model(place), optax.sgd(1.0)
     program = converter.build(model, optimizer=rule, update=update, batch=BATCH)
-    oracle = Oracle(model, {row.parameter: row.fraction for row in program.table}, rule)
     rng = np.random.default_rng(1)
     x, y = rng.normal(0, 1, (BATCH, LENGTH, WIDTH)).astype(np.float32), np.arange(BATCH).astype(np.int32)
-    with TrainingSession(program.data) as session:
-        for _ in range(4):
-            wanted = oracle.train(x, y, 0.1, np.ones(BATCH, np.float32))
-            assert session.train(x, y, learning_rate=0.1) == pytest.approx(wanted, rel=1e-5)
-        found = session.parameters()
-    for name, array in oracle.parameters().items():
-        np.testing.assert_allclose(found[name], array, rtol=0, atol=2e-5 * np.abs(array).max())
+    assert_trains_as_in_jax(program, model, rule, x, y)
     tokens, attention = BATCH * LENGTH, 2 * WIDTH
     layer = tokens * (8 * WIDTH * WIDTH + LENGTH * attention)
     last = tokens * (2 * WIDTH * WIDTH + attention) + BATCH * 6 * WIDTH * WIDTH

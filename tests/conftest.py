@@ -1,11 +1,15 @@
-"""Property-based tests draw the same cases in every run, so that a failure is the change's and not the dice's.
+"""Tests draw the same cases and numbers in every run, so that a failure is the change's and not the dice's.
 
 HYPOTHESIS_PROFILE=explore .venv/bin/python -m pytest tests/passes      # new cases each time
 """
 
 import gc
 import os
+import sys
+import zlib
 
+import numpy as np
+import pytest
 from hypothesis import settings
 
 # Keras takes its backend when it is first imported; other backends are tested in processes of their own.
@@ -20,3 +24,19 @@ gc.set_threshold(20_000)
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+@pytest.fixture(scope="session")
+def generators() -> list[np.random.Generator]:
+    """What modules of tests draw their numbers from."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("tests.")]
+    found = (value for module in modules for value in vars(module).values() if isinstance(value, np.random.Generator))
+    return list({id(generator): generator for generator in found}.values())
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_its_own(request: pytest.FixtureRequest, generators: list[np.random.Generator]) -> None:
+    """A test's numbers do not depend on which tests ran before it in its process."""
+    state = np.random.default_rng(zlib.crc32(request.node.nodeid.encode())).bit_generator.state
+    for generator in generators:
+        generator.bit_generator.state = state

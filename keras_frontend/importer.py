@@ -73,7 +73,14 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
     try:
         with _without_traces(), keras.StatelessScope(initialize_variables=False):
             check_sizes(keras.saving.deserialize_keras_object(body, safe_mode=True), stored, path)
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
+        # In this scope Keras draws no first weights, which the archive's would replace: JAX compiles a function for
+        # each shape of them, which took most of the time of a build.
+        with _without_traces(), keras.StatelessScope(initialize_variables=False) as scope:
+            model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        for variable in model.variables:
+            stored_value = scope.get_current_value(variable)
+            variable.assign(variable.value if stored_value is None else stored_value)
+        return model
     except UsageError:
         raise
     except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause

@@ -34,13 +34,16 @@ def check_weights(path: Path) -> int:
         size = archive.getinfo(name).file_size
         if name.endswith(".npz"):
             return size
-        with archive.open(name) as member:
-            try:
-                claimed = _claimed_bytes(path, io.BufferedReader(member))
-            except UsageError:
-                raise
-            except Exception as error:  # h5py raises errors of many kinds for damaged bytes
-                raise UsageError(f"{path}: cannot load its weights, {name} is damaged: {error}. {_AGAIN}") from None
+        try:
+            # HDF5 reads here and there, and going back in a member of an archive begins it anew. One that is no larger
+            # than the archive fits the memory; what was packed smaller may not.
+            with archive.open(name) as member:
+                whole = size <= path.stat().st_size
+                claimed = _claimed_bytes(path, io.BytesIO(member.read()) if whole else io.BufferedReader(member))
+        except UsageError:
+            raise
+        except Exception as error:  # h5py raises errors of many kinds for damaged bytes
+            raise UsageError(f"{path}: cannot load its weights, {name} is damaged: {error}. {_AGAIN}") from None
     if claimed > size:
         raise UsageError(f"{path}: its weights claim {claimed} bytes, and {name} has {size}. Refused.")
     return size

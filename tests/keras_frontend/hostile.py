@@ -150,10 +150,6 @@ LAYERS |= {
     "axes that are not there": [input_of(4, 4), layer("Permute", dims=[5, -1])],
     "an unknown type": [input_of(4), layer("Dense", units=3, dtype="x" * 10**5)],
     "a policy of code": [input_of(4), layer("Dense", units=3, dtype=_part("dtype_policies", "Popen", name="sh"))],
-    "a large constant": [
-        input_of(4),
-        layer("Dense", units=3, kernel_initializer=_part("initializers", "Constant", value=[[1] * 10**4] * 20)),
-    ],
     "a regularizer of text": [
         input_of(4),
         layer("Dense", units=3, kernel_regularizer=_part("regularizers", "L2", l2="a")),

@@ -18,6 +18,7 @@ from keras import layers
 import keras_frontend
 from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from converter.ir import evaluate
+from keras_frontend.importer import load
 from tests.keras_frontend.models import KINDS, functional, predict, randomized, samples, sequential, subclassed
 
 
@@ -72,6 +73,20 @@ def test_a_file_is_the_model_that_was_saved(kind: str, tmp_path: Path) -> None:
         assert [v.path for v in loaded.weights] == [v.path for v in model.weights]
     arrays = samples(specs)
     np.testing.assert_allclose(evaluate(graph, arrays)[0]["output"], predict(model, arrays)[0], rtol=2e-5, atol=2e-5)
+
+
+def test_no_first_weights_are_drawn_for_a_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX would compile a function for each shape of them. What a file has no value for begins as in Keras."""
+    inputs = keras.Input((4,))
+    kept = layers.Dense(3, kernel_initializer="glorot_uniform", name="kept")
+    model = keras.Model(inputs, layers.GaussianNoise(0.1)(kept(inputs)))
+    model.save(saved.parent / "kept.keras")
+    monkeypatch.setattr(keras.initializers.GlorotUniform, "__call__", lambda *_, **__: pytest.fail("it was drawn"))
+    loaded = load(saved.parent / "kept.keras")
+    assert [v.shape for v in loaded.variables] == [v.shape for v in model.variables]
+    for found, expected in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert all(np.isfinite(v).all() for v in loaded.variables)
 
 
 def test_trainable_is_kept(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from converter.ir import Graph, Node, Op, Shape, Value, known_result, ops
+from converter.ir import FLOAT32, Graph, Node, Op, Shape, Value, known_result, ops
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.targets import Target
 
@@ -28,18 +28,18 @@ def absorb_projections(graph: Graph, target: Target) -> Graph:
         if not isinstance(node.op, ops.MatMul):
             return None
         for side in (1, 0):
-            projected = _projected(b, node.inputs[side])
-            if projected is None or node.inputs[0].shape[:-2] != node.inputs[1].shape[:-2]:
+            projection = _projection_of(b, node.inputs[side])
+            if projection is None or node.inputs[0].shape[:-2] != node.inputs[1].shape[:-2]:
                 continue
-            use = _use(node, side, projected)
-            if _pays(b, use, projected, target):
-                return _scores(b, use, projected) if use.makes_scores else _mixed(b, use, projected)
+            met = _meeting_of(node, side, projection)
+            if _pays(b, met, projection, target):
+                return _scores(b, met, projection) if met.makes_scores else _mixed(b, met, projection)
         return None
 
     return rewrite(graph, absorb)
 
 
-class _Projected(NamedTuple):
+class _Projection(NamedTuple):
     """Keys or values: x w + bias, by heads.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Projected(NamedTuple):
         return self.node.inputs[0].shape[-1]
 
 
-class _Use(NamedTuple):
+class _Meeting(NamedTuple):
     """The product in which queries meet keys, or weights of attention values.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Use(NamedTuple):
 _TURNED = {(0, 2, 1, 3): False, (0, 2, 3, 1): True, (0, 1, 2): False, (0, 2, 1): True}
 
 
-def _projected(b: Rewriter, value: Value) -> _Projected | None:
+def _projection_of(b: Rewriter, value: Value) -> _Projection | None:
     """What a value is, if it is read once and a product of all tokens with a matrix, by heads."""
     if len(value.shape) not in (3, 4) or not b.used_once(value):
         return None
@@ -104,20 +104,20 @@ def _projected(b: Rewriter, value: Value) -> _Projected | None:
         if flat is not None:
             value = flat.inputs[0]
         elif shifted is not None and bias is None:
-            found = _of_features(shifted, heads * size)
+            found = _split_bias(shifted, heads * size)
             if found is None:
                 return None
             value, bias = found
         elif product is not None:
             w = product.inputs[1]
             plain = len(w.shape) == 2 and not product.op.adj_x and product.output.shape[-1] == heads * size
-            return _Projected(product, bias, batch, heads, tokens, size, _TURNED.get(perm, False)) if plain else None
+            return _Projection(product, bias, batch, heads, tokens, size, _TURNED.get(perm, False)) if plain else None
         else:
             return None
     return None
 
 
-def _of_features(node: Node, count: int) -> tuple[Value, Value] | None:
+def _split_bias(node: Node, count: int) -> tuple[Value, Value] | None:
     """The larger operand of a sum, and the other one, if this holds a number for each of so many features."""
     for value, bias in (node.inputs, node.inputs[::-1]):
         axes = len(bias.shape)
@@ -128,21 +128,21 @@ def _of_features(node: Node, count: int) -> tuple[Value, Value] | None:
     return None
 
 
-def _use(node: Node, side: int, p: _Projected) -> _Use:
+def _meeting_of(node: Node, side: int, p: _Projection) -> _Meeting:
     """How a product uses what was projected, its operand on this side."""
     queries_last = node.op.adj_x if side == 1 else not node.op.adj_y
     over_last = node.op.adj_y if side == 1 else not node.op.adj_x
     queries = node.inputs[1 - side].shape[-1 if queries_last else -2]
-    return _Use(node, side, queries, over_last != p.tokens_last, queries_last)
+    return _Meeting(node, side, queries, over_last != p.tokens_last, queries_last)
 
 
-def _pays(b: Rewriter, use: _Use, p: _Projected, target: Target) -> bool:
+def _pays(b: Rewriter, met: _Meeting, p: _Projection, target: Target) -> bool:
     """Whether the forward pass gets cheaper, by count and by the table; a backward pass does in proportion."""
-    w, n = p.node.inputs[1], use.queries
+    w, n = p.node.inputs[1], met.queries
     constant = b.array(w) is not None
     # Products are times, rows, depth, columns.
     project = (1, p.batch * p.tokens, p.features, p.heads * p.size)
-    if use.makes_scores:
+    if met.makes_scores:
         attend = (p.batch * p.heads, n, p.size, p.tokens)
         of_heads, of_tokens = (p.heads, p.batch * n, p.size, p.features), (p.batch, p.heads * n, p.features, p.tokens)
     else:
@@ -153,8 +153,9 @@ def _pays(b: Rewriter, use: _Use, p: _Projected, target: Target) -> bool:
         return False
     before = _cost(target, *project, constant) + _cost(target, *attend)
     after = _cost(target, *of_heads) + _cost(target, *of_tokens)
-    # A row of a head is moved to the other heads' and back, and so is a matrix that trains, unless it lies by heads.
-    moved = 4 * p.batch * p.heads * n * (p.features + p.size)
+    # Read and written: a row of a head goes to the other heads' and back, and so does a matrix that trains, unless it
+    # lies by heads.
+    moved = FLOAT32.itemsize * p.batch * p.heads * n * (p.features + p.size)
     moved += 0 if constant or p.node.op.adj_y else w.type.nbytes
     return after + target.moved("shuffled", 2 * moved) < before
 
@@ -163,63 +164,63 @@ def _cost(target: Target, times: int, m: int, k: int, n: int, constant: bool = F
     return times * (target.product(m, k, n, constant) - target.per_operator) + target.per_operator
 
 
-def _scores(b: Rewriter, use: _Use, p: _Projected) -> Value:
+def _scores(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
     """(q Wk') x' + q bias'."""
-    q = _joined(b, _queries(b, use, p))
+    q = _joined(b, _other_operand(b, met, p))
     with b.at(p.node.origin):
         w, features_first = _by_head(b, p)
         absorbed = _apart(b, b(ops.MatMul(adj_y=features_first), q, w), p.batch)
-    rows = b.reshape(absorbed, (p.batch, p.heads * use.queries, p.features))
+    rows = b.reshape(absorbed, (p.batch, p.heads * met.queries, p.features))
     scores = b(ops.MatMul(adj_y=True), rows, _tokens(b, p))
-    scores = b.reshape(scores, (p.batch, p.heads, use.queries, p.tokens))
+    scores = b.reshape(scores, (p.batch, p.heads, met.queries, p.tokens))
     if p.bias is not None:
         bias = _shaped(b, p.bias, (p.heads, 1, p.size))
         scores = b(ops.Add(), scores, _apart(b, b(ops.MatMul(adj_y=True), q, bias), p.batch))
-    return _as_before(b, use, scores)
+    return _as_before(b, met, scores)
 
 
-def _mixed(b: Rewriter, use: _Use, p: _Projected) -> Value:
+def _mixed(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
     """(p x) Wv + sum(p) bias: weights that dropout has met do not sum up to 1."""
-    weights = _queries(b, use, p)
-    mixed = b(ops.MatMul(), b.reshape(weights, (p.batch, p.heads * use.queries, p.tokens)), _tokens(b, p))
-    rows = _joined(b, b.reshape(mixed, (p.batch, p.heads, use.queries, p.features)))
+    weights = _other_operand(b, met, p)
+    mixed = b(ops.MatMul(), b.reshape(weights, (p.batch, p.heads * met.queries, p.tokens)), _tokens(b, p))
+    rows = _joined(b, b.reshape(mixed, (p.batch, p.heads, met.queries, p.features)))
     with b.at(p.node.origin):
         w, features_first = _by_head(b, p)
         mixed = _apart(b, b(ops.MatMul(adj_y=not features_first), rows, w), p.batch)
     if p.bias is not None:
         bias = _shaped(b, p.bias, (p.heads, 1, p.size))
         mixed = b(ops.Add(), mixed, b(ops.Mul(), b(ops.Sum((3,), keepdims=True), weights), bias))
-    return _as_before(b, use, mixed)
+    return _as_before(b, met, mixed)
 
 
-def _queries(b: Rewriter, use: _Use, p: _Projected) -> Value:
+def _other_operand(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
     """The other operand: [batch, heads, queries, size or tokens]."""
-    value = use.node.inputs[1 - use.side]
-    value = b.transpose(value, _last_two_exchanged(len(value.shape))) if use.queries_last else value
-    return b.reshape(value, (p.batch, p.heads, use.queries, value.shape[-1]))
+    value = met.node.inputs[1 - met.side]
+    value = b.transpose(value, _last_two_exchanged(len(value.shape))) if met.queries_last else value
+    return b.reshape(value, (p.batch, p.heads, met.queries, value.shape[-1]))
 
 
-def _as_before(b: Rewriter, use: _Use, value: Value) -> Value:
+def _as_before(b: Rewriter, met: _Meeting, value: Value) -> Value:
     """[batch, heads, queries, n] as the product that is replaced gave it."""
-    value = b.transpose(value, _last_two_exchanged(4)) if use.side == 0 else value
-    return b.reshape(value, use.node.output.shape)
+    value = b.transpose(value, _last_two_exchanged(4)) if met.side == 0 else value
+    return b.reshape(value, met.node.output.shape)
 
 
 def _last_two_exchanged(rank: int) -> Shape:
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _tokens(b: Rewriter, p: _Projected) -> Value:
+def _tokens(b: Rewriter, p: _Projection) -> Value:
     return b.reshape(p.node.inputs[0], (p.batch, p.tokens, p.features))
 
 
-def _by_head(b: Rewriter, p: _Projected) -> tuple[Value, bool]:
+def _by_head(b: Rewriter, p: _Projection) -> tuple[Value, bool]:
     """The matrix as [heads, size, features], or [heads, features, size] and True."""
     w = p.node.inputs[1]
     if b.array(w) is None and not p.node.op.adj_y:
         return b.transpose(b.reshape(w, (p.features, p.heads, p.size)), (1, 0, 2)), True
     # As the runtime's dense layers hold a constant: other signatures have it, too.
-    w = w if p.node.op.adj_y else _known(b, ops.Transpose((1, 0)), w, w.shape[::-1])
+    w = w if p.node.op.adj_y else _folded(b, ops.Transpose((1, 0)), w, w.shape[::-1])
     return _shaped(b, w, (p.heads, p.size, p.features)), False
 
 
@@ -236,10 +237,10 @@ def _apart(b: Rewriter, value: Value, batch: int) -> Value:
 
 
 def _shaped(b: Rewriter, value: Value, shape: Shape) -> Value:
-    return value if value.shape == shape else _known(b, ops.Reshape(shape), value, shape)
+    return value if value.shape == shape else _folded(b, ops.Reshape(shape), value, shape)
 
 
-def _known(b: Rewriter, op: Op, value: Value, shape: Shape) -> Value:
+def _folded(b: Rewriter, op: Op, value: Value, shape: Shape) -> Value:
     """What an op makes of a value, of this shape: of a constant another constant."""
     array = b.array(value)
     made = None if array is None else known_result(op, value.type.with_shape(shape), array)

@@ -71,15 +71,14 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
     stored = check_weights(path)
     body = {key: value for key, value in config.items() if key != "compile_config"}
     try:
-        with _without_traces(), keras.StatelessScope(initialize_variables=False):
-            check_sizes(keras.saving.deserialize_keras_object(body, safe_mode=True), stored, path)
         # In this scope Keras draws no first weights, which the archive's would replace: JAX compiles a function for
         # each shape of them, which took most of the time of a build.
         with _without_traces(), keras.StatelessScope(initialize_variables=False) as scope:
+            check_sizes(keras.saving.deserialize_keras_object(body, safe_mode=True), stored, path)
             model = keras.saving.load_model(path, compile=False, safe_mode=True)
         for variable in model.variables:
-            stored_value = scope.get_current_value(variable)
-            variable.assign(variable.value if stored_value is None else stored_value)
+            value = scope.get_current_value(variable)
+            variable.assign(variable.value if value is None else value)
         return model
     except UsageError:
         raise
@@ -89,7 +88,7 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """Forgets the variables that are made within and never initialized.
+    """Forgets the variables that are made and not initialized within.
 
     Keras lists them, and would make the weights of them all, however large, at the end of the next scope that it
     leaves. Nothing public takes them off that list.

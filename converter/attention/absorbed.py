@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from converter.ir import FLOAT32, Graph, Node, Op, Shape, Value, known_result, ops
+from converter.ir import FLOAT32, Graph, Node, Shape, Value, known_result, ops
 from converter.passes.rewrite import Rewriter, rewrite
 from converter.targets import Target
 
@@ -196,18 +196,20 @@ def _mixed(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
 def _other_operand(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
     """The other operand: [batch, heads, queries, size or tokens]."""
     value = met.node.inputs[1 - met.side]
-    value = b.transpose(value, _last_two_exchanged(len(value.shape))) if met.queries_last else value
+    value = _swapped(b, value) if met.queries_last else value
     return b.reshape(value, (p.batch, p.heads, met.queries, value.shape[-1]))
 
 
 def _as_before(b: Rewriter, met: _Meeting, value: Value) -> Value:
     """[batch, heads, queries, n] as the product that is replaced gave it."""
-    value = b.transpose(value, _last_two_exchanged(4)) if met.side == 0 else value
+    value = _swapped(b, value) if met.side == 0 else value
     return b.reshape(value, met.node.output.shape)
 
 
-def _last_two_exchanged(rank: int) -> Shape:
-    return (*range(rank - 2), rank - 1, rank - 2)
+def _swapped(b: Rewriter, value: Value) -> Value:
+    """The last two axes exchanged."""
+    rank = len(value.shape)
+    return b.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def _tokens(b: Rewriter, p: _Projection) -> Value:
@@ -220,7 +222,7 @@ def _by_head(b: Rewriter, p: _Projection) -> tuple[Value, bool]:
     if b.array(w) is None and not p.node.op.adj_y:
         return b.transpose(b.reshape(w, (p.features, p.heads, p.size)), (1, 0, 2)), True
     # As the runtime's dense layers hold a constant: other signatures have it, too.
-    w = w if p.node.op.adj_y else _folded(b, ops.Transpose((1, 0)), w, w.shape[::-1])
+    w = w if p.node.op.adj_y else _folded(b, ops.Transpose((1, 0)), w)
     return _shaped(b, w, (p.heads, p.size, p.features)), False
 
 
@@ -237,11 +239,11 @@ def _apart(b: Rewriter, value: Value, batch: int) -> Value:
 
 
 def _shaped(b: Rewriter, value: Value, shape: Shape) -> Value:
-    return value if value.shape == shape else _folded(b, ops.Reshape(shape), value, shape)
+    return value if value.shape == shape else _folded(b, ops.Reshape(shape), value)
 
 
-def _folded(b: Rewriter, op: Op, value: Value, shape: Shape) -> Value:
-    """What an op makes of a value, of this shape: of a constant another constant."""
+def _folded(b: Rewriter, op: ops.Reshape | ops.Transpose, value: Value) -> Value:
+    """What an op makes of a value: of a constant another one, under its name."""
     array = b.array(value)
-    made = None if array is None else known_result(op, value.type.with_shape(shape), array)
-    return b(op, value) if made is None else b.constant(made, dtype=value.dtype, name=value.name)
+    made = None if array is None else known_result(op, op.infer(value.type), array)
+    return b(op, value) if made is None else b.constant(made, name=value.name)

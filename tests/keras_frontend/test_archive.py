@@ -75,14 +75,17 @@ def test_a_file_is_the_model_that_was_saved(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(evaluate(graph, arrays)[0]["output"], predict(model, arrays)[0], rtol=2e-5, atol=2e-5)
 
 
-def test_no_first_weights_are_drawn_for_a_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_first_weights_are_made_for_a_file(tmp_path: Path) -> None:
     """JAX would compile a function for each shape of them. What a file has no value for begins as in Keras."""
     inputs = keras.Input((4,))
-    kept = layers.Dense(3, kernel_initializer="glorot_uniform", name="kept")
-    model = keras.Model(inputs, layers.GaussianNoise(0.1)(kept(inputs)))
-    model.save(saved.parent / "kept.keras")
-    monkeypatch.setattr(keras.initializers.GlorotUniform, "__call__", lambda *_, **__: pytest.fail("it was drawn"))
-    loaded = load(saved.parent / "kept.keras")
+    model = keras.Model(inputs, layers.GaussianNoise(0.1)(layers.Dense(3, kernel_initializer="zeros")(inputs)))
+    randomized(model).save(tmp_path / "model.keras")
+
+    def of_no_use(config: Any) -> None:
+        dense = next(layer for layer in config["config"]["layers"] if layer["class_name"] == "Dense")["config"]
+        dense["kernel_initializer"] |= {"class_name": "Constant", "config": {"value": [[1] * 10**4] * 20}}
+
+    loaded = load(with_config(tmp_path / "model.keras", tmp_path / "changed.keras", of_no_use))
     assert [v.shape for v in loaded.variables] == [v.shape for v in model.variables]
     for found, expected in zip(loaded.weights, model.weights, strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -104,7 +104,7 @@ def test_cotangents_are_the_same_to_the_last_bit(made: str, kind: type[Op], mach
     expected = run(file(before), given, xnnpack=True)["dx"]
     assert 0 < np.count_nonzero(expected) < 0.9 * expected.size
     found = run(file(after), given, xnnpack=True)["dx"]
-    if made == "a frozen product in int8" and kind is ops.Relu6Grad:
+    if made == "a frozen product in int8" and kind is ops.Relu6Grad and to.is_newest:
         assert (found != expected).any(-1).mean() < 1e-3
         np.testing.assert_allclose(found, expected, rtol=0, atol=0.01 * np.abs(expected).max())
     else:

@@ -162,11 +162,14 @@ def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
             continue
         if b.array(factor) is not None and not is_ordinary(b.scalar(factor)):
             continue
-        smaller = min(inner.inputs, key=lambda operand: operand.type.size)
+        # By its place, as both operands may be the same value.
+        place = min(range(2), key=lambda k: inner.inputs[k].type.size)
+        smaller = inner.inputs[place]
         if smaller.type.size < product.type.size and len(factor.shape) <= len(smaller.shape):
-            scaled = b(ops.Mul(), smaller, factor)
+            operands = list(inner.inputs)
+            operands[place] = b(ops.Mul(), smaller, factor)
             with b.at(inner.origin):  # the product is still the gradient's
-                return b(inner.op, *(scaled if operand is smaller else operand for operand in inner.inputs))
+                return b(inner.op, *operands)
     return None
 
 

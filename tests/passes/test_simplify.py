@@ -147,3 +147,18 @@ def test_signs_of_halves_go_into_a_constant(factor: tuple[int, ...], again: bool
     assert sum(isinstance(node.op, ops.Neg) for node in after.nodes) == negations
     feed = {"x": rng.standard_normal(x.shape).astype(np.float32)}
     np.testing.assert_array_equal(evaluate(after, feed)[0]["y"], evaluate(b.graph, feed)[0]["y"])
+
+
+@pytest.mark.parametrize(
+    ("op", "number"), [(ops.Mul(), 0.1), (ops.Div(), 5.0)], ids=["times a number", "over a number"]
+)
+def test_a_factor_of_a_product_with_itself_is_there_once(op: ops.Mul | ops.Div, number: float) -> None:
+    """Both operands are one value, of which one alone is scaled."""
+    b = Builder()
+    x = b.input("x", TensorType((5, 3)))
+    b.graph.outputs = {"y": b(op, b(ops.MatMul(False, True), x, x), number)}
+    after = simplify(b.graph)
+    assert [node.output.shape for node in after.nodes] == [(5, 3), (5, 5)], "the smaller operand is scaled"
+    feed = {"x": np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)}
+    (results, _), (expected, _) = evaluate(after, feed), evaluate(b.graph, feed)
+    np.testing.assert_allclose(results["y"], expected["y"], rtol=1e-5, atol=1e-6)

@@ -142,7 +142,7 @@ def kl_divergence() -> RowLoss:
 
 def binary_cross_entropy(label_smoothing: float = 0.0) -> RowLoss:
     """-y log p - (1 - y) log(1 - p) of each number."""
-    return lambda b, logits, y: _binary(b, logits, _smooth(b, y, label_smoothing, 0.5))
+    return lambda b, logits, y: b(ops.BinaryCrossEntropy(), logits, _smooth(b, y, label_smoothing, 0.5))
 
 
 def binary_focal_cross_entropy(gamma: float = 2.0, alpha: float | None = None, label_smoothing: float = 0.0) -> RowLoss:
@@ -152,7 +152,7 @@ def binary_focal_cross_entropy(gamma: float = 2.0, alpha: float | None = None, l
         y = _smooth(b, y, label_smoothing, 0.5)
         p = b(ops.Logistic(), logits)
         missing = b(ops.Sub(), b(ops.Add(), p, y), b(ops.Mul(), b(ops.Mul(), p, y), 2.0))  # 1 - yp - (1-y)(1-p)
-        loss = b(ops.Mul(), _power(b, missing, gamma), _binary(b, logits, y))
+        loss = b(ops.Mul(), _power(b, missing, gamma), b(ops.BinaryCrossEntropy(), logits, y))
         if alpha is None:
             return loss
         return b(ops.Mul(), loss, b(ops.Add(), b(ops.Mul(), y, 2 * alpha - 1), 1 - alpha))
@@ -166,15 +166,15 @@ def squared_error() -> RowLoss:
 
 
 def absolute_error() -> RowLoss:
-    """|x - y|."""
-    return lambda b, x, y: b(ops.Abs(), b(ops.Sub(), x, y))
+    """|y - x|, whose slope is that of Keras where both are equal, -1."""
+    return lambda b, x, y: b(ops.Abs(), b(ops.Sub(), y, x))
 
 
 def absolute_percentage_error() -> RowLoss:
-    """100 |x - y| / |y|; y is at least Keras' epsilon."""
+    """100 |y - x| / |y|; y is at least Keras' epsilon."""
 
     def emit(b: Builder, x: Value, y: Value) -> Value:
-        e, size = b(ops.Abs(), b(ops.Sub(), x, y)), b(ops.Maximum(), b(ops.Abs(), y), _EPSILON)
+        e, size = b(ops.Abs(), b(ops.Sub(), y, x)), b(ops.Maximum(), b(ops.Abs(), y), _EPSILON)
         return b(ops.Mul(), b(ops.Div(), e, size), 100.0)
 
     return emit
@@ -335,9 +335,3 @@ def _power(b: Builder, x: Value, exponent: float) -> Value:
 def _softplus_of_negative(b: Builder, z: Value) -> Value:
     """log(1 + e^z) for z <= 0."""
     return b(ops.Log(), b(ops.Add(), b(ops.Exp(), z), 1.0))
-
-
-def _binary(b: Builder, z: Value, y: Value) -> Value:
-    """max(z, 0) - z y + log(1 + e^-|z|): no overflow, and its slope is sigmoid(z) - y."""
-    rest = _softplus_of_negative(b, b(ops.Neg(), b(ops.Abs(), z)))
-    return b(ops.Add(), b(ops.Sub(), b(ops.Relu(at_kink=0.5), z), b(ops.Mul(), z, y)), rest)

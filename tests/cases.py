@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
 from converter.autodiff import differentiate
@@ -43,7 +44,7 @@ ROWS = {
 BINARY = {
     ops.Add(): jnp.add, ops.Sub(): jnp.subtract, ops.Mul(): jnp.multiply, ops.Div(): jnp.divide,
     ops.Maximum(): jnp.maximum, ops.Minimum(): jnp.minimum, ops.SquaredDifference(): lambda x, y: (x - y) ** 2,
-    ops.Pow(): jnp.power, ops.Atan2(): jnp.arctan2,
+    ops.Pow(): jnp.power, ops.Atan2(): jnp.arctan2, ops.BinaryCrossEntropy(): optax.sigmoid_binary_cross_entropy,
 }  # fmt: skip
 
 

@@ -118,15 +118,44 @@ CASES: list[tuple[str, dict[str, float], np.ndarray, Callable[[Any, Any], Any]]]
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "y", "theirs"), CASES, ids=[f"{c[0]}-{'-'.join(c[1])}" for c in CASES])
+of_every_loss = pytest.mark.parametrize(
+    ("name", "options", "y", "theirs"), CASES, ids=[f"{c[0]}-{'-'.join(c[1])}" for c in CASES]
+)
+
+
+@of_every_loss
 def test_value_and_gradient_are_those_of_keras(
     name: str, options: dict[str, float], y: np.ndarray, theirs: Callable[[Any, Any], Any]
 ) -> None:
+    compare(name, options, np.abs(X) if name in ("poisson", "dice", "tversky") else X, y, theirs)
+
+
+@of_every_loss
+def test_value_and_gradient_at_kinks_are_those_of_keras(
+    name: str, options: dict[str, float], y: np.ndarray, theirs: Callable[[Any, Any], Any]
+) -> None:
+    """Outputs that are equal, 0, the target or a margin from it, and rows of zeros."""
+    numbers = np.array([0.0, -1.0, 1.0, 2.0, 0.5], np.float32)
+    places = np.arange(X.size).reshape(X.shape)
+    if y is VALUES:
+        y = numbers[places * 3 % 5]
+    compare(name, options, numbers[places % 7 % 5], y, theirs)
+    if name == "cosine_similarity":
+        return  # the derivative of Keras' is NaN in rows of zeros
+    compare(name, options, X * (places % 15 > 4), y, theirs)
+    if y.shape == X.shape:
+        compare(name, options, np.clip(y, -1, 1), y, theirs)
+
+
+def compare(
+    name: str, options: dict[str, float], given: np.ndarray, y: np.ndarray, theirs: Callable[[Any, Any], Any]
+) -> None:
+    """Asserts that loss and gradient of the outputs `given` are those of Keras."""
+
     def total(x: Any) -> Any:
         rows = theirs(jnp.asarray(y), x).reshape(BATCH, -1).mean(1)
         return (rows * WEIGHT).sum() / WEIGHT.sum()
 
-    given = np.abs(X) if name in ("poisson", "dice", "tversky") else X
     value, gradient = jax.value_and_grad(total)(jnp.asarray(given))
     b = Builder()
     b.graph.outputs["output"] = x = b.input("x", TensorType(X.shape))
@@ -134,8 +163,24 @@ def test_value_and_gradient_are_those_of_keras(
     graph, gradients = differentiate(scored, scored.outputs["loss"], [x])
     graph.outputs = {"loss": scored.outputs["loss"], "gradient": gradients[x]}
     found, _ = evaluate(graph, {"x": given, "y": y, "weight": WEIGHT}, np.float64)
-    np.testing.assert_allclose(found["loss"], value, rtol=2e-6)
+    np.testing.assert_allclose(found["loss"], value, rtol=2e-6, atol=5e-7)
     np.testing.assert_allclose(found["gradient"], gradient, rtol=2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_a_binary_head_that_begins_with_zeros_goes_the_way_of_keras(activation: str | None) -> None:
+    """Every logit is 0 at first, where the parts of the loss have corners."""
+    head = keras.layers.Dense(1, activation, kernel_initializer="zeros")
+    model = keras.Sequential([keras.Input((3,)), head])
+    model.compile(keras.optimizers.SGD(1.0), keras.losses.BinaryCrossentropy(from_logits=activation is None))
+    x, y = X[:, 0, :3], np.array([[1], [0], [0], [0]], np.float32)
+    with TrainingSession(converter.build(model, batch=BATCH, check=False).data) as session:
+        session.train(x, y)
+        found = session.parameters()
+    model.fit(x, y, batch_size=BATCH, verbose=0)
+    for part, theirs in zip(("kernel", "bias"), model.get_weights(), strict=True):
+        (mine,) = (array for name, array in found.items() if name.endswith(part))
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_every_name_is_tested() -> None:

@@ -158,6 +158,12 @@ def _quotient(n: Numbers, kind: type[Op]) -> Application:
     return Application(kind(), [n.floats(*left, low=0.3), n.floats(*right, low=0.5)])
 
 
+@applies(ops.BinaryCrossEntropy)
+def _binary_cross_entropy(n: Numbers, kind: type[Op]) -> Application:
+    left, right = n.pair()
+    return Application(kind(), [n.floats(*left), n.floats(*right, low=0.0, high=1.0)])
+
+
 @applies(ops.Atan2)
 def _angle(n: Numbers, kind: type[Op]) -> Application:
     left, right = n.pair()

@@ -18,6 +18,7 @@ from converter.ir.ops.elementwise import (
     Maximum,
     Minimum,
     Mul,
+    Neg,
     Rsqrt,
     Select,
     Sub,
@@ -364,3 +365,19 @@ class SoftmaxCrossEntropy(OverLastAxis):
             return b(Mul(), b(Mul(), b(LogSoftmax(), logits), -1.0), b.reshape(dy, (*dy.shape, 1)))
 
         return to_logits, to_targets
+
+
+class BinaryCrossEntropy(Binary):
+    """-t log(p) - (1 - t) log(1 - p) of p = logistic(z), from logits z and targets t: max(z, 0) - z t + log(1 + e^-|z|).
+
+    The cotangent of the logits is logistic(z) - t everywhere: the slopes of the parts, which meet at 0, would not add up
+    to it there.
+    """
+
+    function = staticmethod(lambda z, t: np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.abs(z))))
+
+    def vjp(self, b: Builder, z: Value, t: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (
+            lambda: b.sum_to_shape(b(Mul(), dy, b(Sub(), b(Logistic(), z), t)), z.shape),
+            lambda: b(Neg(), b.sum_to_shape(b(Mul(), dy, z), t.shape)),
+        )

@@ -144,6 +144,13 @@ def expm1(c: Lowering, op: ops.Expm1, x: Value) -> Value:
     return c(tfl.Mul(), c(tfl.Tanh(), c(tfl.Mul(), x, 0.5)), c(tfl.Add(), c(tfl.Exp(), x), 1.0))
 
 
+@lowers(ops.BinaryCrossEntropy)
+def binary_cross_entropy(c: Lowering, op: ops.BinaryCrossEntropy, z: Value, t: Value) -> Value:
+    """max(z, 0) - z t + log(1 + e^-|z|), which does not overflow."""
+    rest = c(tfl.Log(), c(tfl.Add(), c(tfl.Exp(), c(tfl.Neg(), c(tfl.Abs(), z))), 1.0))
+    return c(tfl.Add(), c(tfl.Sub(), c(tfl.Relu(), z), c(tfl.Mul(), z, t)), rest)
+
+
 @lowers(ops.Atan2)
 def atan2(c: Lowering, op: ops.Atan2, x: Value, z: Value) -> Value:
     """The kernel does not broadcast."""

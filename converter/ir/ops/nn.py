@@ -368,10 +368,10 @@ class SoftmaxCrossEntropy(OverLastAxis):
 
 
 class BinaryCrossEntropy(Binary):
-    """-t log(p) - (1 - t) log(1 - p) of p = logistic(z), from logits z and targets t: max(z, 0) - z t + log(1 + e^-|z|).
+    """-t log(p) - (1 - t) log(1 - p) of p = logistic(z), for logits z and targets t: max(z, 0) - z t + log(1 + e^-|z|).
 
-    The cotangent of the logits is logistic(z) - t everywhere: the slopes of the parts, which meet at 0, would not add up
-    to it there.
+    The cotangent of the logits is logistic(z) - t everywhere. The slopes of the parts have corners at 0, and would not
+    add up to it there.
     """
 
     function = staticmethod(lambda z, t: np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.abs(z))))

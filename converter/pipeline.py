@@ -12,7 +12,7 @@ from converter.collecting import uncollected
 from converter.costs import costs
 from converter.defaults import taken_over
 from converter.dropout import dropouts
-from converter.errors import UsageError
+from converter.extras import require
 from converter.ir import Graph
 from converter.losses import link_notes
 from converter.models import import_model, without_idle_outputs
@@ -198,11 +198,9 @@ def plan(
 @uncollected()
 def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
     """What one request comes to."""
-    try:
-        from converter.optim.rate import check_descends
-        from converter.optim.trace import resolve
-    except ModuleNotFoundError as error:  # a device that only runs programs
-        raise UsageError(f"{error.name} is not installed: pip install 'pocketune[compiler]' to compile") from None
+    require("compiler", "compiling a model")
+    from converter.optim.rate import check_descends
+    from converter.optim.trace import resolve
 
     if request.optimizer is not None:
         check_descends(resolve(request.optimizer))

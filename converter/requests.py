@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
+from converter.invocation import command
 from converter.ir import is_described
 from converter.models import Source
 from converter.program.manifest import MAX_ELEMENTS, rows_to_infer
@@ -259,7 +260,7 @@ def check_weights(source: Source) -> None:
     if without:
         raise UsageError(
             f"the parameter {without[0]} has no value: initialise the model, jax.eval_shape gives only shapes. "
-            "`python -m converter schemes` (converter.compare_schemes) shows what a model of shapes would cost"
+            f"`{command('schemes')}` (converter.compare_schemes) shows what a model of shapes would cost"
         )
 
 

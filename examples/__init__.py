@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError
+from converter.extras import EXTRAS, how_to_install
 from converter.sparse.scheme import Grant
 
 __all__ = ["DEFAULT", "EXAMPLES", "Example"]
@@ -57,8 +58,11 @@ class Example:
         try:
             return import_module(f"{__name__}.{self.name.replace('-', '_')}")
         except ModuleNotFoundError as error:
-            package = str(error.name).partition(".")[0].replace("sklearn", "scikit-learn")
-            raise UsageError(f"the example {self.name} needs {package}: pip install {package}") from error
+            library = str(error.name).partition(".")[0]
+            extra = next((extra for extra, libraries in EXTRAS.items() if library in libraries), None)
+            if extra is None:
+                raise
+            raise UsageError(f"the example {self.name} needs {library}: {how_to_install(extra)}") from error
 
 
 _ALL = (

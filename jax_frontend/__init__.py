@@ -1,5 +1,10 @@
 """JAX models and functions, traced to the IR."""
 
+# ruff: noqa: E402 (what is missing is said before it is imported)
+from converter.extras import require
+
+require("compiler", "a model of JAX")
+
 from jax_frontend.augmentation import trace_augmentation
 from jax_frontend.dropout import activity, dropout, in_training, random_key
 from jax_frontend.model import Model

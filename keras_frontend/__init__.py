@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.errors import UnsupportedError, UsageError
+from converter.extras import require
 from converter.ir import Graph
 from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import compile_config
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from keras_frontend.importer import Imported
 
 __all__ = ["check_archive", "import_keras", "runs_jax", "to_jax_model", "trace"]
+
+require("keras", "a Keras model")
 
 _ADVICE = "Set KERAS_BACKEND=jax before Keras is imported."
 

@@ -13,10 +13,8 @@ def names() -> list[str]:
     """What there is: `MobileNetV3Small`, ..."""
     # Keras reads it when it is first imported.
     os.environ.setdefault("KERAS_BACKEND", "jax")
-    try:
-        from keras import applications
-    except ModuleNotFoundError:
-        raise UsageError("Keras is not installed: pip install 'pocketune[keras]'") from None
+    from keras import applications
+
     return sorted(name for name, value in vars(applications).items() if inspect.isfunction(value))
 
 

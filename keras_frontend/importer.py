@@ -62,12 +62,8 @@ def load(path: Path) -> Any:
 
 def _loaded(path: Path, config: dict[str, Any]) -> Any:
     """The model of a checked archive, made only if the archive holds the weights that its config describes."""
-    try:
-        import keras
-    except ModuleNotFoundError:
-        raise UsageError(
-            f"{path} is a Keras model, and Keras is not installed: pip install 'pocketune[keras]'"
-        ) from None
+    import keras
+
     stored = check_weights(path)
     body = {key: value for key, value in config.items() if key != "compile_config"}
     try:

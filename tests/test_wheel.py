@@ -83,7 +83,7 @@ def test_it_runs_a_program_without_jax_and_builds_one_with_it(wheel: Path, tmp_p
     assert run(pocketune, "export", "m.tflite", "--out", "plain.tflite").returncode == 0
     (tmp_path / "mine.py").write_text(_MODEL)
     refused = run(python, "-c", "import converter; converter.build(None)")
-    assert "UsageError: jax is not installed: pip install 'pocketune[compiler]'" in refused.stderr
+    assert "pip install 'pocketune[compiler]'" in refused.stderr
 
     install(python, f"{wheel}[compiler]")
     built = run(pocketune, "build", "mine:model", "--out", "new.tflite")

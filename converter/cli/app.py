@@ -56,6 +56,7 @@ from converter.cli.tables import Results
 from converter.errors import UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
+from converter.invocation import program as typed_program
 from converter.pipeline import build as build_program
 from converter.program.file import ProgramFile, read_program
 from converter.program.program import Program
@@ -341,16 +342,11 @@ def _print_json(result: dict[str, Any]) -> None:
     print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _name() -> str:
-    """What the person has called."""
-    return "python -m converter" if Path(sys.argv[0]).stem in ("__main__", "pytest") else Path(sys.argv[0]).stem
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and ends the process with its exit code; see `converter.errors`."""
     settings = {"debug": bool(os.environ.get(DEBUG))}
     try:
-        app(arguments, prog_name=_name(), obj=settings)
+        app(arguments, prog_name=typed_program(), obj=settings)
     except Exception as error:  # the last line of defence: a person reads a sentence, not a traceback
         sys.exit(explain(error, settings["debug"]))
     sys.exit(0)

@@ -47,5 +47,6 @@ def report(
     Results().line(f"wrote {out} ({size(out.stat().st_size)})")
     if model_explorer is not None:
         Results().line(
-            f"next: model-explorer {quote(str(file))} --node_data_paths={quote(str(model_explorer / 'cost.json'))}"
+            "in Model Explorer (pip install ai-edge-model-explorer): "
+            f"model-explorer {quote(str(file))} --node_data_paths={quote(str(model_explorer / 'cost.json'))}"
         )

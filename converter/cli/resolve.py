@@ -14,6 +14,7 @@ from converter.cli.recipe import Recipe, is_by_output, is_path, read_recipe, rea
 from converter.cli.references import APPLICATION, call, find, is_reference
 from converter.cli.samples import read_samples
 from converter.errors import UsageError, nearest
+from converter.extras import require
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.losses import loss_from_table
 from converter.sparse import Channels, LoRA, UpdateScheme, update_scheme
@@ -118,7 +119,10 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
                 f"{recipe}: {entry} names code, {code!r}, which would be run. Add --trust if you trust this recipe and "
                 f"that module, or name the {entry} on the command line"
             )
-    return resolve(base.overridden(**flags))
+    wanted = base.overridden(**flags)
+    model = wanted.model or ""
+    require("keras" if model.startswith(APPLICATION) or model.endswith(".keras") else "compiler", "compiling a model")
+    return resolve(wanted)
 
 
 def output_path(job: Job) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from converter.cli.tables import Results
+from converter.invocation import command
 from converter.searching import Found
 from converter.searching.analysis import GUESSES
 from converter.searching.explore import Trained
@@ -15,8 +16,15 @@ from converter.words import share, size
 _MOST_ROWS = 30
 
 
-def show(results: Results, found: Found, folder: Path) -> None:
-    """The parts, the schemes, whether the found one is better, and what to do next."""
+def show(results: Results, found: Found, folder: Path, trusted: bool) -> None:
+    """The parts, the schemes, whether the found one is better, and what to do next.
+
+    Args:
+        results: prints them.
+        found: what the search found.
+        folder: where its files are.
+        trusted: whether the recipe names code of the person's, which a build must be told to run.
+    """
     findings = found.findings
     if findings.units:
         _parts(results, found)
@@ -42,7 +50,8 @@ def show(results: Results, found: Found, folder: Path) -> None:
             f"{findings.chosen.proposals} proposals at the budgets, costs foreseen within: {worst or '-'}{complete}"
         )
     results.line(f"wrote {folder / 'recipe.toml'}, {folder / 'search.json'}")
-    results.line(f"next: python -m converter build --recipe {quote(str(folder / 'recipe.toml'))}")
+    recipe = quote(str(folder / "recipe.toml"))
+    results.line(f"next: {command(f'build --recipe {recipe}')}{' --trust' * trusted}")
 
 
 def _parts(results: Results, found: Found) -> None:

@@ -161,11 +161,11 @@ def search(
     if as_json:
         print(json.dumps(figures, indent=2, allow_nan=False))
     else:
-        show(Results(), found, out)
+        show(Results(), found, out, trusted=bool(job.recipe.references()))
 
 
 def _recipe(job: Job, found: Found, folder: Path) -> str:
-    said = f"Found by `converter search`; search.json beside it says how. Train it with {found.course}."
+    said = f"Found by `pocketune search`; search.json beside it says how. Train it with {found.course}."
     recipe = replace(job.recipe, update=found.update, out=None)
     if found.frozen == "float32":  # `build` refuses int8 that would change nothing
         recipe = replace(recipe, frozen=None, calibration=None)

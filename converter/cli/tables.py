@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from converter.cli.inspection import Contents
+from converter.invocation import command
 from converter.notes import Note
 from converter.origins import PHASES
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
@@ -246,7 +247,7 @@ class Results:
     def built(self, path: Path, nbytes: int) -> None:
         """Where the program is, and what to do next."""
         self.line(f"wrote {path} ({size(nbytes)})")
-        self.line(f"next: python -m converter inspect {quote(str(path))}")
+        self.line(f"next: {command(f'inspect {quote(str(path))}')}")
 
 
 def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:

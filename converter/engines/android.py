@@ -15,6 +15,7 @@ from typing import Any
 from converter.engines.engine import Engine, Refusal, engines_folder
 from converter.engines.tools import replaced, run
 from converter.errors import UsageError
+from converter.invocation import command
 
 #: The newest on Maven Central: what apps depend on (android_app/pom.xml).
 VERSION = "2.16.1"
@@ -46,7 +47,7 @@ class Android(Engine):
         if not _is_linux_on_x86():
             return "the library runs on Linux on x86-64 only"
         if not self._is_here:
-            return "Android's library is not here: python -m converter engines android"
+            return f"Android's library is not here: {command('engines android')}"
         return None
 
     def options(self) -> dict[str, Any]:

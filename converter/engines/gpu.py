@@ -11,6 +11,7 @@ from pathlib import Path
 from converter.engines.debian import fetch
 from converter.engines.delegate_log import refusals
 from converter.engines.engine import Engine, Refusal, engines_folder
+from converter.invocation import command
 
 _LIBRARIES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
 
@@ -38,7 +39,7 @@ class Gpu(Engine):
     def missing(self) -> str | None:
         if self._has_own or ctypes.util.find_library("vulkan"):
             return None
-        return "there is no Vulkan driver: python -m converter engines gpu sets one up that needs no GPU"
+        return f"there is no Vulkan driver: {command('engines gpu')} sets one up that needs no GPU"
 
     def environment(self) -> dict[str, str]:
         if not self._has_own:

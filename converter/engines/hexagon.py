@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import sys
-from importlib import util
 from pathlib import Path
 from typing import Any
 
 from converter.engines.engine import Engine, Refusal, engines_folder
 from converter.engines.tools import replaced, run
 from converter.errors import UsageError, nearest
+from converter.extras import how_to_install, missing
+from converter.invocation import command
 
 #: The wheel of QNN's libraries, and what is taken from it.
 QNN, QNN_VERSION = "onnxruntime-qnn", "2.7.0"
@@ -53,11 +54,10 @@ class Hexagon(Engine):
         return (self._folder / f".done-{QNN_VERSION}").exists()
 
     def missing(self) -> str | None:
-        lacking = [name for name in ("onnx", "onnxruntime") if util.find_spec(name) is None]
-        if lacking:
-            return f"{' and '.join(lacking)}: pip install 'pocketune[hexagon]'"
+        if lacking := missing("hexagon"):
+            return f"{' and '.join(lacking)}: {how_to_install('hexagon')}"
         if not self._is_here:
-            return "Qualcomm's libraries are not here: python -m converter engines hexagon"
+            return f"Qualcomm's libraries are not here: {command('engines hexagon')}"
         return None
 
     def environment(self) -> dict[str, str]:

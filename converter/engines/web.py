@@ -11,6 +11,7 @@ from typing import Any
 from converter.engines.delegate_log import refusals
 from converter.engines.engine import Engine, Refusal, engines_folder
 from converter.engines.tools import replaced, run
+from converter.invocation import command
 
 #: What npm installs; all at LiteRT.js' version.
 PACKAGES, VERSION = ("@litertjs/core", "@litertjs/wasm-utils"), "2.5.3"
@@ -58,7 +59,7 @@ class Web(Engine):
         if find_chromium() is None:
             return f"there is no Chromium ({', '.join(_BROWSERS)}) on the PATH, nor does ${CHROMIUM} name one"
         if not self._is_here:
-            return f"{PACKAGES[0]} {VERSION} is not here: python -m converter engines web"
+            return f"{PACKAGES[0]} {VERSION} is not here: {command('engines web')}"
         return None
 
     def options(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from converter.errors import UsageError
+from converter.extras import require
 from converter.inference.assembly import assemble
 from converter.inference.fold import folded
 from converter.inference.shrink import with_float16, with_int8_weights
@@ -119,10 +120,9 @@ def export_weights(program: ProgramFile, path: str | os.PathLike, state: State =
     """
     weights = trained_weights(program, state)
     if Path(path).suffix == ".safetensors":
-        try:
-            from safetensors.numpy import save
-        except ModuleNotFoundError:
-            raise UsageError("to write .safetensors: pip install 'pocketune[safetensors]'") from None
+        require("safetensors", "a .safetensors file")
+        from safetensors.numpy import save
+
         data = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
     else:
         file = io.BytesIO()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError
+from converter.extras import require
 from converter.program.file import ProgramFile, read_program
 from converter.program.files import write_atomically
 from converter.reporting.contents import Contents, contents_of
@@ -50,6 +51,7 @@ def report(
         UsageError: a file is missing, damaged or of another program; Jinja is not installed.
         DeviceError: LiteRT does not run the program.
     """
+    require("report", "a report")
     file = read_program(program)
     contents = _contents(file, profile)
     html = render(contents, [read_run(run) for run in runs], changes(file, state), figures(file, state, data))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 
-from converter.errors import UsageError
 from converter.origins import PHASES
 from converter.reporting import rows
 from converter.reporting.contents import STATUSES, Contents
@@ -38,12 +37,10 @@ def render(
         figures: loss and accuracy on samples, as the program was built and with the state.
 
     Raises:
-        UsageError: Jinja is not installed, or the file's parts do not fit each other.
+        UsageError: the file's parts do not fit each other.
     """
-    try:
-        import jinja2
-    except ModuleNotFoundError:
-        raise UsageError("jinja2 is not installed: pip install 'pocketune[report]' for reports") from None
+    import jinja2
+
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters |= {"size": size, "count": count, "share": share}
     manifest, account = contents.program.manifest, contents.account

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from converter.searching.space import Candidate, Space
-from converter.searching.workers import needed
 
 #: Proposals whose costs are computed together.
 _AT_ONCE = 4
@@ -100,7 +98,8 @@ def propose(
         models: costs with their limits.
         excluded: candidates that are not to be proposed again.
     """
-    optimize: Any = needed("scipy.optimize", "search", "search")
+    from scipy import optimize
+
     columns = space.columns
     blocks, size = len(space.blocks), len(space.blocks) + len(columns)
     first = [space.first_block(g, c) for g, c in columns]

@@ -11,7 +11,6 @@ import numpy as np
 
 from converter.searching.additive import Gains
 from converter.searching.space import Space, Update, as_rules
-from converter.searching.workers import needed
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,8 @@ class Estimate:
 
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of values and its interval."""
-    stats: Any = needed("scipy.stats", "search", "search")
+    from scipy import stats
+
     spread = float(np.std(values, ddof=1)) / sqrt(len(values))
     return Estimate(float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * spread)
 
@@ -134,7 +134,8 @@ def _first(channels: Sequence[float], share: float) -> float:
 
 def rankings(table: Mapping[str, Mapping[str, float]], gains: Mapping[str, Estimate]) -> list[Ranking]:
     """How well each guess ranks the measured gains."""
-    stats: Any = needed("scipy.stats", "search", "search")
+    from scipy import stats
+
     ranked = []
     for guess, figures in table.items():
         both = [name for name in figures if name in gains]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-
-from converter.searching.workers import needed
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,8 @@ class Clock:
 
 def fitted(costs: Sequence[Mapping[str, float]], steps: Sequence[float]) -> Clock:
     """The clock that is least off, in proportion, where steps of such costs took so many nanoseconds."""
-    optimize: Any = needed("scipy.optimize", "search", "search")
+    from scipy import optimize
+
     parts = [[each["product_cost"], each["step_cost"] - each["product_cost"]] for each in costs]
     factors, _ = optimize.nnls(np.array(parts) / np.array(steps)[:, None], np.ones(len(steps)))
     return Clock(*map(float, factors))

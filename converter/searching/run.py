@@ -12,6 +12,7 @@ import numpy as np
 
 from converter.defaults import taken_over
 from converter.errors import UsageError
+from converter.extras import require
 from converter.ir.printer import to_text
 from converter.losses import Loss
 from converter.models import import_loss, import_model
@@ -76,10 +77,12 @@ def search(
         **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...).
 
     Raises:
-        UsageError: an argument is wrong, the head does not fit the budget, or the folder is of another search.
+        UsageError: an argument is wrong, the head does not fit the budget, the folder is of another search, or a
+            library is not installed.
         UnsupportedError, NumericError: as `converter.build`.
         DeviceError: workers die.
     """
+    require(*(("ray", "--ray") if ray else ("search", "search")))
     if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
         raise UsageError(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'"

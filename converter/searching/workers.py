@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import os
 import pickle
@@ -13,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from typing import Any, Protocol
 
-from converter.errors import DeviceError, UsageError
+from converter.errors import DeviceError
 from converter.searching.subject import Job
 
 #: How often in a row workers may die with nothing done before the search ends.
@@ -91,7 +90,8 @@ class Ray:
     """A Ray cluster does them, with Ray's own way to try again what a lost worker had."""
 
     def __init__(self, function: Function, address: str) -> None:
-        ray: Any = needed("ray", "ray", "--ray")
+        import ray
+
         self._ours = not ray.is_initialized()
         if self._ours:
             ray.init(address=None if address == "local" else address, log_to_driver=False)
@@ -114,17 +114,11 @@ class Ray:
             self._ray.shutdown()
 
 
-def needed(module: str, extra: str, what: str) -> Any:
-    """A library that only a search needs. Raises UsageError where it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{what} needs {error.name}: pip install 'pocketune[{extra}]'") from None
-
-
 def _pickled(function: Function) -> bytes:
     """Losses, optimizers and augmentations are often closures, which pickle alone does not take."""
-    dumped: bytes = needed("cloudpickle", "search", "search").dumps(function)
+    import cloudpickle
+
+    dumped: bytes = cloudpickle.dumps(function)
     return dumped
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from converter.engines.hexagon import Hexagon
 from converter.errors import UsageError
+from converter.invocation import command
 from converter.tflite.schema import generated
 
 #: It updates in float32 and stays on the CPU.
@@ -30,7 +31,7 @@ def compile_ahead(program: Path, soc: str, out: Path) -> None:
     engine = Hexagon(soc)
     libraries = engine.options()["libraries"]
     if not Path(libraries).is_dir():
-        raise UsageError(f"Qualcomm's libraries are not in {libraries}: python -m converter engines hexagon")
+        raise UsageError(f"Qualcomm's libraries are not in {libraries}: {command('engines hexagon')}")
     model = generated.ModelT.InitFromPackedBuf(program.read_bytes(), 0)
     taken = {
         d.signatureKey.decode(): str(d.subgraphIndex) for d in model.signatureDefs if d.signatureKey != UPDATE.encode()

@@ -216,7 +216,7 @@ def measure(
     options = Options(out / "results", secrets.token_hex(4), resume, tuple(allow or []))
     text, problems = table_of(devices[0], chosen, like, table.stem, out, options, _err.print)
     write_atomically(table, text.encode())
-    _err.print(f"wrote {table}. Next: python -m converter build ... --target {table}")
+    _err.print(f"wrote {table}. Build for it with --target {table}")
     _end(problems)
 
 

@@ -34,7 +34,7 @@ def test_without_the_compiler_one_is_told_how_to_get_it(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    with pytest.raises(UsageError, match="python -m converter engines hexagon"):
+    with pytest.raises(UsageError, match="engines hexagon"):
         compile_ahead(program, "SM8650", tmp_path / "out.tflite")
 
 

@@ -102,7 +102,7 @@ def test_androids_library_is_what_apps_depend_on() -> None:
 
 def test_androids_library_is_set_up_where_it_runs_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POCKETUNE_ENGINES", str(tmp_path / "engines"))
-    assert "python -m converter engines android" in (engine("android").missing() or "")
+    assert "engines android" in (engine("android").missing() or "")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="mvn is needed"):
         engine("android").set_up(accepted=False)
@@ -119,7 +119,7 @@ def test_what_the_browser_lacks_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("CHROMIUM", raising=False)
     assert "no Chromium" in (engine("web").missing() or "")
     monkeypatch.setenv("CHROMIUM", sys.executable)
-    assert "python -m converter engines web" in (engine("web").missing() or "")
+    assert "engines web" in (engine("web").missing() or "")
     with pytest.raises(UsageError, match="npm is needed"):
         engine("web").set_up(accepted=False)
     assert not any((tmp_path / "engines").iterdir())

@@ -1,6 +1,7 @@
 """The command line in this process: a start of Python with JAX costs seconds."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from converter.cli import main
+from converter.invocation import program
 
 FACTORIES = "tests.cli.factories"
 
@@ -29,6 +31,13 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+
+
+def next_command(ran: Ran) -> list[str]:
+    """The arguments of the command that a run said to run next."""
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("next: ")]
+    assert line.startswith(f"next: {program()} ")
+    return shlex.split(line.removeprefix(f"next: {program()} "))
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from converter.invocation import command
 from converter.ir import INT32, TensorType
-from tests.cli.conftest import FACTORIES, Run
+from tests.cli.conftest import FACTORIES, Run, next_command
 
 GOOD = f"{FACTORIES}:good"
 PARAMETERS = {f"layers/{i}/{part}" for i in range(3) for part in "wb"}
@@ -33,14 +34,23 @@ def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
     assert "layers/2/w" in built.out
     assert "2 of 6 parameters train" in built.out
     assert "wrote good.tflite" in built.out
-    assert built.out.splitlines()[-1] == "next: python -m converter inspect good.tflite"
     assert "compile" in built.err
     assert "a model factory may print" in built.err
     assert [p.name for p in tmp_path.iterdir()] == ["good.tflite"]
-    shown = run("inspect", "good.tflite")
+    assert next_command(built) == ["inspect", "good.tflite"]
+    shown = run(*next_command(built))
     assert shown.code == 0
     for word in ("scheme head", "float32[4, 6]", "learning_rate", "initial_state", "frozen", "arena"):
         assert word in shown.out
+
+
+@pytest.mark.parametrize("path", [str(Path(sys.executable).parent), "/usr/bin:/bin", ""])
+def test_a_command_is_printed_as_it_can_be_run(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", path)
+    for folder in (tmp_path, Path(sys.executable).parents[2]):
+        monkeypatch.chdir(folder)
+        ran = subprocess.run(["/bin/sh", "-c", command("--version")], capture_output=True, text=True, check=True)
+        assert ran.stdout.startswith("pocketune ")
 
 
 def test_a_softmax_that_is_joined_with_the_loss_is_said(run: Run, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_listing_the_examples_loads_no_framework() -> None:
 def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "examples.flax_cnn", raising=False)
     monkeypatch.setitem(sys.modules, "flax", None)
-    with pytest.raises(UsageError, match="the example flax-cnn needs flax: pip install flax"):
+    with pytest.raises(UsageError, match=r"the example flax-cnn needs flax: pip install 'pocketune\[flax\]'"):
         EXAMPLES["flax-cnn"].build()
 
 

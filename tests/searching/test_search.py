@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from converter.searching.subject import Subject
 from converter.step_cost import product_cost, step_cost
 from converter.targets import target
 from converter.tflite import builtins as tfl
-from tests.cli.conftest import FACTORIES, Run, run  # noqa: F401  a fixture
+from tests.cli.conftest import FACTORIES, Run, next_command, run  # noqa: F401  a fixture
 from tests.cli.factories import good, wide
 
 ROWS = 160
@@ -56,6 +57,7 @@ def test_a_whole_search(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert json.loads((tmp_path / "found/search.json").read_text()) == found
     assert f"found: {found['found']}" in told.out
     assert all(sentence in told.out for sentence in found["sentences"][:1])
+    assert run(*next_command(told)).code == 0
 
     told = run("search", f"{FACTORIES}:good", *arguments, "--named")
     assert ("gains alone" in told.out, "proposals" in told.out) == (False, False)
@@ -121,10 +123,12 @@ def test_arguments_that_are_wrong(run: Run, tmp_path: Path) -> None:  # noqa: F8
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from converter.searching.workers import needed
-
-    with pytest.raises(UsageError, match=r"--ray needs no_such: pip install 'pocketune\[ray\]'"):
-        needed("no_such.part", "ray", "--ray")
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(UsageError, match=r"search needs scipy.*: pip install 'pocketune\[search\]'"):
+        converter.search(good(), (np.zeros((8, 6), np.float32), np.zeros(8, np.int32)))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"--ray needs .*ray.*: pip install 'pocketune\[ray\]'"):
+        converter.search(good(), (np.zeros((8, 6), np.float32), np.zeros(8, np.int32)), ray="local")
 
 
 def test_a_recipe_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -12,6 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.left_out import (  # noqa: F401
+    pytest_deselected,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
+
 # Keras takes its backend when it is first imported; other backends are tested in processes of their own.
 os.environ.setdefault("KERAS_BACKEND", "jax")
 

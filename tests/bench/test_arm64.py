@@ -33,7 +33,7 @@ done >&2
 @pytest.fixture(scope="module")
 def cache_model(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if shutil.which("gcc") is None:
-        pytest.skip("the model is C: it needs gcc")
+        pytest.skip("the model is C and there is no gcc: apt-get install gcc")
     folder = tmp_path_factory.mktemp("caches")
     source, library = folder / "trace.c", folder / "trace.so"
     source.write_text(

@@ -45,7 +45,7 @@ def ended(pid: int) -> bool:
 
 def until(happened: Callable[[], bool]) -> None:
     """Waits."""
-    for _ in range(2000):
+    for _ in range(30_000):
         if happened():
             return
         time.sleep(0.01)

@@ -62,7 +62,7 @@ def test_a_worker_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path
     error, _ = run(sleeping(tmp_path, script), impatient(bench), tmp_path / "out", allowed=ALLOWED)
     assert type(error).__name__ == "Stalled"
     pid = int((tmp_path / "pid").read_text())
-    for _ in range(50):
+    for _ in range(1000):
         status = Path(f"/proc/{pid}/status")
         if not status.exists() or re.search(r"State:\s+[ZX]", status.read_text()):
             return
@@ -78,7 +78,7 @@ def test_a_worker_that_outlived_its_harness_is_ended(tmp_path: Path, program: Pa
     assert killed.poll(job).state == "running"
     another = sleeping(tmp_path, "sleep 60")
     another.start(job)
-    for _ in range(50):
+    for _ in range(1000):
         if killed.poll(job).state == "gone":
             break
         time.sleep(0.05)
@@ -222,7 +222,7 @@ def test_a_signal_ends_the_job_and_keeps_what_was_measured(program: Path, tmp_pa
             if "1/1000" in line:
                 process.send_signal(number)
                 break
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate()
     finally:
         process.kill()
     assert process.returncode == 5

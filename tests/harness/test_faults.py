@@ -51,7 +51,7 @@ def trust(fake: FakeDevice, auth: str) -> None:
 
 def await_news(adb: Adb, fake: FakeDevice) -> None:
     """Until adb's server has seen that an untrusting phone hung up: it says "unauthorized" for a moment longer."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while (fake.serial, "unauthorized") in [(d.serial, d.state) for d in adb.devices()]:
         assert time.monotonic() < until
         time.sleep(0.01)

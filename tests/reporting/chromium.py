@@ -15,7 +15,7 @@ from converter.engines.web import find_chromium
 from converter.engines.workers.chromium import Browser
 
 #: Seconds that anything may take on a busy machine.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Window:

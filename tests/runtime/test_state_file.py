@@ -335,7 +335,7 @@ def test_a_session_killed_between_the_renames_goes_on_from_the_older_state(tmp_p
         session.train(*EXAMPLES["mlp"].data(BATCH))
         session.save(path)
         saved = session.state()
-        done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_RENAMES, tflite, path], timeout=60)
+        done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_RENAMES, tflite, path])
         assert done.returncode == 9
         assert sorted(p.name for p in tmp_path.iterdir()) == ["m.tflite", "s.partial", "s.previous"]
         session.reset()

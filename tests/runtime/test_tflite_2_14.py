@@ -25,7 +25,9 @@ from tests.tflite.stock import file, one_op
 
 OLD = target("tflite-2.14")
 NAME = "TFLite 2.14"
-with_runtime = pytest.mark.skipif(not PYTHONS[NAME].exists(), reason="scripts/old_runtime was not run")
+with_runtime = pytest.mark.skipif(
+    not PYTHONS[NAME].exists(), reason="there is no tflite-runtime 2.14: scripts/old_runtime, which needs Python 3.11"
+)
 
 
 @with_runtime

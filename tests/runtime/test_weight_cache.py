@@ -21,6 +21,7 @@ from converter.program.program import Program
 from converter.runtime import TrainingSession
 from converter.runtime.compiled import listening
 from tests.runtime.programs import BATCH, EXAMPLES, program
+from tests.schedule.process import STEADY_HEAP
 
 
 def everything(session: TrainingSession, path: Path) -> list[np.ndarray]:
@@ -183,4 +184,5 @@ def test_rows_have_no_copy_in_python(tmp_path: Path) -> None:
 def grown(path: Path, features: int, cache: Path | None) -> int:
     """Anonymous bytes that a session of a process of its own takes, its rows aside."""
     arguments = [str(path), str(features), *([] if cache is None else [str(cache)])]
-    return int(subprocess.run([sys.executable, "-c", _ANONYMOUS, *arguments], capture_output=True, check=True).stdout)
+    command = [sys.executable, "-c", _ANONYMOUS, *arguments]
+    return int(subprocess.run(command, capture_output=True, check=True, env=os.environ | STEADY_HEAP).stdout)

@@ -1,4 +1,4 @@
-"""What a fresh process keeps resident when it trains a program."""
+"""What a fresh process has resident while it trains a program, whatever lies on its heap."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Grown since before the interpreter was made: anonymous memory, and pages of the program's file. Freed memory that the
-#: process already had would hide what it takes, so nothing is computed before.
+#: What glibc keeps of freed blocks depends on how the heap lies, and that on the machine. With a fixed threshold, large
+#: blocks have pages of their own and go back when they are freed; threads share one heap.
+STEADY_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072:glibc.malloc.arena_max=1"}
+
+#: Grown since before the interpreter was made: anonymous memory, in the end and at its peak, and pages of the program's
+#: file. Freed memory that the process already had would hide what it takes, so nothing is computed before.
 _CODE = """
 import ctypes, re, sys
 from pathlib import Path
@@ -17,8 +21,8 @@ import numpy as np
 from converter.program.file import read_program
 from converter.runtime.engine import open_engine
 
-def anonymous():
-    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+def status(what):
+    return int(re.search(what + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
 
 def mapped(path):
     blocks = re.split(r"\\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
@@ -30,7 +34,8 @@ def mapped(path):
 
 program = read_program(sys.argv[1])
 ctypes.CDLL(None).malloc_trim(0)
-before = anonymous()
+Path("/proc/self/clear_refs").write_text("5")  # the peak is that from here on
+before = status("RssAnon")
 engine = open_engine(program)
 step = [engine.entry(name) for name in dict.fromkeys((program.manifest.step, program.manifest.updating))]
 initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
@@ -39,24 +44,28 @@ for entry in int(sys.argv[2]) * step:
         array = entry.input(spec.name)
         array[...] = initial[spec.name] if spec.role == "state" else spec.role in ("input", "weight")
     entry.invoke()
-print(anonymous() - before, mapped(sys.argv[1]))
+# Pages of files stay, so those of now are those of the peak.
+print(status("RssAnon") - before, status("VmHWM") - status("RssFile") - before, mapped(sys.argv[1]))
 """
 
 
 @dataclass(frozen=True)
 class Grown:
-    """Bytes."""
+    """Bytes.
+
+    Attributes:
+        anonymous: kept after the last step.
+        peak: the most meanwhile.
+        mapped: pages of the file.
+    """
 
     anonymous: int
+    peak: int
     mapped: int
 
 
-def grown_by_training(path: Path, steps: int = 3, freed_at_once: bool = False) -> Grown:
-    """Opens a program in a process of its own and takes some steps.
-
-    `freed_at_once`: freed blocks go back to the system, where glibc keeps more or less of them by how the heap lies.
-    """
+def grown_by_training(path: Path, steps: int = 3) -> Grown:
+    """Opens a program in a process of its own and takes some steps."""
     command = [sys.executable, "-c", _CODE, str(path), str(steps)]
-    malloc = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"} if freed_at_once else {}
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | malloc)
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | STEADY_HEAP)
     return Grown(*map(int, found.stdout.split()))

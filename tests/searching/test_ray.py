@@ -19,7 +19,7 @@ from tests.searching.common import NAMED, fake, space
 from tests.searching.mortal import Mortal
 from tests.searching.run_fake import EFFORT, PRIOR, run
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="there is no Ray: pip install 'pocketune[ray]'")
 pytestmark = pytest.mark.slow
 
 

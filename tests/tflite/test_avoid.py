@@ -259,10 +259,11 @@ def test_a_constant_that_float16_has_not_is_told_by_layer() -> None:
         return x @ params["w"]
 
     model = jax_frontend.Model(apply, {"w": floats(4, 3)}, [jax.ShapeDtypeStruct((1, 4), np.float32)])
-    (note,) = converter.build(model, batch=2, target="hexagon", check=False).notes
+    options = {"loss": "mse", "optimizer": "sgd", "batch": 2, "check": False}
+    (note,) = converter.build(model, target="hexagon", **options).notes
     assert (note.subject, note.status) == ("norm", "raised")
     assert "1e-12 is no number of float16" in note.why
-    assert not converter.build(model, batch=2, target="gpu", check=False).notes
+    assert not converter.build(model, target="gpu", **options).notes
 
 
 def test_a_sum_over_a_window_is_no_mask() -> None:

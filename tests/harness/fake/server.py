@@ -36,7 +36,7 @@ class AdbServer:
                 stdout=stream,
                 stderr=stream,
             )
-        for _ in range(200):
+        for _ in range(2000):
             with socket.socket() as s:
                 if s.connect_ex(("127.0.0.1", self.port)) == 0:
                     return self
@@ -55,7 +55,7 @@ class AdbServer:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=200,
             check=False,
         )
         return done.stdout.strip()

@@ -103,7 +103,7 @@ export async function ready(page: Page): Promise<void> {
 }
 
 /** Waits until an element says something. */
-export async function says(page: Page, selector: string, words: string, timeout = 60_000): Promise<void> {
+export async function says(page: Page, selector: string, words: string, timeout = 600_000): Promise<void> {
   const wait = (selector: string, words: string) => document.querySelector(selector)?.textContent?.includes(words);
   await page.waitForFunction(wait, { timeout, polling: 50 }, selector, words);
 }

@@ -230,7 +230,7 @@ function lessonsOf(noted: Notes): { held: object[]; steps: { rate: number; rows:
 }
 
 async function downloaded(path: string): Promise<Buffer> {
-  for (let i = 0; i < 100; i++) {
+  for (let i = 0; i < 6000; i++) {
     try {
       const file = readFileSync(path);
       if (file.length > 0) return file;

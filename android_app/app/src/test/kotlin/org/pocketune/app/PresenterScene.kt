@@ -28,7 +28,7 @@ abstract class PresenterScene {
     protected fun present(coach: FakeCoach = FakeCoach(), opens: Boolean = true, test: suspend Scene.() -> Unit) = runTest {
         val events = Channel<Event>(Channel.UNLIMITED)
         val presenter = Presenter(coach, Notebook(file), FakeSettings(), flowOf(DeviceFacts()), Dispatchers.Unconfined)
-        presenter.states(events.consumeAsFlow()).test(timeout = 30.seconds) {
+        presenter.states(events.consumeAsFlow()).test(timeout = 600.seconds) {
             Scene(coach, events, this).run {
                 if (opens) until { it.model != null }
                 test()

@@ -33,7 +33,7 @@ class Robot(private val saved: Bundle? = null) : AutoCloseable {
     val state: UiState get() = app.states.value
 
     /** Waits until the app is as wanted and the window shows it. */
-    fun waitFor(what: String, seconds: Int = 30, isThere: (UiState) -> Boolean) {
+    fun waitFor(what: String, seconds: Int = 600, isThere: (UiState) -> Boolean) {
         val end = System.nanoTime() + seconds * 1_000_000_000L
         while (!isThere(state) || activity.drawn != state) {
             if (System.nanoTime() > end) fail("waited $seconds s for: $what; ${state.copy(notes = Notes())}")

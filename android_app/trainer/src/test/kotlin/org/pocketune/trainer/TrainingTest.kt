@@ -152,7 +152,7 @@ class TrainingTest {
     }
 
     @Test
-    fun `a step that takes too long is told while it runs`() = withTrainer(onStep = { if (it == 0) Thread.sleep(500) }) { trainer ->
+    fun `a step that takes too long is told while it runs`() = withTrainer(onStep = { if (it == 0) Thread.sleep(2000) }) { trainer ->
         val events = trainer.fit(Fixture.samples(8), Plan(epochs = 1, stalledMillis = 10)).toList()
         val told = events.indexOfFirst { it is TrainEvent.Stalled }
         assertTrue(told in 1 until events.indexOfFirst { it is TrainEvent.Step })

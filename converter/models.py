@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.batch_norm import BatchNorm
 from converter.errors import UsageError, nearest
-from converter.ir import Graph, TensorType, Value, reachable
-from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss, traced_loss
+from converter.ir import Graph, Value, reachable
+from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss, own_loss, target_types
 from converter.notes import Note, half_notes
-from converter.program.manifest import TARGET, gathered
+from converter.program.manifest import TARGET
 
 if TYPE_CHECKING:
     from keras_frontend.compiled import Compiled
@@ -42,6 +42,44 @@ class Source:
     batch_norms: Sequence[BatchNorm] = ()
 
 
+class Shaped(NamedTuple):
+    """A Keras model, live or its path, and what it takes.
+
+    Attributes:
+        model: the model.
+        inputs: shape and dtype of each input, the first axis the batch.
+    """
+
+    model: Any
+    inputs: Sequence[Any]
+
+
+def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
+    """A model that knows what it takes, as `import_model` reads it.
+
+    Args:
+        model: as for `build`.
+        inputs: shape and dtype of each input, as jax.ShapeDtypeStruct or arrays; None where the model says it.
+
+    Raises:
+        UsageError: the model says it itself, or `inputs` are no shapes.
+    """
+    if inputs is None:
+        return model
+    if not isinstance(inputs, list | tuple) or not all(hasattr(i, "shape") and hasattr(i, "dtype") for i in inputs):
+        raise UsageError(
+            "inputs is a list with an entry for each input, jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32') or an "
+            f"array, not {inputs!r}"
+        )
+    if isinstance(model, str | Path) or _is_of("keras", model):
+        return Shaped(model, inputs)
+    if _is_of("jax_frontend", model):
+        raise UsageError("inputs: the Model says what it takes; leave it out, or pass the module itself")
+    import jax_frontend
+
+    return jax_frontend.Model(model, inputs=inputs) if jax_frontend.is_module(model) else model
+
+
 def import_model(model: Any, batch: int) -> Source:
     """The forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
 
@@ -53,28 +91,46 @@ def import_model(model: Any, batch: int) -> Source:
     """
     if isinstance(model, Source):
         return model
+    model, inputs = model if isinstance(model, Shaped) else (model, None)
     if isinstance(model, str | Path):
-        return _keras_source(model, batch, Path(model).stem)
-    module = type(model).__module__.partition(".")[0]
-    if any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__):
-        return _keras_source(model, batch, str(model.name))
-    if module == "jax_frontend":
-        import jax_frontend
-
-        halves: dict[str, str] = {}
-        graph = jax_frontend.trace(model, batch, halves)
-        return Source(graph, model.name, model.layers, half_notes(halves))
+        return _keras_source(model, batch, Path(model).stem, inputs)
+    if _is_of("keras", model):
+        return _keras_source(model, batch, str(model.name), inputs)
+    if _is_of("jax_frontend", model):
+        return _jax_source(model, batch)
+    if any(_is_of(library, model) for library in ("flax", "equinox")):
+        raise UsageError(
+            f"a module of Flax or Equinox does not say what it takes: build({type(model).__name__}, inputs=["
+            "jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32')]), one entry an input, the first axis the batch; "
+            "elsewhere pocketune.Model(module, inputs=[...])"
+        )
     raise UsageError(
         f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
-        "pass a keras.Model, the path of a .keras file, or a jax_frontend.Model"
+        "pass a keras.Model, the path of a .keras file, a module of Flax or Equinox, or a pocketune.Model(apply, "
+        "params, inputs=[...]) of a JAX function"
     )
 
 
-def _keras_source(model: Any, batch: int, name: str) -> Source:
+def _is_of(library: str, candidate: Any) -> bool:
+    """Whether an object is of a class of a library, or of one derived from it."""
+    return any(base.__module__.partition(".")[0] == library for base in type(candidate).__mro__)
+
+
+def _jax_source(model: Any, batch: int) -> Source:
+    import jax_frontend
+
+    found = jax_frontend.Findings()
+    graph = jax_frontend.trace(model, batch, found)
+    names = graph.parameter_names()
+    norms = [layer for layer in found.batch_norms.values() if {layer.mean, layer.variance} <= names.keys()]
+    return Source(graph, model.name, model.layers, notes=[*found.notes, *half_notes(found.halves)], batch_norms=norms)
+
+
+def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | None) -> Source:
     import keras_frontend
     from keras_frontend.compiled import read_compiled
 
-    made = keras_frontend.import_keras(model, batch)
+    made = keras_frontend.import_keras(model, batch, inputs)
     return Source(
         made.graph,
         name,
@@ -166,35 +222,20 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
         if targets is not None:
             _check_targets(known, outputs, targets)
         return known
+    if _is_of("keras", loss) or str(getattr(loss, "__module__", "")).startswith("keras."):
+        from keras_frontend.compiled import loss_of
+
+        return loss_of(loss)
     if not callable(loss):
         raise UsageError(f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}")
-    import jax_frontend
-
-    types = {name: v.type for name, v in outputs.items()}
-    argument = gathered(types)
-    order = sorted(types) if isinstance(argument, dict) else list(types)  # as JAX flattens them
-    first = next(iter(types.values()))
-    y = first if targets is None else _target_types(targets, first.shape[:1])
-    try:
-        graph = jax_frontend.trace_function(loss, [argument, y], ["outputs", TARGET])
-    except Exception as error:
-        if targets is None:
-            error.add_note(
-                f"Your loss was given y of the type of the model's output, {y}. If y is something else, say "
-                "what one example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
-            )
-        if len(types) > 1:
-            how = f"a dict with the keys {', '.join(types)}" if isinstance(argument, dict) else "a tuple"
-            error.add_note(f"It was given the {len(types)} outputs of the model as {how}.")
-        raise
-    return traced_loss(graph, getattr(loss, "__name__", "custom"), [list(types).index(name) for name in order])
+    return own_loss(loss, outputs, targets)
 
 
 def _check_targets(loss: Loss, outputs: Mapping[str, Value], targets: Any) -> None:
     """Raises UsageError where a person says something else of y than what a named loss takes."""
     types = [v.type for v in outputs.values()]
     taken = loss.targets(types)
-    said = _target_types(targets, types[0].shape[:1])
+    said = target_types(targets, types[0].shape[:1])
     named = {f"{TARGET}/{name}": kind for name, kind in said.items()} if isinstance(said, dict) else {TARGET: said}
     if loss.outputs in (None, len(types)) and named != taken:
         wanted = ", ".join(f"{name} as {kind}" for name, kind in taken.items()) or "no y"
@@ -210,14 +251,3 @@ def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
             "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank"
         )
     return replace(_one_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False, labels=labels_of(TARGET))
-
-
-def _target_types(targets: Any, batch: tuple[int, ...]) -> Any:
-    """What a person says of the targets, a type or a dict or tuple of them, for a batch."""
-    if isinstance(targets, Mapping) and targets:
-        return {name: _target_types(kind, batch) for name, kind in targets.items()}
-    if isinstance(targets, list | tuple) and targets:
-        return tuple(_target_types(kind, batch) for kind in targets)
-    if not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
-        raise UsageError(f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}")
-    return TensorType((*batch, *targets.shape[1:]), targets.dtype)

@@ -15,7 +15,7 @@ from converter.dropout import dropouts
 from converter.extras import require
 from converter.ir import Graph
 from converter.losses import link_notes
-from converter.models import import_model, without_idle_outputs
+from converter.models import import_model, with_inputs, without_idle_outputs
 from converter.notes import grouped
 from converter.program.program import Plan, Program
 from converter.requests import (
@@ -56,11 +56,13 @@ def build(
     check: bool = True,
     loss_weights: Any = None,
     loss_scale: float = 1.0,
+    inputs: Sequence[Any] | None = None,
 ) -> Program:
     """Compiles a model into a training program.
 
     Args:
-        model: a `keras.Model`, the path of a `.keras` file, or a `jax_frontend.Model`.
+        model: a `keras.Model`, the path of a `.keras` file, a module of Flax or Equinox that holds its weights, or a
+            `jax_frontend.Model`.
         loss: a name of `converter.losses.LOSSES` (those with "crossentropy" from logits: a softmax or sigmoid that the
             model ends in is joined with them), what `converter.losses.named_loss` gives for a name and options, or a
             JAX function `(outputs, targets) -> per-example loss [B]`, of several outputs and targets as `infer` gives
@@ -108,6 +110,8 @@ def build(
         loss_weights: for losses by output: what each is multiplied by, in the same form.
         loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
+        inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
+            `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
 
     Returns:
         The program; `program.write(path)` stores it.
@@ -118,7 +122,7 @@ def build(
         NumericError: a weight is not finite, gets no gradient, or does not move.
     """
     planned = plan(
-        model,
+        with_inputs(model, inputs),
         update,
         batch,
         micro_batch,

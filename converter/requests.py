@@ -220,8 +220,9 @@ def check_batch_norm(
     """
     if not layers:
         raise UsageError(
-            "batch_norm='train' is for BatchNormalization layers of a Keras model, and this model has none: leave "
-            "it out (of a JAX function it is not known which values are moving statistics)"
+            "batch_norm='train' is for batch normalization layers of Keras and Flax, and none is seen in this model: "
+            "leave it out. Of a Flax model pass all variables as params, batch_stats too, with use_running_average; "
+            "of another JAX function it is not known which values are moving statistics"
         )
     asked = {
         "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,

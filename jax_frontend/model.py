@@ -1,4 +1,4 @@
-"""`jax_frontend.Model`: a function with its parameters, how the parameters are named, and which of them train."""
+"""`jax_frontend.Model`: a function or module with its parameters, how these are named, and which of them train."""
 
 from __future__ import annotations
 
@@ -13,48 +13,79 @@ import numpy as np
 
 from converter.errors import NumericError, UsageError, nearest
 from converter.ir import is_described
+from jax_frontend.modules import is_module
 
 
 @dataclass(frozen=True)
 class Model:
-    """A JAX model: `apply(params, *inputs) -> outputs`.
+    """A JAX model: `apply(params, *inputs) -> outputs`, or a module of Flax or Equinox.
 
     Attributes:
-        apply: the forward function; pure, no randomness.
-        params: any pytree of arrays, or of jax.ShapeDtypeStruct (as `jax.eval_shape` gives) where the model is only
-            planned (`converter.compare_schemes`). A floating point leaf is a parameter, named by its path joined with
-            "/" (`layers/0/w`); any other leaf is a constant. Half precision is computed in float32. Of Flax' variables
-            only the collection `params` trains (`batch_stats` and the like do not), of an nnx state only nnx.Param.
+        apply: the forward function; pure, no randomness. Or a module that holds its weights (nnx, a bound one of linen,
+            Equinox), or one of linen, of which `params` are the variables. Layers of Flax and Equinox are traced as
+            they infer; their dropout acts in a step where a build asks for it, and so do batch statistics of Flax.
+        params: such a module, of which `apply` is a function then, or any pytree of arrays, or of jax.ShapeDtypeStruct
+            (as `jax.eval_shape` gives) where the model is only planned (`converter.compare_schemes`). A floating point
+            leaf is a parameter, named by its path joined with "/" (`layers/0/w`); any other leaf is a constant. Half
+            precision is computed in float32. Of Flax' variables only the collection `params` trains (`batch_stats` and
+            the like do not), of an nnx state only nnx.Param.
         inputs: shape and dtype of each input; the first axis is the batch, and is replaced by the batch asked for.
         layers: path prefixes that name the blocks of the model in order, for schemes such as "the last 3 blocks".
         frozen: names, path prefixes or globs of further parameters that never train, whatever the update scheme says.
+        name: what the program is called; empty: the name of the function, of the class for a method or a module.
+
+    Raises:
+        UsageError: `inputs` are no shapes with a batch axis, or there is neither a function nor a module.
     """
 
-    apply: Callable[..., Any]
-    params: Any
-    inputs: Sequence[jax.ShapeDtypeStruct]
+    apply: Callable[..., Any] | None
+    params: Any = None
+    inputs: Sequence[jax.ShapeDtypeStruct] = ()
     layers: Sequence[str] | None = None
     frozen: Sequence[str] = ()
+    name: str = ""
 
     def __post_init__(self) -> None:
+        if is_module(self.apply):
+            self._take_module(self.apply)
+        elif self.apply is None and not is_module(self.params):
+            raise UsageError(f"a Model is a function apply(params, *inputs) or a module, not {self.params!r}")
+        if not self.name:
+            object.__setattr__(self, "name", _called(self.params if self.apply is None else self.apply))
         if not isinstance(self.inputs, Sequence):
             raise UsageError(f"inputs of a Model is a list, one entry an input, not {self.inputs!r}")
+        if not self.inputs and self.apply is None:
+            raise UsageError(
+                f"{self.name} does not say what it takes: inputs=[jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32')], "
+                "one entry an input, the first axis the batch"
+            )
         for spec in self.inputs:
             if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
                 raise UsageError(f"inputs of a Model are jax.ShapeDtypeStruct(shape, dtype), not {spec!r}")
             if not spec.shape:
                 raise UsageError("an input of a Model has no axes: the first axis of every input is the batch")
 
-    @property
-    def name(self) -> str:
-        """The function's name, the class' for a method or a callable object, `model` where there is none."""
-        function = self.apply
-        while isinstance(function, partial):
-            function = function.func
-        owner = getattr(function, "__self__", None)
-        named = function if owner is None else type(owner)
-        name = getattr(named, "__name__", type(function).__name__)
-        return "model" if name == "<lambda>" else name
+    def _take_module(self, module: Any) -> None:
+        """Takes a module in the place of a function: with its variables, or as what holds its own weights."""
+        method = None if self.params is None else getattr(module, "apply", None)
+        if self.params is not None and method is None:
+            raise UsageError(
+                f"{type(module).__name__} holds its weights itself: leave params out, or pass a function "
+                "(module, *inputs) -> outputs first and the module as params"
+            )
+        object.__setattr__(self, "apply", method)
+        if method is None:
+            object.__setattr__(self, "params", module)
+
+
+def _called(function: Any) -> str:
+    """The name of a function, of the class of a method, a callable object or a module, `model` where there is none."""
+    while isinstance(function, partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    named = function if owner is None else type(owner)
+    name = getattr(named, "__name__", type(function).__name__)
+    return "model" if name == "<lambda>" else str(name)
 
 
 def named_leaves(params: Any) -> dict[str, Any]:
@@ -90,15 +121,15 @@ def output_names(result: Any) -> list[str]:
     return names
 
 
-def untrained(model: Model, names: Sequence[str]) -> set[str]:
-    """Those of the parameters `names` that the model itself keeps fixed.
+def untrained(model: Model, params: Any, names: Sequence[str]) -> set[str]:
+    """Those of the parameters `names`, the leaves of `params`, that the model itself keeps fixed.
 
     Raises:
         UsageError: an entry of `frozen` is no name, prefix or glob of any.
     """
-    kinds = {_name(path): kind for path, kind in _variables(model.params).items()}
+    kinds = {_name(path): kind for path, kind in _variables(params).items()}
     fixed = {name for name, kind in kinds.items() if kind != "Param"}
-    if isinstance(model.params, Mapping) and isinstance(model.params.get("params"), Mapping):
+    if isinstance(params, Mapping) and isinstance(params.get("params"), Mapping):
         fixed |= {name for name in names if not name.startswith("params/")}
     for pattern in model.frozen:
         found = {n for n in names if fnmatchcase(n, pattern) or n.startswith(f"{pattern.rstrip('/')}/")}

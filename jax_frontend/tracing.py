@@ -15,9 +15,11 @@ from converter.errors import UsageError
 from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
 from jax_frontend.cleanup import with_layers, without_dead_code
 from jax_frontend.dtypes import HALVES, ir_type, narrow
+from jax_frontend.findings import Findings
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer
 from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, output_names, untrained
+from jax_frontend.modules import open_module
 from jax_frontend.origins import Site
 from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import NotImportable
@@ -25,13 +27,13 @@ from jax_frontend.rules.random import RAW_BITS
 from jax_frontend.unsupported import Problems
 
 
-def trace(model: Model, batch: int, halves: dict[str, str] | None = None) -> Graph:
+def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     """The forward graph of a model for one batch size.
 
     Inputs are named `x`, or `x_0`, `x_1`, .... Outputs are `output`; of a tuple or list `output_0`, `output_1`, ...; of
     another tree the paths in it, joined with "/" (`boxes`, `heads/class`), in its order.
 
-    `halves` takes the weights and layers that are of half precision in the model, and float32 here, with their types.
+    `findings` takes what is found about the model beside.
 
     Raises:
         UnsupportedError: the model uses what cannot be compiled; all sites are listed.
@@ -39,20 +41,22 @@ def trace(model: Model, batch: int, halves: dict[str, str] | None = None) -> Gra
         UsageError: two parameters have the same path, a constant has no value, or `apply` returns nothing.
         Exception: what `apply` itself raises, with a note that says how it was called.
     """
-    leaves = named_leaves(model.params)
-    treedef = jax.tree_util.tree_structure(model.params)
-    importer = Importer(FoldingBuilder(), Problems(halves=halves))
+    findings = Findings() if findings is None else findings
+    apply, params = open_module(model.apply, model.params, findings)
+    leaves = named_leaves(params)
+    treedef = jax.tree_util.tree_structure(params)
+    importer = Importer(FoldingBuilder(), Problems(halves=findings.halves))
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
     if unknown := [n for n, leaf in leaves.items() if n not in arrays and isinstance(leaf, jax.ShapeDtypeStruct)]:
         raise UsageError(f"{unknown[0]} has no value: what is not of floating point is a constant, give its numbers")
     check_finite(arrays)
     types = {name: str(getattr(leaves[name], "dtype", "")) for name in arrays}
     importer.problems.halves.update({name: dtype for name, dtype in types.items() if dtype in HALVES})
-    fixed = untrained(model, list(arrays))
+    fixed = untrained(model, params, list(arrays))
 
     def call(parameters: dict[str, Any], *inputs: Any) -> Any:
         filled = [parameters.get(name, leaf) for name, leaf in leaves.items()]
-        return model.apply(jax.tree_util.tree_unflatten(treedef, filled), *inputs)
+        return apply(jax.tree_util.tree_unflatten(treedef, filled), *inputs)
 
     given = {
         name: jax.ShapeDtypeStruct(np.shape(leaves[name]), getattr(leaves[name], "dtype", np.float32))
@@ -123,6 +127,13 @@ def _explained(model: Model, specs: Sequence[jax.ShapeDtypeStruct]) -> Iterator[
     except Exception as error:
         inputs = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs)
         error.add_note(f"Raised by {model.name} when Pocketune traced it as apply(params, {inputs}).")
+        for said, spec in zip(model.inputs, specs, strict=True):
+            if said.shape[0] not in (1, spec.shape[0]):
+                whole = ", ".join(map(str, said.shape))
+                error.add_note(
+                    f"The first axis of an input is the batch: of ({whole}) the {said.shape[0]} became {spec.shape[0]}."
+                    f" If that is one example, write (1, {whole})."
+                )
         if fixed := re.search(r"reshape array of shape \(.*into shape \((\d+)", str(error)):
             error.add_note(f"If it is written for {fixed[1]} rows at a time, build with batch={fixed[1]}.")
         raise

@@ -24,7 +24,7 @@ def compile_config(model: Any) -> Mapping[str, Any] | None:
         config = dict(model.get_compile_config())
     except Exception:  # Keras raises errors of many kinds for a loss that is a lambda or a local class
         return {"loss": {"class_name": "function", "config": "the compiled loss"}}
-    config["loss"] = _with_options(config.get("loss"), getattr(model, "loss", None))
+    config["loss"] = with_options(config.get("loss"), getattr(model, "loss", None))
     optimizer = config.get("optimizer")
     if isinstance(optimizer, Mapping) and isinstance(optimizer.get("config"), Mapping):
         config["optimizer"] = {**optimizer, "config": {**optimizer["config"], **_of_optimizer(model)}}
@@ -54,14 +54,14 @@ def _steps_in(path: Path) -> int:
             return int(steps[()]) if counts else 0
 
 
-def _with_options(entry: Any, loss: Any) -> Any:
+def with_options(entry: Any, loss: Any) -> Any:
     """The configuration of losses with the options that Keras does not write: `delta` of Huber, `axis`."""
     if isinstance(entry, list) and isinstance(loss, list | tuple):
-        return [_with_options(*pair) for pair in zip(entry, loss, strict=True)]
+        return [with_options(*pair) for pair in zip(entry, loss, strict=True)]
     if not isinstance(entry, Mapping):
         return entry
     if isinstance(loss, Mapping):
-        return {name: _with_options(one, loss.get(name)) for name, one in entry.items()}
+        return {name: with_options(one, loss.get(name)) for name, one in entry.items()}
     options = getattr(loss, "_fn_kwargs", None)
     if isinstance(options, Mapping) and isinstance(entry.get("config"), Mapping):
         return {**entry, "config": {**options, **entry["config"]}}

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
+from converter.errors import UsageError
 from converter.losses import LOSSES, JointLoss, Loss, named_loss
 from converter.notes import Note
+from keras_frontend.compile_config import with_options
 from keras_frontend.configuration import Unreadable
 from keras_frontend.optimizers import read_optimizer
 
@@ -100,6 +102,27 @@ def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("o
     if read is None:
         return Compiled(loss, problem, notes=tuple(notes), optimizer_problem=refused)
     return Compiled(loss, problem, read.optimizer, read.name, read.learning_rate, tuple(notes))
+
+
+def loss_of(loss: Any) -> Loss:
+    """Reads a loss of Keras' own, an object or a function of `keras.losses`, with its options.
+
+    Raises:
+        UsageError: Pocketune has no such loss, or not with these options.
+    """
+    import keras
+
+    try:
+        entry = keras.losses.serialize(loss)
+        if isinstance(entry, str):
+            entry = {"class_name": "function", "config": entry, "module": "keras.losses"}
+        return _one_loss(with_options(entry, loss))
+    except Unreadable as reason:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        raise UsageError(
+            f"the loss {name} cannot be taken over: {reason}. Name one of converter.losses.LOSSES, or write it in JAX: "
+            "(outputs, targets) -> loss of each example"
+        ) from None
 
 
 # -- losses ------------------------------------------------------------------------------------------------------------

@@ -132,8 +132,8 @@ def import_live(
 ) -> Imported:
     """A live model of the JAX backend."""
     own_losses: list[Any] = []
-    halves: dict[str, str] = {}
-    graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, halves)
+    found = jax_frontend.Findings()
+    graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, found)
     variables = named_variables(model, names)
     trainable = {id(v) for v in model.trainable_variables} - held(model)
     frozen = {name for name, v in variables.items() if id(v) not in trainable}
@@ -149,7 +149,7 @@ def import_live(
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
     notes = [*_mask_notes(graph), *notes_on(model, trained, len(own_losses), activities)]
     if not any(note.status == "in float32" for note in notes):  # by no policy, which says it of its layers
-        notes += half_notes(halves)
+        notes += half_notes(found.halves)
     return Imported(graph, notes, penalties(trained), compile_config(model), batch_norms(model, variables))
 
 

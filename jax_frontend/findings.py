@@ -1,0 +1,30 @@
+"""What a trace finds out about a model beside its graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from converter.batch_norm import BatchNorm
+from converter.notes import Note
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Collected while a model is traced.
+
+    Attributes:
+        halves: weights and layers that are of half precision in the model, and float32 in the graph, with their types.
+        batch_norms: the batch normalization layers of Flax, where their statistics are among the parameters, by path.
+        notes: what layers of Flax and Equinox do in training alone, and what becomes of that.
+    """
+
+    halves: dict[str, str] = field(default_factory=dict)
+    batch_norms: dict[str, BatchNorm] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+    def leave_out_attention_dropout(self, layer: str, rate: float) -> None:
+        """Notes that an attention of `layer` drops none of its weights, which it does with probability `rate`."""
+        why = f"dropout of attention weights (rate={rate:g}): the program attends as in inference"
+        note = Note(layer or "attention", "left out", why)
+        if note not in self.notes:
+            self.notes.append(note)

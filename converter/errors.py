@@ -61,6 +61,7 @@ PAGES = {
     "jax_frontend.augmentation": "augmentation",
     "jax_frontend.dropout": "dropout",
     "jax_frontend.model": "models",
+    "jax_frontend.modules.linen": "models",
     "jax_frontend.tracing": "models",
     "jax_frontend.unsupported": "operations",
     "keras_frontend": "keras-files",

@@ -33,6 +33,13 @@ def amount(name: str, value: float | None) -> str:
     return size(value) if COSTS[name][1] else count(value)
 
 
+def figure(name: str, value: float) -> str:
+    """What `evaluate` gives under a name: shares (`accuracy`, `top_5`) in percent, all else as a number."""
+    if name.rpartition("_")[2] == "accuracy" or "top_" in name:
+        return f"{100 * value:.1f} %"
+    return f"{value:.4g}"
+
+
 def size(nbytes: float) -> str:
     """Bytes in binary units."""
     for unit in ("B", "KiB", "MiB"):

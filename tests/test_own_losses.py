@@ -82,7 +82,7 @@ def test_what_y_is_has_to_be_said() -> None:
     assert any("targets=jax.ShapeDtypeStruct" in note for note in raised.value.__notes__)
     with pytest.raises(UsageError, match="the first axis is the batch"):
         converter.build(MODEL, loss=labelled, targets=jax.ShapeDtypeStruct((), "int32"), batch=4)
-    with pytest.raises(TypeError) as raised:
+    with pytest.raises(ValueError, match="ncompatible shapes") as raised:
         converter.build(
             MODEL, loss=lambda o, y: ((o - y) ** 2).mean(-1), targets=jax.ShapeDtypeStruct((3,), "float32"), batch=4
         )

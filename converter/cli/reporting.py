@@ -35,6 +35,9 @@ def report(
         Path | None,
         typer.Option(metavar="FOLDER", help="Also write node data for Google's Model Explorer."),
     ] = None,
+    beside: Annotated[
+        Path | None, typer.Option(metavar="OTHER.tflite", help="Another program: what differs, in all and by layer.")
+    ] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -43,7 +46,7 @@ def report(
 
     with Narrator(quiet).stage("write the report"):
         samples = None if data is None else read_samples(data)
-        make(file, out, state, run or (), measure, model_explorer, samples)
+        make(file, out, state, run or (), measure, model_explorer, samples, beside)
     Results().line(f"wrote {out} ({size(out.stat().st_size)})")
     if model_explorer is not None:
         Results().line(

@@ -13,11 +13,13 @@ from converter.errors import UsageError
 from converter.extras import require
 from converter.program.file import ProgramFile, read_program
 from converter.program.files import write_atomically
+from converter.reporting.beside import beside as compare
 from converter.reporting.contents import Contents, contents_of
 from converter.reporting.overlay import write_overlays
 from converter.reporting.page import render
 from converter.reporting.rows import Row
 from converter.reporting.runs import read_run
+from converter.words import figure
 
 
 def report(
@@ -28,6 +30,7 @@ def report(
     profile: bool = False,
     model_explorer: str | os.PathLike | None = None,
     data: Any = None,
+    beside: str | os.PathLike | bytes | None = None,
 ) -> Path:
     """Writes a page about a program: what trains and why, the memory of a step, what each layer costs.
 
@@ -43,6 +46,7 @@ def report(
         model_explorer: a folder for node data that Google's Model Explorer shows over its drawing of the program.
         data: samples (x, y), as for `TrainingSession.evaluate`: the page says what the program makes of them, as it was
             built and with the state.
+        beside: another program: the page says what differs, in all and by layer.
 
     Returns:
         The path of the page.
@@ -54,7 +58,8 @@ def report(
     require("report", "a report")
     file = read_program(program)
     contents = _contents(file, profile)
-    html = render(contents, [read_run(run) for run in runs], changes(file, state), figures(file, state, data))
+    other = None if beside is None else compare(contents, contents_of(read_program(beside)))
+    html = render(contents, [read_run(run) for run in runs], changes(file, state), figures(file, state, data), other)
     write_atomically(out, html.encode())
     if model_explorer is not None:
         write_overlays(contents, model_explorer)
@@ -110,4 +115,4 @@ def figures(program: ProgramFile, state: str | os.PathLike | None, data: Any) ->
         if state is not None:
             session.restore(state)
         after = session.evaluate(*data) if state is not None else {}
-    return [(name, f"{value:.4g}", f"{after[name]:.4g}" if after else "") for name, value in before.items()]
+    return [(name, figure(name, value), figure(name, after[name]) if after else "") for name, value in before.items()]

@@ -8,6 +8,7 @@ from importlib import resources
 
 from converter.origins import PHASES
 from converter.reporting import rows
+from converter.reporting.beside import Beside
 from converter.reporting.contents import STATUSES, Contents
 from converter.reporting.runs import Run
 from converter.words import amount, count, share, size
@@ -26,7 +27,11 @@ _STYLES = ("vendor/uPlot.min.css", "page/report.css")
 
 
 def render(
-    contents: Contents, runs: Sequence[Run] = (), state: Sequence[rows.Row] = (), figures: Sequence[rows.Row] = ()
+    contents: Contents,
+    runs: Sequence[Run] = (),
+    state: Sequence[rows.Row] = (),
+    figures: Sequence[rows.Row] = (),
+    beside: Beside | None = None,
 ) -> str:
     """The page.
 
@@ -35,6 +40,7 @@ def render(
         runs: trainings of it.
         state: what a saved state changed, a row a weight.
         figures: loss and accuracy on samples, as the program was built and with the state.
+        beside: how another program differs.
 
     Raises:
         UsageError: the file's parts do not fit each other.
@@ -70,6 +76,7 @@ def render(
         runs=runs,
         state=state,
         figures=figures,
+        beside=beside,
         # A layer may be called </script>: of JSON nothing is left that HTML would read.
         data=jinja2.utils.htmlsafe_json_dumps(drawn, separators=(",", ":"), ensure_ascii=False),
         styles="\n".join(map(_file, _STYLES)),

@@ -31,7 +31,7 @@ class CostRow:
     """What a layer costs.
 
     Attributes:
-        cells: a figure for each column.
+        cells: a figure for each column: of each kind, each phase.
         share: of the step.
         bars: widths by phase, in percent of the widest row.
     """
@@ -44,15 +44,18 @@ class CostRow:
 
 @dataclass(frozen=True)
 class Costs:
-    """The table of costs by layer.
+    """The table of costs by layer, the dearest first.
 
     Attributes:
-        measured: whether milliseconds are among the columns; shares are of these then, else of the target's table.
+        kinds: what is counted, each by phase.
+        folded: layers without operators of their own in a step: the compiler folded them into others.
+        measured: whether milliseconds are among the kinds; shares are of these then, else of the target's table.
     """
 
-    columns: tuple[str, ...]
+    kinds: tuple[str, ...]
     rows: tuple[CostRow, ...]
     totals: Row
+    folded: tuple[str, ...]
     measured: bool
 
 
@@ -109,10 +112,12 @@ def costs(contents: Contents) -> Costs:
             tuple(round(100 * leading(layer).get(phase, 0) / widest, 2) for phase in PHASES),
         )
 
+    rows = [row(name, layer) for name, layer in layers.items()]
     return Costs(
-        tuple(f"{label} {phase}" for label, _, _ in kinds for phase in PHASES),
-        tuple(row(name, layer) for name, layer in layers.items()),
+        tuple(label for label, _, _ in kinds),
+        tuple(sorted((r for r in rows if any(c.value for c in r.cells)), key=lambda r: r.share, reverse=True)),
         tuple(said(sum(of(each).get(p, 0) for each in layers.values())) for _, of, said in kinds for p in PHASES),
+        tuple(r.layer for r, name in zip(rows, layers, strict=True) if name and not any(c.value for c in r.cells)),
         measured,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from converter.errors import UsageError
 from converter.program.files import open_regular
+from converter.words import figure
 
 #: No file of lines is larger; a limit for what is not trusted.
 MAX_BYTES = 64 << 20
@@ -89,7 +90,7 @@ def json_lines(path: Path) -> Iterable[dict[str, Any]]:
             yield line
 
 
-def _fit(name: str, lines: list[dict[str, Any]]) -> Run:
+def _fit(file: str, lines: list[dict[str, Any]]) -> Run:
     """The steps of `fit`, or of a job in the app."""
     steps = [line for line in lines if line["type"] == "step"]
     losses: dict[str, dict[int, float]] = {}
@@ -110,19 +111,19 @@ def _fit(name: str, lines: list[dict[str, Any]]) -> Run:
                 losses.setdefault("validation loss", {})[last_step] = float(figures["validation_loss"])
     times = [1000 * float(line["seconds"]) if "seconds" in line else float(line["millis"]) for line in steps]
     facts = f"{len(steps)} steps, {median(times):.3g} ms a step (median)."
-    for figure in columns:
-        if figure.startswith("validation_") and figure != "validation_loss" and len(rows) > 1:
-            first, last = (rows[k][1].get(figure, float("nan")) for k in (0, -1))
-            facts += f" Held-out {figure.removeprefix('validation_')}: {first:.4g} after the first epoch, "
-            facts += f"{last:.4g} after the last."
+    for name in columns:
+        if name.startswith("validation_") and name != "validation_loss" and len(rows) > 1:
+            first, last = (rows[k][1].get(name, float("nan")) for k in (0, -1))
+            facts += f" Held-out {name.removeprefix('validation_')}: {figure(name, first)} after the first epoch, "
+            facts += f"{figure(name, last)} after the last."
     x, curves = _drawn(losses)
     return Run(
-        f"Training: {name}",
+        f"Training: {file}",
         facts,
         x,
         curves,
         ("epoch", *columns) if rows else (),
-        tuple((epoch, *(f"{figures[c]:.4g}" if c in figures else "" for c in columns)) for epoch, figures in rows),
+        tuple((epoch, *(figure(c, figures[c]) if c in figures else "" for c in columns)) for epoch, figures in rows),
         "By epoch",
     )
 

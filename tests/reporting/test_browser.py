@@ -63,6 +63,21 @@ def test_it_is_drawn_at_once_and_asks_for_nothing(browser: Window, name: str, tm
     assert browser.requests == [page.as_uri()] * 2
 
 
+def test_costs_fit_the_page_and_their_bars_begin_at_one_place(browser: Window, tmp_path: Path) -> None:
+    browser.look(1280)
+    opened(browser, program("llama").data, tmp_path)
+    place = "document.querySelector('.costs').parentNode"
+    assert browser.run(f"{place}.scrollWidth <= {place}.clientWidth")
+    lefts = "[...document.querySelectorAll('.costs .bars')].map(bar => bar.getBoundingClientRect().left)"
+    assert browser.run(f"new Set({lefts}).size") == 1
+    assert browser.run("document.querySelectorAll('#stacked .key').length") > 1
+    browser.look(390)
+    opened(browser, program("mlp").data, tmp_path)
+    style = f"getComputedStyle({place}).backgroundImage"
+    assert browser.run(f"{place}.scrollWidth > {place}.clientWidth")
+    assert "gradient" in browser.run(style)
+
+
 def test_it_is_clicked_through(browser: Window, tmp_path: Path) -> None:
     browser.look(1280, dark=True)
     opened(browser, program("llama").data, tmp_path)
@@ -86,10 +101,12 @@ def test_it_is_clicked_through(browser: Window, tmp_path: Path) -> None:
         browser.run("document.querySelector('#stack').dispatchEvent(new Event('change'))")
         assert "the peak" in shown(browser, "#now")
     largest = "document.querySelector('.sortable tbody tr:first-child td:last-child').innerText"
-    browser.click(".sortable th:last-child button")
     most = browser.run(largest)
     browser.click(".sortable th:last-child button")
-    assert float(most.rstrip(" %")) > float(browser.run(largest).rstrip(" %"))
+    least = browser.run(largest)
+    browser.click(".sortable th:last-child button")
+    assert float(most.rstrip(" %")) > float(least.rstrip(" %"))
+    assert browser.run(largest) == most
     assert browser.complaints == []
 
 

@@ -20,6 +20,7 @@ from converter.program.file import read_program
 from converter.program.manifest import Certificate, Failure
 from converter.reporting.contents import contents_of
 from converter.reporting.overlay import overlays
+from converter.reporting.rows import costs
 from converter.runtime import Journal, TrainingSession
 from converter.words import size
 from jax_frontend import Model
@@ -118,7 +119,7 @@ def test_a_training_and_its_state(tmp_path: Path) -> None:
         before = session.parameters()
     given = {"state": tmp_path / "mine.state", "runs": [tmp_path / "run.jsonl"], "data": (x, y)}
     page = page_of(built.data, tmp_path, **given)
-    assert f"{well['accuracy']:.4g}" in page.cells
+    assert f"{100 * well['accuracy']:.1f} %" in page.cells
     (run,) = page.data["runs"]
     assert run["x"] == list(range(12))
     curves = {curve["name"]: curve["y"] for curve in run["curves"]}
@@ -186,3 +187,25 @@ def test_jinja_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UsageError, match=r"pip install 'pocketune\[report\]'"):
         page_of(program("mlp").data, tmp_path)
+
+
+def test_the_dearest_layer_is_first_and_folded_layers_are_one_row() -> None:
+    contents = contents_of(read_program(program("vit").data))
+    table = costs(contents)
+    shares = [row.share for row in table.rows]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert all(any(cell.value for cell in row.cells) for row in table.rows)
+    assert {*table.folded, *(row.layer for row in table.rows)} - {"(compiler)"} == {*contents.layers} - {""}
+
+
+def test_two_programs_side_by_side(tmp_path: Path) -> None:
+    sparse, case = program("lenet"), CASES["lenet"]
+    full = converter.build(case.model(), loss=case.loss, update="full", optimizer="adam", batch=8, check=False)
+    page = page_of(sparse.data, tmp_path, beside=full.data)
+    assert {"scheme *", "optimizer *", "batch"} <= set(page.cells)
+    for name in ("state_bytes", "arena_bytes"):
+        assert f"{full.costs[name] / sparse.costs[name]:.2f} x" in page.cells
+        assert size(full.costs[name]) in page.cells
+    with pytest.raises(UsageError, match="the same program"):
+        page_of(sparse.data, tmp_path, beside=sparse.data)

@@ -14,6 +14,15 @@ function element(tag, options = {}, ...children) {
   return made;
 }
 
+/** A legend: what each colour of a drawing stands for. */
+function explain(place, entries) {
+  place.replaceChildren(...entries.map(({ name, fill }) => {
+    const swatch = element("span", { className: "swatch" });
+    swatch.style.background = fill;
+    return element("span", { className: "key" }, swatch, name);
+  }));
+}
+
 /** Bytes in binary units. */
 function bytes(number) {
   for (const unit of ["B", "KiB", "MiB"]) {

@@ -108,7 +108,7 @@
       {
         width: Math.max(width - 12, 200), height: 320, padding: [14, 10, 0, 0],
         scales: { x: { time: false, range: (u, min, max) => [min, max] }, y: { range: (u, min, max) => [0, Math.max(planned, max) * 1.08] } },
-        axes: [{ ...axis, label: "operators in the order of execution", labelSize: 20 }, { ...axis, size: 74, incrs: Array.from({ length: 40 }, (_, k) => 2 ** k), values: (u, ticks) => ticks.map(bytes) }],
+        axes: [{ ...axis, label: "operators in the order of execution", labelSize: 20 }, { ...axis, label: "bytes alive", labelSize: 20, size: 74, incrs: Array.from({ length: 40 }, (_, k) => 2 ** k), values: (u, ticks) => ticks.map(bytes) }],
         series: [{}, ...series.reverse()],
         cursor: { y: false, points: { show: false }, drag: { x: true, y: false } },
         legend: { show: false },
@@ -140,6 +140,7 @@
     call = report.memory[choice ? Number(choice.value) : 0];
     slider.max = call.layer.length - 1;
     collect();
+    explain(document.getElementById("stacked"), groups);
     if (place.clientWidth) draw(place.clientWidth);
     tell(peak, true);
   }

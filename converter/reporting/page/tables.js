@@ -10,19 +10,21 @@
       const strokes = [colour("forward"), colour("backward"), colour("update"), colour("cut"), colour("accent")];
       const series = run.curves.map((curve, k) => ({ label: curve.name, stroke: strokes[k % strokes.length], width: 1.5, spanGaps: true, dash: k < strokes.length ? [] : [5, 4], points: { show: curve.y.filter((value) => value !== null).length < 40 } }));
       plot = new uPlot(
-        { width: Math.max(width - 12, 200), height: 260, padding: [10, 10, 0, 0], scales: { x: { time: false } }, axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, size: 64 }], series: [{ label: "step" }, ...series], cursor: { drag: { x: true, y: false } } },
+        { width: Math.max(width - 12, 200), height: 260, padding: [10, 10, 0, 0], scales: { x: { time: false } }, axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: "loss", labelSize: 20, size: 64 }], series: [{ label: "step" }, ...series], cursor: { drag: { x: true, y: false } } },
         [run.x, ...run.curves.map((curve) => curve.y)],
         place,
       );
+      explain(place.parentNode.querySelector(".legend"), run.curves.map((curve, k) => ({ name: curve.name, fill: strokes[k % strokes.length] })));
     };
     onWidth(place, draw);
     redraws.push(() => draw(place.clientWidth));
   });
 
   document.querySelectorAll("table.sortable").forEach((table) => {
-    const heads = [...table.tHead.rows[0].cells];
+    const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
     const body = table.tBodies[0];
     heads.forEach((head, column) => {
+      if (head.tagName !== "TH") return; // drawn, nothing to sort by
       const button = element("button", { type: "button", textContent: head.textContent });
       head.replaceChildren(button);
       button.addEventListener("click", () => {

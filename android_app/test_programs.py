@@ -9,8 +9,8 @@ model with it. <model>-split.losses and .state are those of the program whose st
 OUT/noisy-split, on that of `mlp`, adds noise to its inputs, so that the forward pass changes a counter, and scales its
 gradients. cnn-<export> infers 1 and 5 rows by signatures of their own. A step of <model>-by-<n> is made of
 micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each other, OUT/adapted.tflite of
-one with adapters. OUT/wide.float16 and OUT/wide.dynamic are plain models with smaller weights, of a model that gives
-wide.output for wide.x.
+one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.float16 and OUT/wide.dynamic are plain
+models with smaller weights, of a model that gives wide.output for wide.x.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
@@ -27,6 +27,7 @@ import numpy as np
 import optax
 
 import converter
+from converter.losses import named_loss
 from converter.runtime import TrainingSession
 from converter.runtime.state_file import save_state
 from jax_frontend import Model
@@ -222,4 +223,6 @@ if __name__ == "__main__":
         whole = Model(mixing, of_rows.params, of_rows.inputs)
         options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}
         converter.build(whole, **options).write(folder / "mixing.tflite")
+        labelled = named_loss("sparse_categorical_crossentropy", ignore=0)
+        converter.build(of_rows, loss=labelled, **options).write(folder / "masked.tflite")
         converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")

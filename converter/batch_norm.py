@@ -2,6 +2,9 @@
 
 The arithmetic of such a layer is the same in both: in training the moments of its input stand for the moving averages,
 which follow them. So the training step is the forward graph with other values in the place of two parameters.
+
+Where a mask reaches such a layer, the trace marks its input with it (`ops.Masked`), and the moments are those of the
+places that it leaves.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ from math import prod
 from converter.errors import UnsupportedError, UnsupportedSite
 from converter.ir import FLOAT32, Builder, Graph, Node, Origin, Value, dependents, in_order_of_use, ops, reachable
 from converter.notes import Note
+from converter.passes.rewrite import rewrite
 
 #: Names of the outputs that keep the input of a layer through the passes: this, and the layer.
 _INPUT = "input of "
+#: What Keras adds to the number of places that a mask leaves, of which it may leave none.
+_EPSILON = 1e-7
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,12 @@ def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[s
     return chosen
 
 
+def without_masks(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
+    """The graph in which only inputs of these layers, and outputs, are marked with masks: no others count."""
+    kept = {*graph.outputs.values(), *(_input_of(graph, layer) for layer in layers)}
+    return rewrite(graph, lambda b, n: n.inputs[0] if isinstance(n.op, ops.Masked) and n.output not in kept else None)
+
+
 def with_statistics(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
     """The moving averages of these layers as state, and their inputs as outputs, which `statistics_of` takes out."""
     marked = graph.copy()
@@ -80,8 +92,8 @@ def statistics_of(graph: Graph, layers: Sequence[BatchNorm]) -> tuple[Graph, dic
 def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Value]) -> Graph:
     """The graph, which has the input `weight`, with the statistics of the batch: they are the updates of the averages.
 
-    What an average makes of them is left to `following`. Rows of weight 0 do not count in the statistics; all others
-    count alike, as in Keras.
+    What an average makes of them is left to `following`. Rows of weight 0, and places that a mask leaves out, do not
+    count in the statistics; all others count alike, as in Keras.
     """
     if not layers:
         return graph
@@ -89,10 +101,13 @@ def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Val
     weight = next(v for v in graph.inputs if v.name == "weight")
     counts = b(ops.Cast(FLOAT32), b(ops.Greater(), weight, 0.0))
     rows = b(ops.Sum((0,)), counts)
+    marks = graph.producers()
     b.graph.nodes, made = [], b.graph.nodes
     for layer in layers:
+        x = inputs[layer.layer]
+        mask = mark.inputs[1] if (mark := marks.get(x)) and isinstance(mark.op, ops.Masked) else None
         with b.at(Origin(layer.layer)):
-            moments = _moments(b, inputs[layer.layer], layer.axis, counts, rows)
+            moments = _moments(b, x, mask, layer.axis, counts, rows)
             for name, value in zip((layer.mean, layer.variance), moments, strict=True):
                 parameter = names[name]
                 b.graph.updates[parameter] = value
@@ -126,14 +141,20 @@ def batch_norm_notes(layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], b
     ]
 
 
-def _moments(b: Builder, x: Value, axis: int, counts: Value, rows: Value) -> tuple[Value, Value]:
-    """Mean and biased variance of each channel, over the rows that count."""
-    others = tuple(i for i in range(len(x.shape)) if i != axis % len(x.shape))
-    mask = b.reshape(counts, (x.shape[0], *(1,) * (len(x.shape) - 1)))
-    many = b(ops.Mul(), rows, float(prod(x.shape[i] for i in others if i)))
+def _moments(b: Builder, x: Value, mask: Value | None, axis: int, counts: Value, rows: Value) -> tuple[Value, Value]:
+    """Mean and biased variance of each channel, over the rows and places that count."""
+    axis = axis % len(x.shape)
+    others = tuple(i for i in range(len(x.shape)) if i != axis)
+    weight = b.reshape(counts, (x.shape[0], *(1,) * (len(x.shape) - 1)))
+    if mask is None:
+        many = b(ops.Mul(), rows, float(prod(x.shape[i] for i in others if i)))
+    else:  # what lies along the last axis is masked together, whichever that of the channels is
+        weight = b(ops.Mul(), weight, b.reshape(mask, (*x.shape[:-1], 1)))
+        every = weight if axis == len(x.shape) - 1 else b(ops.BroadcastTo(x.shape), weight)
+        many = b(ops.Add(), b(ops.Sum(others, keepdims=True), every), _EPSILON)
 
     def mean(values: Value) -> Value:
-        return b(ops.Div(), b(ops.Sum(others, keepdims=True), b(ops.Mul(), values, mask)), many)
+        return b(ops.Div(), b(ops.Sum(others, keepdims=True), b(ops.Mul(), values, weight)), many)
 
     center = mean(x)
     deviation = b(ops.Sub(), x, center)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.batch_norm import BatchNorm
+from converter.constraints import Constraint
 from converter.errors import UsageError, nearest
 from converter.ir import Graph, Value, reachable
 from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss, own_loss, target_types
@@ -31,6 +32,7 @@ class Source:
         penalties: its regularizers by the name of the parameter.
         compiled: what it was compiled with; None for nothing.
         batch_norms: its batch normalization layers, where the importer knows them.
+        constraints: by the name of the parameter.
     """
 
     graph: Graph
@@ -40,6 +42,7 @@ class Source:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     compiled: Compiled | None = None
     batch_norms: Sequence[BatchNorm] = ()
+    constraints: Mapping[str, Constraint] = field(default_factory=dict)
 
 
 class Shaped(NamedTuple):
@@ -138,6 +141,7 @@ def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | Non
         penalties=made.penalties,
         compiled=read_compiled(made.compiled, list(made.graph.outputs)),
         batch_norms=made.batch_norms,
+        constraints=made.constraints,
     )
 
 

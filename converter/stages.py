@@ -19,7 +19,9 @@ from converter.batch_norm import (
     in_training,
     statistics_of,
     with_statistics,
+    without_masks,
 )
+from converter.constraints import constrained, constraint_notes
 from converter.dropout import dropout_notes, dropouts, without_dropout
 from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.fisher import fisher, without_probes
@@ -93,16 +95,19 @@ def compile_signatures(
     dropping = dropouts(source.graph)
     forward = canonicalize(source.graph if request.dropout == "train" else without_dropout(source.graph))
     resolved = request.scheme.resolve(absorb_layout(forward), source.blocks)
-    adapted, rows, adapters = adapt(forward, resolved)
     by_batches: list[BatchNorm] = []
     if request.batch_norm == "train":
         by_batches = in_training(
             forward, source.batch_norms, {row.parameter for row in resolved if row.fraction or row.adapter}
         )
+    forward = without_masks(forward, by_batches)
+    adapted, rows, adapters = adapt(forward, resolved)
+    if request.batch_norm == "train":
         check_batch_norm(request, source.batch_norms, by_batches, bool(adapters))
     # The plain model is exported, too, and keeps what trains beside adapters as a program without them would.
     turned = better_turned(specialize(select(absorb_layout(forward), resolved)), target) if adapters else None
     selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer, target, turned)
+    rule = constrained(rule, source.constraints, selected.weights())
     probed, normalized = statistics_of(selected, by_batches)
     selected = without_probes(probed)
     counter, count = call_counter()
@@ -160,7 +165,7 @@ def compile_signatures(
     if "infer" in signatures:
         graphs["infer"] = quiet
     for many, graph in others.items():
-        other, _, _ = adapt(canonicalize(without_dropout(graph)), resolved)
+        other, _, _ = adapt(without_masks(canonicalize(without_dropout(graph)), by_batches), resolved)
         graphs[f"{INFER}{many}"] = like(selected, with_statistics(other, by_batches), rows, rule.layout_invariant)
     if "fisher" in signatures:
         graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)
@@ -197,6 +202,7 @@ def compile_signatures(
         mixing,
         [
             *batch_norm_notes(source.batch_norms, by_batches, request.batch_norm == "fixed"),
+            *constraint_notes(source.constraints, selected.weights()),
             *dropout_notes(dropping, request.dropout == "train"),
             *([augmentation_note(request.augment)] if augmented is not None else []),
             *mixing_notes(mixing),

@@ -15,6 +15,7 @@ import numpy as np
 
 import jax_frontend
 from converter.batch_norm import BatchNorm
+from converter.constraints import Constraint
 from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from converter.ir import Graph, ops
 from converter.losses import Penalty
@@ -23,8 +24,10 @@ from jax_frontend.mask import masked
 from keras_frontend.activity import Activities
 from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import archived_config, compile_config
+from keras_frontend.constraints import constraints_of
 from keras_frontend.dropout import marked
 from keras_frontend.sizes import check_sizes, check_weights
+from keras_frontend.statistics import marked_statistics
 from keras_frontend.training_only import batch_norms, held, notes_on, penalties
 
 #: Where Keras lists the variables of a thread that it has yet to initialize.
@@ -41,6 +44,7 @@ class Imported:
         penalties: its regularizers by the name of the parameter.
         compiled: what `compile` was given, as Keras writes it down; None for nothing.
         batch_norms: its batch normalization layers.
+        constraints: by the name of the parameter.
     """
 
     graph: Graph
@@ -48,6 +52,7 @@ class Imported:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     compiled: Mapping[str, Any] | None = None
     batch_norms: Sequence[BatchNorm] = ()
+    constraints: Mapping[str, Constraint] = field(default_factory=dict)
 
 
 def load(path: Path) -> Any:
@@ -150,7 +155,14 @@ def import_live(
     notes = [*_mask_notes(graph), *notes_on(model, trained, len(own_losses), activities)]
     if not any(note.status == "in float32" for note in notes):  # by no policy, which says it of its layers
         notes += half_notes(found.halves)
-    return Imported(graph, notes, penalties(trained), compile_config(model), batch_norms(model, variables))
+    return Imported(
+        graph,
+        notes,
+        penalties(trained),
+        compile_config(model),
+        batch_norms(model, variables),
+        constraints_of(trained),
+    )
 
 
 def _mask_notes(graph: Graph) -> list[Note]:
@@ -192,7 +204,7 @@ def jax_model(
 
         def called(activities: Activities) -> Any:
             scope = keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None)
-            with marked(), activities.marked(), scope:
+            with marked(), marked_statistics(), activities.marked(), scope:
                 outputs = jax.tree.map(_masked, call(arrays))
             if own_losses is not None:
                 own_losses[:] = scope.losses

@@ -52,9 +52,6 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
             else:
                 terms = [f"{k} {v:g}" for k, v in (("l1", penalty.l1), ("l2", penalty.l2)) if v]
                 found.append(Note(name, "in the loss", f"the regularizer {kind} ({', '.join(terms)}), where it trains"))
-        if (constraint := getattr(variable, "constraint", None)) is not None:
-            kind = type(constraint).__name__
-            found.append(Note(name, "left out", f"the constraint {kind}: weights are not projected after a step"))
     return found
 
 

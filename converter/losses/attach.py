@@ -11,7 +11,7 @@ from converter.ir import FLOAT32, INT32, Builder, Graph, Origin, TensorType, Val
 from converter.links import FoldedLink, Link, folded_link
 from converter.losses.loss import JointLoss, Loss, Penalty, Term
 from converter.notes import Note
-from converter.program.manifest import TARGET
+from converter.program.manifest import MASK, TARGET
 from converter.row_losses import masked_mean, mean_rows
 
 #: Inputs that training adds to the model's own, and what its signatures give.
@@ -65,7 +65,9 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
     loss = sum(weight * per-example loss) / sum(weight) + penalties, without the division unless `mean` (the penalties
     are then multiplied by sum(weight)). Where the model masks its output, the mean is over the places that count, each
     with the weight of its row, as in Keras.
-    correct = sum(weight * share of right answers in the row), for a loss that counts them.
+    correct = sum(weight * share of right answers in the row), for a loss that counts them. Where the model or the loss
+    masks an output, `mask/<output>` [B, ...] is 1 for the places that count, and the share is of all places: who calls
+    divides by the mean of the mask, which is one over all calls.
     A loss that is summed has neither the division nor the mean over places.
     Where each output has a loss of its own, `<output>_loss` [] = sum(weight * per-example loss) without its factor, and
     `<output>_accuracy` [] is what `correct` is else.
@@ -118,7 +120,9 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
             if name := part.term.name:
                 b.graph.outputs[f"{name}_loss"] = losses[name]
             if part.term.loss.link is not None and part.term.loss.counts:
-                b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part), part.mask)
+                b.graph.outputs[f"{name}_accuracy" if name else "correct"] = total(_hits(b, part))
+            if part.mask is not None:
+                b.graph.outputs[MASK + part.term.reads[0]] = part.mask
     return b.graph
 
 

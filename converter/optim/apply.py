@@ -12,6 +12,8 @@ def apply_updates(
 ) -> Graph:
     """The graph with `updates` for every trained parameter and every slot: parameter + learning_rate * update.
 
+    What the program does behind its update comes last.
+
     Args:
         graph: holds the parameters and their gradients.
         gradients: for each trained parameter its gradient, of the same type.
@@ -53,6 +55,8 @@ def _step(program: OptimizerProgram, with_rate: bool) -> Graph:
         scaled = b(ops.Mul(), made[UPDATE + name], rate)
         b.graph.outputs[PARAMETER + name] = b(ops.Add(), by_name[PARAMETER + name], scaled)
     b.graph.outputs |= {name: made[name] for name in program.slots}
+    if program.finish is not None:
+        b.graph.outputs |= b.inline(program.finish, [b.graph.outputs[v.name] for v in program.finish.inputs])
     return b.graph
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from converter.ir import Builder, Graph, TensorType, Value, View, ops
+from converter.ir import Builder, Graph, Shape, TensorType, Value, View, ops
 
 #: Names of the graph's inputs and outputs are a prefix and the parameter's name; slots have names of their own.
 GRADIENT, PARAMETER, UPDATE = "gradient/", "parameter/", "update/"
@@ -26,12 +26,15 @@ class OptimizerProgram:
             outputs `update/<parameter>` (what optax.apply_updates would add) and every slot's next value by name.
         parameters: names of the parameters, in order.
         description: the optimizer in words.
+        finish: what is done behind the update with the weights that it makes: inputs `parameter/<parameter>` and slots,
+            outputs those of them that it changes; None for nothing.
     """
 
     slots: dict[str, np.ndarray]
     graph: Graph
     parameters: tuple[str, ...]
     description: str
+    finish: Graph | None = None
 
     @property
     def layout_invariant(self) -> bool:
@@ -41,21 +44,7 @@ class OptimizerProgram:
         look at rows and columns (adafactor). Note that a sum over the whole of a tensor (clipping, lamb) counts only
         the part of it that trains.
         """
-        big = {v for v in self.graph.inputs if v.shape != ()}
-        for node in self.graph.nodes:
-            reads = [v for v in node.inputs if v in big]
-            if not reads:
-                continue
-            if any(v.shape for v in node.inputs if v in self.graph.constants):
-                return False  # a number for each element
-            if node.output.shape == () or (node.output.type.size == 1 and isinstance(node.op, ops.Reshape)):
-                continue
-            if isinstance(node.op, ops.Reduction | ops.Reshape | ops.BroadcastTo | ops.MatMul | ops.CumSum):
-                return False
-            if isinstance(node.op, _DATA_MOVEMENT) or len({v.shape for v in reads}) > 1:
-                return False
-            big.update(node.outputs)
-        return True
+        return _is_invariant(self.graph, sums=True)
 
     @property
     def scales_gradients(self) -> bool:
@@ -77,7 +66,7 @@ class OptimizerProgram:
     def stored(self, views: Mapping[str, View]) -> OptimizerProgram:
         """The same update for parameters that are stored through these views; only where it is layout invariant."""
         slots = {}
-        shapes: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, Shape] = {}
         for value in self.graph.inputs:
             name = value.name.removeprefix(GRADIENT).removeprefix(PARAMETER)
             if name in views and value.name not in self.slots:
@@ -87,18 +76,48 @@ class OptimizerProgram:
             like = owner in views and array.shape == self.gradient(owner).shape
             slots[slot] = views[owner].apply(array) if like else array
             shapes[slot] = slots[slot].shape
-        b = Builder(Graph(constants=dict(self.graph.constants)))
-        made = {v: b.input(v.name, TensorType(shapes.get(v.name, v.shape), v.dtype)) for v in self.graph.inputs}
-        made |= {v: v for v in self.graph.constants}
-        for node in self.graph.nodes:
-            operands, op = [made[v] for v in node.inputs], node.op
-            if isinstance(op, ops.Reduction) and node.output.shape == ():
-                op = replace(op, axes=tuple(range(len(operands[0].shape))))  # all of them, however many it is stored in
-            with b.at(node.origin):
-                made |= zip(node.outputs, b.node(op, *operands).outputs, strict=True)
-        b.graph.outputs = {name: made[value] for name, value in self.graph.outputs.items()}
-        return replace(self, slots=slots, graph=b.graph)
+        finish = None if self.finish is None else with_shapes(self.finish, shapes)
+        return replace(self, slots=slots, graph=with_shapes(self.graph, shapes), finish=finish)
 
     def gradient(self, parameter: str) -> Value:
         """The input that takes the gradient of a parameter."""
         return next(v for v in self.graph.inputs if v.name == GRADIENT + parameter)
+
+
+def is_elementwise(graph: Graph) -> bool:
+    """Whether each number of what it makes is of the one at the same place alone."""
+    return _is_invariant(graph, sums=False)
+
+
+def with_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
+    """The same function of inputs of other shapes, by name; only of one that is elementwise but for whole sums."""
+    b = Builder(Graph(constants=dict(graph.constants)))
+    made = {v: b.input(v.name, TensorType(shapes.get(v.name, v.shape), v.dtype)) for v in graph.inputs}
+    made |= {v: v for v in graph.constants}
+    for node in graph.nodes:
+        operands, op = [made[v] for v in node.inputs], node.op
+        if isinstance(op, ops.Reduction) and node.output.shape == ():
+            op = replace(op, axes=tuple(range(len(operands[0].shape))))  # all of them, however many it is stored in
+        with b.at(node.origin):
+            made |= zip(node.outputs, b.node(op, *operands).outputs, strict=True)
+    b.graph.outputs = {name: made[value] for name, value in graph.outputs.items()}
+    return b.graph
+
+
+def _is_invariant(graph: Graph, sums: bool) -> bool:
+    """Whether nothing but elementwise arithmetic is done, and with `sums` such over whole tensors."""
+    big = {v for v in graph.inputs if v.shape != ()}
+    for node in graph.nodes:
+        reads = [v for v in node.inputs if v in big]
+        if not reads:
+            continue
+        if any(v.shape for v in node.inputs if v in graph.constants):
+            return False  # a number for each element
+        if sums and (node.output.shape == () or (node.output.type.size == 1 and isinstance(node.op, ops.Reshape))):
+            continue
+        if isinstance(node.op, ops.Reduction | ops.Reshape | ops.BroadcastTo | ops.MatMul | ops.CumSum):
+            return False
+        if isinstance(node.op, _DATA_MOVEMENT) or len({v.shape for v in reads}) > 1:
+            return False
+        big.update(node.outputs)
+    return True

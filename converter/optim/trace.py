@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -129,7 +129,8 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
         graph = _trace(optimizer, tx, arrays, state, as_float=False)
     values = _initial(tx, arrays) if planned else leaves.values()
     slots = {f"optimizer/{path}": _stored(value) for path, value in zip(leaves, values, strict=True)}
-    return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer))
+    finish = _finish(tx, arrays, state, slots) if isinstance(tx, Finishing) else None
+    return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer), finish)
 
 
 def _given(value: np.ndarray) -> Any:
@@ -180,6 +181,33 @@ def tree_of(leaves: Mapping[str, Any]) -> dict[str, Any]:
         return [listed(node[str(i)]) for i in range(len(node))] if counts else {k: listed(v) for k, v in node.items()}
 
     return {key: listed(node) for key, node in root.items()}
+
+
+class Finishing(NamedTuple):
+    """An optax transformation, and what is done with the weights behind its update.
+
+    Attributes:
+        init: as of optax.
+        update: as of optax.
+        finish: from the weights that the update makes, and the state after it, to both as they stay. Its counters are
+            float32.
+    """
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, Any], tuple[Any, Any]]
+    finish: Callable[[Any, Any], tuple[Any, Any]]
+
+
+def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[str, np.ndarray]) -> Graph:
+    """The graph of what is done behind the update."""
+    given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, state))
+    return _named(
+        trace_function(tx.finish, list(given), ["parameter", "optimizer"]),
+        tuple(named_leaves(arrays)),
+        slots,
+        (PARAMETER,),
+        PARAMETER,
+    )
 
 
 class _KeepsType(Exception):
@@ -238,18 +266,24 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float
         ) from None
 
 
-def _named(graph: Graph, names: tuple[str, ...], slots: Mapping[str, np.ndarray]) -> Graph:
+def _named(
+    graph: Graph,
+    names: tuple[str, ...],
+    slots: Mapping[str, np.ndarray],
+    given: Sequence[str] = (GRADIENT, PARAMETER),
+    made: str = UPDATE,
+) -> Graph:
     """The traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1."""
     b = Builder()
     arguments: list[Value] = []
     values = dict(zip([v.name for v in graph.inputs], graph.inputs, strict=True))
-    for prefix in (GRADIENT, PARAMETER):
+    for prefix in given:
         arguments += [b.input(prefix + name, TensorType(values[prefix + name].shape)) for name in names]
-    state_inputs = graph.inputs[2 * len(names) :]
+    state_inputs = graph.inputs[len(given) * len(names) :]
     for (name, array), inner in zip(slots.items(), state_inputs, strict=True):
         arguments.append(b.reshape(b.input(name, TensorType(array.shape, FLOAT32)), inner.shape))
     results = list(b.inline(graph, arguments).values())
-    outputs = dict(zip([UPDATE + name for name in names], results[: len(names)], strict=True))
+    outputs = dict(zip([made + name for name in names], results[: len(names)], strict=True))
     for (name, array), value in zip(slots.items(), results[len(names) :], strict=True):
         outputs[name] = b.reshape(value, array.shape)
     b.graph.outputs = outputs

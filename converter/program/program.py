@@ -23,7 +23,7 @@ from converter.models import Source
 from converter.notes import Note
 from converter.program import seal
 from converter.program.files import write_atomically
-from converter.program.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, TARGET, Manifest
+from converter.program.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, MASK, TARGET, Manifest
 from converter.program.view import View
 from converter.schedule import numbering
 from converter.sparse import Adapter, Plain, Row
@@ -362,6 +362,7 @@ def _signature(graph: Graph, state: set[str], gives: str, mixing: str | None) ->
 
     roles = ROLES | {v.name: "target" for v in graph.inputs if v.name.startswith(f"{TARGET}/")}
     results = {name: name for name in ("loss", "correct", "done")}
+    results |= {name: "mask" for name in graph.outputs if name.startswith(MASK)}
     return {
         "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],
         "outputs": [spec(name, v, role(name, results, gives)) for name, v in graph.outputs.items()],

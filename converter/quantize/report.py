@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from converter.ir import Graph
+from converter.program.manifest import MASK
 from converter.quantize.choose import FrozenLayer
 from converter.quantize.samples import Samples
 from converter.quantize.stock import Runner, batches
@@ -79,11 +80,13 @@ def compare(
     """
     runs = Runner(before), Runner(after)
     totals: list[dict[str, float]] = [{}, {}]
-    off = size = rows = 0.0
+    off = size = rows = places = 0.0  # places: the rows, under a mask by the share of them that counts
     for feed, count in batches(samples.rows, batch):
         weight = (np.arange(batch) < count).astype(np.float32)
         results = [run({**feed, "weight": weight} if samples.labelled else feed) for run in runs]
         scores = [(r.get("loss"), r.get("correct")) for r in results]
+        masks = [mask[:count] for name, mask in results[0].items() if name.startswith(MASK)]
+        places += float(masks[0].mean()) * count if masks else count
         expected, found = ([r[name][:count] for name in outputs] for r in results)
         off += sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in zip(expected, found, strict=True))
         size += sum(float(np.square(a, dtype=np.float64).sum()) for a in expected)
@@ -96,5 +99,7 @@ def compare(
             elif classifies:
                 equal = given[0].argmax(-1) == expected[0].argmax(-1)
                 total["agreement"] = total.get("agreement", 0.0) + float(equal.mean()) * count
-    first, second = ({name: value / rows for name, value in total.items()} for total in totals)
+    first, second = (
+        {name: value / (places if name == "accuracy" else rows) for name, value in total.items()} for total in totals
+    )
     return QuantizationReport(layers, float(np.sqrt(off / size)) if size else 0.0, first, second)

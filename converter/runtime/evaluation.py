@@ -8,38 +8,57 @@ from math import isfinite
 import numpy as np
 
 from converter.errors import NumericError, UsageError
-from converter.program.manifest import Manifest
+from converter.program.manifest import MASK, Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples, check_whole
 
 
-def figures(entry: Entry, examples: Examples, size: int) -> dict[str, float]:
-    """The mean loss, and what else the program counts, by weight.
+def figures(entry: Entry, examples: Examples, size: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The mean loss, and what else the program counts, by weight; and which places of an output count, where not all.
 
     Args:
         entry: `evaluate`, which sees the state.
         examples: checked rows.
         size: rows of one call.
 
+    Returns:
+        The figures by name; the masks by output, [rows, ...], 1 or 0.
+
     Raises:
         UsageError: nothing has a weight.
         NumericError: the loss is not finite.
     """
     counted = (*entry.signature.giving("correct"), *entry.signature.giving("figure"))
+    masks = {
+        spec.name.removeprefix(MASK): np.zeros((examples.rows, *spec.shape[1:]), np.float32)
+        for spec in entry.signature.giving("mask")
+    }
     check_whole(entry.name, entry.signature, examples.rows)
     total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
-    for part in examples.parts(size):
+    for start in range(0, examples.rows, size):
+        part = examples.take(slice(start, start + size))
+        if not part.weight:
+            continue
         part.fill(entry)
         entry.invoke()
         total += part.weight
         # The program's loss is a mean by weight, its other figures are sums.
         for name in sums:
             sums[name] += float(entry.output(name)[0]) * (part.weight if name == "loss" else 1)
+        for output, mask in masks.items():
+            mask[start : start + part.rows] = entry.output(MASK + output)[: part.rows]
     if not total:
         raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate")
     if not isfinite(sums["loss"]):
         raise NumericError(f"the loss is {sums['loss']}: restore() a saved state or reset()")
-    return {"accuracy" if name == "correct" else name: value / total for name, value in sums.items()}
+    weight = examples.arrays["weight"]
+    # Right answers are a share of the places that count in all rows.
+    places = {
+        "correct" if "correct" in sums else f"{output}_accuracy": weight @ mask.reshape(len(mask), -1).mean(1)
+        for output, mask in masks.items()
+    }
+    means = {name: value / (places.get(name, total) or 1.0) for name, value in sums.items()}
+    return {"accuracy" if name == "correct" else name: float(mean) for name, mean in means.items()}, masks
 
 
 def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:

@@ -28,8 +28,8 @@ class Metric(ABC):
         """Raises UsageError where rows with these targets and weights have no such number."""
 
     @abstractmethod
-    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
-        """Sees some rows."""
+    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray | None) -> None:
+        """Sees some rows, and which of their places count, 1 or 0; None for all."""
 
     @abstractmethod
     def result(self) -> float:
@@ -43,27 +43,31 @@ class MeanOfRows(Metric):
         self._of_rows = of_rows
         self._total = self._weight = 0.0
 
-    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
-        self._total += _weighted(self._of_rows(y, output), weight)
-        self._weight += float(weight.sum(dtype=np.float64))
+    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray | None) -> None:
+        if mask is not None:  # labels may be any number where they do not count
+            y = np.where(mask.reshape(*mask.shape, *(1,) * (y.ndim - mask.ndim)) > 0, y, 0)
+        total, weights = _weighted(self._of_rows(y, output), weight, mask)
+        self._total, self._weight = self._total + total, self._weight + weights
 
     def result(self) -> float:
-        return self._total / self._weight
+        return self._total / self._weight if self._weight else 0.0
 
 
 class OfAllRows(Metric):
     """What needs all rows that weigh something at once."""
 
-    def __init__(self, of_all: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> None:
+    def __init__(self, of_all: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None], float]) -> None:
         self._of_all = of_all
-        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]] = []
 
-    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> None:
+    def add(self, y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray | None) -> None:
         counts = weight > 0
-        self._seen.append((y[counts], output[counts], weight[counts]))
+        self._seen.append((y[counts], output[counts], weight[counts], None if mask is None else mask[counts]))
 
     def result(self) -> float:
-        return self._of_all(*(np.concatenate(arrays) for arrays in zip(*self._seen, strict=True)))
+        y, output, weight, masks = zip(*self._seen, strict=True)
+        mask = None if masks[0] is None else np.concatenate(masks)
+        return self._of_all(np.concatenate(y), np.concatenate(output), np.concatenate(weight), mask)
 
 
 class AreaUnderCurve(OfAllRows):
@@ -158,6 +162,7 @@ def measured(
     figures: dict[str, float],
     outputs: Iterator[tuple[slice, dict[str, np.ndarray]]],
     examples: Examples,
+    masks: Mapping[str, np.ndarray],
 ) -> dict[str, float]:
     """The program's figures and the metrics; right answers that the program counts are not counted again.
 
@@ -166,13 +171,15 @@ def measured(
         figures: of `evaluate`.
         outputs: which rows, and what the model gives for them.
         examples: the rows with their targets and weights.
+        masks: which places of an output count, by its name, where not all do.
     """
     weight = examples.arrays["weight"]
     others = [m for m in measures if m.counted not in figures]
     for rows, given in outputs if others else ():
         for measure in others:
             with measure.named():
-                measure.metric.add(examples.arrays[measure.target][rows], given[measure.output], weight[rows])
+                mask = masks[measure.output][rows] if measure.output in masks else None
+                measure.metric.add(examples.arrays[measure.target][rows], given[measure.output], weight[rows], mask)
     counted = {m.name: figures[m.counted] for m in measures if m.counted in figures}
     return figures | counted | {measure.name: _result(measure) for measure in others}
 
@@ -193,7 +200,7 @@ def _target(output: str, manifest: Manifest) -> str:
 
 def _metric(given: Any) -> Metric:
     if callable(given):
-        return OfAllRows(lambda y, output, weight: _by_function(given, y, output, weight))
+        return OfAllRows(lambda y, output, weight, mask: _by_function(given, y, output, weight, mask))
     if not isinstance(given, str):
         raise UsageError(f"metrics: expected a name or a function (y, output), got {given!r}")
     name = re.sub("(?<=[a-z])(?=[A-Z])", "_", given).lower()
@@ -207,17 +214,27 @@ def _metric(given: Any) -> Metric:
     return MeanOfRows(_OF_ROWS[name])
 
 
-def _weighted(values: Any, weight: np.ndarray) -> float:
-    """The sum by weight of the means of the rows."""
+def _weighted(values: Any, weight: np.ndarray, mask: np.ndarray | None) -> tuple[float, float]:
+    """The sum by weight of the means of the rows, or of the places that a mask leaves, and the sum of the weights."""
     array = np.asarray(values, np.float64)
-    return float((array.reshape(len(weight), -1).mean(1) * weight).sum())
+    weights = weight.astype(np.float64)
+    if mask is not None and array.shape[: mask.ndim] == mask.shape:
+        array = array.reshape(*mask.shape, -1).mean(-1)
+        weights = mask * weights.reshape(-1, *(1,) * (mask.ndim - 1))
+        return float((array * weights).sum()), float(weights.sum())
+    return float((array.reshape(len(weight), -1).mean(1) * weights).sum()), float(weights.sum())
 
 
-def _by_function(function: Callable[..., Any], y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
+def _by_function(
+    function: Callable[..., Any], y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray | None
+) -> float:
     value = np.asarray(function(y, output))
-    if value.ndim and len(value) != len(weight):
+    if not value.ndim:
+        return float(value)
+    if len(value) != len(weight):
         raise UsageError(f"a function gave {list(value.shape)} for {len(weight)} rows, not a number for each")
-    return _weighted(value, weight) / float(weight.sum(dtype=np.float64)) if value.ndim else float(value)
+    total, weights = _weighted(value, weight, mask)
+    return total / weights if weights else 0.0
 
 
 def _shape(array: np.ndarray) -> str:
@@ -277,8 +294,11 @@ def _squared_error(y: np.ndarray, output: np.ndarray) -> np.ndarray:
     return np.square(output - _like(y, output))
 
 
-def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray) -> float:
-    """The area under the ROC curve: the share of pairs in which the row of class 1 scores higher; ties count half."""
+def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray | None) -> float:
+    """The area under the ROC curve: the share of pairs in which the row of class 1 scores higher; ties count half.
+
+    Keras' does not look at masks either.
+    """
     if output.shape[1:] == (2,):  # two scores a row: what counts is the difference
         y, output = _labels(y, output), output[:, 1] - output[:, 0]
     if output.size != y.size:

@@ -119,8 +119,9 @@ class TrainingSession:
             y: as for `train`.
             weight: as for `train`.
             metrics: what else to compute from the outputs, a name (`accuracy`, `top_5`, `mae`, `mse`, `auc`, ...), a
-                function `(y, output)` of all rows to a number a row or one for all, or a list of these; for a model of
-                several outputs a dict of them by output.
+                function `(y, output)` of all rows to a number a row (or a row and place) or one for all, or a list of
+                these; for a model of several outputs a dict of them by output. Under a mask they are of the places
+                that count, as in Keras; `auc`, and a function that gives no number a place, see all.
 
         Returns:
             {"loss": ..., "accuracy": ...}; `accuracy`, the share of right answers, only where the program counts them.
@@ -141,9 +142,9 @@ class TrainingSession:
     def _judge(self, examples: Examples, metrics: Metrics) -> dict[str, float]:
         with self._lock:
             wanted = measures(metrics, self.manifest, examples)
-            found = figures(self._open().ready("evaluate"), examples, self.manifest.micro_batch)
+            found, masks = figures(self._open().ready("evaluate"), examples, self.manifest.micro_batch)
             if wanted:
-                found = measured(wanted, found, outputs(self._open().ready("infer"), examples), examples)
+                found = measured(wanted, found, outputs(self._open().ready("infer"), examples), examples, masks)
             return found
 
     def infer(self, x: Any) -> Any:

@@ -12,6 +12,7 @@ import optax
 
 from keras_frontend.compile_config import STEPS_DONE, UNDECAYED
 from keras_frontend.configuration import Numbers, Unreadable
+from keras_frontend.optimizers.averaging import accumulated, averaged
 from keras_frontend.optimizers.rules import Orthogonal, scale_by_adam, scale_by_adamax, scale_by_nadam
 from keras_frontend.optimizers.stepwise import STEPWISE, Stepwise
 from keras_frontend.schedules import Schedule, first_rate, schedule_of
@@ -179,6 +180,9 @@ def read_optimizer(entry: Any) -> Read:
     undecayed = [str(name) for name in named] if isinstance(named, list) else []
     try:
         schedule, rate = _rate(n, left_out)
+        steps = _whole(n, "gradient_accumulation_steps")
+        if schedule is not None and steps > 1:
+            schedule = _at_updates(schedule, steps)
         if kind in STEPWISE:
             decay = n("weight_decay", 0)
             update, rate = _at_its_rate(STEPWISE[kind](n), schedule, rate, decay)
@@ -190,17 +194,22 @@ def read_optimizer(entry: Any) -> Read:
             decays = _decayed(decay, undecayed, schedule)
             update = optax.chain(make(n), *at_rate, *moving, *decays, optax.scale(-1.0))
             rate = rate if schedule is None else 1.0
-        optimizer = optax.chain(*_clipping(n), update)
+        optimizer: Any = optax.chain(*_clipping(n), update)
+        if steps > 1:
+            optimizer = accumulated(optimizer, steps)
+        if n.flag("use_ema") and (every := _whole(n, "ema_overwrite_frequency", 0)):
+            optimizer = averaged(optimizer, n("ema_momentum", 0.99), every, steps)
+        elif n.flag("use_ema"):
+            left_out.append(
+                "use_ema: Keras takes the average for the weights when `fit` ends, and a training on a device goes on; "
+                "compile with ema_overwrite_frequency=N, and the average replaces the weights in each Nth step"
+            )
     except Unreadable as reason:
         raise Unreadable(f"{kind}: {reason}") from None
     if undecayed and (kind == "Muon" or (kind in STEPWISE and decay)):
         left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(undecayed)}")
     if (done := n(STEPS_DONE, 0)) > 0:
         left_out.append(f"what it keeps after {done:g} steps of training in Keras: it begins anew")
-    if n.flag("use_ema"):
-        left_out.append("the moving average of the weights (use_ema)")
-    if n.flag("gradient_accumulation_steps"):
-        left_out.append("gradient_accumulation_steps: build with a larger batch, and micro_batch for its memory")
     return Read(optimizer, f"{kind} of Keras", rate, left_out)
 
 
@@ -216,6 +225,19 @@ def _rate(n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | Non
         instead = "name a learning rate in each step" if rate is None else f"its first rate, {rate:g}, is the default"
         left_out.append(f"the schedule {str(entry.get('class_name'))[:80]} ({reason}): {instead}")
         return None, rate
+
+
+def _at_updates(schedule: Schedule, steps: int) -> Schedule:
+    """The schedule by the number of updates, each of so many steps: Keras asks it in the last of these."""
+    return lambda updates: schedule(updates * steps + (steps - 1))
+
+
+def _whole(n: Numbers, name: str, default: int = 1) -> int:
+    """A positive whole number, or the default where there is none. Raises Unreadable."""
+    number = n(name, default) if n.flag(name) else default
+    if number != int(number) or number < default:
+        raise Unreadable(f"its {name} is {number:g}")
+    return int(number)
 
 
 def _at_its_rate(

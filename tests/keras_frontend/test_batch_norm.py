@@ -74,6 +74,49 @@ def test_ten_steps_are_those_of_keras(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.infer(X), before)
 
 
+def masked_net(kind: str) -> Any:
+    """Two batch normalizations behind a mask, the second before what ends the sequence."""
+    keras.utils.set_random_seed(0)
+    if kind == "rows":  # a mask of whole rows
+        inputs = keras.Input((3,))
+        hidden = layers.Masking()(inputs)
+    elif kind == "values":
+        inputs = keras.Input((5, 3))
+        hidden = layers.Masking()(inputs)
+    else:
+        inputs = keras.Input((5,), dtype="int32")
+        hidden = layers.Embedding(9, 4, mask_zero=True)(inputs)
+    axis = 1 if kind == "other axis" else -1
+    hidden = layers.BatchNormalization(axis=axis, momentum=0.7, name="first")(layers.Dense(4)(hidden))
+    hidden = layers.BatchNormalization(momentum=0.5, name="second")(layers.Dense(4, activation="tanh")(hidden))
+    if kind in ("lstm", "flat"):
+        hidden = layers.LSTM(3)(hidden) if kind == "lstm" else layers.Flatten()(hidden)
+    model = keras.Model(inputs, layers.Dense(2, name="head")(hidden))
+    model.compile(keras.optimizers.SGD(RATE), "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [("rows", "split"), ("values", "variables"), ("other axis", "stateless"), ("lstm", "split"), ("flat", "variables")],
+)
+def test_statistics_are_of_the_places_that_a_mask_leaves(kind: str, state: str) -> None:
+    there = np.arange(5) < np.array([5, 1, 3, 2, 4, 0])[:, None]
+    values = RNG.standard_normal((BATCH, 5, 3)).astype(np.float32) * there[..., None]
+    ids = (RNG.integers(1, 9, (BATCH, 5)) * there).astype(np.int32)
+    x = {"values": values, "rows": values[:, 1]}.get(kind, ids)
+    model = masked_net(kind)
+    y = RNG.standard_normal((BATCH, *model.output_shape[1:])).astype(np.float32)
+    program = converter.build(model, batch=BATCH, batch_norm="train", state=state)
+    with TrainingSession(program.data) as session:
+        for step in range(4):
+            rows = BATCH if step % 2 else 4
+            expected = float(model.train_on_batch(x[:rows], y[:rows]))
+            assert session.train(x[:rows], y[:rows], RATE) == pytest.approx(expected, rel=1e-4)
+        assert_as_in(model, session, [""])
+        assert session.evaluate(x, y)["loss"] == pytest.approx(model.evaluate(x, y, verbose=0), rel=1e-4)
+
+
 def test_rows_of_weight_0_do_not_count_and_the_others_count_alike() -> None:
     weight = np.array([1, 0, 2, 1, 0, 0.5], np.float32)
     seen = weight > 0

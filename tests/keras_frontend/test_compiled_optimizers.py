@@ -162,10 +162,9 @@ class OwnSchedule(schedules.LearningRateSchedule):
     ("optimizer", "why", "rate"),
     [
         (optimizers.SGD(OwnSchedule()), "the schedule OwnSchedule (it is not one of Keras): its first rate", 0.003),
-        (optimizers.SGD(0.1, use_ema=True), "moving average of the weights", 0.1),
-        (optimizers.SGD(0.1, gradient_accumulation_steps=4), "gradient_accumulation_steps", 0.1),
+        (optimizers.SGD(0.1, use_ema=True), "compile with ema_overwrite_frequency=N", 0.1),
     ],
-    ids=["schedule", "ema", "accumulation"],
+    ids=["schedule", "ema"],
 )
 def test_what_of_the_optimizer_is_not_used_is_said(optimizer: Any, why: str, rate: float) -> None:
     model = net()

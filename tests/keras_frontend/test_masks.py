@@ -12,6 +12,7 @@ from keras import layers, optimizers
 import converter
 import keras_frontend
 from converter.errors import UsageError
+from converter.losses import named_loss
 
 BATCH, PLACES, CLASSES, STEPS = 4, 6, 3, 5
 RNG = np.random.default_rng(0)
@@ -66,6 +67,61 @@ def test_only_the_output_that_has_a_mask_is_masked() -> None:
     with converter.runtime.TrainingSession(program.data) as session:
         found = [session.train(IDS, y, learning_rate=0.1) for _ in range(STEPS)]
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [BATCH, 10])
+def test_metrics_are_of_the_places_that_count_in_all_batches(rows: int) -> None:
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((PLACES,), dtype="int32")
+    x = layers.Dense(5, activation="tanh")(layers.Embedding(9, 4, mask_zero=True)(ids))
+    model = keras.Model(ids, layers.Dense(1, activation="sigmoid")(x))
+    model.compile("sgd", "binary_crossentropy", metrics=["binary_accuracy", "mae", "mse"])
+    x = IDS[np.arange(rows) % BATCH]
+    y = np.random.default_rng(3).integers(0, 2, (rows, PLACES, 1)).astype(np.float32)
+    expected = model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True)
+    program = converter.build(model, batch=BATCH)
+    with converter.runtime.TrainingSession(program.data) as session:
+        found = session.evaluate(x, y, metrics=["binary_accuracy", "mae", "mse", of_places, of_rows])
+        whole = np.abs(session.infer(x) - y).mean()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+    assert found["accuracy"] == found["binary_accuracy"]
+    assert (found["of_places"], found["of_rows"]) == pytest.approx((expected["mae"], whole), rel=1e-5)
+
+
+def of_places(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    return np.abs(output - y).mean(-1)
+
+
+def of_rows(y: np.ndarray, output: np.ndarray) -> np.ndarray:
+    return np.abs(output - y).mean((1, 2))
+
+
+def test_metrics_of_several_outputs_are_each_of_its_own_places() -> None:
+    model = two_outputs()
+    model.compile("sgd", "mse", metrics={"values": ["mae"], "whole": ["mae"]})
+    y = {"values": VALUES, "whole": VALUES[:, 0]}
+    expected = model.evaluate(IDS, y, batch_size=BATCH, verbose=0, return_dict=True)
+    with converter.runtime.TrainingSession(converter.build(model, batch=BATCH).data) as session:
+        found = session.evaluate(IDS, y, metrics={"values": "mae", "whole": "mae"})
+    for name in ("loss", "values_mae", "whole_mae"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-5), name
+
+
+def test_labels_that_a_loss_leaves_out_are_in_no_metric() -> None:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((PLACES, 2)), layers.Dense(CLASSES)])
+    tags = np.where(THERE, TAGS, -1)
+    program = converter.build(
+        model, named_loss("sparse_categorical_crossentropy", ignore=-1), "sgd", batch=2, check=False
+    )
+    with converter.runtime.TrainingSession(program.data) as session:
+        found = session.evaluate(VALUES, tags, metrics=["sparse_categorical_accuracy", "top_2"])
+    order = np.argsort(-np.asarray(model(VALUES)), -1)
+    right = (order == TAGS[..., None])[THERE]
+    assert found["accuracy"] == pytest.approx(right[:, 0].mean())
+    assert found["sparse_categorical_accuracy"] == pytest.approx(right[:, 0].mean())
+    assert found["top_2"] == pytest.approx(right[:, :2].sum(-1).mean())
 
 
 def test_the_mask_goes_with_the_features() -> None:

@@ -61,7 +61,11 @@ def notes(model: Any) -> list[Note]:
         (layers.Dense(3, kernel_regularizer="l2", name="it"), "in the loss", "L2 (l2 0.01)"),
         (layers.Dense(3, bias_regularizer=regularizers.L1L2(0.1, 0.2), name="it"), "in the loss", "(l1 0.1, l2 0.2)"),
         (layers.Dense(3, kernel_regularizer="orthogonal_regularizer", name="it"), "left out", "OrthogonalRegularizer"),
-        (layers.Dense(3, kernel_constraint="max_norm", name="it"), "left out", "constraint MaxNorm"),
+        (
+            layers.Dense(3, kernel_constraint="max_norm", name="it"),
+            "as compiled",
+            "constraint MaxNorm(max_value=2, axis=0)",
+        ),
         (layers.SpectralNormalization(layers.Dense(3), name="it"), "left out", "divides the weight by its norm"),
         (layers.Dense(3, dtype="mixed_float16", name="it"), "in float32", "mixed_float16: the program computes in"),
         (Own(name="it"), "left out", "what Own.call does for training=True"),

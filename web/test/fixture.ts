@@ -95,7 +95,7 @@ export class Log {
 /**
  * Stands in for a runtime of stateless programs: a step adds the learning rate to every number of the state; loss and
  * accuracy are functions of the state's first number. By micro-batches the learning rate is multiplied by what was
- * accumulated, the sum of the weights, which is 1 after a whole step. It is strict about what it is given.
+ * accumulated, the sum of the weights, which is 1 after a whole step. Masks are 0.5. It is strict about what it is given.
  */
 export function scripted(script: Script = {}, record = new Log()): RuntimeFactory {
   const { loss = (value) => 1 / (1 + value), accuracy = (value) => value / 100, onStep = () => undefined } = script;
@@ -146,6 +146,7 @@ export function scripted(script: Script = {}, record = new Log()): RuntimeFactor
         }
         if (spec.role === "gradient" && own) return tensor(own.map((n) => n + sum));
         if (spec.role === "loss") return numbers(spec, loss(value) * (name === "accumulate" ? sum : 1));
+        if (spec.role === "mask") return numbers(spec, 0.5);
         return numbers(spec, spec.role === "correct" ? accuracy(value) * sum : value);
       };
       return new Map(signature.outputs.map((spec) => [spec.name, made(spec)]));

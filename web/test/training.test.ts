@@ -91,6 +91,14 @@ test("the learning rate is the one that the optimizer was built with, or what is
   }
 });
 
+test("the accuracy is that of the places that count", async () => {
+  const accuracies = ["mixing", "masked"].map(async (name) => {
+    const { trainer } = await bench({ accuracy: () => 0.25 }, await program(name));
+    return (await trainer.evaluate(four)).accuracy;
+  });
+  assert.deepEqual(await Promise.all(accuracies), [0.25, 0.5]);
+});
+
 test("a state whose accuracy fell is not adopted", async () => {
   const { trainer } = await bench({ accuracy: (value) => 1 - value });
   await trainer.save();

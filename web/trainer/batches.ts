@@ -112,7 +112,8 @@ export function classOf(sample: Sample): number {
   return target[0] ?? 0;
 }
 
-function sum(numbers: readonly number[]): number {
+/** All numbers, added up. */
+export function sum(numbers: readonly number[]): number {
   return numbers.reduce((all, each) => all + each, 0);
 }
 

@@ -1,4 +1,4 @@
-import type { Batch } from "./batches.ts";
+import { type Batch, sum } from "./batches.ts";
 import { DivergedError, RuntimeFailedError } from "./errors.ts";
 import { labelOf, type Manifest, ofRole, product, rowSize, type Signature, type TensorSpec } from "./manifest.ts";
 import { FISHER } from "./manifest-checks.ts";
@@ -58,7 +58,9 @@ export class Engine {
 
   /** Mean loss and accuracy over all batches. Throws DivergedError: the loss is not finite. */
   async evaluate(batches: Batch[], between: Between): Promise<Evaluation> {
-    let [total, loss, right] = [0, 0, 0];
+    const { outputs: given } = this.manifest.signature("evaluate");
+    const [mask] = ofRole(given, "mask");
+    let [total, loss, right, places] = [0, 0, 0, 0];
     for (const batch of batches) {
       between();
       const outputs = await this.call("evaluate", batch);
@@ -66,10 +68,12 @@ export class Engine {
       total += batch.weight;
       loss += lossOf(outputs) * batch.weight;
       right += outputs.get("correct")?.[0] ?? 0;
+      // Right answers are a share of the places that count in all rows.
+      places += mask ? placesOf(batch, outputs, mask) : batch.weight;
     }
     if (!Number.isFinite(loss)) throw new DivergedError(`the loss is ${loss}: restore a saved state or reset`);
-    const counts = ofRole(this.manifest.signature("evaluate").outputs, "correct").length > 0;
-    return { loss: loss / total, accuracy: counts ? right / total : null };
+    const counts = ofRole(given, "correct").length > 0;
+    return { loss: loss / total, accuracy: counts ? (places > 0 ? right / places : 0) : null };
   }
 
   /** The Fisher information of each channel, by weight. Throws DivergedError: it is not finite. */
@@ -176,6 +180,12 @@ function filled(spec: TensorSpec, batch: Batch): Values | undefined {
 function rowIn(outputs: Map<string, Values>, spec: TensorSpec, row: number): Values {
   const size = rowSize(spec);
   return outputs.get(spec.name)?.slice(row * size, (row + 1) * size) ?? new Float32Array();
+}
+
+/** The weight of the rows, each by the share of its places that a mask leaves. */
+function placesOf(batch: Batch, outputs: Map<string, Values>, mask: TensorSpec): number {
+  const mean = (row: number) => sum([...rowIn(outputs, mask, row)].map(Number)) / rowSize(mask);
+  return sum(batch.weights.map((weight, row) => weight * mean(row)));
 }
 
 function lossOf(outputs: Map<string, Values>): number {

@@ -33,7 +33,7 @@ const MAX_BYTES = 4 << 20;
 const MAX_TENSOR_BYTES = 2 ** 31 - 1;
 
 const INPUT_ROLES: Role[] = ["input", "target", "weight", "learning_rate", "state", "gradient", "tick"];
-const OUTPUT_ROLES: Role[] = ["loss", "correct", "figure", "output", "fisher", "state", "gradient", "done"];
+const OUTPUT_ROLES: Role[] = ["loss", "correct", "figure", "mask", "output", "fisher", "state", "gradient", "done"];
 const ROW_ROLES: Role[] = ["input", "target", "weight"];
 
 /** Roles that every program gives the same name, float32 and one number; `weight` has one a row. */
@@ -328,6 +328,7 @@ class ManifestChecks {
       const isNumber = spec.shape.length === 1 && (spec.role === "weight" || spec.shape[0] === 1);
       if (!isNumber) fail(`${where}: bad shape [${spec.shape}]`);
     }
+    if (spec.role === "mask" && spec.dtype !== "float32") fail(`${where}: a mask is of float32`);
     if (spec.role === "figure" && (spec.dtype !== "float32" || spec.shape.join() !== "1")) {
       fail(`${where}: a figure is one float32`);
     }

@@ -37,6 +37,7 @@ const role = oneOf(
   "loss",
   "correct",
   "figure",
+  "mask",
   "output",
   "fisher",
   "done",

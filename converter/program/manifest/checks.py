@@ -14,6 +14,7 @@ from converter.program.manifest.records import (
     FROZEN,
     GRADIENT,
     INPUT_ROLES,
+    MASK,
     MAX_ELEMENTS,
     NAMED_ROLES,
     OUTPUT_ROLES,
@@ -226,6 +227,8 @@ class _Checker:
                     _fail(f"{where}.{spec.name}: expected shape [1], got {list(spec.shape)}")
                 if spec.role == "figure" and (spec.shape, spec.dtype) != ((1,), "float32"):
                     _fail(f"{where}.{spec.name}: a figure is one float32, not {spec}")
+                if spec.role == "mask" and (spec.dtype != "float32" or not spec.name.startswith(MASK)):
+                    _fail(f"{where}.{spec.name}: a mask is of float32 and called {MASK}..., not {spec}")
                 if spec.role in ("state", "gradient"):
                     prefix = GRADIENT if spec.role == "gradient" else ""
                     stored = self.state.get(spec.name.removeprefix(prefix))

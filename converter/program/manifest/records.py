@@ -44,17 +44,20 @@ Role = Literal[
     "loss",
     "correct",
     "figure",
+    "mask",
     "output",
     "fisher",
     "done",
 ]
 #: Roles by the side on which they stand.
 INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
-OUTPUT_ROLES = ("loss", "correct", "figure", "output", "fisher", "state", "gradient", "done")
+OUTPUT_ROLES = ("loss", "correct", "figure", "mask", "output", "fisher", "state", "gradient", "done")
 #: What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to.
 GRADIENT = "gradient/"
 #: What the Fisher information of a weight's channels is called: this, and the weight's name.
 FISHER = "fisher/"
+#: What the mask is called that says which places of an output count: this, and the output's name.
+MASK = "mask/"
 #: What `infer` for another number of rows is called: this, and the number.
 INFER = "infer_"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.

@@ -28,6 +28,9 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
     /** All its numbers, float32. */
     fun numbers(): FloatArray = FloatArray(spec.size) { floats.get(it) }
 
+    /** The mean of a row, float32. */
+    fun mean(row: Int): Double = (0 until spec.rowSize).sumOf { floats.get(row * spec.rowSize + it).toDouble() } / spec.rowSize
+
     /** Reads a row. */
     fun take(row: Int): Values {
         val start = row * spec.rowSize
@@ -135,9 +138,11 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     suspend fun evaluate(batches: List<Batch>, between: suspend () -> Unit): Evaluation {
         val entry = entry("evaluate")
         val correct = entry.outputs["correct"]
+        val mask = entry.outputs.values.find { it.spec.role == Role.MASK }
         var total = 0.0
         var loss = 0.0
         var right = 0.0
+        var places = 0.0
         for (batch in batches) {
             between()
             entry.fill(batch)
@@ -146,9 +151,11 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
             total += batch.weight
             loss += entry.loss() * batch.weight
             right += correct?.get() ?: 0f
+            // Right answers are a share of the places that count in all rows.
+            places += mask?.let { batch.weights.withIndex().sumOf { (row, weight) -> weight * it.mean(row) } } ?: batch.weight
         }
         if (!loss.isFinite()) throw DivergedException("the loss is $loss: restore a saved state or reset")
-        return Evaluation(loss / total, correct?.let { right / total })
+        return Evaluation(loss / total, correct?.let { if (places > 0) right / places else 0.0 })
     }
 
     /**

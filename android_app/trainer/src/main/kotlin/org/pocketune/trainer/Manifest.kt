@@ -28,6 +28,7 @@ enum class Role {
     @SerialName("loss") LOSS,
     @SerialName("correct") CORRECT,
     @SerialName("figure") FIGURE,
+    @SerialName("mask") MASK,
     @SerialName("output") OUTPUT,
     @SerialName("fisher") FISHER,
     @SerialName("done") DONE,

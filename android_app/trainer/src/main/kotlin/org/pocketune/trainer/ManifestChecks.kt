@@ -26,7 +26,17 @@ private val UTC = Regex("\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z")
 private val INPUT_ROLES =
     setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.GRADIENT, Role.TICK)
 private val OUTPUT_ROLES =
-    setOf(Role.LOSS, Role.CORRECT, Role.FIGURE, Role.OUTPUT, Role.FISHER, Role.STATE, Role.GRADIENT, Role.DONE)
+    setOf(
+        Role.LOSS,
+        Role.CORRECT,
+        Role.FIGURE,
+        Role.MASK,
+        Role.OUTPUT,
+        Role.FISHER,
+        Role.STATE,
+        Role.GRADIENT,
+        Role.DONE,
+    )
 private val ROW_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT)
 
 /** Roles that every program gives the same name, float32 and one number; `weight` has one a row. */
@@ -296,6 +306,7 @@ private class ManifestChecks(private val manifest: Manifest) {
             val isNumber = spec.shape.size == 1 && (spec.role == Role.WEIGHT || spec.shape[0] == 1)
             if (!isNumber) fail("$where: bad shape ${spec.shape}")
         }
+        if (spec.role == Role.MASK && spec.dtype != Dtype.FLOAT32) fail("$where: a mask is of float32, not $spec")
         if (spec.role == Role.FIGURE && (spec.dtype != Dtype.FLOAT32 || spec.shape != listOf(1))) {
             fail("$where: a figure is one float32, not $spec")
         }

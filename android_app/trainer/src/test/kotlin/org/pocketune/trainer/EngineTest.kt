@@ -3,6 +3,7 @@ package org.pocketune.trainer
 import kotlin.test.assertEquals
 import kotlin.test.assertFailsWith
 import kotlin.test.assertTrue
+import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.params.ParameterizedTest
 import org.junit.jupiter.params.provider.ValueSource
@@ -100,6 +101,14 @@ class EngineTest {
         gradient = Float.POSITIVE_INFINITY
         val failure = assertFailsWith<DivergedException> { engine.train(batch, 0f) }
         assertTrue("slope" in failure.message.orEmpty(), "$failure")
+    }
+
+    @Test
+    fun `the accuracy is that of the places that count`() = runBlocking {
+        for ((name, expected) in listOf("mixing" to 0.01, "masked" to 0.02)) {
+            val evaluation = engine(name).first.evaluate(Fixture.samples(12).inBatches(8)) {}
+            assertEquals(expected, evaluation.accuracy!!, 1e-6)
+        }
     }
 
     @Test

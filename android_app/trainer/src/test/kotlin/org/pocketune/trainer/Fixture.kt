@@ -37,7 +37,7 @@ internal object Fixture {
  * Stands in for a runtime: a step adds the learning rate to every number of the state; loss and accuracy are functions
  * of the state's first number. By micro-batches the learning rate is multiplied by what was accumulated, the sum of the
  * weights, which is 1 after a whole step, and where steps are split by what the gradients add up to, each of which is
- * [gradient]. It is strict about what it is given.
+ * [gradient]. Masks are 0.5. It is strict about what it is given.
  */
 internal class ScriptedRuntime(
     private val manifest: Manifest,
@@ -116,6 +116,7 @@ internal class ScriptedRuntime(
         }
         outputs["loss"]?.putFloat(0, loss(value) * if (signature == "accumulate") rows.sum() else 1f)
         outputs["correct"]?.putFloat(0, accuracy(value) * rows.sum())
+        for (each in spec.giving(Role.MASK)) fill(outputs.getValue(each.name), 0.5f)
         outputs["output"]?.let { for (i in 0 until it.capacity() / 4) it.putFloat(4 * i, value) }
     }
 

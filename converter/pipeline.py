@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from converter.budget import fit, parse_bytes
+from converter.budget import Frozen, check_room, fit, parse_bytes
 from converter.collecting import uncollected
 from converter.costs import costs
 from converter.defaults import taken_over
@@ -15,9 +16,10 @@ from converter.dropout import dropouts
 from converter.extras import require
 from converter.ir import Graph
 from converter.losses import link_notes
-from converter.models import import_model, with_inputs, without_idle_outputs
+from converter.models import Source, import_model, with_inputs, without_idle_outputs
 from converter.notes import grouped
 from converter.program.program import Plan, Program
+from converter.quantize.samples import any_samples
 from converter.requests import (
     Request,
     check_dropout,
@@ -32,6 +34,9 @@ from converter.stages import compile_signatures
 from converter.targets import Target
 from converter.targets import target as find_target
 from converter.tflite.forms import FormChoice
+
+#: The model for so many rows.
+Import = Callable[[int], Source]
 
 
 def build(
@@ -189,26 +194,41 @@ def plan(
         state=found.state if state is None else state,
         **options,
     )
+    require("compiler", "compiling a model")
     if memory_budget is None:
-        return _plan(model, request, needs_weights)
+        return _plan(partial(import_model, model), request, needs_weights)
+    budget, imported = parse_bytes(memory_budget), cache(partial(import_model, model))
+    check_room(budget, imported(request.micro_batch).graph)
     return fit(
-        parse_bytes(memory_budget),
+        budget,
         [n for n in range(1, batch + 1) if not batch % n] if micro_batch is None else [micro_batch],
-        lambda rows, again: _plan(model, replace(request, micro_batch=rows, recompute=again), needs_weights),
-        lambda scheme: _plan(model, replace(request, scheme=update_scheme(scheme), micro_batch=1), needs_weights),
+        lambda rows, again: _plan(imported, replace(request, micro_batch=rows, recompute=again), needs_weights),
+        lambda scheme, frozen: _other(imported, request, scheme, frozen),
     )
 
 
+def _other(imported: Import, request: Request, scheme: str, frozen: Frozen) -> Plan:
+    """What a named scheme comes to with micro-batches of one row; int8, whatever the samples are, takes the same."""
+    from converter.quantize import QuantizationWarning
+
+    samples = request.calibration if frozen == "int8" else None
+    if frozen == "int8" and samples is None:
+        samples = any_samples(imported(1).graph)
+    asked = replace(request, scheme=update_scheme(scheme), micro_batch=1, frozen=frozen, calibration=samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", QuantizationWarning)
+        return _plan(imported, asked, needs_weights=False)
+
+
 @uncollected()
-def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
+def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     """What one request comes to."""
-    require("compiler", "compiling a model")
     from converter.optim.rate import check_descends
     from converter.optim.trace import resolve
 
     if request.optimizer is not None:
         check_descends(resolve(request.optimizer))
-    source = import_model(model, request.micro_batch)
+    source = imported(request.micro_batch)
     check_sizes(source, request.micro_batch)
     if needs_weights or request.frozen == "int8":
         check_weights(source)
@@ -217,10 +237,10 @@ def _plan(model: Any, request: Request, needs_weights: bool) -> Plan:
     source = without_idle_outputs(source, loss)
     check_labels(request.labels, source)
     report: list[FormChoice] = []
-    others = {rows: import_model(model, rows).graph for rows in request.rows_to_infer}
+    others = {rows: imported(rows).graph for rows in request.rows_to_infer}
     several_rows: Graph | None = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
-        several_rows = source.graph if request.micro_batch > 1 else import_model(model, 2).graph
+        several_rows = source.graph if request.micro_batch > 1 else imported(2).graph
     done = compile_signatures(source, loss, rule.optimizer, request, report, others, several_rows)
     priced = costs(done.signatures, request.target, request.state, request.batch // request.micro_batch)
     assemble = partial(

@@ -1,6 +1,8 @@
 """A budget of memory: what is chosen fits, in the prediction and in a real process, and what cannot fit is said."""
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ import numpy as np
 import pytest
 
 import converter
-from converter.budget import parse_bytes, that_fits
+from converter import pipeline
+from converter.budget import OTHERS, parse_bytes, that_fits
 from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from tests.models.zoo import CASES
@@ -56,12 +59,54 @@ def test_the_forward_pass_runs_twice_where_nothing_else_fits() -> None:
 
 
 def test_the_least_is_said_where_nothing_fits() -> None:
-    with pytest.raises(UsageError, match=r"10\.0 KiB") as caught:
-        built("10KiB")
+    with pytest.raises(UsageError, match=r"300\.0 KiB") as caught:
+        built("300KiB")
     said = str(caught.value)
     assert "'full'" in said
     assert "micro_batch=1" in said
     assert "update=" in said
+
+
+def test_all_that_fits_is_named_with_what_it_needs_and_nothing_else() -> None:
+    """What is said is what a build takes; int8 needs no samples to be foreseen."""
+    whole = built(None, update="full", micro_batch=1, state="variables").costs["resident_bytes"]
+    with pytest.raises(UsageError, match="These fit:") as caught:
+        built(whole // 2)
+    listed = re.findall(r"update='([\w-]+)'(, frozen='int8')?: ([\d.]+ [KM]iB) at the least", str(caught.value))
+    calibration = CASES["lenet"].batch(64, 0)[0]
+    fit = set()
+    for name, frozen in itertools.product(OTHERS, ("float32", "int8")):
+        samples = {"frozen": "int8", "calibration": calibration} if frozen == "int8" else {}
+        target = converter.targets.target("litert-2").storing_once()
+        try:
+            costs = built(None, update=name, micro_batch=1, target=target, **samples).costs
+        except UsageError:  # nothing becomes int8
+            continue
+        if costs["resident_bytes"] <= whole // 2:
+            fit.add((name, ", frozen='int8'" * (frozen == "int8"), that_fits(costs["resident_bytes"])))
+    assert set(listed) == fit
+    assert len(fit) > 1
+
+
+def test_the_hopeless_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than the weights in int8: nothing is; less than the state: the whole batch and the heads."""
+    asked: list[tuple[str, int]] = []
+
+    def counted(imported: Any, request: Any, needs_weights: bool) -> Any:
+        asked.append((request.scheme.name, request.micro_batch))
+        return plan_of(imported, request, needs_weights)
+
+    plan_of = pipeline._plan
+    monkeypatch.setattr(pipeline, "_plan", counted)
+    with pytest.raises(UsageError, match="no scheme fits"):
+        built("10KiB")
+    assert asked == []
+    state = built(None).costs["state_bytes"]
+    asked.clear()
+    with pytest.raises(UsageError, match="which needs more than"):
+        built(state)
+    assert asked.count(("full", BATCH)) == 1
+    assert [rows for name, rows in asked if name == "full"] == [BATCH]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from converter.cli.resolve import Job, job_of
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
 from converter.errors import UsageError
+from converter.extras import require
 from converter.program.files import write_atomically
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def search(
 
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
+        require("ray" if ray else "search", "search")
         flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "y": y}
         flags |= {"micro_batch": micro_batch, "state": state, "batch_norm": batch_norm, "dropout": dropout}
         flags |= {"frozen": frozen, "calibration": calibration, "profile": profile}

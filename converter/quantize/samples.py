@@ -53,6 +53,13 @@ def check_samples(calibration: Any, model: Graph, targets: Mapping[str, TensorTy
     return Samples(examples.arrays, y is not None)
 
 
+def any_samples(model: Graph) -> dict[str, np.ndarray]:
+    """Return one row for each input, floats from 0 to 1 or other types 0: for costs, whatever the numbers are."""
+    rng = np.random.default_rng(0)
+    floats = {v: np.issubdtype(v.type.dtype, np.floating) for v in model.inputs}
+    return {v.name: (rng.random((1, *v.type.shape[1:])) * floats[v]).astype(v.type.dtype) for v in model.inputs}
+
+
 def _spec(name: str, type: TensorType, role: Any) -> TensorSpec:
     dtype: Any = type.dtype.name
     return TensorSpec(name, type.shape, dtype, role)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from converter.budget import UNITS
+from converter.budget import UNITS, that_fits
 from converter.errors import UsageError
 from converter.targets import Target
 
@@ -47,6 +47,18 @@ def parse_budgets(texts: Sequence[str], target: Target) -> list[Budget]:
     if len({b.resource for b in budgets}) < len(budgets):
         raise UsageError("budget: one for memory and one for step at the most")
     return budgets
+
+
+def check_head(budgets: Sequence[Budget], costs: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise UsageError where not even the head is within a budget; the costs are of `head` and what they name."""
+    for budget in budgets:
+        taken, limit = costs["head"][RESOURCES[budget.resource]], budget.limit(costs)
+        if taken > limit:
+            said = f", {that_fits(int(taken))}" if budget.resource == "memory" else ""
+            raise UsageError(
+                f"budget {budget.text}: the head alone takes {taken / limit:.2f} times that{said}. Give it more, or "
+                "take a smaller batch or micro-batch, fewer signatures, or int8 for frozen layers (frozen='int8')"
+            )
 
 
 def _parse(text: str, target: Target) -> Budget:

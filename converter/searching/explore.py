@@ -23,7 +23,7 @@ from converter.searching.analysis import (
     rankings,
     units_of,
 )
-from converter.searching.budgets import RESOURCES, Budget
+from converter.searching.budgets import RESOURCES, Budget, check_head
 from converter.searching.effort import Effort
 from converter.searching.evolution import evolve
 from converter.searching.laboratory import Laboratory
@@ -150,7 +150,7 @@ class Explorer:
         for name in {"full", "head"} & refused.keys():
             raise UsageError(f"the scheme {name} is not for this model: {refused[name]}")
         self._limits = {RESOURCES[budget.resource]: budget.limit(costs) for budget in self._budgets}
-        self._check(costs["head"])
+        check_head(self._budgets, costs)
         units = [] if self._effort.named else units_of(self._space)
         of_units = self._priced(units)
         units = [unit for unit in units if unit.name in of_units]
@@ -223,15 +223,6 @@ class Explorer:
             found |= {some[0].name: priced["costs"] for some, priced, _ in pairs if "costs" in priced}
             left = [some[1:] for some, _, _ in pairs if some[1:]]
         return found
-
-    def _check(self, head: Costs) -> None:
-        for budget in self._budgets:
-            figure = RESOURCES[budget.resource]
-            if head[figure] > self._limits[figure]:
-                raise UsageError(
-                    f"budget {budget.text}: the head alone takes {head[figure] / self._limits[figure]:.2f} times that. "
-                    "Give it more, or build with a smaller batch or micro-batch, or with fewer signatures"
-                )
 
     def _fits(self, costs: Costs) -> bool:
         return all(costs[figure] <= limit for figure, limit in self._limits.items())

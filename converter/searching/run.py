@@ -18,7 +18,7 @@ from converter.losses import Loss
 from converter.models import import_loss, import_model
 from converter.program.manifest import rows_to_infer
 from converter.requests import check_weights
-from converter.searching.budgets import parse_budgets
+from converter.searching.budgets import Budget, check_head, parse_budgets
 from converter.searching.course import Course
 from converter.searching.effort import Effort
 from converter.searching.explore import Explorer
@@ -26,7 +26,7 @@ from converter.searching.found import Found
 from converter.searching.laboratory import Journal, Laboratory, Progress, digest
 from converter.searching.rows import count_rows, split
 from converter.searching.space import granted, read_space
-from converter.searching.subject import Subject
+from converter.searching.subject import Job, Subject
 from converter.searching.workers import Inline, Processes, Ray, Workers
 from converter.targets import target as find_target
 
@@ -101,6 +101,7 @@ def search(
     source = import_model(model, options.get("micro_batch") or options.get("batch", 8))
     check_weights(source)
     subject = Subject(source, options, x, y, parts, epochs, course)
+    _check_possible(subject, budgets)
     subject.check()
     setting = {
         "model": digest(to_text(source.graph), {p.name: p.model_value for p in source.graph.parameters.values()}),
@@ -123,6 +124,14 @@ def search(
         some.close()
     frozen = subject.frozen(findings.found.update)
     return Found(findings, source.name, target.unit, _counts(source, options), effort, setting, frozen)
+
+
+def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
+    """Raise UsageError for budgets that not even the head meets, before a row is looked at or a process started."""
+    names = dict.fromkeys(("head", *(budget.of for budget in budgets if budget.of))) if budgets else ()
+    costs = {name: priced["costs"] for name in names if "costs" in (priced := subject(Job(name)))}
+    if len(costs) == len(names):  # of one that the model does not allow more is said later
+        check_head(budgets, costs)
 
 
 def _counts(source: Any, options: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ gradients. cnn-<export> infers 1 and 5 rows by signatures of their own. A step o
 micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each other, OUT/adapted.tflite of
 one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.float16 and OUT/wide.dynamic are plain
 models with smaller weights, of a model that gives wide.output for wide.x.
+OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
@@ -124,12 +125,12 @@ def write(out: Path, name: str, seed: int) -> None:
     few = ("infer_1", "infer_5") if name == "cnn" else ()
     for state in ("split", "stateless", "variables"):
         offered = ("train", "evaluate", "infer", *few)
-        program = converter.build(source, optimizer="adam", state=state, signatures=offered, **options)
+        program = converter.build(source, optimizer=optax.adam(0.1), state=state, signatures=offered, **options)
         program.write(out / f"{name}-{state}.tflite")
     write_steps(out / f"{name}-split.tflite", out / f"{name}-split", x, targets, weight)
     write_steps(out / f"{name}-variables.tflite", out / name, x, targets, weight)
     program.export_inference(out / f"{name}.plain", out / f"{name}.state")
-    # What an app needs at least, and a learning rate of its own.
+    # What an app needs at least.
     lean = converter.build(source, optimizer=optax.sgd(0.02), signatures=("train", "infer"), **options)
     lean.write(out / f"{name}-lean.tflite")
     with TrainingSession(out / f"{name}-variables.tflite") as session:
@@ -225,4 +226,7 @@ if __name__ == "__main__":
         converter.build(whole, **options).write(folder / "mixing.tflite")
         labelled = named_loss("sparse_categorical_crossentropy", ignore=0)
         converter.build(of_rows, loss=labelled, **options).write(folder / "masked.tflite")
+        converter.build(of_rows, optimizer=optax.sgd(1.0), **options).write(folder / "unit.tflite")
+        fading = optax.sgd(optax.linear_schedule(0.02, 0.0, 3))
+        converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
         converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")

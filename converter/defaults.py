@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.errors import UsageError
 from converter.losses import JointLoss
 from converter.models import Source
 from converter.notes import Note
+
+if TYPE_CHECKING:  # they need optax, which a device that only runs programs has not
+    from converter.optim.running_rate import RunningRate
 
 #: What trains a model that says nothing itself.
 DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
@@ -20,11 +23,19 @@ def _said(loss: Any) -> str:
 
 
 class Rule(NamedTuple):
-    """An optimizer for a learning rate of 1, its name, and the rate that it was built with, if it was."""
+    """An optimizer for a learning rate of 1, its name, and its rate.
+
+    Attributes:
+        optimizer: an optax.GradientTransformation.
+        name: what it is called.
+        learning_rate: the number that it was built with; None where its rate runs in the program.
+        running_rate: that, where it does.
+    """
 
     optimizer: Any
     name: str
-    learning_rate: float | None = None
+    learning_rate: float | None
+    running_rate: RunningRate | None
 
 
 def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, list[Note]]:
@@ -33,9 +44,6 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
     Raises:
         UsageError: no loss or optimizer was named, and that of the model cannot be taken over.
     """
-    from converter.optim.rate import at_rate_one
-    from converter.optim.trace import describe
-
     compiled = source.compiled
     notes: list[Note] = []
     if loss is None and compiled is not None:
@@ -49,6 +57,21 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
             by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
             notes.append(Note("loss", "as compiled", f"{_said(loss)}; name another to change it; {by_weight}"))
     loss = DEFAULT_LOSS if loss is None else loss
+    rule, said = _rule(source, optimizer)
+    if rule.running_rate is not None:
+        said.append(_note(rule.running_rate))
+    return loss, rule, [*notes, *said]
+
+
+def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
+    """The optimizer, and what the person did not say of it."""
+    from converter.optim.named import NamedOptimizer, resolve
+    from converter.optim.rate import rated
+    from converter.optim.running_rate import running_rate
+    from converter.optim.trace import describe
+
+    compiled, shapes = source.compiled, {p.name: p.model_value.shape for p in source.graph.weights().values()}
+    notes: list[Note] = []
     if optimizer is None and compiled is not None:
         notes += compiled.notes
         if compiled.optimizer_problem is not None:
@@ -58,10 +81,30 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
                 'Name one, for example optimizer="adam" (--optimizer adam), or pass an optax.GradientTransformation'
             )
         if compiled.optimizer is not None:
-            rule = Rule(compiled.optimizer, compiled.optimizer_name, compiled.learning_rate)
-            return loss, rule, [*notes, Note("optimizer", "as compiled", f"{rule.name}; name another to change it")]
+            rate = compiled.learning_rate
+            running = running_rate(compiled.optimizer, shapes) if rate is None else None
+            rule = Rule(compiled.optimizer, compiled.optimizer_name, rate, running)
+            return rule, [*notes, Note("optimizer", "as compiled", f"{rule.name}; name another to change it")]
     if optimizer is None or isinstance(optimizer, str):
-        name = optimizer or DEFAULT_OPTIMIZER
-        return loss, Rule(name, name), notes
-    at_one, rate = at_rate_one(optimizer)
-    return loss, Rule(at_one, describe(optimizer), rate), notes
+        optimizer = NamedOptimizer(optimizer or DEFAULT_OPTIMIZER)
+    name = describe(optimizer)
+    if isinstance(optimizer, NamedOptimizer) and optimizer.takes_default:
+        usual = f"{optimizer.default_rate:g}, as {name} was named without one; give another to fit and train"
+        notes.append(Note("learning rate", "a default", f"{usual}, or build with optimizer=optax.{name}(...)"))
+    tx, rate, running = rated(resolve(optimizer), shapes)
+    return Rule(tx, name, rate, running), notes
+
+
+def _note(rate: RunningRate) -> Note:
+    """What to say of a rate that runs in the program."""
+    if rate.zero_from is None:
+        return Note(
+            "learning rate", "in the program", f"{rate.description}; rate_scale= of fit and train multiplies it"
+        )
+    constant = "a constant rate" if not rate.highest else f"a constant rate, optimizer=optax.adam({rate.highest:g})"
+    return Note(
+        "learning rate",
+        "in the program",
+        f"{rate.description}: from step {rate.zero_from} on it is 0, and training changes nothing any more. "
+        f"To go on learning on a device build with {constant}",
+    )

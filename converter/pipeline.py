@@ -75,8 +75,8 @@ def build(
             for an output without one: the losses are added up. None: what a Keras model was compiled with, else
             `sparse_categorical_crossentropy`.
         optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
-            the constant learning rate that it was built with is the default of `session.train`'s. None: what a Keras
-            model was compiled with, else `sgd`.
+            the constant learning rate that it was built with is the default of `session.train`'s (of a name alone a
+            usual one, which is noted). None: what a Keras model was compiled with, else `sgd`.
         update: a scheme's name, glob rules {"pattern": fraction, "bias", a LoRA or Channels}, or an UpdateScheme.
         batch: rows of one training step.
         micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
@@ -223,8 +223,8 @@ def _other(imported: Import, request: Request, scheme: str, frozen: Frozen) -> P
 @uncollected()
 def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     """What one request comes to."""
+    from converter.optim.named import resolve
     from converter.optim.rate import check_descends
-    from converter.optim.trace import resolve
 
     if request.optimizer is not None:
         check_descends(resolve(request.optimizer))
@@ -265,6 +265,7 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         },
         optimizer=rule.name,
         learning_rate=rule.learning_rate,
+        running_rate=rule.running_rate,
         target=request.target,
         batch=request.batch,
         micro_batch=request.micro_batch,

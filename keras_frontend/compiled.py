@@ -60,7 +60,7 @@ class Compiled:
         optimizer: an optax transformation for a learning rate of 1; None where there was none, or it cannot be taken
             over.
         optimizer_name: what it is called.
-        learning_rate: its own; 1 for a schedule, which runs in the program; None where there is none.
+        learning_rate: its own; None where it runs in the program.
         notes: what of it is not used.
         optimizer_problem: why the optimizer cannot be taken over.
     """

@@ -126,13 +126,20 @@ def schedule_of(entry: Mapping[str, Any]) -> Schedule:
     if not isinstance(kind, str) or kind not in _SCHEDULES:
         raise Unreadable("it is not known here")
     made = _SCHEDULES[kind](Numbers(config))
-    return lambda count: made(count.astype(jnp.float32))
+
+    def schedule(count: Any) -> Any:
+        return made(jnp.asarray(count).astype(jnp.float32))
+
+    schedule.__qualname__ = f"{kind} of Keras"
+    return schedule
 
 
 def first_rate(entry: Mapping[str, Any]) -> float | None:
     """The rate that a schedule names as its first, where it names one."""
     config = entry.get("config")
     try:
-        return Numbers(config)("initial_learning_rate", 0) or None if isinstance(config, Mapping) else None
+        if not isinstance(config, Mapping) or config.get("initial_learning_rate") is None:
+            return None
+        return Numbers(config)("initial_learning_rate", 0)
     except Unreadable:
         return None

@@ -100,7 +100,7 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
     manifest, cpu = program.manifest, Reference(program)
     draw = _Draw(program, data)
     state: Arrays = {t.tensor: np.array(program.initial(t)) for t in manifest.state_tensors} | _chosen(manifest)
-    usual = np.array([manifest.learning_rate or RATE], np.float32)
+    usual = np.array([1.0 if manifest.learning_rate is None else manifest.learning_rate], np.float32)
     for step in range(steps):
         one = Step(manifest, cpu, draw, state, step)
         if manifest.step == manifest.updating or manifest.state == "variables":

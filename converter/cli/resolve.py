@@ -205,9 +205,9 @@ def _optimizer(entry: Any) -> Any:
     name: str = entry["name"]
     if is_reference(name):
         return call(name, options)
-    from converter.optim.trace import optax_optimizer
+    from converter.optim.named import NamedOptimizer
 
-    return optax_optimizer(name, options)
+    return NamedOptimizer(name, options)
 
 
 def _augment(entry: str | None) -> Any:

@@ -58,9 +58,10 @@ class Results:
         if isinstance(loss, dict):
             loss = " + ".join(f"{name} of {output}" for output, name in loss.items())
         state = manifest.state if manifest.loss_scale == 1 else f"{manifest.state}, loss scale {manifest.loss_scale:g}"
-        rate = {None: "", 1.0: " at its own rate"}.get(manifest.learning_rate, f" at {manifest.learning_rate}")
+        running = manifest.running_rate
+        rate = f"at {manifest.learning_rate:g}" if running is None else f"at its own rate ({running.description})"
         self.line(
-            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer}{rate}, loss {loss}, "
+            f"{manifest.name}: scheme {manifest.update.scheme}, optimizer {manifest.optimizer} {rate}, loss {loss}, "
             f"{batch}, target {manifest.target}, state {state}",
             style="bold",
         )

@@ -2,78 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from converter.errors import UnsupportedError, UsageError, nearest
+from converter.errors import UnsupportedError
 from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
+from converter.optim.named import NamedOptimizer, resolve
 from converter.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
 from converter.tflite.export import is_uniform
 from jax_frontend import trace_function
 from jax_frontend.model import named_leaves
 
-#: The optimizers that have a name, with learning rate 1: the input `learning_rate` of the step multiplies the update,
-#: so that it is the learning rate. Everything else is optax' default (adamw decays weights by 1e-4).
-NAMED = ("sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad", "lion")
-#: Names that optax does not have: the factory and the options they stand for.
-_ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
-
-
-def resolve(optimizer: Any) -> optax.GradientTransformation:
-    """An optax transformation from a name or a transformation.
-
-    Raises:
-        UsageError: no such name (the nearest are listed), or not an optax transformation.
-    """
-    if isinstance(optimizer, str):
-        if optimizer not in NAMED:
-            raise UsageError(
-                f"unknown optimizer {optimizer!r}.{nearest(optimizer.lower(), NAMED)} "
-                f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation (in a recipe: a table of name and "
-                'options, as { name = "lamb" }).'
-            )
-        return optax_optimizer(optimizer, {})
-    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
-        raise UsageError(
-            f"an optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"
-        )
-    return optimizer
-
-
-def optax_optimizer(name: str, options: Mapping[str, Any]) -> optax.GradientTransformation:
-    """An optimizer of optax' own (or `momentum`), with options. No other function of optax has a name here.
-
-    Raises:
-        UsageError: no such optimizer, no such option, or a value that it cannot compute with.
-    """
-    factories = {n: f for n, f in vars(optax).items() if getattr(f, "__module__", "") == "optax._src.alias"}
-    known = [*(n for n, f in factories.items() if callable(f)), *_ALIASES]
-    if name not in known:
-        raise UsageError(f"unknown optimizer {name!r}.{nearest(name, known)} optax has no optimizer of that name.")
-    factory, implied = _ALIASES.get(name, (name, {}))
-    parameters = inspect.signature(factories[factory]).parameters
-    for option in options:
-        if option not in parameters:
-            raise UsageError(f"the optimizer {name} has no option {option!r}.{nearest(option, parameters)}")
-    weights = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
-    try:
-        # The step's input `learning_rate` multiplies the update, so 1 makes that input the learning rate.
-        made = factories[factory](**{"learning_rate": 1.0, **implied, **options})
-        made.update(weights, made.init(weights), weights)  # options of a wrong type are noticed only here
-    except (TypeError, ValueError, AttributeError) as error:
-        shown = ", ".join(f"{key} = {value!r}" for key, value in options.items())
-        raise UsageError(f"optimizer: {name} cannot compute with {shown or 'its defaults'}: {error}") from None
-    return made
-
 
 def describe(optimizer: Any) -> str:
     """The optimizer in a word or two, for reports and the manifest."""
+    if isinstance(optimizer, NamedOptimizer):
+        return optimizer.name
     if isinstance(optimizer, str):
         return optimizer
     function = getattr(optimizer, "update", None)
@@ -96,7 +44,7 @@ def trace_optimizer(
             be stored in slices: for other views the program is that of the model's layout, not `layout_invariant`.
 
     Raises:
-        UsageError: see `resolve`.
+        UsageError: see `converter.optim.named.resolve`.
         UnsupportedError: the update uses what cannot be compiled.
     """
     program = _program(optimizer, parameters)

@@ -36,6 +36,7 @@ from converter.tflite.metadata import ACCOUNT
 
 if TYPE_CHECKING:
     from converter.inference import State
+    from converter.optim.running_rate import RunningRate
     from converter.quantize import QuantizationReport
 
 #: Inputs of the signatures that are not the model's own.
@@ -148,8 +149,8 @@ class Program:
             mixing: where rows influence each other, by signature.
             quantization: what became int8.
             target: that the graphs were lowered for.
-            **facts: what else goes into the manifest (scheme, loss, target_labels, optimizer, learning_rate, batch,
-                micro_batch, labels, preprocessing, frozen, loss_scale).
+            **facts: what else goes into the manifest (scheme, loss, target_labels, optimizer, learning_rate,
+                running_rate, batch, micro_batch, labels, preprocessing, frozen, loss_scale).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         tensors = _tensor_names(signatures)
@@ -194,6 +195,7 @@ class Program:
                 "preprocessing": facts["preprocessing"],
                 "frozen": facts["frozen"],
                 "learning_rate": facts["learning_rate"],
+                "running_rate": _running_rate(facts["running_rate"], tensors),
                 "loss_scale": facts["loss_scale"],
                 "target_labels": facts["target_labels"],
                 "choices": [_choice(a, tensors) for a in adapters if a.a.kind == "choice"],
@@ -276,6 +278,14 @@ def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str,
         )
         weights.append(weight)
     return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
+
+
+def _running_rate(rate: RunningRate | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:
+    """A rate that runs in the program, with its counter as it is stored."""
+    if rate is None:
+        return None
+    counter = None if rate.counter is None else tensors[rate.counter]
+    return {"description": rate.description, "zero_from": rate.zero_from, "counter": counter}
 
 
 def _choice(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from converter.runtime.entry import Report
 from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.journal import Journal
 from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
+from converter.runtime.rates import RateWarning
 from converter.runtime.session import TrainingSession
 from converter.runtime.state_file import State, StateWarning, load_state, save_state
 
@@ -12,6 +13,7 @@ __all__ = [
     "Event",
     "Finished",
     "Journal",
+    "RateWarning",
     "Report",
     "Started",
     "State",

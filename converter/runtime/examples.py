@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -11,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from converter.errors import UsageError, nearest
-from converter.program.manifest import TARGET, Manifest, Signature, TensorSpec
+from converter.program.manifest import TARGET, Signature, TensorSpec
 from converter.runtime.entry import Entry
-
-#: The learning rate where none is given, of an optimizer without one of its own.
-DEFAULT_RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -98,44 +94,6 @@ def check_examples(signature: Signature, x: Any, y: Any = None, weight: Any = No
                 f"{first} has {rows} rows and {name} has {len(array)}: each row of one belongs to a row of the other"
             )
     return Examples(arrays)
-
-
-def constant_rate(given: float | None, manifest: Manifest) -> float:
-    """The learning rate of a training: what was given, else what the optimizer was built with, else 0.1.
-
-    An optimizer that was built with a rate of its own once took a multiple of it, and 1 was as it was built: that
-    still works, with a warning, for nobody means a rate of 1 by it.
-    """
-    own = manifest.learning_rate
-    if given is None:
-        given = DEFAULT_RATE if own is None else own
-    rate = checked_rate(given)
-    if rate == own or own is None:
-        return rate
-    if own == 1:
-        warnings.warn(
-            f"learning_rate={rate:g} multiplies the rate that the optimizer was built with: 1, or one that runs in the "
-            "program (a schedule, or one that cannot be told). Leave it out for that rate",
-            stacklevel=3,
-        )
-        return rate
-    if rate != 1:
-        return rate
-    warnings.warn(
-        f"learning_rate=1.0 is read as {own:g}, the rate that the optimizer was built with: leave it out, or give the "
-        "rate itself (for a rate of 1, build the optimizer with it)",
-        stacklevel=3,
-    )
-    return own
-
-
-def checked_rate(given: float) -> float:
-    """A learning rate. Raises UsageError."""
-    if (rate := finite_number("learning_rate", given)) < 0:
-        raise UsageError(f"learning_rate is below zero: {rate:g}")
-    if rate > float(np.finfo(np.float32).max):
-        raise UsageError(f"learning_rate is larger than float32 can hold: {rate:g}")
-    return rate
 
 
 def check_whole(name: str, signature: Signature, rows: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
@@ -19,17 +19,15 @@ from converter.runtime.channels import has_trained, information, largest
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report
 from converter.runtime.evaluation import calls, every_output, figures, joined, outputs
-from converter.runtime.examples import Examples, check_examples, check_whole, checked_rate, constant_rate
+from converter.runtime.examples import Examples, check_examples, check_whole
 from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import check_tensors, parameters_of
+from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
 from converter.runtime.state_file import load_state, save_state
 from converter.runtime.targets import check_targets, weigh_by_class
-
-#: One number for every step, or its value from the number of the step.
-Rate = float | Callable[[int], float] | None
 
 
 class TrainingSession:
@@ -82,22 +80,27 @@ class TrainingSession:
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
         self.report: Report = engine.report
         self._running: Running | None = Running(program, engine)
+        self._rate_watch = RateWatch(self.manifest, self.state)
 
-    def train(self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None) -> float:
+    def train(
+        self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None, rate_scale: float = 1.0
+    ) -> float:
         """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
             y: targets [rows, ...]: labels, one-hot rows or values, as the loss takes them; a sequence or dict of arrays
                 when there are several.
-            learning_rate: None is the one that the optimizer was built with, 0.1 where that was none or 1.
+            learning_rate: None is the one that the optimizer was built with, a schedule for example.
             weight: [rows], how much each row counts; None counts all the same.
+            rate_scale: multiplies the learning rate.
 
         Returns:
             The loss before the step: sum(weight * loss) / sum(weight). Keras divides by the number of rows instead.
 
         Raises:
-            UsageError: wrong shape, dtype, label or number of rows; the state stays as it was.
+            UsageError: wrong shape, dtype, label or number of rows, or a learning rate beside one that runs in the
+                program; the state stays as it was.
             NumericError: the loss is not finite.
         """
         with self._lock:
@@ -109,7 +112,8 @@ class TrainingSession:
                 )
             if not examples.weight:
                 raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
-            return self._step(examples, constant_rate(learning_rate, self.manifest), self.manifest.step)
+            rate = rate_of_steps(learning_rate, rate_scale, self.manifest)(0)
+            return self._step(examples, rate, self.manifest.step)
 
     def evaluate(self, x: Any, y: Any = None, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
         """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
@@ -189,6 +193,7 @@ class TrainingSession:
         listener: Listener | None = None,
         metrics: Metrics = None,
         initial_epoch: int = 0,
+        rate_scale: float = 1.0,
         **others: Any,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
@@ -213,6 +218,7 @@ class TrainingSession:
             metrics: as for `evaluate`, of the validation rows: `validation_<name>`.
             initial_epoch: so many of the epochs are done: a training that was stopped, its state restored, goes on with
                 the rows and rates that it would have had.
+            rate_scale: multiplies the learning rate.
             **others: there are none; those of Keras are refused with the word for them here.
 
         Returns:
@@ -250,17 +256,17 @@ class TrainingSession:
             order = self._order if seed is None else np.random.default_rng(seed)
             batches = Shuffled(examples, size, order, initial_epoch)
             check_whole(signature, self.manifest.signatures[signature], batches.rows)
-        constant = 0.0 if callable(learning_rate) else constant_rate(learning_rate, self.manifest)
+        rate = rate_of_steps(learning_rate, rate_scale, self.manifest)
         best: dict[str, np.ndarray] = {}
         return Loop(
             batches=batches,
             epochs=epochs,
             first=initial_epoch,
             step=partial(self._step, signature=signature),
-            rate=learning_rate if callable(learning_rate) else lambda step: constant,
+            rate=rate,
             validate=None if judged is None else partial(self._judge, judged, metrics),
             best=lambda: best.update(self.state()),
-            back=lambda: self._open().memory.write(best),
+            back=lambda: self._back(best),
             patience=patience,
             listener=listener,
             progress=progress,
@@ -308,6 +314,7 @@ class TrainingSession:
                 )
             found = information(running.ready("fisher"), examples, self.manifest.micro_batch)
             running.take(running.memory.read() | largest(found, self.manifest))
+            self._rate_watch.forget()
             return self.channels()
 
     def channels(self) -> dict[str, np.ndarray]:
@@ -350,11 +357,13 @@ class TrainingSession:
             tensors = load_state(path, self.manifest.graph_hash).tensors
             check_tensors(self.manifest, tensors, os.fspath(path))
             running.take(tensors)
+            self._rate_watch.forget()
 
     def reset(self) -> None:
         """Back to the state that was built."""
         with self._lock:
             self._open().reset()
+            self._rate_watch.forget()
 
     def close(self) -> None:
         """Gives the interpreter's memory back. What was not saved is gone; closing twice is fine."""
@@ -392,6 +401,13 @@ class TrainingSession:
             )
         return check_targets(check_examples(self.manifest.signatures[signature], x, y, weight), self.manifest)
 
+    def _back(self, tensors: dict[str, np.ndarray]) -> None:
+        """To a state of this training."""
+        self._open().memory.write(tensors)
+        self._rate_watch.forget()
+
     def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         with self._lock:
-            return self._open().step(examples, checked_rate(learning_rate), signature)
+            running = self._open()
+            self._rate_watch.step()
+            return running.step(examples, learning_rate, signature)

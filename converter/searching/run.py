@@ -136,7 +136,12 @@ def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
 
 def _counts(source: Any, options: Mapping[str, Any]) -> bool:
     """Whether programs count right answers."""
-    loss, _, _ = taken_over(source, options.get("loss"), options.get("optimizer"))
+    loss, rule, _ = taken_over(source, options.get("loss"), options.get("optimizer"))
+    if rule.running_rate is not None:
+        raise UsageError(
+            f"search tries learning rates, and that of {rule.name} runs in the program "
+            f"({rule.running_rate.description}): name an optimizer with a constant rate (--optimizer adam)"
+        )
     goal = import_loss(loss, source.graph, options.get("targets"), options.get("loss_weights"))
     return isinstance(goal, Loss) and goal.link is not None and goal.counts
 

@@ -109,9 +109,13 @@ class Subject:
 
     def _times(self, update: Update) -> list[float]:
         """Nanoseconds of a step of the scheme, and of the reference, in turns; weights stay as they are."""
+        from converter.runtime import RateWarning
+
         with self._session(update) as one, self._session(REFERENCE) as other:
             rows = self._rows(self.split.selection[0].learned[: one.manifest.batch])
-            return in_turns(*(partial(session.train, *rows, learning_rate=0.0) for session in (one, other)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RateWarning)
+                return in_turns(*(partial(session.train, *rows, rate_scale=0.0) for session in (one, other)))
 
     def _session(self, update: Update, *signatures: str, **changed: Any) -> Any:
         from converter.pipeline import build

@@ -136,6 +136,8 @@ _OPTIMIZERS: dict[str, tuple[Callable[[Numbers], optax.GradientTransformation], 
     "Lion": (_lion, 0.0),
     "Muon": (_muon, None),
 }
+#: The learning rates where none is named, as Keras has them.
+_RATES, _USUAL_RATE = {"SGD": 0.01, "ScheduleFreeAdamW": 0.0025}, 0.001
 #: Those whose momentum is that of steps, not of gradients: another thing where the rate changes.
 _OF_STEPS = ("SGD", "RMSprop")
 
@@ -146,7 +148,7 @@ class Read(NamedTuple):
     Attributes:
         optimizer: for a learning rate of 1.
         name: what it is called.
-        learning_rate: its own; 1 for a schedule, which runs in the program; None where there is none.
+        learning_rate: its own; None where it runs in the program: a schedule, or what is no factor of the updates.
         left_out: what of it is not used.
     """
 
@@ -179,7 +181,7 @@ def read_optimizer(entry: Any) -> Read:
     named = config.get(UNDECAYED)
     undecayed = [str(name) for name in named] if isinstance(named, list) else []
     try:
-        schedule, rate = _rate(n, left_out)
+        schedule, rate = _rate(kind, n, left_out)
         steps = _whole(n, "gradient_accumulation_steps")
         if schedule is not None and steps > 1:
             schedule = _at_updates(schedule, steps)
@@ -193,7 +195,6 @@ def read_optimizer(entry: Any) -> Read:
             moving = _momentum(n) if kind in _OF_STEPS else []
             decays = _decayed(decay, undecayed, schedule)
             update = optax.chain(make(n), *at_rate, *moving, *decays, optax.scale(-1.0))
-            rate = rate if schedule is None else 1.0
         optimizer: Any = optax.chain(*_clipping(n), update)
         if steps > 1:
             optimizer = accumulated(optimizer, steps)
@@ -213,16 +214,17 @@ def read_optimizer(entry: Any) -> Read:
     return Read(optimizer, f"{kind} of Keras", rate, left_out)
 
 
-def _rate(n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | None]:
-    """The schedule of the learning rate, or the rate; neither where none can be told."""
-    entry = n.config.get("learning_rate")
+def _rate(kind: str, n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | None]:
+    """The schedule of the learning rate, or else the rate; Keras' own where none is named."""
+    entry, usual = n.config.get("learning_rate"), _RATES.get(kind, _USUAL_RATE)
     if not isinstance(entry, Mapping):
-        return None, None if entry is None else n("learning_rate", 0) or None
+        return None, n("learning_rate", usual)
     try:
         return schedule_of(entry), None
     except Unreadable as reason:
         rate = first_rate(entry)
-        instead = "name a learning rate in each step" if rate is None else f"its first rate, {rate:g}, is the default"
+        instead = f"the rate is {usual:g}" if rate is None else f"its first rate, {rate:g}, is the rate"
+        rate = usual if rate is None else rate
         left_out.append(f"the schedule {str(entry.get('class_name'))[:80]} ({reason}): {instead}")
         return None, rate
 
@@ -243,14 +245,12 @@ def _whole(n: Numbers, name: str, default: int = 1) -> int:
 def _at_its_rate(
     rule: Stepwise, schedule: Schedule | None, rate: float | None, decay: float
 ) -> tuple[optax.GradientTransformation, float | None]:
-    """The transformation, and the learning rate of the program, which is 1 where the rate is not a factor."""
+    """The transformation, and the learning rate; None where it is not a factor, and runs in the program."""
     if schedule is not None:
-        return rule.at(schedule, decay), 1.0
+        return rule.at(schedule, decay), None
     if rule.proportional and not decay:
         return rule.at(lambda count: 1.0, 0.0), rate
-    if rate is None:
-        raise Unreadable("its updates are not proportional to the learning rate, and it was compiled with none")
-    return rule.at(lambda count: rate, decay), 1.0
+    return rule.at(lambda count: rate, decay), None
 
 
 def _clipping(n: Numbers) -> list[optax.GradientTransformation]:

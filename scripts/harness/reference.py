@@ -36,9 +36,10 @@ def reference(program: Path, batches: bytes, steps: int, learning_rate: float) -
         Path(file.name).write_bytes(batches)
         parsed = read_batches(Path(file.name), session.manifest)
         losses = []
+        rate = learning_rate if session.manifest.running_rate is None else None
         for step in range(steps):
             batch = parsed[step % len(parsed)]
-            losses.append(session.train(batch.inputs, batch.target, learning_rate, batch.weight))
+            losses.append(session.train(batch.inputs, batch.target, rate, batch.weight))
         trained = session.state()
     source = read_program(program)
     built = {t.tensor: source.initial(t) for t in source.manifest.state_tensors}

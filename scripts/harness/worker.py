@@ -83,10 +83,11 @@ def _perform(job: Job, lines: Lines, state: Path, offers: Offers) -> None:
                 fallback=None if session.report.whole else str(session.report),
                 conditions=_conditions(),
             )
+            rate = job.learning_rate if session.manifest.running_rate is None else None
             for step in range(job.steps):
                 batch = batches[step % len(batches)]
                 began, cpu_began = time.perf_counter(), time.process_time()
-                loss = session.train(batch.inputs, batch.target, job.learning_rate, batch.weight)
+                loss = session.train(batch.inputs, batch.target, rate, batch.weight)
                 cpu_millis, millis = (time.process_time() - cpu_began) * 1e3, (time.perf_counter() - began) * 1e3
                 is_told = step % CONDITIONS_EVERY == 0 or step == job.steps - 1
                 extra = {"conditions": _conditions()} if is_told else {}

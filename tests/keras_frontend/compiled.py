@@ -28,7 +28,9 @@ def net(activation: str | None = None) -> Any:
     )
 
 
-def trained_alike(program: converter.Program, model: Any, y: np.ndarray, rate: float, rtol: float = 1e-4) -> None:
+def trained_alike(
+    program: converter.Program, model: Any, y: np.ndarray, rate: float | None, rtol: float = 1e-4
+) -> None:
     """Ten steps of both; the model is compiled."""
     expected = [float(np.ravel(model.train_on_batch(X, y))[0]) for _ in range(STEPS)]
     with converter.runtime.TrainingSession(program.data) as session:

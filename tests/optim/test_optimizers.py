@@ -12,7 +12,8 @@ import pytest
 from converter.errors import UnsupportedError, UsageError
 from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, View, evaluate, ops, verify
 from converter.optim import apply_updates
-from converter.optim.trace import NAMED, resolve, trace_optimizer, tree_of
+from converter.optim.named import NAMED, resolve
+from converter.optim.trace import trace_optimizer, tree_of
 
 RNG = np.random.default_rng(0)
 PARAMETERS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -9,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 
 import converter
 import jax_frontend
 from converter.errors import UsageError
+from converter.optim.named import NAMED, NamedOptimizer
 from converter.optim.rate import own_rate
 from jax_frontend.model import named_leaves
 from tests.runtime.programs import EXAMPLES
@@ -24,30 +27,37 @@ MAKERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("make", "rate"), [(make, rate) for make in MAKERS for rate in (1e-3, 0.5, 1.0) if (make, rate) != (optax.lamb, 1)]
-)
+@pytest.mark.parametrize(("make", "rate"), [(make, rate) for make in MAKERS for rate in (1e-3, 0.5, 1.0)])
 def test_the_rate_is_found(make: Any, rate: float) -> None:
     assert own_rate(make(rate)) == pytest.approx(rate)
     assert own_rate(optax.chain(optax.clip_by_global_norm(1.0), make(rate))) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        optax.adam(optax.cosine_decay_schedule(1e-3, 100)),
-        optax.chain(optax.adam(1e-3), optax.clip(0.1)),
-        optax.adafactor(1e-2),
-        optax.lamb(1.0),  # its last product is with a number of its own
-        optax.rmsprop(1e-2, momentum=0.9),
-        optax.rprop(1e-2),  # in its state
-        optax.multi_transform({"a": optax.sgd(0.1), "b": optax.sgd(0.2)}, {"c": "a", "d": "b"}),
-        optax.multi_transform({"a": optax.sgd(0.1)}, lambda weights: jax.tree.map(lambda _: "a", weights)),
-    ],
-    ids=["schedule", "clipped", "adafactor", "lamb", "rmsprop with momentum", "rprop", "by parameter", "by a function"],
-)
-def test_no_constant_rate_of_its_own(optimizer: Any) -> None:
-    assert own_rate(optimizer) is None
+def by_axes(weights: Any) -> Any:
+    return jax.tree.map(lambda w: "a" if w.ndim > 1 else "b", weights)
+
+
+NO_FACTOR = {
+    "schedule": optax.adam(optax.cosine_decay_schedule(1e-3, 100)),
+    "clipped": optax.chain(optax.adam(1e-3), optax.clip(0.1)),
+    "a sum behind the rate": optax.adafactor(1e-2, weight_decay_rate=0.1),
+    "a sum behind a rate of 1": optax.adafactor(1.0, momentum=0.9, weight_decay_rate=0.1),
+    "a sum, scaled": optax.chain(optax.adafactor(1e-2, weight_decay_rate=0.1), optax.scale(0.5)),
+    "clipped at a rate of 1": optax.chain(optax.scale(1.0), optax.clip(0.1), optax.scale(-1.0)),
+    "fromage": optax.fromage(1.0),
+    "prodigy": optax.contrib.prodigy(1.0),
+    "schedule-free": optax.contrib.schedule_free_sgd(1.0),
+    "rmsprop with momentum": optax.rmsprop(1e-2, momentum=0.9),
+    "rprop": optax.rprop(1e-2),  # in its state
+    "by parameter": optax.multi_transform({"a": optax.sgd(0.1), "b": optax.sgd(0.2)}, {"c": "a", "d": "b"}),
+    "by axes": optax.multi_transform({"a": optax.sgd(1.0), "b": optax.sgd(0.1)}, by_axes),
+    "by a function": optax.multi_transform({"a": optax.sgd(0.1)}, lambda weights: jax.tree.map(lambda _: "a", weights)),
+}
+
+
+@pytest.mark.parametrize("name", NO_FACTOR)
+def test_no_constant_rate_of_its_own(name: str) -> None:
+    assert own_rate(NO_FACTOR[name]) is None
 
 
 EXAMPLE = EXAMPLES["mlp"]
@@ -76,41 +86,70 @@ def by_optax(
     return {name: np.asarray(leaf) for name, leaf in named_leaves(parameters).items()}
 
 
-@pytest.mark.parametrize("make", [optax.sgd, optax.adam, lambda rate: optax.adamw(rate, weight_decay=0.1)])
-def test_the_input_is_the_learning_rate_whoever_built_the_optimizer(make: Any) -> None:
-    model = EXAMPLE.model()
-    program = converter.build(model, optimizer=make(1e-3), check=False)
-    assert program.manifest.learning_rate == pytest.approx(1e-3)
-    for given, meant in (({}, 1e-3), ({"learning_rate": 1e-3}, 1e-3), ({"learning_rate": 0.02}, 0.02)):
-        ours, theirs = trained(program, **given), by_optax(model, make(meant))
-        for name, array in theirs.items():
-            np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=1e-6, err_msg=f"{given}: {name}")
+def compared(program: converter.Program, model: jax_frontend.Model, optimizer: Any, **rate: Any) -> None:
+    ours, theirs = trained(program, **rate), by_optax(model, optimizer)
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-3, atol=2e-5, err_msg=f"{rate}: {name}")
 
 
-@pytest.mark.parametrize("make", [optax.adafactor, optax.rprop, lambda rate: optax.rmsprop(rate, momentum=0.9)])
-def test_a_rate_that_cannot_be_told_is_as_it_was_built(make: Any) -> None:
-    program = converter.build(EXAMPLE.model(), optimizer=make(1e-2), check=False)
-    theirs = by_optax(EXAMPLE.model(), make(1e-2))
-    for name, array in trained(program).items():
-        np.testing.assert_allclose(array, theirs[name], rtol=1e-5, atol=1e-6)
-    with pytest.warns(UserWarning, match=r"learning_rate=0.01 multiplies the rate that the optimizer was built with"):
-        trained(program, learning_rate=0.01)
+#: Those whose rate is a factor of all that they add.
+FACTORS = {
+    "sgd": optax.sgd,
+    "adam": optax.adam,
+    "adamw": lambda rate: optax.adamw(rate, weight_decay=0.1),
+    "adadelta": optax.adadelta,
+    "adafactor": optax.adafactor,
+    "lamb": optax.lamb,
+    "clipped": lambda rate: optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(rate)),
+}
 
 
-def test_a_schedule_runs_in_the_graph_and_the_input_multiplies_it() -> None:
-    model, schedule = EXAMPLE.model(), optax.linear_schedule(0.1, 0.0, 3)
-    program = converter.build(model, optimizer=optax.sgd(schedule), check=False)
-    assert program.manifest.learning_rate == 1
-    theirs = by_optax(model, optax.sgd(schedule))
-    for name, array in trained(program).items():
-        np.testing.assert_allclose(array, theirs[name], rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("built", [1e-3, 1.0, 0.25])
+@pytest.mark.parametrize("name", FACTORS)
+def test_the_rate_is_that_which_is_given_or_else_that_it_was_built_with(name: str, built: float) -> None:
+    make, model = FACTORS[name], EXAMPLE.model()
+    program = converter.build(model, optimizer=make(built), check=False)
+    assert program.manifest.learning_rate == pytest.approx(built)
+    assert program.manifest.running_rate is None
+    compared(program, model, make(built))
+    compared(program, model, make(1.0), learning_rate=1.0)
+    compared(program, model, make(0.02), learning_rate=0.02)
+    compared(program, model, make(0.5 * built), rate_scale=0.5)
 
 
-def test_a_multiple_of_one_is_as_it_was_built() -> None:
-    program = converter.build(EXAMPLE.model(), optimizer=optax.adam(1e-3), check=False)
-    with pytest.warns(UserWarning, match=r"learning_rate=1.0 is read as 0.001, the rate .* built with"):
-        ours = trained(program, learning_rate=1.0)
-    assert all(np.array_equal(array, ours[name]) for name, array in trained(program).items())
+IN_PROGRAM = {
+    "adafactor": optax.adafactor(1e-2, weight_decay_rate=0.1),
+    "rprop": optax.rprop(1e-2),
+    "rmsprop": optax.rmsprop(1.0, momentum=0.9),
+    "schedule": optax.sgd(optax.linear_schedule(1.0, 0.1, 3)),
+    "injected": optax.inject_hyperparams(optax.sgd)(learning_rate=1.0),
+    "by axes": optax.multi_transform({"a": optax.sgd(1.0), "b": optax.sgd(0.1)}, by_axes),
+    "prodigy": optax.contrib.prodigy(1.0),
+}
+
+
+@pytest.mark.parametrize("name", IN_PROGRAM)
+def test_a_rate_that_runs_in_the_program_is_as_it_was_built_and_none_is_taken_beside_it(name: str) -> None:
+    program = converter.build(EXAMPLE.model(), optimizer=IN_PROGRAM[name], check=False)
+    running = program.manifest.running_rate
+    assert program.manifest.learning_rate is None
+    assert running is not None
+    (note,) = (note for note in program.notes if note.subject == "learning rate")
+    assert note.status == "in the program"
+    assert running.description in note.why
+    compared(program, EXAMPLE.model(), IN_PROGRAM[name])
+    for given in (1.0, 3e-3, lambda step: 0.1):
+        with (
+            converter.runtime.TrainingSession(program.data) as session,
+            pytest.raises(UsageError, match=f"learning_rate: .* runs in it .{re.escape(running.description)}"),
+        ):
+            session.fit(X, Y, learning_rate=given)
+
+
+def test_a_scale_multiplies_a_schedule() -> None:
+    schedule = optax.linear_schedule(0.2, 0.1, 3)
+    program = converter.build(EXAMPLE.model(), optimizer=optax.sgd(schedule), check=False)
+    compared(program, EXAMPLE.model(), optax.sgd(lambda step: 0.5 * schedule(step)), rate_scale=0.5)
 
 
 def test_a_function_of_the_step_gives_rates_whatever_their_value() -> None:
@@ -124,9 +163,23 @@ def test_a_function_of_the_step_gives_rates_whatever_their_value() -> None:
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", optax.adamw(1.0), optax.rmsprop(1.0), optax.chain(optax.scale(-1.0))])
-def test_a_rate_of_one_is_none(optimizer: Any) -> None:
-    assert converter.build(EXAMPLE.model(), optimizer=optimizer, check=False).manifest.learning_rate is None
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_alone_has_a_rate_that_is_said(name: str) -> None:
+    program = converter.build(EXAMPLE.model(), optimizer=name, check=False)
+    assert program.manifest.learning_rate == pytest.approx(NAMED[name])
+    (note,) = (note for note in program.notes if note.subject == "learning rate")
+    assert note.status == "a default"
+    assert note.why.startswith(f"{NAMED[name]:g}, ")
+    make = optax.sgd if name == "momentum" else getattr(optax, name)
+    options = {"momentum": 0.9} if name == "momentum" else {}
+    compared(program, EXAMPLE.model(), make(NAMED[name], **options))
+
+
+@pytest.mark.parametrize(("options", "rate"), [({}, 1.0), ({"learning_rate": 0.5}, 0.5), ({"learning_rate": 1.0}, 1.0)])
+def test_a_table_of_options_may_name_the_rate(options: dict[str, float], rate: float) -> None:
+    program = converter.build(EXAMPLE.model(), optimizer=NamedOptimizer("adadelta", options), check=False)
+    assert program.manifest.learning_rate == rate
+    assert [note.status for note in program.notes if note.subject == "learning rate"] == ["a default"] * (not options)
 
 
 @pytest.mark.parametrize(

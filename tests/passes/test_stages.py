@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from converter.ir import Graph, evaluate, verify
 from converter.losses import attach_loss, named_loss
-from converter.optim.trace import resolve
+from converter.optim.named import resolve
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,

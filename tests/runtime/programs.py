@@ -18,6 +18,8 @@ from converter.program.program import Program
 
 BATCH = 8
 OPTIMIZERS = {"sgd": optax.sgd(1.0), "adam": optax.adam(1.0)}
+#: The same as programs are built with them.
+BUILT = {"sgd": optax.sgd(0.1), "adam": optax.adam(0.1)}
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,7 @@ def program(
 ) -> Program:
     """The program of an example; `update` is a scheme or the fraction of every weight."""
     rules = {"*": update} if isinstance(update, float) else update
-    return converter.build(
-        EXAMPLES[name].model(), optimizer=OPTIMIZERS[optimizer], update=rules, batch=BATCH, state=state
-    )
+    return converter.build(EXAMPLES[name].model(), optimizer=BUILT[optimizer], update=rules, batch=BATCH, state=state)
 
 
 def by_name(params: Any) -> dict[str, np.ndarray]:

@@ -359,7 +359,7 @@ def test_close_while_another_thread_fits() -> None:
 
     def work() -> None:
         try:
-            session.fit(X, Y, epochs=1_000_000, learning_rate=0.0, progress=False)
+            session.fit(X, Y, epochs=1_000_000, learning_rate=1e-30, progress=False)
         except UsageError as error:
             raised.append(error)
 

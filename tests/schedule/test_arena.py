@@ -6,7 +6,7 @@ import converter
 from converter.ir import Graph, Node
 from converter.losses import named_loss
 from converter.models import import_model
-from converter.optim.trace import resolve
+from converter.optim.named import resolve
 from converter.order import to_builtins
 from converter.passes import absorb_layout
 from converter.schedule import check_no_overlap, plan, schedule

@@ -78,10 +78,12 @@ test("nothing happens before the first event is asked for", async () => {
 });
 
 test("the learning rate is the one that the optimizer was built with, or what is given", async () => {
-  for (const [name, rates] of [
-    ["mlp-lean", [0.02, 0.02, 0.5]],
-    ["mlp-stateless", [0.1, 1, 0.5]],
+  for (const [name, own] of [
+    ["mlp-lean", 0.02],
+    ["mlp-stateless", 0.1],
+    ["unit", 1],
   ] as const) {
+    const rates = [own, 1, 0.5];
     for (const [i, learningRate] of [undefined, 1, 0.5].entries()) {
       const { trainer, record } = await bench({}, await program(name));
       const given = learningRate === undefined ? { epochs: 1 } : { epochs: 1, learningRate };
@@ -97,6 +99,41 @@ test("the accuracy is that of the places that count", async () => {
     return (await trainer.evaluate(four)).accuracy;
   });
   assert.deepEqual(await Promise.all(accuracies), [0.25, 0.5]);
+});
+
+test("a scale multiplies the learning rate, and no rate is below 0", async () => {
+  const { trainer, record } = await bench({}, await program("mlp-lean"));
+  await collected(trainer.fit(samples(8), { epochs: 1, rateScale: 0.5 }));
+  await collected(trainer.fit(samples(8), { epochs: 1, learningRate: 3, rateScale: 0.5 }));
+  assert.deepEqual(record.rates, [Math.fround(0.01), 1.5]);
+  for (const bad of [{ learningRate: -1 }, { rateScale: -1 }, { rateScale: Number.NaN }]) {
+    await assert.rejects(collected(trainer.fit(samples(8), bad)), InputError);
+  }
+});
+
+test("a rate that runs in the program is scaled, and none is taken beside it", async () => {
+  const { trainer, record } = await bench({}, await program("fading"));
+  await assert.rejects(collected(trainer.fit(samples(8), { learningRate: 1 })), /polynomial_schedule.*rateScale/);
+  await collected(trainer.fit(samples(8), { epochs: 1 }));
+  await collected(trainer.fit(samples(8), { epochs: 1, rateScale: 0.5 }));
+  assert.deepEqual(record.rates, [1, 0.5]);
+});
+
+test("that nothing changes any more is told once, before the first such step", async () => {
+  const told = (events: TrainEvent[]) =>
+    events.flatMap((event) => (event.kind === "standstill" ? [`${event.step}: ${event.why}`] : []));
+  // The scripted runtime adds the step's input to every number of the state: each step of 1 counts 1.
+  const fading = await bench({}, await program("fading"));
+  const first = told(await collected(fading.trainer.fit(samples(8), { epochs: 5 })));
+  assert.match(first.join(), /^3: the learning rate is 0: it runs in the program .* has ended/);
+  assert.match(told(await collected(fading.trainer.fit(samples(8), { epochs: 2 }))).join(), /^0: .* has ended/);
+  const { trainer } = await bench({}, await program("mlp-lean"));
+  assert.deepEqual(told(await collected(trainer.fit(samples(8), { epochs: 2, learningRate: 0 }))), [
+    "0: the learning rate is 0",
+  ]);
+  const warm: Plan = { epochs: 4, learningRate: (step) => (step === 0 ? 0 : step < 3 ? 0.1 : 0) };
+  assert.deepEqual(told(await collected(trainer.fit(samples(8), warm))), ["3: the learning rate is 0"]);
+  assert.deepEqual(told(await collected(trainer.fit(samples(8), { epochs: 2 }))), []);
 });
 
 test("a state whose accuracy fell is not adopted", async () => {

@@ -26,6 +26,8 @@ export type TrainEvent =
       readonly loss: number;
       readonly millis: number;
     }
+  /** From this step on the learning rate is 0, so that no step changes a weight any more; `why` in plain words. */
+  | { readonly kind: "standstill"; readonly step: number; readonly why: string }
   /** After an epoch, on the held-out samples. `isBest`: no earlier epoch had a lower loss. */
   | { readonly kind: "evaluated"; readonly epoch: number; readonly evaluation: Evaluation; readonly isBest: boolean }
   /** The unfinished training is in the store: so many steps of it survive the end of the tab. */

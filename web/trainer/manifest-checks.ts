@@ -91,6 +91,7 @@ class ManifestChecks {
     );
     for (const tensor of manifest.stateTensors) shape(`state_tensors.${tensor.tensor}`, tensor.shape, tensor.dtype);
     this.losses();
+    this.rate();
     this.names();
     for (const [name, signature] of manifest.fields.signatures) this.signature(`signatures.${name}`, signature);
     this.roles();
@@ -136,6 +137,23 @@ class ManifestChecks {
     const known = [...wanted, "evaluate", "features", "fisher", ...this.otherInfers];
     for (const name of signatures.keys()) {
       if (!known.includes(name)) fail(`signatures: '${name}' is none of such a program`);
+    }
+  }
+
+  /** One learning rate: a number, or one that runs in the program and counts by the state. */
+  private rate(): void {
+    const { learningRate, runningRate } = this.manifest;
+    if ((learningRate === null) === (runningRate === null)) {
+      fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both");
+    }
+    if (learningRate !== null && !(learningRate >= 0)) fail(`learning_rate: ${learningRate} is none`);
+    if ((runningRate?.zero_from ?? 0) < 0) {
+      fail(`running_rate.zero_from: ${runningRate?.zero_from} is no number of a step`);
+    }
+    const counter = runningRate?.counter ?? null;
+    const tensor = counter === null ? null : this.state.get(counter);
+    if (tensor !== null && (tensor?.dtype !== "float32" || tensor.shape.join() !== "1")) {
+      fail(`running_rate.counter: '${counter}' is no number of the state`);
     }
   }
 

@@ -99,6 +99,13 @@ const certificate = record(
   },
 );
 
+/**
+ * A learning rate that the program computes itself. From step `zero_from` on, counted by the state tensor `counter` where
+ * there is one, it is 0.
+ */
+export type RunningRate = Decoded<typeof runningRate>;
+const runningRate = record({ description: string }, { zero_from: nullable(integer), counter: nullable(string) });
+
 /** The fields of a manifest, in the program's own words. */
 export type ManifestFields = Decoded<typeof manifestFields>;
 export const manifestFields = record(
@@ -123,6 +130,7 @@ export const manifestFields = record(
     preprocessing: nullable(object),
     frozen: oneOf("float32", "int8"),
     learning_rate: nullable(number),
+    running_rate: nullable(runningRate),
     choices: list(chosenChannels),
     loss_scale: number,
     certificates: list(certificate),
@@ -180,13 +188,17 @@ export class Manifest {
   readonly certificates: Certificate[];
   /** The labels that there are, by the name of each target that holds labels. */
   readonly targetLabels: Map<string, TargetLabels>;
+  /** Of a training that is given none; null where the rate runs in the program. */
   readonly learningRate: number | null;
+  /** The rate that runs in the program, where one does. */
+  readonly runningRate: RunningRate | null;
 
   constructor(readonly fields: ManifestFields) {
     this.choices = fields.choices ?? [];
     this.certificates = fields.certificates ?? [];
     this.targetLabels = fields.target_labels ?? new Map();
     this.learningRate = fields.learning_rate ?? null;
+    this.runningRate = fields.running_rate ?? null;
   }
 
   get name(): string {

@@ -22,10 +22,12 @@ export interface Plan {
   /** How often each sample is seen; 3. */
   readonly epochs?: number;
   /**
-   * A number is the same for every step. None is the one that the optimizer was built with, 0.1 where it has none; so
-   * is 1 where it has one, as it is on the host.
+   * A number is the same for every step. None is the one that the optimizer was built with. None is taken beside a rate
+   * that runs in the program (`manifest.runningRate`).
    */
   readonly learningRate?: number | LearningRate;
+  /** Multiplies the learning rate, be it given, the optimizer's, or one that runs in the program; 1. */
+  readonly rateScale?: number;
   /** A new order each epoch (the default), or always that of the list. */
   readonly shuffle?: boolean;
   /** Of the orders, a whole number; 0. The same seed, samples and plan give the same training, here and on the phone. */
@@ -44,6 +46,7 @@ export interface Plan {
 export interface WholePlan {
   readonly epochs: number;
   readonly learningRate: number | LearningRate | null;
+  readonly rateScale: number;
   readonly shuffle: boolean;
   readonly seed: number;
   readonly replay: { readonly samples: readonly Sample[]; readonly share: number } | null;
@@ -56,6 +59,7 @@ export function whole(plan: Plan): WholePlan {
   return {
     epochs: plan.epochs ?? 3,
     learningRate: plan.learningRate ?? null,
+    rateScale: plan.rateScale ?? 1,
     shuffle: plan.shuffle ?? true,
     seed: plan.seed ?? 0,
     replay: plan.replay ? { samples: plan.replay.samples, share: plan.replay.share ?? 0.5 } : null,

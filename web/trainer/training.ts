@@ -5,13 +5,13 @@ import { DivergedError, InputError, RuntimeFailedError, StorageError } from "./e
 import type { TrainEvent } from "./events.ts";
 import type { Gate } from "./gate.ts";
 import type { Checkpoints, TwoGenerations } from "./generations.ts";
+import type { Manifest, RunningRate } from "./manifest.ts";
 import type { WholePlan } from "./plan.ts";
 import type { Program } from "./program.ts";
 import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "./samples.ts";
 import { isFiniteTensor, isStateOf, type StoredTensor } from "./state-file.ts";
 
 const MOST_STEPS = 10_000_000;
-const DEFAULT_RATE = Math.fround(0.1);
 
 /** What a training works with. */
 export interface Workshop {
@@ -33,6 +33,7 @@ export class Training {
   private readonly curriculum: Curriculum;
   private readonly rates: Float32Array;
   private readonly progress: Judge;
+  private readonly standstill: Standstill;
   private before: StoredTensor[] = [];
   private fingerprint = "";
 
@@ -47,7 +48,8 @@ export class Training {
     private readonly heldOut: readonly Sample[],
   ) {
     this.curriculum = new Curriculum(samples, plan, shop.program.manifest.batch);
-    this.rates = ratesOf(plan, this.curriculum.stepsPerEpoch, shop.program.manifest.learningRate);
+    this.rates = ratesOf(plan, this.curriculum.stepsPerEpoch, shop.program.manifest);
+    this.standstill = new Standstill(this.rates, shop.program.manifest.runningRate);
     this.progress = new Judge(plan.earlyStop?.patience ?? null);
   }
 
@@ -101,6 +103,8 @@ export class Training {
       const step = epoch * perEpoch + i;
       if (step < done) continue;
       yield* gate.pass(checkGoesOn);
+      const why = await this.standstill.at(step, () => alone(() => engine.read()));
+      if (why !== null) yield { kind: "standstill", step, why };
       const started = performance.now();
       const loss = await alone(() => engine.train(rows, this.rates[step] ?? 0));
       const millis = performance.now() - started;
@@ -203,16 +207,66 @@ export class Training {
   }
 }
 
-function ratesOf(plan: WholePlan, perEpoch: number, own: number | null): Float32Array {
+function ratesOf(plan: WholePlan, perEpoch: number, { learningRate, runningRate }: Manifest): Float32Array {
   const steps = plan.epochs * perEpoch;
   if (steps > MOST_STEPS) throw new InputError(`${steps} steps are too many, the limit is ${MOST_STEPS}`);
-  const given = plan.learningRate;
+  if (runningRate !== null && plan.learningRate !== null) {
+    throw new InputError(
+      `learningRate: the rate of this program runs in it (${runningRate.description}): leave it out. rateScale ` +
+        "multiplies that rate; for rates of your own build with a constant one",
+    );
+  }
+  const given = plan.learningRate ?? learningRate ?? 1;
+  const scale = Math.fround(plan.rateScale);
   const rates = new Float32Array(steps);
-  if (typeof given === "function") for (let step = 0; step < steps; step++) rates[step] = given(step, steps);
-  else rates.fill(given === null ? (own ?? DEFAULT_RATE) : given === 1 ? (own ?? 1) : given);
-  const bad = rates.findIndex((rate) => !Number.isFinite(rate));
+  for (let step = 0; step < steps; step++) {
+    rates[step] = Math.fround(typeof given === "function" ? given(step, steps) : given) * scale;
+  }
+  const bad = rates.findIndex((rate) => !Number.isFinite(rate) || rate < 0);
   if (bad >= 0) throw new InputError(`learningRate: ${rates[bad]} at step ${bad}`);
   return rates;
+}
+
+/**
+ * Finds the step from which on the learning rate is 0.
+ *
+ * The steps that are left until a schedule has run out are counted down: to read the counter of the state copies all of
+ * it. A step may count less than 1, so it is read again before anything is said.
+ */
+class Standstill {
+  private left = 0;
+  private isTold = false;
+
+  constructor(
+    private readonly rates: Float32Array,
+    private readonly running: RunningRate | null,
+  ) {}
+
+  /** Why nothing changes from a step on, which comes next; null otherwise, and once it was told. */
+  async at(step: number, state: () => Promise<StoredTensor[]>): Promise<string | null> {
+    if (this.isTold) return null;
+    const isZero = this.rates[step] === 0 && this.rates.subarray(step).every((rate) => rate === 0);
+    const why = isZero ? "the learning rate is 0" : await this.ended(state);
+    this.isTold = why !== null;
+    return why;
+  }
+
+  private async ended(state: () => Promise<StoredTensor[]>): Promise<string | null> {
+    const { description, zero_from: end, counter } = this.running ?? {};
+    if (end == null || --this.left > 0) return null;
+    const tensor = counter == null ? undefined : (await state()).find((each) => each.name === counter);
+    this.left = end - (tensor ? numberOf(tensor) : end);
+    if (this.left > 0) return null;
+    return (
+      `the learning rate is 0: it runs in the program (${description}), and that has ended. ` +
+      "A program that goes on learning is built with a constant rate"
+    );
+  }
+}
+
+/** The first number of a float32 tensor. */
+function numberOf({ bytes }: StoredTensor): number {
+  return new DataView(bytes.buffer, bytes.byteOffset).getFloat32(0, true);
 }
 
 /** Follows the held-out loss from epoch to epoch. */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import frexp, prod
+from math import frexp, isfinite, prod
 from typing import Any
 
 from converter.errors import UsageError
@@ -126,9 +126,26 @@ class _Checker:
         for name, specs in moves.items():
             if {spec.name for spec in specs} != names:
                 _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
+        self.rate()
         self.split()
         self.gradients()
         self.choices()
+
+    def rate(self) -> None:
+        """One learning rate: a number, or one that runs in the program and counts by the state."""
+        m = self.manifest
+        if (m.learning_rate is None) is (m.running_rate is None):
+            _fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both")
+        if m.learning_rate is not None and not (isfinite(m.learning_rate) and m.learning_rate >= 0):
+            _fail(f"learning_rate: {m.learning_rate} is none")
+        running = m.running_rate
+        if running is None:
+            return
+        if running.zero_from is not None and running.zero_from < 0:
+            _fail(f"running_rate.zero_from: {running.zero_from} is no number of a step")
+        numbers = {t.tensor for t in m.state_tensors if t.shape == (1,) and t.dtype == "float32"}
+        if running.counter is not None and running.counter not in numbers:
+            _fail(f"running_rate.counter: {running.counter!r} is no number of the state")
 
     def split(self) -> None:
         """What the two halves of a split step change of the state; the scale of what they pass."""

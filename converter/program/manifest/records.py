@@ -221,6 +221,22 @@ class TargetLabels:
 
 
 @dataclass(frozen=True)
+class RunningRate:
+    """A learning rate that the program computes itself; a step's input `learning_rate` multiplies it.
+
+    Attributes:
+        description: in words.
+        zero_from: the number of the step (0, 1, ...) from which on no update changes anything; None where that is
+            never, or not known.
+        counter: the state tensor [1] that counts these steps; None where `zero_from` needs none.
+    """
+
+    description: str
+    zero_from: int | None = None
+    counter: str | None = None
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a program says about itself.
 
@@ -237,7 +253,8 @@ class Manifest:
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
         frozen: element type of the frozen layers where the target gains by it.
-        learning_rate: of a step that is given none; None where the optimizer was built without.
+        learning_rate: of a step that is given none; None where the rate runs in the program.
+        running_rate: the rate that runs in the program, where one does; the input `learning_rate` multiplies it.
         choices: the weights of which chosen channels train.
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
         certificates: on which engines the step was run, the last time of each.
@@ -262,6 +279,7 @@ class Manifest:
     preprocessing: dict[str, Any] | None = None
     frozen: Literal["float32", "int8"] = "float32"
     learning_rate: float | None = None
+    running_rate: RunningRate | None = None
     choices: tuple[ChosenChannels, ...] = ()
     loss_scale: float = 1.0
     certificates: tuple[Certificate, ...] = ()

@@ -173,6 +173,21 @@ data class Certificate(
 )
 
 /**
+ * A learning rate that the program computes itself.
+ *
+ * @property description in words.
+ * @property zeroFrom the number of the step, from 0, from which on no update changes anything; null where that is never,
+ *   or not known.
+ * @property counter the state tensor of one number that counts these steps; null where [zeroFrom] needs none.
+ */
+@Serializable
+data class RunningRate(
+    val description: String,
+    @SerialName("zero_from") val zeroFrom: Int? = null,
+    val counter: String? = null,
+)
+
+/**
  * What a program says about itself, checked.
  *
  * @property graphHash a saved state carries it and is refused by another program.
@@ -183,7 +198,8 @@ data class Certificate(
  * @property loss its name, or that of each output which has one; see [losses].
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
- * @property learningRate of a training that is given none; null where the optimizer was built without.
+ * @property learningRate of a training that is given none; null where the rate runs in the program.
+ * @property runningRate the rate that runs in the program, where one does; a plan's `rateScale` multiplies it.
  * @property choices the weights of which chosen channels train.
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so.
  * @property certificates on which engines the step was run, the last time of each.
@@ -209,6 +225,7 @@ data class Manifest(
     val preprocessing: JsonObject? = null,
     val frozen: Frozen = Frozen.FLOAT32,
     @SerialName("learning_rate") val learningRate: Double? = null,
+    @SerialName("running_rate") val runningRate: RunningRate? = null,
     val choices: List<ChosenChannels> = emptyList(),
     @SerialName("loss_scale") val lossScale: Double = 1.0,
     val certificates: List<Certificate> = emptyList(),

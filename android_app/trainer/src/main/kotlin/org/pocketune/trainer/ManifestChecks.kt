@@ -148,6 +148,7 @@ private class ManifestChecks(private val manifest: Manifest) {
             }
         }
         features()
+        rate()
         split()
         gradients()
         choices()
@@ -218,6 +219,22 @@ private class ManifestChecks(private val manifest: Manifest) {
         val weighed = given.map { Triple(it.name, it.shape, it.dtype) }.toSet()
         if (weighed != choices.map { Triple(FISHER + it.weight, listOf(it.channels), Dtype.FLOAT32) }.toSet()) {
             fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+        }
+    }
+
+    /** One learning rate: a number, or one that runs in the program and counts by the state. */
+    private fun rate() {
+        val (rate, running) = manifest.learningRate to manifest.runningRate
+        if ((rate == null) == (running == null)) {
+            fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both")
+        }
+        if (rate != null && !(rate.isFinite() && rate >= 0)) fail("learning_rate: $rate is none")
+        if (running?.zeroFrom != null && running.zeroFrom < 0) {
+            fail("running_rate.zero_from: ${running.zeroFrom} is no number of a step")
+        }
+        val counter = running?.counter ?: return
+        if (state[counter]?.let { it.shape == listOf(1) && it.dtype == Dtype.FLOAT32 } != true) {
+            fail("running_rate.counter: '$counter' is no number of the state")
         }
     }
 

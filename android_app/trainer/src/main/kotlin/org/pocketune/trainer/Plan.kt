@@ -43,13 +43,14 @@ data class EarlyStop(val patience: Int = 2)
  * How to train.
  *
  * @property epochs how often each sample is seen.
- * @property learningRate null is the one that the optimizer was built with, 0.1 where it has none. So is a constant of 1
- *   where it has one, as it is on the host.
+ * @property learningRate null is the one that the optimizer was built with. None is taken beside a rate that runs in the
+ *   program (`Manifest.runningRate`).
  * @property shuffle a new order each epoch; off keeps the order of the list.
  * @property seed of the orders: the same seed, samples and plan give the same training.
  * @property balanceClasses weigh each class alike, however many samples it has.
  * @property checkpointEvery steps between checkpoints of the unfinished training on the disk; 0 writes none.
  * @property stalledMillis [TrainEvent.Stalled] is told of a step that runs for longer.
+ * @property rateScale multiplies the learning rate, be it given, the optimizer's, or one that runs in the program.
  */
 class Plan(
     val epochs: Int = 3,
@@ -61,6 +62,7 @@ class Plan(
     val earlyStop: EarlyStop? = null,
     val checkpointEvery: Int = 100,
     val stalledMillis: Long = 30_000,
+    val rateScale: Float = 1f,
 )
 
 /** What a training may take of the device. [diskBytes] is for all generations of the state together. */

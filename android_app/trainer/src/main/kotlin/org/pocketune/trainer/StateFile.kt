@@ -18,6 +18,9 @@ private const val MAX_GENERATION = 1L shl 53
 internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<Int>, val bytes: ByteBuffer) {
     fun isFinite() = dtype != Dtype.FLOAT32 || bytes.isFinite()
 
+    /** The first number of a float32. */
+    fun number(): Float = bytes.between(0, bytes.limit()).asFloatBuffer().get(0)
+
     /** The numbers of an int32. */
     fun ints(): IntArray {
         val numbers = bytes.between(0, bytes.limit()).asIntBuffer()

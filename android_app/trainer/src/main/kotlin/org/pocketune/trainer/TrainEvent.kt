@@ -28,6 +28,9 @@ sealed interface TrainEvent {
      */
     data class Step(val epoch: Int, val step: Int, val loss: Float, val millis: Double) : TrainEvent
 
+    /** From [step] on the learning rate is 0, so that no step changes a weight any more; [why] in plain words. */
+    data class Standstill(val step: Int, val why: String) : TrainEvent
+
     /** A step has been running for longer than the plan's `stalledMillis`; it cannot be interrupted. */
     data class Stalled(val step: Int, val millis: Long) : TrainEvent
 

@@ -45,6 +45,7 @@ internal class Training(
     private val before = engine.read()
     private val fingerprint by lazy(::digest)
     private val progress = Judge(plan.earlyStop)
+    private val standstill = Standstill(rates, manifest.runningRate, engine::read)
 
     /** Whether the state in memory is the one that shall stay. */
     private var isSettled = false
@@ -88,6 +89,7 @@ internal class Training(
             val step = epoch * perEpoch + i
             if (step < done) continue
             shop.gate.pass(events, shop.checkGoesOn)
+            standstill.at(step)?.let { why -> events.send(TrainEvent.Standstill(step, why)) }
             val started = System.nanoTime()
             val loss =
                 try {
@@ -175,14 +177,16 @@ internal class Training(
     private fun rates(): FloatArray {
         val count = plan.epochs.toLong() * perEpoch
         if (count > MOST_STEPS) throw InputException("$count steps are too many, the limit is $MOST_STEPS")
-        val own = manifest.learningRate?.toFloat()
-        val rate = when (val given = plan.learningRate) {
-            null -> LearningRate.Constant(own ?: DEFAULT_RATE)
-            LearningRate.Constant(1f) -> LearningRate.Constant(own ?: 1f)
-            else -> given
+        val running = manifest.runningRate
+        if (running != null && plan.learningRate != null) {
+            throw InputException(
+                "learningRate: the rate of this program runs in it (${running.description}): leave it out. rateScale " +
+                    "multiplies that rate; for rates of your own build with a constant one"
+            )
         }
-        val rates = FloatArray(count.toInt()) { rate.at(it, count.toInt()) }
-        val bad = rates.indexOfFirst { !it.isFinite() }
+        val rate = plan.learningRate ?: LearningRate.Constant(manifest.learningRate?.toFloat() ?: 1f)
+        val rates = FloatArray(count.toInt()) { rate.at(it, count.toInt()) * plan.rateScale }
+        val bad = rates.indexOfFirst { !it.isFinite() || it < 0 }
         if (bad >= 0) throw InputException("learningRate: ${rates[bad]} at step $bad")
         return rates
     }
@@ -206,7 +210,6 @@ internal class Training(
     private companion object {
         const val NANOS_PER_MILLI = 1e6
         const val MOST_STEPS = 10_000_000
-        const val DEFAULT_RATE = 0.1f
         const val WEIGHTS_LOST = "the weights are not finite"
     }
 }
@@ -235,6 +238,39 @@ private class Judge(private val stop: EarlyStop?) {
         if (isBest) best = now
         if (isBest && stop != null) bestState = state()
         return isBest
+    }
+}
+
+/**
+ * Finds the step from which on the learning rate is 0.
+ *
+ * The steps that are left until a schedule has run out are counted down: to read the counter of the state copies all of
+ * it. A step may count less than 1, so it is read again before anything is said.
+ */
+private class Standstill(
+    private val rates: FloatArray,
+    private val running: RunningRate?,
+    private val state: () -> List<StoredTensor>,
+) {
+    private var left = 0
+    private var isTold = false
+
+    /** Why nothing changes from a step on, which comes next; null otherwise, and once it was told. */
+    fun at(step: Int): String? {
+        if (isTold) return null
+        val why = if ((step until rates.size).all { rates[it] == 0f }) "the learning rate is 0" else ended()
+        isTold = why != null
+        return why
+    }
+
+    private fun ended(): String? {
+        val end = running?.zeroFrom ?: return null
+        if (--left > 0) return null
+        val done = running.counter?.let { counter -> state().first { it.name == counter }.number().toInt() } ?: end
+        left = end - done
+        if (left > 0) return null
+        return "the learning rate is 0: it runs in the program (${running.description}), and that has ended. " +
+            "A program that goes on learning is built with a constant rate"
     }
 }
 

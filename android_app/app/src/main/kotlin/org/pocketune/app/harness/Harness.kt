@@ -71,7 +71,7 @@ class Harness(
         val rows = List(job.steps * program.manifest.batch) { batches[it % batches.size] }
         val plan = Plan(
             epochs = 1,
-            learningRate = LearningRate.Constant(job.learningRate),
+            learningRate = if (program.manifest.runningRate == null) LearningRate.Constant(job.learningRate) else null,
             shuffle = false,
             checkpointEvery = 0,
         )

@@ -85,7 +85,8 @@ class UpdateScheme:
             elif 0 < fraction < 1 and not member.channels:
                 fraction, why = 1.0, f"{why}; whole, {member.uses} cannot be cut"
             elif 0 < fraction < 1:
-                fraction = max(round(fraction * member.channels), 1) / member.channels
+                trained = max(round(fraction * member.channels), 1)
+                fraction, why = trained / member.channels, f"{why}: {trained} of {member.channels} input channels"
             rows.append(Row(member.name, fraction, why))
         if not any(row.fraction or row.adapter for row in rows):
             raise UsageError(

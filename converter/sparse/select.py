@@ -6,6 +6,7 @@ from converter.errors import UnsupportedError
 from converter.ir import Graph, Node, Parameter, Value
 from converter.passes.rewrite import Rewriter, eliminate_dead_code, rewrite
 from converter.sparse.scheme import Row
+from converter.sparse.structure import is_cut_by
 
 
 def select(graph: Graph, rows: list[Row]) -> Graph:
@@ -44,7 +45,7 @@ def select(graph: Graph, rows: list[Row]) -> Graph:
 def _cut(graph: Graph, value: Value, parameter: Parameter, row: Row) -> tuple[Value, Value]:
     """Adds the trained and the frozen part of a parameter to the graph."""
     users = [n for n in graph.nodes if value in n.inputs]
-    if len(users) != 1 or not hasattr(users[0].op, "split") or users[0].inputs[1] is not value:
+    if len(users) != 1 or not is_cut_by(users[0], value) or value in set(graph.results()):
         raise UnsupportedError(
             f"{row.parameter}: fraction {row.fraction:g} needs a weight that one dense or convolution layer reads as "
             f"it is; this one goes to {', '.join(str(n.op.name) for n in users)}. Train it whole (1) or not at all (0)."

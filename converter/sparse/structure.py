@@ -53,7 +53,7 @@ class Member:
 
 def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
     """All parameters in the order in which the model first uses them."""
-    readers = graph.consumers()
+    readers, results = graph.consumers(), set(graph.results())
     first_use: dict[Value, int] = {}
     for index, node in enumerate(graph.nodes):
         for value in node.inputs:
@@ -71,7 +71,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             roles[v],
             p.name.rpartition("/")[0] or p.name,
             places[p.name],
-            _channels(v, readers.get(v, [])),
+            0 if v in results else _channels(v, readers.get(v, [])),
             _uses(readers.get(v, [])),
             find_place(v, readers),
             products[first_use.get(v, len(graph.nodes))],
@@ -131,8 +131,13 @@ def _common_path(names: Sequence[str]) -> str:
     return "".join(f"{part}/" for part in paths[0][:common]) if paths else ""
 
 
+def is_cut_by(node: Node, value: Value) -> bool:
+    """Whether a node reads a value as its weight alone, and can be cut in two along its input channels."""
+    return hasattr(node.op, "split") and node.inputs[1] is value and node.inputs.count(value) == 1
+
+
 def _channels(value: Value, readers: list[Node]) -> int:
-    if len(readers) == 1 and hasattr(readers[0].op, "split") and readers[0].inputs[1] is value:
+    if len(readers) == 1 and is_cut_by(readers[0], value):
         return readers[0].op.input_channels(readers[0].inputs[0].type, value.type)
     return 0
 

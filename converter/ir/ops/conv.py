@@ -138,9 +138,18 @@ class Conv2DInputGrad(Windowed):
         dy, w = inputs
         return Cost(2 * dy.size * w.size // w.shape[0], sum(t.nbytes for t in (*inputs, *outputs)))
 
+    def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+        """A transposed convolution is the sum of those of its input's first k channels and of the others."""
+        first, rest = split_axis(b, x, 3, trained.shape[0])
+        return b(Add(), b(self, first, trained), b(self, rest, frozen))
+
     def channel_axis(self, w: TensorType) -> int:
         """Input channels, those of dy."""
         return 0
+
+    def input_channels(self, x: TensorType, w: TensorType) -> int:
+        """In how many equal parts that axis can be cut."""
+        return w.shape[0]
 
     def output_axis(self, w: TensorType) -> int:
         """The axis of the weight that runs over the output channels."""

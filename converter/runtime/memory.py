@@ -108,6 +108,13 @@ class Arguments:
                 self._home.input(spec.name)[...] += np.float32(share) * entry.output(spec.name)
             else:  # it has been given the sum, and has added to it
                 self._home.input(spec.name)[...] = entry.output(spec.name)
+        try:
+            self._take_state(entry)
+        except KeyboardInterrupt:  # a step is done whole or not at all: what it gave is still there
+            self._take_state(entry)
+            raise
+
+    def _take_state(self, entry: Entry) -> None:
         for spec in entry.signature.giving("state"):
             self._at_home(spec.name)[...] = entry.output(spec.name)
             for seen in self._seen.values():

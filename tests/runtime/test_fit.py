@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from converter.errors import UsageError
 from converter.runtime import Evaluated, Finished, Started, Step, TrainingSession
+from converter.runtime.memory import Arguments
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 
@@ -248,3 +249,30 @@ def test_ctrl_c_within_an_epoch_keeps_the_steps_that_were_done() -> None:
 def test_where_a_training_cannot_begin(options: dict[str, Any], message: str) -> None:
     with session() as s, pytest.raises(UsageError, match=message):
         s.fit(list(pieces(BATCH, *data(BATCH))), **options)
+
+
+@pytest.mark.parametrize("state", ["stateless", "split"])
+def test_ctrl_c_while_a_step_is_taken_over_leaves_it_whole(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt comes behind the first tensor: all others of that step are taken over before it is raised."""
+    x, y = data(BATCH)
+    with TrainingSession(program("mlp", state=state).data) as whole:
+        whole.train(x, y, learning_rate=0.1)
+        expected = whole.state()
+    with TrainingSession(program("mlp", state=state).data) as s:
+        take_state, at_home, taken = Arguments._take_state, Arguments._at_home, []
+
+        def taking(memory: Arguments, entry: Any) -> None:
+            def interrupted(memory: Arguments, name: str) -> np.ndarray:
+                taken.append(name)
+                if len(taken) == 2:
+                    raise KeyboardInterrupt
+                return at_home(memory, name)
+
+            monkeypatch.setattr(Arguments, "_at_home", interrupted)
+            take_state(memory, entry)
+
+        monkeypatch.setattr(Arguments, "_take_state", taking)
+        with pytest.raises(KeyboardInterrupt):
+            s.train(x, y, learning_rate=0.1)
+        monkeypatch.undo()
+        assert_same(s.state(), expected)

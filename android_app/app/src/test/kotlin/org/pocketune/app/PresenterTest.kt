@@ -40,6 +40,16 @@ class PresenterTest : PresenterScene() {
         until { it.notes.drawings.isEmpty() }
     }
 
+    @Test fun `a drawing is not added to a character that is chosen after it was begun`() = present {
+        tell(Event.Choose(3), Event.Draw(stroke), Event.Choose(3))
+        until { it.chosen == 3 && it.draft.isNotEmpty() }
+        tell(Event.Choose(5), Event.Add)
+        until { it.chosen == 5 && it.draft.isEmpty() }
+        assertTrue(state.notes.drawings.isEmpty())
+        tell(Event.Draw(stroke), Event.Add)
+        until { it.notes.drawings.singleOrNull()?.label == 5 }
+    }
+
     @Test fun `symbols take the spare classes, each name once, and no more than there are`() = present {
         for (name in listOf("★", " A ", "★", "", "3")) tell(Event.AddSymbol(name))
         until { it.chosen == 3 }

@@ -62,14 +62,15 @@ class Robot(private val saved: Bundle? = null) : AutoCloseable {
 
     /** Writes with the finger, in a square of 600 units. */
     fun write(pad: StrokePad, strokes: List<Stroke>) {
-        val side = pad.height
+        val side = minOf(pad.width, pad.height)
         val left = (pad.width - side) / 2f
+        val top = (pad.height - side) / 2f
         check(side > 0) { "the pad was not laid out" }
         for (stroke in strokes) {
             val down = SystemClock.uptimeMillis()
             stroke.forEachIndexed { i, point ->
                 val action = if (i == 0) MotionEvent.ACTION_DOWN else MotionEvent.ACTION_MOVE
-                touch(pad, action, down, left + point.x.toFloat() / SIDE * side, point.y.toFloat() / SIDE * side)
+                touch(pad, action, down, left + point.x.toFloat() / SIDE * side, top + point.y.toFloat() / SIDE * side)
             }
             touch(pad, MotionEvent.ACTION_UP, down, 0f, 0f)
             settle()

@@ -2,6 +2,7 @@ package org.pocketune.app
 
 import android.app.AlertDialog
 import android.content.DialogInterface
+import android.graphics.Rect
 import android.view.View
 import android.view.ViewGroup
 import android.widget.TextView
@@ -147,6 +148,13 @@ class ScreensTest {
         robot.photograph(name)
         val room = robot.activity.findViewById<View>(R.id.screens).height
         assertTrue("$name: nothing is left for the screen", room > robot.activity.window.decorView.height / 4)
+        for (id in listOf(R.id.pad, R.id.try_pad)) {
+            val pad = robot.activity.findViewById<View>(id)?.takeIf { it.isShown && "-land" in name } ?: continue
+            val seen = Rect()
+            assertTrue("$name: the sheet is not there", pad.getGlobalVisibleRect(seen))
+            assertEquals("$name: the sheet is half hidden", pad.height, seen.height())
+            assertTrue("$name: the sheet is small", pad.height > room / 2)
+        }
         val texts = robot.activity.findViewById<View>(android.R.id.content).texts()
         for (text in texts) assertTrue("$name: '${text.text}' is cut off", text.isWhole())
     }

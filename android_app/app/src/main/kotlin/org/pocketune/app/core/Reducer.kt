@@ -36,10 +36,15 @@ private fun UiState.afterEvent(event: Event): UiState = when (event) {
     is Event.Pause, is Event.Resume -> this
 }
 
-/** Chooses what the next drawing means, or gives the selected drawing another meaning. */
-private fun UiState.choose(label: Int): UiState =
-    if (selected == null) copy(chosen = label)
-    else copy(notes = notes.relabelled(selected, label), chosen = label, selected = null)
+/**
+ * Chooses what the next drawing means, or gives the selected drawing another meaning. What was begun for another character
+ * is wiped off: it would be taught as this one.
+ */
+private fun UiState.choose(label: Int): UiState {
+    val begun = if (label == chosen) draft else emptyList()
+    return if (selected == null) copy(chosen = label, draft = begun)
+    else copy(notes = notes.relabelled(selected, label), chosen = label, draft = begun, selected = null)
+}
 
 private fun UiState.add(): UiState {
     val recipe = model?.description?.recipe ?: return this

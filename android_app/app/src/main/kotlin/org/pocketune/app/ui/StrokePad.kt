@@ -45,12 +45,16 @@ class StrokePad(context: Context, attributes: AttributeSet) : View(context, attr
             invalidate()
         }
 
-    override fun onMeasure(widthMeasureSpec: Int, heightMeasureSpec: Int) =
-        setMeasuredDimension(MeasureSpec.getSize(widthMeasureSpec), squareSide(widthMeasureSpec))
+    override fun onMeasure(widthMeasureSpec: Int, heightMeasureSpec: Int) {
+        val isGiven = MeasureSpec.getMode(heightMeasureSpec) == MeasureSpec.EXACTLY
+        val high = if (isGiven) MeasureSpec.getSize(heightMeasureSpec) else squareSide(widthMeasureSpec)
+        setMeasuredDimension(MeasureSpec.getSize(widthMeasureSpec), high)
+    }
 
-    /** The square in the middle of the sheet: side and left edge. */
-    private val side get() = height.toFloat()
-    private val left get() = (width - height) / 2f
+    /** The square in the middle of the sheet: its side and upper left corner. */
+    private val side get() = min(width, height).toFloat()
+    private val marginX get() = (width - side) / 2
+    private val marginY get() = (height - side) / 2
 
     @SuppressLint("ClickableViewAccessibility") // a drawing is not a click
     override fun onTouchEvent(event: MotionEvent): Boolean {
@@ -87,7 +91,7 @@ class StrokePad(context: Context, attributes: AttributeSet) : View(context, attr
     }
 
     private fun point(x: Float, y: Float, time: Long) =
-        Point(tenth((x - left) / side * PAPER), tenth(y / side * PAPER), (time - began).toInt())
+        Point(tenth((x - marginX) / side * PAPER), tenth((y - marginY) / side * PAPER), (time - began).toInt())
 
     /** The finger is not more exact than that. */
     private fun tenth(value: Float): Double = (value * 10).roundToInt() / 10.0
@@ -98,7 +102,7 @@ class StrokePad(context: Context, attributes: AttributeSet) : View(context, attr
             hintPaint.textSize *= min(1f, HINT_SHARE * width / hintPaint.measureText(hint))
             canvas.drawText(hint, width / 2f, height / 2f, hintPaint)
         }
-        canvas.translate(left, 0f)
+        canvas.translate(marginX, marginY)
         canvas.drawStrokes(strokes + listOf(growing), side, ink)
     }
 

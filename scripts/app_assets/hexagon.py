@@ -37,12 +37,12 @@ def compile_ahead(program: Path, soc: str, out: Path) -> None:
         d.signatureKey.decode(): str(d.subgraphIndex) for d in model.signatureDefs if d.signatureKey != UPDATE.encode()
     }
     litert = Path(str(metadata.distribution("ai-edge-litert").locate_file("ai_edge_litert")))
-    command = [litert / "tools" / "apply_plugin_main", "--cmd=apply", f"--model={program}", f"--o={out}", "--err=--"]
-    command += ["--soc_manufacturer=Qualcomm", f"--soc_model={soc}", f"--subgraphs={','.join(taken.values())}"]
-    command += [f"--libs={litert / 'vendors' / 'qualcomm' / 'compiler'}"]
+    call = [litert / "tools" / "apply_plugin_main", "--cmd=apply", f"--model={program}", f"--o={out}", "--err=--"]
+    call += ["--soc_manufacturer=Qualcomm", f"--soc_model={soc}", f"--subgraphs={','.join(taken.values())}"]
+    call += [f"--libs={litert / 'vendors' / 'qualcomm' / 'compiler'}"]
     environment = os.environ | engine.environment()
     done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_LIMIT, check=False
+        call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_LIMIT, check=False
     )
     found = _SELECTED.findall(done.stdout)
     whole = [selected == total and partitions == b"1" for selected, total, partitions in found]

@@ -43,7 +43,8 @@ def account_of(
         if name in STEP
     }
     weights = {p.name: p.model_value.shape for p in model.parameters.values()}
-    return Account(weights, tuple(parts(model)), calls, tuple(forms), tuple(notes))
+    trainable = sum(p.model_value.size for p in model.parameters.values() if p.trainable and not p.idle)
+    return Account(weights, trainable, tuple(parts(model)), calls, tuple(forms), tuple(notes))
 
 
 def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> Call:
@@ -109,7 +110,6 @@ def parts(model: Graph) -> list[Part]:
                 tuple(name for v in made for name in results.get(v, ())),
                 tuple(dict.fromkeys(name for v in read for name in weights.get(v, ()))),
                 sum(op.cost(ins, outs).flops for op, ins, outs in types),
-                sum(t.nbytes for _, _, outs in types for t in outs),
             )
         )
         maker |= dict.fromkeys(made, place)

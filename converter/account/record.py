@@ -38,7 +38,6 @@ class Part:
         outputs: the model's outputs that these make.
         parameters: the weights that these read.
         flops: of one forward pass.
-        result_bytes: of all that these compute.
     """
 
     layer: str
@@ -49,7 +48,6 @@ class Part:
     outputs: tuple[str, ...]
     parameters: tuple[str, ...]
     flops: int
-    result_bytes: int
 
 
 @dataclass(frozen=True)
@@ -106,6 +104,7 @@ class Account:
 
     Attributes:
         weights: the shape of each weight of the model, whether it trains or not.
+        trainable: how many numbers of them can train: those that the model does not fix, and that a loss depends on.
         model: its parts in topological order.
         calls: by signature of the step.
         forms: which form each operation of the step got, where there was a choice.
@@ -113,6 +112,7 @@ class Account:
     """
 
     weights: dict[str, tuple[int, ...]]
+    trainable: int
     model: tuple[Part, ...]
     calls: dict[str, Call]
     forms: tuple[FormChoice, ...]

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Any
 
 from converter.account import KINDS, Account, read_account
@@ -42,30 +41,6 @@ class LayerCosts:
     flops: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
     costs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
     ms: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Saving:
-    """What a scheme saves of training everything.
-
-    Attributes:
-        what: in words.
-        whole: of training everything.
-        left: of this program.
-        is_exact: `whole` is counted, not estimated.
-        is_bytes: these are bytes.
-    """
-
-    what: str
-    whole: float
-    left: float
-    is_exact: bool = False
-    is_bytes: bool = False
-
-    @property
-    def saved(self) -> float:
-        """Share of the whole; below 0 where the program takes more than was estimated."""
-        return 1 - self.left / self.whole if self.whole else 0.0
 
 
 @dataclass(frozen=True)
@@ -236,31 +211,6 @@ class Contents:
             f"operator {at + 1} of {len(alive)}, {self.operators[name][order[at]]} of {running.layer or '(compiler)'}",
             [(*key, nbytes) for key, nbytes in there.most_common()],
         )
-
-    def savings(self) -> list[Saving]:
-        """What pruning saved, beside training all weights with the same optimizer.
-
-        Of a full backward pass nothing is compiled, so its operations are estimated: what takes n in the forward pass
-        takes n for the gradient of its input, where a weight lies behind, and n for that of its weight.
-        """
-        figures = {name: value or 0 for name, value in self.program.manifest.costs.items()}
-        everything = sum(prod(shape) for shape in self.account.weights.values())
-        trained = figures["trained_parameters"]
-        backward, behind = 0, list[bool]()
-        for part in self.account.model:
-            before = any(behind[read] for read in part.reads)
-            weighs = bool(part.parameters)
-            backward += part.flops * (before + weighs)
-            behind.append(before or weighs)
-        scale = everything / trained if trained else 1
-        made = sum(part.result_bytes for part in self.account.model)
-        return [
-            Saving("numbers that train", everything, trained, is_exact=True),
-            Saving("FLOPs of the backward pass", backward, figures["flops_backward"]),
-            Saving("FLOPs of the update", scale * figures["flops_update"], figures["flops_update"]),
-            Saving("trained weights and slots", scale * figures["state_bytes"], figures["state_bytes"], is_bytes=True),
-            Saving("forward results kept", made, figures["residual_bytes"], is_bytes=True),
-        ]
 
 
 def _indexed(names: Any) -> tuple[list[int], list[str]]:

@@ -59,11 +59,11 @@ def render(
     return environment.from_string(_file("page/report.html.j2")).render(
         manifest=manifest,
         notes=account.notes,
+        trainable=account.trainable,
         flops=sum(manifest.costs.get(f"flops_{phase}") or 0 for phase in PHASES),
         file_bytes=len(contents.program.data),
         statuses={name: words for name, words in STATUSES.items() if name in contents.statuses},
         parts=rows.parts(contents),
-        savings=contents.savings(),
         peaks=contents.peaks(),
         resident=rows.resident(contents),
         phases=PHASES,

@@ -15,12 +15,18 @@ OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a sc
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
+OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
+pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +35,10 @@ import optax
 
 import converter
 from converter.losses import named_loss
+from converter.program.file import read_program
 from converter.runtime import TrainingSession
-from converter.runtime.state_file import save_state
+from converter.runtime.interchange import StateSpec
+from converter.runtime.state_file import State, compared, pack, save_state, unpack
 from jax_frontend import Model
 
 BATCH, STEPS, CLASSES = 8, 50, 4
@@ -197,8 +205,87 @@ def write_chosen(out: Path) -> None:
         session.save(out / "chosen.state")
         beyond = session.state() | {"a/w/channels": np.arange(26, 37, dtype=np.int32)}
         (out / "beyond.state").unlink(missing_ok=True)
-        save_state(out / "beyond.state", session.manifest.graph_hash, beyond)
+        save_state(out / "beyond.state", StateSpec.of(read_program(out / "chosen-variables.tflite")), beyond)
     np.asarray(losses, np.float32).tofile(out / "chosen.losses")
+
+
+def write_interchange(out: Path) -> None:
+    """Programs and states of one model, built in many ways, and of others near to it; what goes on where."""
+    plain = {"optimizer": "adam", "batch": BATCH, "target": "litert-2", "update": {"square": 1, "head/*": 1}}
+    plain |= {"signatures": ("train", "infer")}
+    adapted = {"update": {"square": converter.Channels(0.1), "head/*": 1}, "signatures": ("train", "infer", "fisher")}
+    programs = {
+        "base": converter.build(squared(), **plain),
+        "turned": converter.build(squared(), **plain | {"target": "gpu", "batch": 2}),
+        "stateless": converter.build(squared(), **plain | {"state": "stateless", "micro_batch": 2}),
+        "frozen": converter.build(squared(frozen=1.5), **plain),
+        "grown": converter.build(squared(classes=7), **plain),
+        "other": converter.build(squared(squash=jax.nn.sigmoid), **plain),
+        "part": converter.build(squared(), **plain | {"update": {"square": 0.5, "head/*": 1}}),
+        "head": converter.build(squared(), **plain | {"update": "head"}),
+        "sgd": converter.build(squared(), **plain | {"optimizer": "sgd"}),
+        "chosen": converter.build(squared(), **plain | adapted),
+    }
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((BATCH, 6, 6, 1)).astype(np.float32), np.arange(BATCH, dtype=np.int32) % CLASSES
+    for name, program in programs.items():
+        program.write(out / f"interchange-{name}.tflite")
+        if name == "turned":
+            continue  # the GPU's forms run on the CPU too, but nothing new is saved
+        with TrainingSession(program.data) as session:
+            rows = slice(0, program.manifest.batch)
+            session.train(x[rows], y[rows], RATE)
+            (out / f"interchange-{name}.state").unlink(missing_ok=True)
+            session.save(out / f"interchange-{name}.state")
+    for name in ("base", "part"):
+        old = as_version_1((out / f"interchange-{name}.state").read_bytes())
+        (out / f"interchange-{name}-old.state").write_bytes(old)
+    pairs = [(program, state) for program in programs for state in ("base", "base-old", "part-old")]
+    pairs += [("base", state) for state in programs if state not in ("base", "turned")] + [("chosen", "chosen")]
+    (out / "interchange.json").write_text(json.dumps([verdict(out, *pair) for pair in pairs], indent=1))
+
+
+def verdict(out: Path, program: str, state: str) -> dict:
+    """What the host makes of a state in a program; what it takes over is in a state file of its own."""
+    files = {"program": f"interchange-{program}", "state": f"interchange-{state}.state"}
+    spec = StateSpec.of(read_program(out / f"{files['program']}.tflite"))
+    found = compared(unpack((out / files["state"]).read_bytes()), spec)
+    said = {"differences": found.differences, "adopted": found.adopted, "left": found.left, "proven": found.proven}
+    taken = f"interchange-{program}-takes-{state}.state"
+    (out / taken).write_bytes(pack(State(spec, 1, found.tensors)))
+    return {**files, **said, "tensors": taken}
+
+
+def squared(classes: int = CLASSES, frozen: float = 1.0, squash: Any = jnp.tanh) -> Model:
+    """A model with a square matrix, which targets store one or the other way round, behind a frozen layer."""
+    rng = np.random.default_rng(5)
+
+    def weight(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.standard_normal(shape).astype(np.float32) / np.sqrt(shape[0]))
+
+    def apply(params: dict, x: jax.Array) -> jax.Array:
+        hidden = jax.nn.relu(x.reshape(x.shape[0], -1) @ params["first"]["w"] * params["first"]["scale"])
+        return squash(hidden @ params["square"]) @ params["head"]["w"] + params["head"]["b"]
+
+    params = {
+        "first": {"w": weight(36, 192), "scale": jnp.full(192, frozen)},
+        "square": weight(192, 192),
+        "head": {"w": weight(192, classes), "b": jnp.zeros(classes)},
+    }
+    return Model(apply, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+
+
+def as_version_1(state: bytes) -> bytes:
+    """A state as the version before wrote it, of a program whose hash nobody knows."""
+    length = struct.unpack_from("<I", state, 12)[0]
+    header = json.loads(state[48 : 48 + length])
+    fields = ("name", "dtype", "shape", "offset", "nbytes", "sha256")
+    tensors = [{field: tensor[field] for field in fields} for tensor in header["tensors"]]
+    old = {"format": "pocketune-state/1", "program": "cd" * 32, "generation": header["generation"], "tensors": tensors}
+    text = json.dumps(old, separators=(",", ":")).encode()
+    fixed = struct.pack("<8sII", state[:8], 1, len(text))
+    head = fixed + hashlib.sha256(fixed + text).digest() + text
+    return head + bytes(-len(head) % 64) + state[(48 + length + 63) // 64 * 64 :]
 
 
 def check(program: Path, state: Path, trained: Path) -> None:
@@ -220,6 +307,7 @@ if __name__ == "__main__":
         write_noisy(folder)
         write_wide(folder)
         write_chosen(folder)
+        write_interchange(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)
         options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}

@@ -14,6 +14,7 @@ from converter.costs import costs
 from converter.defaults import taken_over
 from converter.dropout import dropouts
 from converter.extras import require
+from converter.fingerprint import identity_of
 from converter.ir import Graph
 from converter.losses import link_notes
 from converter.models import Source, import_model, with_inputs, without_idle_outputs
@@ -253,6 +254,7 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         report=report,
         notes=grouped([*said, *link_notes(source.graph, done.loss), *done.notes, *source.notes]),
         mixing=done.mixing,
+        identify=partial(identity_of, imported, source, rule.name, done.rule, done.adapters, done.quantization),
         without_adapters=done.without_adapters,
         quantization=done.quantization,
         adapters=done.adapters,

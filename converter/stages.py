@@ -69,6 +69,7 @@ class Compiled(NamedTuple):
     quantization: QuantizationReport | None
     without_adapters: Plain | None
     adapters: list[Adapter]
+    rule: OptimizerProgram
 
 
 def compile_signatures(
@@ -211,6 +212,7 @@ def compile_signatures(
         quantization,
         without,
         adapters,
+        rule,
     )
 
 

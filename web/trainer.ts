@@ -2,6 +2,7 @@
 export * from "./trainer/errors.ts";
 export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/events.ts";
 export type { Guard } from "./trainer/gate.ts";
+export type { Adopt } from "./trainer/interchange.ts";
 export { type LiteRtSource, liteRt } from "./trainer/litert.ts";
 export type { Manifest, Signature, TensorSpec } from "./trainer/manifest.ts";
 export { cosine, type LearningRate, type Limits, type Plan, warmUp } from "./trainer/plan.ts";

@@ -52,6 +52,7 @@ from converter.cli.options import (
 from converter.cli.reporting import report
 from converter.cli.resolve import job_of, output_path
 from converter.cli.searching import search
+from converter.cli.states import state
 from converter.cli.tables import Results
 from converter.errors import UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
@@ -90,6 +91,7 @@ def _common(
 app.command()(search)
 app.command()(report)
 app.command()(estimate)
+app.command()(state)
 
 
 @app.command()

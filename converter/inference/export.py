@@ -19,8 +19,9 @@ from converter.inference.shrink import with_float16, with_int8_weights
 from converter.merge import merged_weights, read_merge, stored_weights
 from converter.program.file import ProgramFile
 from converter.program.files import write_atomically
+from converter.runtime.interchange import StateSpec
 from converter.runtime.parameters import check_tensors, parameters_of
-from converter.runtime.state_file import load_state
+from converter.runtime.state_file import restore_state
 
 #: How weights are kept in fewer bytes.
 _SMALLER = {"float16": with_float16, "dynamic": with_int8_weights}
@@ -152,7 +153,7 @@ def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
     if state is None:
         return {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
     if not isinstance(state, Mapping):
-        state = load_state(state, program.manifest.graph_hash).tensors
+        state, _ = restore_state(state, StateSpec.of(program))
     tensors = {name: np.asarray(array) for name, array in state.items()}
     check_tensors(program.manifest, tensors, "state")
     if lost := next((name for name, a in tensors.items() if a.dtype.kind == "f" and not np.isfinite(a).all()), None):

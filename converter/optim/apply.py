@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.ir import Builder, Graph, Node, Origin, Parameter, TensorType, Value, ops
+from converter.ir import Builder, Graph, Node, Origin, Parameter, TensorType, Value, View, ops
 from converter.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
 from converter.optim.simplify import simplify
 
@@ -31,8 +31,9 @@ def apply_updates(
     result = graph.copy()
     slots: dict[str, Value] = {}
     for name, array in program.slots.items():
-        slots[name] = Value(TensorType(array.shape), name)
-        result.parameters[slots[name]] = Parameter(name, array, kind="slot")
+        slot = Parameter(name, array, program.views.get(name, View()), kind="slot")
+        slots[name] = Value(TensorType(slot.value.shape), name)
+        result.parameters[slots[name]] = slot
     bound = dict(slots) if learning_rate is None else {"learning_rate": learning_rate, **slots}
     for name, value in values.items():
         bound |= {PARAMETER + name: value, GRADIENT + name: gradients[value]}

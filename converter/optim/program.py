@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,19 +15,36 @@ GRADIENT, PARAMETER, UPDATE = "gradient/", "parameter/", "update/"
 _DATA_MOVEMENT = (ops.Transpose, ops.Slice, ops.Concat, ops.Gather, ops.ScatterAdd, ops.Reverse, ops.Pad, ops.Dilate)
 
 
+def unscaled(graph: Graph, parameter: str) -> Value:
+    """What a constant times it makes the update of a parameter."""
+    made, constants = graph.producers(), graph.constants
+
+    def of(value: Value) -> Value:
+        node = made.get(value)
+        if node is None or not isinstance(node.op, ops.Neg | ops.Reshape | ops.Mul | ops.Div):
+            return value
+        first, *others = (v for v in node.inputs if v not in constants or constants[v].size > 1)
+        divides = isinstance(node.op, ops.Div) and first is not node.inputs[0]
+        return value if others or divides else of(first)
+
+    return of(graph.outputs[UPDATE + parameter])
+
+
 @dataclass(frozen=True, eq=False)
 class OptimizerProgram:
     """One update of an optimizer for a set of parameters.
 
     Attributes:
         slots: initial optimizer state by name `optimizer/<path in the optax state>/<parameter>`; float32, rank >= 1
-            (a scalar is stored as [1]).
+            (a scalar is stored as [1]); in the layout of the parameters that were given.
         graph: inputs `gradient/<parameter>` and `parameter/<parameter>` for each parameter, and every slot by name;
             outputs `update/<parameter>` (what optax.apply_updates would add) and every slot's next value by name.
         parameters: names of the parameters, in order.
         description: the optimizer in words.
         finish: what is done behind the update with the weights that it makes: inputs `parameter/<parameter>` and slots,
             outputs those of them that it changes; None for nothing.
+        views: how slots are stored, of those that are not stored as they are.
+        traced: the graph for parameters in the model's own layout, where `graph` takes them as they are stored.
     """
 
     slots: dict[str, np.ndarray]
@@ -35,6 +52,8 @@ class OptimizerProgram:
     parameters: tuple[str, ...]
     description: str
     finish: Graph | None = None
+    views: Mapping[str, View] = field(default_factory=dict)
+    traced: Graph | None = None
 
     @property
     def layout_invariant(self) -> bool:
@@ -49,23 +68,11 @@ class OptimizerProgram:
     @property
     def scales_gradients(self) -> bool:
         """Whether each update is a constant times its gradient, and nothing is remembered: plain descent."""
-        made, constants = self.graph.producers(), self.graph.constants
-
-        def scaled(value: Value) -> Value:
-            """What a constant times it makes a value."""
-            node = made.get(value)
-            if node is None or not isinstance(node.op, ops.Neg | ops.Reshape | ops.Mul | ops.Div):
-                return value
-            first, *others = (v for v in node.inputs if v not in constants or constants[v].size > 1)
-            divides = isinstance(node.op, ops.Div) and first is not node.inputs[0]
-            return value if others or divides else scaled(first)
-
-        outputs = self.graph.outputs
-        return not self.slots and all(scaled(outputs[UPDATE + n]) is self.gradient(n) for n in self.parameters)
+        return not self.slots and all(unscaled(self.graph, n) is self.gradient(n) for n in self.parameters)
 
     def stored(self, views: Mapping[str, View]) -> OptimizerProgram:
         """The same update for parameters that are stored through these views; only where it is layout invariant."""
-        slots = {}
+        laid: dict[str, View] = {}
         shapes: dict[str, Shape] = {}
         for value in self.graph.inputs:
             name = value.name.removeprefix(GRADIENT).removeprefix(PARAMETER)
@@ -74,10 +81,11 @@ class OptimizerProgram:
         for slot, array in self.slots.items():
             owner = max((n for n in self.parameters if slot.endswith(f"/{n}")), key=len, default="")
             like = owner in views and array.shape == self.gradient(owner).shape
-            slots[slot] = views[owner].apply(array) if like else array
-            shapes[slot] = slots[slot].shape
+            if like:
+                laid[slot] = views[owner]
+            shapes[slot] = laid.get(slot, View()).apply(array).shape
         finish = None if self.finish is None else with_shapes(self.finish, shapes)
-        return replace(self, slots=slots, graph=with_shapes(self.graph, shapes), finish=finish)
+        return replace(self, graph=with_shapes(self.graph, shapes), finish=finish, views=laid, traced=self.graph)
 
     def gradient(self, parameter: str) -> Value:
         """The input that takes the gradient of a parameter."""

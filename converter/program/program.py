@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,17 @@ from converter.models import Source
 from converter.notes import Note
 from converter.program import seal
 from converter.program.files import write_atomically
-from converter.program.manifest import FROZEN, GRADIENT, INFERENCE, INITIAL, MANIFEST, MASK, TARGET, Manifest
+from converter.program.manifest import (
+    FROZEN,
+    GRADIENT,
+    INFERENCE,
+    INITIAL,
+    MANIFEST,
+    MASK,
+    TARGET,
+    Identity,
+    Manifest,
+)
 from converter.program.view import View
 from converter.schedule import numbering
 from converter.sparse import Adapter, Plain, Row
@@ -131,6 +141,7 @@ class Program:
         mixing: Mapping[str, str],
         quantization: QuantizationReport | None,
         target: Target,
+        identify: Callable[[Iterable[Parameter], Mapping[str, Graph]], Identity],
         **facts: Any,
     ) -> Program:
         """Exports the state, writes the manifest and emits the file.
@@ -149,10 +160,12 @@ class Program:
             mixing: where rows influence each other, by signature.
             quantization: what became int8.
             target: that the graphs were lowered for.
+            identify: what a state belongs to, from the parameters that a step changes and the signatures.
             **facts: what else goes into the manifest (scheme, loss, target_labels, optimizer, learning_rate,
                 running_rate, batch, micro_batch, labels, preprocessing, frozen, loss_scale).
         """
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
+        changed = [p for p in parameters.values() if p.kind in ("weight", "statistic")]
         tensors = _tensor_names(signatures)
         built = _built(_renamed(_updating(signatures), tensors))
         exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, built, state)
@@ -175,9 +188,7 @@ class Program:
                     if name != export.INITIAL
                 },
                 "state_tensors": [
-                    {"tensor": tensors[p.name], "shape": list(v.shape), "dtype": v.dtype.name, "slot": p.kind == "slot"}
-                    for v, p in parameters.items()
-                    if p.kind != "accumulator"
+                    _state_tensor(tensors[p.name], v, p) for v, p in parameters.items() if p.kind != "accumulator"
                 ],
                 "parameters": [
                     {
@@ -187,8 +198,7 @@ class Program:
                         "pieces": [{"tensor": tensors[p.name], "view": p.view.to_json()}],
                         "frozen": _frozen_part(p) if p.name in cut else None,
                     }
-                    for p in parameters.values()
-                    if p.kind in ("weight", "statistic")
+                    for p in changed
                 ],
                 "costs": dict(costs),
                 "labels": facts["labels"],
@@ -199,6 +209,7 @@ class Program:
                 "loss_scale": facts["loss_scale"],
                 "target_labels": facts["target_labels"],
                 "choices": [_choice(a, tensors) for a in adapters if a.a.kind == "choice"],
+                "identity": identify(changed, signatures).to_json(),
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
@@ -286,6 +297,12 @@ def _running_rate(rate: RunningRate | None, tensors: Mapping[str, str]) -> dict[
         return None
     counter = None if rate.counter is None else tensors[rate.counter]
     return {"description": rate.description, "zero_from": rate.zero_from, "counter": counter}
+
+
+def _state_tensor(tensor: str, value: Value, parameter: Parameter) -> dict[str, Any]:
+    model = {"name": parameter.name, "shape": list(parameter.model_value.shape), "view": parameter.view.to_json()}
+    kind = {"shape": list(value.shape), "dtype": value.dtype.name, "slot": parameter.kind == "slot"}
+    return {"tensor": tensor, **kind, "model": model}
 
 
 def _choice(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, Any]:

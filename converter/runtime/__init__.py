@@ -2,11 +2,12 @@
 
 from converter.runtime.entry import Report
 from converter.runtime.gradient_range import UnderflowWarning
+from converter.runtime.interchange import StateSpec
 from converter.runtime.journal import Journal
 from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
 from converter.runtime.rates import RateWarning
 from converter.runtime.session import TrainingSession
-from converter.runtime.state_file import State, StateWarning, load_state, save_state
+from converter.runtime.state_file import Restored, State, StateWarning, load_state, save_state
 
 __all__ = [
     "Evaluated",
@@ -15,8 +16,10 @@ __all__ = [
     "Journal",
     "RateWarning",
     "Report",
+    "Restored",
     "Started",
     "State",
+    "StateSpec",
     "StateWarning",
     "Step",
     "TrainingSession",

@@ -20,13 +20,14 @@ from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report
 from converter.runtime.evaluation import calls, every_output, figures, joined, outputs
 from converter.runtime.examples import Examples, check_examples, check_whole
+from converter.runtime.interchange import StateSpec
 from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
-from converter.runtime.state_file import load_state, save_state
+from converter.runtime.state_file import Restored, restore_state, save_state
 from converter.runtime.targets import check_targets, weigh_by_class
 
 
@@ -81,6 +82,8 @@ class TrainingSession:
         self.report: Report = engine.report
         self._running: Running | None = Running(program, engine)
         self._rate_watch = RateWatch(self.manifest, self.state)
+        self._states = StateSpec.of(program)
+        self._adopted: set[str] = set()  # graph hashes of programs whose states were taken over
 
     def train(
         self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None, rate_scale: float = 1.0
@@ -344,20 +347,36 @@ class TrainingSession:
         with self._lock:
             running = self._open()
             running.check_not_lost()
-            return save_state(path, self.manifest.graph_hash, running.memory.read())
+            return save_state(path, self._states, running.memory.read(), self._adopted)
 
-    def restore(self, path: str | os.PathLike) -> None:
-        """Takes the state from a file; a StateWarning says when only the older of the two files is good.
+    def restore(self, path: str | os.PathLike, adopt: str | None = None) -> Restored:
+        """Takes the state from a file, also of another build of the same model.
+
+        A StateWarning says when only the older of the two files is good, and when an older version saved the state, so
+        that not all could be compared.
+
+        Args:
+            path: what `save` wrote, here or on a phone.
+            adopt: `matching` takes over the tensors that match by name and shape from the state of another program; the
+                others stay as they are. `save` may then write to the same path.
+
+        Returns:
+            What was taken over and what was left, by name, and what differs between the programs.
 
         Raises:
-            UsageError: no file, both files damaged, or a state of another program. The session stays as it was.
+            UsageError: no file, both files damaged, or a state of another program, with what differs. The session stays
+                as it was.
         """
         with self._lock:
             running = self._open()
-            tensors = load_state(path, self.manifest.graph_hash).tensors
-            check_tensors(self.manifest, tensors, os.fspath(path))
-            running.take(tensors)
+            tensors, restored = restore_state(path, self._states, adopt)
+            whole = running.memory.read() | tensors if restored.left else tensors
+            check_tensors(self.manifest, whole, os.fspath(path))
+            running.take(whole)
             self._rate_watch.forget()
+            if restored.differences:
+                self._adopted.add(restored.program)
+            return restored
 
     def reset(self) -> None:
         """Back to the state that was built."""

@@ -20,6 +20,8 @@ import keras
 import numpy as np
 
 import converter
+from converter.program.manifest import StateTensor
+from converter.runtime.interchange import StateSpec
 from converter.runtime.state_file import State, pack
 from examples import EXAMPLES
 from examples.digits import load
@@ -66,10 +68,9 @@ def write(out: Path, socs: Sequence[str]) -> None:
     write_json(assets / "digits.json", description | ({"compiled": compiled} if compiled else {}))
     write_json(fixtures / "strokes.json", drawings(preprocessing))
     write_json(web / "hand.json", {"drawings": offered()})
-    other = State(
-        program=hashlib.sha256(b"another program").hexdigest(), generation=1, tensors={"w": np.zeros(3, "f4")}
-    )
-    (fixtures / "foreign.state").write_bytes(pack(other))
+    other = StateSpec(hashlib.sha256(b"another program").hexdigest(), (StateTensor("w", (3,), "float32", slot=False),))
+    state = State(other, generation=1, tensors={"w": np.zeros(3, "f4")})
+    (fixtures / "foreign.state").write_bytes(pack(state))
 
 
 def compiled_for(socs: Sequence[str], assets: Path) -> dict[str, dict[str, str]]:

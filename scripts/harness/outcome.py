@@ -131,7 +131,10 @@ def collect(device: Device, job: Job, program: Manifest, into: Path) -> Outcome:
         if len(lines) != ending.lines:
             raise Failed(name, f"the log has {len(lines)} lines, and the result says {ending.lines}")
         records = [_record(line, f"log:{n}") for n, line in enumerate(lines, 1)]
-        state = load_state(device.pull(job, STATE, into), program.graph_hash).tensors
+        saved = load_state(device.pull(job, STATE, into))
+        if saved.spec.program != program.graph_hash:
+            raise Failed(name, "the state belongs to another program")
+        state = saved.tensors
     except (UsageError, ValueError) as error:
         raise Failed(name, f"the app's files are not as docs/harness.md says: {error}") from None
     expected = {t.tensor: (t.shape, t.dtype) for t in program.state_tensors}

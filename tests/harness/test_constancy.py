@@ -153,8 +153,8 @@ def test_a_state_of_other_tensors_is_no_result(
 
     real = outcome.load_state
 
-    def lying(path: Path, program: str) -> object:
-        state = real(path, program)
+    def lying(path: Path) -> object:
+        state = real(path)
         name = next(iter(state.tensors))
         found = {**state.tensors, name: np.zeros(3, "float32")}
         if wrong == "lacks one":

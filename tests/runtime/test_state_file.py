@@ -21,21 +21,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.errors import NumericError, UsageError
-from converter.runtime import State, StateWarning, TrainingSession, load_state, save_state
-from converter.runtime.state_file import DamagedState, ForeignState, pack, previous_of, unpack
+from converter.program.manifest import FrozenWeight, Identity, ModelTensor, StateTensor
+from converter.runtime import State, StateSpec, StateWarning, TrainingSession, save_state
+from converter.runtime.state_file import DamagedState, ForeignState, pack, previous_of, restore_state, unpack
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 HASH = "ab" * 32
-STATE = State(
-    HASH,
-    7,
-    {
-        "w": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "größe/b": np.array([-1.5], np.float32),
-        "count": np.array([3], np.int32),
-        "on": np.array([True, False]),
-    },
+#: What two programs of one model have in common.
+IDENTITY = Identity("adam", "0" * 16, "1" * 16, (FrozenWeight("conv/w", (3, 3), "2" * 16),))
+TENSORS = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "größe/b": np.array([-1.5], np.float32),
+    "count": np.array([3], np.int32),
+    "on": np.array([True, False]),
+}
+KINDS = (
+    StateTensor("w", (2, 3), "float32", slot=False, model=ModelTensor("w", (3, 2), (["transpose", [1, 0]],))),
+    StateTensor("größe/b", (1,), "float32", slot=False, model=ModelTensor("größe/b", (4,), (["slice", 0, 0, 1],))),
+    StateTensor("count", (1,), "int32", slot=True),
+    StateTensor("on", (2,), "bool", slot=False),
 )
+STATE = State(StateSpec(HASH, KINDS, IDENTITY), 7, TENSORS)
+FILLED = (StateTensor("a", (40, 50), "float32", slot=False), StateTensor("b", (3,), "float32", slot=False))
+SPEC = StateSpec(HASH, FILLED)
+OTHER = StateSpec("cd" * 32, (StateTensor("c", (3,), "float32", slot=False),))
 
 
 def filled(value: float) -> dict[str, np.ndarray]:
@@ -46,7 +55,7 @@ def value_at(path: Path) -> float:
     """The one number that fills a whole state: a state made of two would show."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StateWarning)
-        values = np.unique(np.concatenate([a.reshape(-1) for a in load_state(path, HASH).tensors.values()]))
+        values = np.unique(np.concatenate([a.reshape(-1) for a in restore_state(path, SPEC)[0].values()]))
     assert len(values) == 1
     return float(values[0])
 
@@ -54,7 +63,7 @@ def value_at(path: Path) -> float:
 def read_by_the_book(data: bytes) -> dict[str, Any]:
     """Reads the file as docs/state-file.md says, with nothing of ours."""
     magic, version, length = struct.unpack("<8sII", data[:16])
-    assert (magic, version) == (b"PTSTATE\n", 1)
+    assert (magic, version) == (b"PTSTATE\n", 2)
     text = data[48 : 48 + length]
     assert hashlib.sha256(data[:16] + text).digest() == data[16:48]
     header = json.loads(text)
@@ -69,10 +78,26 @@ def read_by_the_book(data: bytes) -> dict[str, Any]:
     return header | {"tensors": tensors}
 
 
+def packed_in_version_1(program: str, generation: int, tensors: dict[str, np.ndarray]) -> bytes:
+    """A file as Pocketune wrote it before states had an identity; version 2 has more fields in its header."""
+    entries, data = [], b""
+    for name, array in tensors.items():
+        data += bytes(-len(data) % 64)
+        raw = array.tobytes()
+        place = {"offset": len(data), "nbytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+        entries.append({"name": name, "dtype": array.dtype.name, "shape": list(array.shape), **place})
+        data += raw
+    header = {"format": "pocketune-state/1", "program": program, "generation": generation, "tensors": entries}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    fixed = struct.pack("<8sII", b"PTSTATE\n", 1, len(text))
+    head = fixed + hashlib.sha256(fixed + text).digest() + text
+    return head + bytes(-len(head) % 64) + data
+
+
 def test_the_format_is_as_documented() -> None:
     data = pack(STATE)
     header = read_by_the_book(data)
-    assert (header["format"], header["program"], header["generation"]) == ("pocketune-state/1", HASH, 7)
+    assert (header["format"], header["program"], header["generation"]) == ("pocketune-state/2", HASH, 7)
     for tensors in (header["tensors"], unpack(data).tensors):
         assert list(tensors) == list(STATE.tensors)
         for name, array in STATE.tensors.items():
@@ -82,7 +107,16 @@ def test_the_format_is_as_documented() -> None:
 
 def test_the_format_does_not_change() -> None:
     """Phones hold such files: other bytes for the same state need a new format version."""
-    assert hashlib.sha256(pack(STATE)).hexdigest() == "47abec6410932af629a5efd50aa60fb16f86ed2ee6bfb923242079e22347259f"
+    assert hashlib.sha256(pack(STATE)).hexdigest() == "c85cf1965b4c7103ea369fb5f409c49802da8ef86380fa2bc06090790dc11d24"
+
+
+def test_a_file_of_version_1_is_read() -> None:
+    data = packed_in_version_1(HASH, 7, TENSORS)
+    assert hashlib.sha256(data).hexdigest() == "47abec6410932af629a5efd50aa60fb16f86ed2ee6bfb923242079e22347259f"
+    state = unpack(data)
+    assert (state.version, state.generation, state.spec.program, state.spec.identity) == (1, 7, HASH, None)
+    for name, array in TENSORS.items():
+        np.testing.assert_array_equal(state.tensors[name], array)
 
 
 def test_every_flipped_bit_is_found() -> None:
@@ -121,7 +155,8 @@ json_values = st.recursive(
 @given(
     st.sampled_from(
         ["format", "program", "generation", "tensors", "name", "dtype", "shape", "offset", "nbytes", "more"]
-    ),
+    )
+    | st.sampled_from(["identity", "model", "slot"]),
     json_values,
 )
 def test_nonsense_with_a_good_digest_is_refused_or_read(field: str, value: Any) -> None:
@@ -131,14 +166,14 @@ def test_nonsense_with_a_good_digest_is_refused_or_read(field: str, value: Any) 
     header = json.loads(data[48 : 48 + length])
     (header if field in header or field == "more" else header["tensors"][1])[field] = value
     text = json.dumps(header).encode()
-    fixed = struct.pack("<8sII", b"PTSTATE\n", 1, len(text))
+    fixed = struct.pack("<8sII", b"PTSTATE\n", 2, len(text))
     head = fixed + hashlib.sha256(fixed + text).digest() + text
     start = (48 + length + 63) // 64 * 64
     with contextlib.suppress(DamagedState, ForeignState):
         unpack(head + bytes(-len(head) % 64) + data[start:])
 
 
-@pytest.mark.parametrize(("version", "advice"), [(2, "update Pocketune"), (0, "older Pocketune")])
+@pytest.mark.parametrize(("version", "advice"), [(3, "update Pocketune"), (0, "older Pocketune")])
 def test_another_format_is_not_called_damaged(version: int, advice: str) -> None:
     data = bytearray(pack(STATE))
     struct.pack_into("<I", data, 8, version)
@@ -150,7 +185,7 @@ def test_another_format_is_not_called_damaged(version: int, advice: str) -> None
 
 def test_generations(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    assert [save_state(path, HASH, filled(i)) for i in (1, 2, 3)] == [1, 2, 3]
+    assert [save_state(path, SPEC, filled(i)) for i in (1, 2, 3)] == [1, 2, 3]
     assert value_at(path) == 3
     assert unpack(previous_of(path).read_bytes()).generation == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s", "s.previous"]
@@ -159,8 +194,8 @@ def test_generations(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "missing"])
 def test_the_older_generation_stands_in(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "s"
-    save_state(path, HASH, filled(1))
-    save_state(path, HASH, filled(2))
+    save_state(path, SPEC, filled(1))
+    save_state(path, SPEC, filled(2))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     if damage == "missing":
@@ -168,10 +203,10 @@ def test_the_older_generation_stands_in(tmp_path: Path, damage: str) -> None:
     else:
         path.write_bytes({"flipped": bytes(data), "cut": bytes(data[:-100]), "empty": b""}[damage])
     with pytest.warns(StateWarning, match="generation 1"):
-        load_state(path, HASH)
+        restore_state(path, SPEC)
     assert value_at(path) == 1
     # A save over the damaged file keeps the good older one until the new one is there.
-    assert save_state(path, HASH, filled(3)) == 2
+    assert save_state(path, SPEC, filled(3)) == 2
     assert value_at(path) == 3
     assert unpack(previous_of(path).read_bytes()).generation == 1
 
@@ -179,20 +214,20 @@ def test_the_older_generation_stands_in(tmp_path: Path, damage: str) -> None:
 def test_both_damaged(tmp_path: Path) -> None:
     path = tmp_path / "s"
     for value in (1, 2):
-        save_state(path, HASH, filled(value))
+        save_state(path, SPEC, filled(value))
     for file in (path, previous_of(path)):
         file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(UsageError, match=r"cut short or altered; s\.previous: .* cut short"):
-        load_state(path, HASH)
-    assert save_state(path, HASH, filled(3)) == 1
+        restore_state(path, SPEC)
+    assert save_state(path, SPEC, filled(3)) == 1
     assert value_at(path) == 3
 
 
 def test_another_programs_state_is_neither_read_nor_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    save_state(path, "cd" * 32, filled(1))
+    save_state(path, OTHER, {"c": np.ones(3, np.float32)})
     before = path.read_bytes()
-    for call in (lambda: load_state(path, HASH), lambda: save_state(path, HASH, filled(2))):
+    for call in (lambda: restore_state(path, SPEC), lambda: save_state(path, SPEC, filled(2))):
         with pytest.raises(UsageError, match="another program"):
             call()
     assert path.read_bytes() == before
@@ -202,30 +237,30 @@ def test_other_files_are_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "thesis.tex"
     path.write_text("years of work")
     with pytest.raises(UsageError, match="not overwritten"):
-        save_state(path, HASH, filled(1))
+        save_state(path, SPEC, filled(1))
     assert path.read_text() == "years of work"
     with pytest.raises(UsageError, match="no state file"):
-        load_state(path, HASH)
+        restore_state(path, SPEC)
 
 
 def test_paths_that_cannot_be(tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "s", tmp_path, ""):
         with pytest.raises(UsageError):
-            save_state(path, HASH, filled(1))
+            save_state(path, SPEC, filled(1))
         with pytest.raises(UsageError):
-            load_state(path, HASH)
+            restore_state(path, SPEC)
     with pytest.raises(UsageError, match="there is no such state file"):
-        load_state(tmp_path / "s", HASH)
+        restore_state(tmp_path / "s", SPEC)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_never_written(tmp_path: Path, value: float) -> None:
     path = tmp_path / "s"
-    save_state(path, HASH, filled(1))
+    save_state(path, SPEC, filled(1))
     before = path.read_bytes()
     with pytest.raises(NumericError, match="not saved: b"):
-        save_state(path, HASH, filled(2) | {"b": np.array([1, value], np.float32)})
+        save_state(path, SPEC, filled(2) | {"b": np.array([1, value], np.float32)})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
@@ -269,11 +304,11 @@ def test_a_crash_at_any_point_leaves_a_whole_state(
         path = tmp_path / str(point) / "s"
         path.parent.mkdir()
         for value in range(saved_before):
-            save_state(path, HASH, filled(value + 1))
+            save_state(path, SPEC, filled(value + 1))
         with pytest.MonkeyPatch.context() as monkeypatch:
             calls = interrupted(monkeypatch, point, error, half)
             try:
-                save_state(path, HASH, filled(9))
+                save_state(path, SPEC, filled(9))
             except (Killed, UsageError) as raised:
                 assert isinstance(raised, Killed if isinstance(error, Killed) else UsageError)  # noqa: PT017
             finished = calls() < point
@@ -282,7 +317,7 @@ def test_a_crash_at_any_point_leaves_a_whole_state(
         elif path.exists():
             assert value_at(path) == 9
         assert not finished or value_at(path) == 9
-        save_state(path, HASH, filled(10))
+        save_state(path, SPEC, filled(10))
         assert value_at(path) == 10
         assert not path.with_name("s.partial").exists()
     assert point > 6
@@ -290,12 +325,14 @@ def test_a_crash_at_any_point_leaves_a_whole_state(
 
 SAVES_FOREVER = """
 import sys, numpy as np
-from converter.runtime import save_state
+from converter.program.manifest import StateTensor
+from converter.runtime import StateSpec, save_state
+kinds = StateTensor("a", (40, 50), "float32", slot=False), StateTensor("b", (3,), "float32", slot=False)
 value = 0
 while True:
     value += 1
     tensors = {"a": np.full((40, 50), value, np.float32), "b": np.full(3, value, np.float32)}
-    save_state(sys.argv[1], "ab" * 32, tensors)
+    save_state(sys.argv[1], StateSpec("ab" * 32, kinds), tensors)
     print(value, flush=True)
 """
 
@@ -385,8 +422,9 @@ def test_a_foreign_or_damaged_state_leaves_the_session_as_it_was(tmp_path: Path)
         (tmp_path / "own").write_bytes((tmp_path / "own").read_bytes()[:-1])
         with pytest.raises(UsageError, match="cut short"):
             session.restore(tmp_path / "own")
-        wrong = {name: np.zeros(array.size + 1, array.dtype) for name, array in before.items()}
-        save_state(tmp_path / "wrong", session.manifest.graph_hash, wrong)
+        wrong = {name: np.zeros(99, array.dtype) for name, array in before.items()}
+        kinds = tuple(StateTensor(t.tensor, (99,), t.dtype, t.slot) for t in session.manifest.state_tensors)
+        save_state(tmp_path / "wrong", StateSpec(session.manifest.graph_hash, kinds), wrong)
         with pytest.raises(UsageError, match="not those of this program"):
             session.restore(tmp_path / "wrong")
         for name, array in session.state().items():

@@ -23,6 +23,7 @@ from converter.inference import trained_weights
 from converter.program.file import read_program
 from converter.program.manifest import Manifest
 from converter.runtime import TrainingSession
+from converter.runtime.interchange import StateSpec
 from converter.runtime.state_file import save_state
 from tests.models.oracle import flat, jax_model
 from tests.sparse.test_lora import ADAM, ZEROS, convolutional, drawn, infer, kinds
@@ -257,7 +258,7 @@ def test_channels_that_there_are_not_never_reach_a_kernel(state: str, indices: l
     with TrainingSession(built.data) as session:
         good = session.state()
         bad = good | {"twice/channels": np.array(indices, np.int32)}
-        save_state(tmp_path / "bad.state", built.manifest.graph_hash, bad)
+        save_state(tmp_path / "bad.state", StateSpec.of(read_program(built.data)), bad)
         with pytest.raises(UsageError, match="twice/channels are not different channels of the 12 of twice"):
             session.restore(tmp_path / "bad.state")
         assert all(np.array_equal(session.state()[name], array) for name, array in good.items())

@@ -22,7 +22,7 @@ async function numbers(trainer: Trainer): Promise<Float32Array> {
   const file = await trainer.export();
   await trainer.restore(file);
   const { unpack } = await import("../trainer/state-file.ts");
-  const { tensors } = await unpack(file, trainer.program.manifest.graphHash);
+  const { tensors } = await unpack(file);
   const all = tensors.map(({ bytes, dtype }) => {
     const { buffer } = bytes.slice();
     return dtype === "float32" ? new Float32Array(buffer) : Float32Array.from(new Int32Array(buffer));

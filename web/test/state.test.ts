@@ -4,7 +4,8 @@ import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { type Bytes, utf8 } from "../trainer/bytes.ts";
-import { TwoGenerations } from "../trainer/generations.ts";
+import { TwoGenerations, taken } from "../trainer/generations.ts";
+import { compare, specOf } from "../trainer/interchange.ts";
 import { Random } from "../trainer/random.ts";
 import { pack, unpack } from "../trainer/state-file.ts";
 import {
@@ -20,12 +21,13 @@ import { bytes, FailingStore, fillOf, program, tensors } from "./fixture.ts";
 import { mutated, mutatedText } from "./mutations.ts";
 
 const NAME = "personal.state";
-const { manifest } = await program("cnn-stateless");
-const hash = manifest.graphHash;
+const own = await program("cnn-stateless");
+const { manifest } = own;
+const states = specOf(own);
 const file = bytes("cnn.state");
 
 /** The same state behind another header, whose digest is right. */
-function withHeader(change: (text: string) => string, version = 1): Bytes {
+function withHeader(change: (text: string) => string, version = 2): Bytes {
   const length = new DataView(file.buffer).getUint32(12, true);
   const text = Buffer.from(change(Buffer.from(file.subarray(48, 48 + length)).toString("latin1")), "latin1");
   const fixed = Buffer.from(file.subarray(0, 16));
@@ -38,11 +40,11 @@ function withHeader(change: (text: string) => string, version = 1): Bytes {
 }
 
 function generations(store = new FailingStore(), most = 1 << 20): TwoGenerations {
-  return new TwoGenerations(store, manifest, most);
+  return new TwoGenerations(store, states, most);
 }
 
 test("what the host wrote is read, and written again to the byte", async () => {
-  const state = await unpack(file, hash);
+  const state = await unpack(file);
   assert.equal(state.generation, 1);
   assert.deepEqual(await pack(state), file);
 });
@@ -51,12 +53,12 @@ test("what is written here the host reads, and writes again to the byte", async 
   const python = process.env.PYTHON;
   if (!python) return t.skip("PYTHON is not set");
   const written = "target/written.state";
-  writeFileSync(written, await pack({ program: hash, generation: 7, tensors: tensors(manifest, 0.25) }));
+  writeFileSync(written, await pack({ spec: states, generation: 7, tensors: tensors(manifest, 0.25) }));
   const code = `
 import sys; from pathlib import Path; from converter.runtime.state_file import pack, unpack
-data = Path(sys.argv[1]).read_bytes(); state = unpack(data, sys.argv[2])
+data = Path(sys.argv[1]).read_bytes(); state = unpack(data)
 assert pack(state) == data; print(state.generation, all((t == 0.25).all() for t in state.tensors.values() if t.dtype == "float32"))`;
-  const said = execFileSync(python, ["-c", code, written, hash], { encoding: "utf8" });
+  const said = execFileSync(python, ["-c", code, written], { encoding: "utf8" });
   assert.equal(said.trim(), "7 True");
 });
 
@@ -66,12 +68,12 @@ test("every flipped bit and every cut is found", async () => {
     const bad = file.slice();
     const at = random.nextInt(bad.length);
     bad[at] = (bad[at] ?? 0) ^ (1 << random.nextInt(8));
-    await assert.rejects(unpack(bad, hash), StateError, `byte ${at}`);
+    await assert.rejects(unpack(bad), StateError, `byte ${at}`);
   }
   for (let size = 0; size < file.length; size += 97) {
-    await assert.rejects(unpack(file.slice(0, size), hash), DamagedStateError);
+    await assert.rejects(unpack(file.slice(0, size)), DamagedStateError);
   }
-  await assert.rejects(unpack(Uint8Array.of(...file, 0), hash), DamagedStateError);
+  await assert.rejects(unpack(Uint8Array.of(...file, 0)), DamagedStateError);
 });
 
 test("headers that lie are found behind a good digest", async () => {
@@ -85,29 +87,31 @@ test("headers that lie are found behind a good digest", async () => {
     ['"generation":1', '"generation":9007199254740992'],
     ['"generation":1', '"generation":"1"'],
     ['"generation":1', '"generation":1,"more":1'],
-    ["pocketune-state/1", "pocketune-state/2"],
+    ["pocketune-state/2", "pocketune-state/1"],
     ['"float32"', '"float64"'],
     ['"float32"', '"int32"'],
     ['"shape":[', '"shape":[0,'],
     ['"shape":[', '"shape":[-1,-1,'],
     ['"sha256":"', '"sha256":"0'],
+    ['"view":[', '"view":[["slice",0,0,1],'],
+    ['"view":[', '"view":[["flip",0],'],
+    ['"forward":"', '"forward":"x'],
+    ['"slot":false', '"slot":0'],
   ];
   const text = Buffer.from(file).toString("latin1");
   for (const [from, to] of lies) {
     assert.ok(text.includes(from), from);
     const lie = withHeader((header) => header.replace(from, to));
     // The data of an int32 are those of a float32: whether it is the program's is for others to say.
-    if (to === '"int32"') await unpack(lie, hash);
-    else await assert.rejects(unpack(lie, hash), DamagedStateError, `${from} -> ${to}`);
+    if (to === '"int32"') await unpack(lie);
+    else await assert.rejects(unpack(lie), DamagedStateError, `${from} -> ${to}`);
   }
+  await assert.rejects(unpack(withHeader((header) => header, 3)), StateVersionError);
+  const other = specOf(await program("mlp-stateless"));
   await assert.rejects(
-    unpack(
-      withHeader((header) => header, 2),
-      hash,
-    ),
-    StateVersionError,
+    taken(file, other, () => false),
+    ForeignStateError,
   );
-  await assert.rejects(unpack(file, "0".repeat(64)), ForeignStateError);
 });
 
 test("four thousand damaged state files", async () => {
@@ -118,7 +122,7 @@ test("four thousand damaged state files", async () => {
       ? withHeader((header) => Buffer.from(mutatedText(utf8(header), random)).toString("latin1"))
       : mutated(file, random, 64);
     try {
-      await unpack(bad, hash);
+      compare(await unpack(bad), states);
       assert.ok(isText || Buffer.compare(bad, file) === 0, "a state with other bytes was taken");
     } catch (error) {
       if (!(error instanceof StateError)) throw error;
@@ -151,7 +155,10 @@ test("a damaged state falls back to the older one, which is not lost by saving",
 });
 
 test("what is not ours is refused, not overwritten, and set aside", async () => {
-  const other = withHeader((header) => header.replace(hash, "0".repeat(64)));
+  const other = withHeader((header) => {
+    const zeros = header.replace(manifest.graphHash, "0".repeat(64));
+    return zeros.replace(/"forward":"[0-9a-f]+"/, `"forward":"${"0".repeat(16)}"`);
+  });
   const cases: [Bytes, new (message: string) => Error][] = [
     [other, ForeignStateError],
     [withHeader((header) => header, 9), StateVersionError],

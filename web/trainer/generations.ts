@@ -8,8 +8,8 @@ import {
   StateVersionError,
   StorageError,
 } from "./errors.ts";
-import type { Manifest } from "./manifest.ts";
-import { largestFile, pack, type State, type StoredTensor, startsLikeOne, unpack } from "./state-file.ts";
+import { type Adopt, type Compared, compare, differences, type StateSpec, saysLayouts } from "./interchange.ts";
+import { largestFile, pack, type StoredTensor, startsLikeOne, unpack } from "./state-file.ts";
 import type { Store } from "./store.ts";
 import { decode, FormatError, integer, record, string } from "./strict-json.ts";
 
@@ -19,10 +19,18 @@ const OLDER = `${NAME}.previous`;
 const TRAINING = `${NAME}.training`;
 const NOTE = `${TRAINING}.json`;
 
+/** A good state of a file, and what the program makes of it; `tensors` as the program stores them. */
+export interface Taken {
+  readonly program: string;
+  readonly generation: number;
+  readonly tensors: StoredTensor[];
+  readonly compared: Compared;
+}
+
 /** What a file holds: a good state of the program, or what is wrong with it. */
 interface Found {
   readonly bytes: Bytes;
-  readonly state: State | null;
+  readonly state: Taken | null;
   readonly problem: StateError | null;
   /** Whether it was meant to be a state. */
   readonly isOurs: boolean;
@@ -30,36 +38,49 @@ interface Found {
 
 /** A state that was read; `lost`: why the newest one could not be used, null when it could. */
 export interface Loaded {
-  readonly state: State;
+  readonly state: Taken;
   readonly lost: string | null;
 }
 
 /** A state and the one saved before it (docs/state-file.md). A store writes both at once, so none is ever half there. */
 export class TwoGenerations {
+  /** Graph hashes of other programs, parts of whose states were taken over: these states may be overwritten. */
+  private readonly adopted = new Set<string>();
+
   constructor(
     private readonly store: Store,
-    private readonly manifest: Manifest,
+    private readonly states: StateSpec,
     private readonly most: number,
   ) {}
 
-  /** The newest good generation. Throws StateError and StorageError. */
-  async load(): Promise<Loaded> {
-    const newest = await this.find(NAME);
+  /** The newest good generation; with `adopt` that of whatever program. Throws StateError and StorageError. */
+  async load(adopt?: Adopt): Promise<Loaded> {
+    const loaded = await this.newest(adopt !== undefined);
+    this.adopted.add(loaded.state.program);
+    return loaded;
+  }
+
+  private async newest(takesAny: boolean): Promise<Loaded> {
+    const newest = await this.find(NAME, takesAny);
     if (newest?.state) return { state: newest.state, lost: null };
     const problem = newest?.problem;
     if (problem instanceof ForeignStateError || problem instanceof StateVersionError) throw problem;
-    const previous = await this.find(OLDER);
+    const previous = await this.find(OLDER, takesAny);
     const reason = problem?.message ?? "it is missing";
     if (previous?.state) return { state: previous.state, lost: reason };
     if (!newest && !previous) throw new NoStateError("nothing was saved yet");
     throw new DamagedStateError(`${NAME}: ${reason}; ${OLDER}: ${previous?.problem?.message ?? "it is missing"}`);
   }
 
-  /** The generation before the newest; null when there is none. Throws StateError when it is not good. */
-  async previous(): Promise<State | null> {
+  /**
+   * The generation before the newest; null when there is none, or one of another program, parts of which were taken over.
+   * Throws StateError when it is not good.
+   */
+  async previous(): Promise<Taken | null> {
     const found = await this.find(OLDER);
+    if (found?.problem instanceof ForeignStateError) return null;
     if (found?.problem) throw found.problem;
-    return found?.state ?? null;
+    return found?.state?.compared.differences.length === 0 ? found.state : null;
   }
 
   /**
@@ -70,7 +91,7 @@ export class TwoGenerations {
     const [newest, previous] = [await this.find(NAME), await this.find(OLDER)];
     checkReplaceable(newest, previous);
     const generation = 1 + Math.max(newest?.state?.generation ?? 0, previous?.state?.generation ?? 0);
-    const file = await pack({ program: this.manifest.graphHash, generation, tensors });
+    const file = await pack({ spec: this.states, generation, tensors });
     checkFits(file, this.most);
     // A damaged file must not take the place of a good older one.
     await this.store.write(newest?.state ? { [NAME]: file, [OLDER]: newest.bytes } : { [NAME]: file });
@@ -92,18 +113,53 @@ export class TwoGenerations {
     await this.store.write(changes);
   }
 
-  private async find(name: string): Promise<Found | null> {
+  private async find(name: string, takesAny = false): Promise<Found | null> {
     const bytes = await this.store.read(name);
     if (!bytes) return null;
     const isOurs = bytes.length === 0 || startsLikeOne(bytes);
     try {
-      if (bytes.length > largestFile(this.manifest)) throw new DamagedStateError("it is too large for this program");
-      return { bytes, state: await unpack(bytes, this.manifest.graphHash), problem: null, isOurs };
+      const isAny = (program: string) => takesAny || this.adopted.has(program);
+      return { bytes, state: await taken(bytes, this.states, isAny), problem: null, isOurs };
     } catch (error) {
       if (error instanceof StateError) return { bytes, state: null, problem: error, isOurs };
       throw error;
     }
   }
+}
+
+/**
+ * A good state in the bytes of a file, and what the program makes of it. Throws StateError; where `isAny` says so of its
+ * program, not because it is another one.
+ */
+export async function taken(file: Bytes, states: StateSpec, isAny: (program: string) => boolean): Promise<Taken> {
+  const checkSize = () => {
+    if (file.length > largestFile(states)) throw new DamagedStateError("it is too large for this program");
+  };
+  const state = await unpack(file, (spec) => {
+    if (isAny(spec.program)) return;
+    // Of an older version it shows in the tensors how they are laid out.
+    if (saysLayouts(spec)) checkOwn(differences(spec, states));
+    checkSize();
+  });
+  const { program } = state.spec;
+  const compared = compare(state, states);
+  const { differences: said, left, tensors, hasWeights } = compared;
+  if (!isAny(program)) checkOwn(said);
+  if (said.length === 0 && left.length > 0) {
+    throw new DamagedStateError("the tensors of the state are not those of this program");
+  }
+  if (!hasWeights) {
+    throw new ForeignStateError(`no weight of it matches one of this program: ${said.join("; ")}`);
+  }
+  return { program, generation: state.generation, tensors, compared };
+}
+
+function checkOwn(said: string[]): void {
+  if (said.length === 0) return;
+  const reasons = said.join("; ");
+  throw new ForeignStateError(
+    `it belongs to another program: ${reasons}. Restored with adopt 'matching' it gives what fits`,
+  );
 }
 
 function checkReplaceable(newest: Found | null, previous: Found | null): void {
@@ -135,13 +191,13 @@ const note = record({ training: string, steps: integer });
 export class Checkpoints {
   constructor(
     private readonly store: Store,
-    private readonly manifest: Manifest,
+    private readonly states: StateSpec,
     private readonly most: number,
   ) {}
 
   /** Saves `steps` steps of `training`, a digest of all that decides its course. */
   async save(training: string, steps: number, tensors: StoredTensor[]): Promise<void> {
-    const file = await pack({ program: this.manifest.graphHash, generation: 1, tensors });
+    const file = await pack({ spec: this.states, generation: 1, tensors });
     checkFits(file, this.most);
     await this.store.write({ [TRAINING]: file, [NOTE]: utf8(JSON.stringify({ training, steps })) });
   }
@@ -150,10 +206,10 @@ export class Checkpoints {
   async load(training: string): Promise<Progress | null> {
     try {
       const [text, file] = [await this.store.read(NOTE), await this.store.read(TRAINING)];
-      if (!text || !file || file.length > largestFile(this.manifest)) return null;
+      if (!text || !file) return null;
       const found = decode(note, text, "note");
       if (found.training !== training || found.steps < 1) return null;
-      return { steps: found.steps, tensors: (await unpack(file, this.manifest.graphHash)).tensors };
+      return { steps: found.steps, tensors: (await taken(file, this.states, () => false)).tensors };
     } catch (error) {
       if (error instanceof PocketuneError || error instanceof FormatError) return null;
       throw error;

@@ -3,6 +3,7 @@ import {
   byteSize,
   type Certificate,
   type Dtype,
+  isGoodIdentity,
   Manifest,
   manifestFields,
   ofRole,
@@ -17,7 +18,7 @@ import {
   type TensorSpec,
 } from "./manifest.ts";
 import { decode, FormatError, parse } from "./strict-json.ts";
-import { viewed } from "./view.ts";
+import { givesElements, viewed } from "./view.ts";
 
 const FORMAT = "pocketune/1";
 const FROZEN = "pocketune.frozen/";
@@ -89,7 +90,15 @@ class ManifestChecks {
       "parameters",
       manifest.fields.parameters.map((parameter) => parameter.name),
     );
-    for (const tensor of manifest.stateTensors) shape(`state_tensors.${tensor.tensor}`, tensor.shape, tensor.dtype);
+    for (const tensor of manifest.stateTensors) {
+      shape(`state_tensors.${tensor.tensor}`, tensor.shape, tensor.dtype);
+      if (tensor.model && !givesElements(tensor.model, tensor.shape)) {
+        fail(`state_tensors.${tensor.tensor}: its view gives another shape`);
+      }
+    }
+    if (manifest.identity && !isGoodIdentity(manifest.identity)) {
+      fail("identity: expected digests of 16 hexadecimal digits");
+    }
     this.losses();
     this.rate();
     this.names();

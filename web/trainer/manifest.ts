@@ -51,9 +51,44 @@ const tensorSpec = record({ name: string, shape: list(integer), dtype, role });
 export type Signature = Decoded<typeof signature>;
 const signature = record({ inputs: list(tensorSpec), outputs: list(tensorSpec) }, { mixing: nullable(string) });
 
-/** A tensor that outlives a step: a trained one, or a `slot` of the optimizer. */
+/**
+ * A state tensor in the model's own terms, which programs of all targets and batch sizes share: the name of the parameter
+ * or slot, the shape of the whole parameter in the model's own layout, and how the state tensor is cut out of that.
+ */
+export type ModelTensor = Decoded<typeof modelTensor>;
+export const modelTensor = record({ name: string, shape: list(integer), view: list(anything) });
+
+/** A tensor that outlives a step: a trained one, or a `slot` of the optimizer. `model`: missing in older programs. */
 export type StateTensor = Decoded<typeof stateTensor>;
-const stateTensor = record({ tensor: string, shape: list(integer), dtype: storedDtype, slot: bool });
+const stateTensor = record(
+  { tensor: string, shape: list(integer), dtype: storedDtype, slot: bool },
+  { model: nullable(modelTensor) },
+);
+
+/** A weight, or the part of one, that does not train. `digest`: of the numbers that do not. */
+export type FrozenWeight = Identity["frozen"][number];
+
+/**
+ * What two programs must have in common beside their state tensors for one to go on with the other's state: digests of
+ * how the optimizer computes an update, of what the model computes of its inputs and weights, of the weights that do not
+ * train, in the order in which the model reads them, and of what became int8, empty where nothing did. `version`: of the
+ * way in which `update` and `forward` are computed.
+ */
+export type Identity = Decoded<typeof identity>;
+export const identity = record({
+  optimizer: string,
+  update: string,
+  forward: string,
+  frozen: list(record({ name: string, shape: list(integer), digest: string })),
+  int8: string,
+  version: integer,
+});
+
+/** Whether the digests of an identity are such. */
+export function isGoodIdentity({ update, forward, int8, frozen }: Identity): boolean {
+  const digests = [update, forward, int8 || forward, ...frozen.map((weight) => weight.digest)];
+  return digests.every((digest) => /^[0-9a-f]{16}$/.test(digest));
+}
 
 /** A trained weight by the model's own name, in its layout. `frozen`: the part of it that does not train. */
 export type ParameterSpec = Decoded<typeof parameterSpec>;
@@ -135,6 +170,7 @@ export const manifestFields = record(
     loss_scale: number,
     certificates: list(certificate),
     target_labels: mapOf(targetLabels),
+    identity: nullable(identity),
   },
 );
 
@@ -192,6 +228,8 @@ export class Manifest {
   readonly learningRate: number | null;
   /** The rate that runs in the program, where one does. */
   readonly runningRate: RunningRate | null;
+  /** What a saved state belongs to; null where an older Pocketune built the program. */
+  readonly identity: Identity | null;
 
   constructor(readonly fields: ManifestFields) {
     this.choices = fields.choices ?? [];
@@ -199,6 +237,7 @@ export class Manifest {
     this.targetLabels = fields.target_labels ?? new Map();
     this.learningRate = fields.learning_rate ?? null;
     this.runningRate = fields.running_rate ?? null;
+    this.identity = fields.identity ?? null;
   }
 
   get name(): string {
@@ -210,7 +249,7 @@ export class Manifest {
     return this.certificates.some((it) => it.on === on && it.ok && it.engine === engine && it.version === version);
   }
 
-  /** A saved state carries it and is refused by another program. */
+  /** Of the operators, constants and built weights of this very program. */
   get graphHash(): string {
     return this.fields.graph_hash;
   }

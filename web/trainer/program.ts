@@ -59,7 +59,7 @@ export class Program {
   }
 
   /** The built value of a state tensor; in the file one element stands for a tensor of equal ones. */
-  private initial(tensor: StateTensor): Bytes {
+  initial(tensor: StateTensor): Bytes {
     const stored = this.metadata.get(INITIAL + tensor.tensor) ?? new Uint8Array();
     const whole = new Uint8Array(byteSize(tensor));
     for (let at = 0; at < whole.length; at += stored.length) whole.set(stored, at);

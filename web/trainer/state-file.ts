@@ -1,18 +1,24 @@
 import { areEqual, type Bytes, isFinite32, isZero, sha256, toHex, utf8 } from "./bytes.ts";
+import { DamagedStateError, DivergedError, InputError, messageOf, StateVersionError } from "./errors.ts";
+import { areChannels, type StateSpec } from "./interchange.ts";
 import {
-  DamagedStateError,
-  DivergedError,
-  ForeignStateError,
-  InputError,
-  messageOf,
-  StateVersionError,
-} from "./errors.ts";
-import { ELEMENT_BYTES, type Manifest, product, type StoredDtype, storedDtype } from "./manifest.ts";
-import { type Decoded, decode, integer, list, record, string } from "./strict-json.ts";
+  byteSize,
+  ELEMENT_BYTES,
+  identity,
+  isGoodIdentity,
+  type Manifest,
+  modelTensor,
+  product,
+  type StoredDtype,
+  storedDtype,
+} from "./manifest.ts";
+import { bool, type Decoded, decode, integer, list, nullable, record, string } from "./strict-json.ts";
+import { givesElements } from "./view.ts";
 
 const MAGIC = utf8("PTSTATE\n");
-const VERSION = 1;
-const FORMAT = "pocketune-state/1";
+const VERSION = 2;
+const FORMAT = `pocketune-state/${VERSION}`;
+const OLD_FORMAT = "pocketune-state/1";
 const ALIGNMENT = 64;
 const FIXED = 16;
 const BODY = FIXED + 32;
@@ -27,28 +33,32 @@ export interface StoredTensor {
   readonly bytes: Bytes;
 }
 
-/** A state in a file; `program` is the graph hash of the program it belongs to. */
+/** A state in a file; `spec` says what it belongs to and what its tensors are. */
 export interface State {
-  readonly program: string;
+  readonly spec: StateSpec;
   readonly generation: number;
   readonly tensors: StoredTensor[];
 }
 
+/** How the names of slots began in version 1, which did not say what is one: of an optimizer, or the call's number. */
+const OLD_SLOTS = ["optimizer/", "random/step"];
+
+const oldEntry = {
+  name: string,
+  dtype: storedDtype,
+  shape: list(integer),
+  offset: integer,
+  nbytes: integer,
+  sha256: string,
+};
+const common = { format: string, program: string, generation: integer };
 const header = record({
-  format: string,
-  program: string,
-  generation: integer,
-  tensors: list(
-    record({
-      name: string,
-      dtype: storedDtype,
-      shape: list(integer),
-      offset: integer,
-      nbytes: integer,
-      sha256: string,
-    }),
-  ),
+  ...common,
+  identity: nullable(identity),
+  tensors: list(record({ ...oldEntry, slot: bool, model: nullable(modelTensor) })),
 });
+/** The header of version 1, which says nothing of the model. */
+const oldHeader = record({ ...common, tensors: list(record(oldEntry)) });
 
 type Entry = Decoded<typeof header>["tensors"][number];
 
@@ -70,35 +80,33 @@ export function isStateOf(manifest: Manifest, tensors: StoredTensor[]): boolean 
         tensor.shape.join() === expected.shape.join()
       );
     });
-  return (
-    isAll &&
-    choices.every((choice) => {
-      const bytes = tensors.find((tensor) => tensor.name === choice.indices)?.bytes.slice();
-      const indices = bytes ? [...new Int32Array(bytes.buffer)] : [];
-      return new Set(indices).size === indices.length && indices.every((i) => i >= 0 && i < choice.channels);
-    })
-  );
+  const bytesOf = (name: string) => tensors.find((tensor) => tensor.name === name)?.bytes ?? new Uint8Array();
+  return isAll && choices.every((choice) => areChannels(choice, bytesOf(choice.indices)));
 }
 
-/** How many bytes a file of a state of this program takes at most. */
-export function largestFile(manifest: Manifest): number {
-  return BODY + MAX_HEADER + ALIGNMENT * (manifest.stateTensors.length + 1) + manifest.stateBytes;
+/** How many bytes a file of such a state takes at most. */
+export function largestFile({ tensors }: StateSpec): number {
+  const data = tensors.reduce((sum, tensor) => sum + byteSize(tensor), 0);
+  return BODY + MAX_HEADER + ALIGNMENT * (tensors.length + 1) + data;
 }
 
 /** The bytes of a state file. Throws DivergedError: a tensor holds NaN or infinity; such a state is never written. */
 export async function pack(state: State): Promise<Bytes> {
   let end = 0;
   const entries: Entry[] = [];
+  const kinds = new Map(state.spec.tensors.map((tensor) => [tensor.tensor, tensor]));
   for (const tensor of state.tensors) {
     if (!isFiniteTensor(tensor))
       throw new DivergedError(`the state is not saved: ${tensor.name} holds NaN or infinity`);
     const { name, dtype, shape, bytes } = tensor;
+    const { slot, model = null } = kinds.get(name) ?? { slot: false };
     const offset = aligned(end);
     end = offset + bytes.length;
-    entries.push({ name, dtype, shape, offset, nbytes: bytes.length, sha256: toHex(await sha256(bytes)) });
+    entries.push({ name, dtype, shape, offset, nbytes: bytes.length, sha256: toHex(await sha256(bytes)), slot, model });
   }
-  const { program, generation } = state;
-  const text = utf8(JSON.stringify({ format: FORMAT, program, generation, tensors: entries }));
+  const { program, identity } = state.spec;
+  const { generation } = state;
+  const text = utf8(JSON.stringify({ format: FORMAT, program, generation, identity, tensors: entries }));
   const start = aligned(BODY + text.length);
   if (text.length > MAX_HEADER || start + end > MAX_BYTES) throw new InputError("the state is too large to save");
   const file = new Uint8Array(start + end);
@@ -113,30 +121,29 @@ export async function pack(state: State): Promise<Bytes> {
 }
 
 /**
- * The state in the bytes of a file, as views of them; `program` is the graph hash that it shall have. Throws
- * DamagedStateError: a byte is missing, added or altered; StateVersionError: of another version of the format;
- * ForeignStateError: of another program, its tensors were not looked at.
+ * The state in the bytes of a file, of whatever program, as views of them. `check` is told what the state is before its
+ * tensors are looked at, and may refuse it. Throws DamagedStateError: a byte is missing, added or altered;
+ * StateVersionError: of another version of the format.
  */
-export async function unpack(file: Bytes, program: string): Promise<State> {
+export async function unpack(file: Bytes, check: (spec: StateSpec) => void = () => undefined): Promise<State> {
   if (!startsLikeOne(file) || file.length < BODY) damaged("it is no state file, or cut short");
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   const length = view.getUint32(12, true);
   if (length > Math.min(MAX_HEADER, file.length - BODY)) damaged("its header is cut short");
   if (!areEqual(await digest(file, length), file.subarray(FIXED, BODY))) damaged("its header is altered");
   const version = view.getUint32(8, true);
-  if (version !== VERSION) {
+  if (version < 1 || version > VERSION) {
     const advice = version > VERSION ? "update the page" : "it was saved by an older version";
-    throw new StateVersionError(`its format version ${version} is not known here, only ${VERSION}: ${advice}`);
+    throw new StateVersionError(`its format version ${version} is not known here, only 1 to ${VERSION}: ${advice}`);
   }
-  const { generation, program: owner, tensors: entries } = readHeader(file.subarray(BODY, BODY + length));
-  if (owner !== program) {
-    const [theirs, ours] = [owner.slice(0, 12), program.slice(0, 12)];
-    throw new ForeignStateError(`it belongs to another program (hash ${theirs}..., and this one is ${ours}...)`);
-  }
+  const { generation, program, identity, tensors: entries } = readHeader(file.subarray(BODY, BODY + length), version);
+  const kinds = entries.map(({ name, shape, dtype, slot, model }) => ({ tensor: name, shape, dtype, slot, model }));
+  const spec = { program, tensors: kinds, identity };
+  check(spec);
   const start = aligned(BODY + length);
   if (start > file.length) damaged("its padding is cut short");
   if (!isZero(file.subarray(BODY + length, start))) damaged("its padding is altered");
-  return { program, generation, tensors: await readTensors(entries, file.subarray(start)) };
+  return { spec, generation, tensors: await readTensors(entries, file.subarray(start)) };
 }
 
 /** Whether a file was meant to be a state. */
@@ -144,16 +151,26 @@ export function startsLikeOne(file: Bytes): boolean {
   return areEqual(file.subarray(0, MAGIC.length), MAGIC);
 }
 
-function readHeader(text: Bytes): Decoded<typeof header> {
+function readHeader(text: Bytes, version: number): Decoded<typeof header> {
   let read: Decoded<typeof header>;
   try {
-    read = decode(header, text, "header");
+    read = version === 1 ? asNew(decode(oldHeader, text, "header")) : decode(header, text, "header");
   } catch (error) {
     damaged(`its header is not as agreed (${messageOf(error)})`);
   }
-  if (read.format !== FORMAT) damaged(`its header is of format '${read.format}'`);
+  if (read.format !== (version === 1 ? OLD_FORMAT : FORMAT)) damaged(`its header is of format '${read.format}'`);
   if (read.generation < 1) damaged(`its generation is ${read.generation}`);
+  if (read.identity && !isGoodIdentity(read.identity)) damaged("its header has digests that are none");
+  const bad = read.tensors.find(({ model, shape }) => model && !givesElements(model, shape));
+  if (bad) damaged(`${bad.name} has a bad view`);
   return read;
+}
+
+/** A header of version 1 in the form of the newest. */
+function asNew({ tensors, ...rest }: Decoded<typeof oldHeader>): Decoded<typeof header> {
+  // A slot has a name of its own, which no weight has.
+  const isSlot = (name: string) => OLD_SLOTS.some((beginning) => name.startsWith(beginning));
+  return { ...rest, identity: null, tensors: tensors.map((it) => ({ ...it, slot: isSlot(it.name), model: null })) };
 }
 
 async function readTensors(entries: Entry[], data: Bytes): Promise<StoredTensor[]> {

@@ -5,20 +5,30 @@ import { Engine } from "./engine.ts";
 import { BusyError, ClosedError, DamagedStateError, DivergedError, InputError, NoStateError } from "./errors.ts";
 import type { TrainEvent } from "./events.ts";
 import { Gate, type Guard } from "./gate.ts";
-import { Checkpoints, TwoGenerations } from "./generations.ts";
+import { Checkpoints, TwoGenerations, taken } from "./generations.ts";
 import { Inputs } from "./inputs.ts";
+import { type Adopt, type StateSpec, specOf, UNPROVEN } from "./interchange.ts";
 import { LIMITS, type Limits, type Plan, whole } from "./plan.ts";
 import type { Program } from "./program.ts";
 import type { RuntimeFactory, RuntimeReport, TrainingRuntime } from "./runtime.ts";
 import type { Evaluation, Row, Sample } from "./samples.ts";
-import { isFiniteTensor, isStateOf, pack, type StoredTensor, unpack } from "./state-file.ts";
+import { isFiniteTensor, isStateOf, pack, type StoredTensor } from "./state-file.ts";
 import type { Store } from "./store.ts";
 import { Training } from "./training.ts";
 
-/** Where a restored state came from. `lost`: why the newest one could not be used; null when it could. */
+/** What was restored. */
 export interface Restored {
   readonly generation: number;
+  /** Why the newest state could not be used; null when it could. */
   readonly lost: string | null;
+  /** Why it cannot be told that the state belongs to this program, against which nothing speaks; null when it can. */
+  readonly unproven: string | null;
+  /** The names of the tensors that were taken over. */
+  readonly adopted: readonly string[];
+  /** Those of the program that stayed as they were; none without `adopt`. */
+  readonly left: readonly string[];
+  /** Between the state's program and this one, in words. */
+  readonly differences: readonly string[];
 }
 
 /** What a training is judged by and how it is cancelled. */
@@ -43,6 +53,7 @@ export class Trainer {
   private readonly gate: Gate;
   private readonly personal: TwoGenerations;
   private readonly checkpoints: Checkpoints;
+  private readonly states: StateSpec;
   private isTraining = false;
   private isClosed = false;
 
@@ -60,8 +71,9 @@ export class Trainer {
     this.engine = new Engine(program, runtime);
     this.inputs = new Inputs(manifest, limits);
     this.gate = new Gate(options.guard);
-    this.personal = new TwoGenerations(store, manifest, limits.storedBytes / 2);
-    this.checkpoints = new Checkpoints(store, manifest, limits.storedBytes / 2);
+    this.states = specOf(program);
+    this.personal = new TwoGenerations(store, this.states, limits.storedBytes / 2);
+    this.checkpoints = new Checkpoints(store, this.states, limits.storedBytes / 2);
   }
 
   /** Loads a program. The state is as built until `restore`. Throws RuntimeFailedError: it is not taken. */
@@ -188,16 +200,23 @@ export class Trainer {
 
   /**
    * Takes the newest good state of the store, or one of a file from elsewhere, such as one of the host's; `save` keeps
-   * that. Throws StateError; the state in memory then stays.
+   * that. It may be of another build of the same model. Of one of another program `adopt` takes over what matches; `save`
+   * may then overwrite it. Throws StateError, which says what differs; the state in memory then stays.
    */
-  async restore(file?: Bytes): Promise<Restored> {
+  async restore(file?: Bytes, adopt?: Adopt): Promise<Restored> {
     return await this.alone(async () => {
-      const loaded = file
-        ? { state: await unpack(file, this.program.manifest.graphHash), lost: null }
-        : await this.personal.load();
-      this.checkTensors(loaded.state.tensors);
-      await this.engine.write(loaded.state.tensors);
-      return { generation: loaded.state.generation, lost: loaded.lost };
+      const isAny = () => adopt !== undefined;
+      const { state, lost } = file
+        ? { state: await taken(file, this.states, isAny), lost: null }
+        : await this.personal.load(adopt);
+      const { adopted, left, differences, isProven } = state.compared;
+      const found = new Map(state.tensors.map((tensor) => [tensor.name, tensor]));
+      const whole =
+        left.length === 0 ? state.tensors : (await this.engine.read()).map((it) => found.get(it.name) ?? it);
+      this.checkTensors(whole);
+      await this.engine.write(whole);
+      const unproven = differences.length === 0 && !isProven ? UNPROVEN : null;
+      return { generation: state.generation, lost, unproven, adopted, left, differences };
     });
   }
 
@@ -215,7 +234,7 @@ export class Trainer {
       // The store first: when it refuses, nothing has happened.
       const generation = await this.personal.save(tensors);
       await this.engine.write(tensors);
-      return { generation, lost: null };
+      return { generation, lost: null, unproven: null, adopted: [], left: [], differences: [] };
     });
   }
 
@@ -250,8 +269,7 @@ export class Trainer {
   /** The state in memory as a file for the host or another device. Throws DivergedError. */
   async export(): Promise<Bytes> {
     return await this.alone(async () => {
-      const { graphHash } = this.program.manifest;
-      return await pack({ program: graphHash, generation: 1, tensors: await this.engine.read() });
+      return await pack({ spec: this.states, generation: 1, tensors: await this.engine.read() });
     });
   }
 

@@ -1,6 +1,7 @@
 """The manifest: what a training program says about itself."""
 
 from converter.program.manifest.certificates import Certificate, Failure
+from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
 from converter.program.manifest.records import (
     FISHER,
     FROZEN,
@@ -42,7 +43,10 @@ __all__ = [
     "ChosenChannels",
     "Dtype",
     "Failure",
+    "FrozenWeight",
+    "Identity",
     "Manifest",
+    "ModelTensor",
     "ParameterSpec",
     "RunningRate",
     "Signature",

@@ -9,6 +9,7 @@ from typing import Any
 
 from converter.errors import UsageError
 from converter.program.manifest.certificates import check_certificates
+from converter.program.manifest.identity import ModelTensor
 from converter.program.manifest.records import (
     FISHER,
     FROZEN,
@@ -51,6 +52,10 @@ class _Checker:
         _unique("parameters", (p.name for p in m.parameters))
         for tensor in m.state_tensors:
             check_shape(f"state_tensors.{tensor.tensor}", tensor.shape)
+            if tensor.model is not None:
+                check_model_tensor(f"state_tensors.{tensor.tensor}", tensor.model, tensor.shape)
+        if m.identity is not None:
+            m.identity.check()
         self.signatures()
         for parameter in m.parameters:
             self.parameter(parameter)
@@ -269,9 +274,19 @@ class _Checker:
             self.view(where, parameter, frozen.view, frozen.shape)
 
     def view(self, where: str, parameter: ParameterSpec, view: tuple[Any, ...], stored: tuple[int, ...]) -> None:
-        shape = viewed_shape(where, view, parameter.shape)
-        if prod(shape) != prod(stored):
-            _fail(f"{where}: a view gives {list(shape)}, and what is stored is {list(stored)}")
+        _check_view(where, view, parameter.shape, stored)
+
+
+def check_model_tensor(where: str, model: ModelTensor, stored: tuple[int, ...]) -> None:
+    """Raises UsageError unless a tensor of the model gives what is stored."""
+    check_shape(where, model.shape, least_rank=0)
+    _check_view(where, model.view, model.shape, stored)
+
+
+def _check_view(where: str, view: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]) -> None:
+    given = viewed_shape(where, view, shape)
+    if prod(given) != prod(stored):
+        _fail(f"{where}: a view gives {list(given)}, and what is stored is {list(stored)}")
 
 
 def viewed_shape(where: str, view: Iterable[Any], shape: tuple[int, ...]) -> tuple[int, ...]:

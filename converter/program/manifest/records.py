@@ -16,6 +16,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.program.manifest.certificates import Certificate
+from converter.program.manifest.identity import Identity, ModelTensor
 from converter.program.records import decode
 
 T = TypeVar("T")
@@ -121,12 +122,22 @@ class Signature:
 
 @dataclass(frozen=True)
 class StateTensor:
-    """A tensor that outlives a step, as stored: a trained one, or a slot of the optimizer."""
+    """A tensor that outlives a step, as stored: a trained one, or a slot of the optimizer.
+
+    Attributes:
+        model: what it is in the model's own terms; None where an older Pocketune did not say.
+    """
 
     tensor: str
     shape: tuple[int, ...]
     dtype: StoredDtype
     slot: bool
+    model: ModelTensor | None = None
+
+    @property
+    def name(self) -> str:
+        """What the person calls it."""
+        return self.tensor if self.model is None else self.model.name
 
 
 @dataclass(frozen=True)
@@ -241,7 +252,7 @@ class Manifest:
     """What a program says about itself.
 
     Attributes:
-        graph_hash: sha256 of what the program computes; a saved state carries it and is refused by another program.
+        graph_hash: sha256 of the operators, constants and built weights of this very program.
         state: `variables` (the runtime keeps the state), `stateless` (it is passed in and out) or `split` (so too: a
             step is calls of `gradients` and one of `apply`, which may run on different engines).
         batch: rows of one step.
@@ -259,6 +270,7 @@ class Manifest:
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
         certificates: on which engines the step was run, the last time of each.
         target_labels: the labels that there are, by the name of each target that holds labels.
+        identity: what a saved state belongs to; None where an older Pocketune built the program.
     """
 
     format: Literal["pocketune/1"]
@@ -284,6 +296,7 @@ class Manifest:
     loss_scale: float = 1.0
     certificates: tuple[Certificate, ...] = ()
     target_labels: dict[str, TargetLabels] = field(default_factory=dict)
+    identity: Identity | None = None
 
     @staticmethod
     def from_json(data: Any) -> Manifest:

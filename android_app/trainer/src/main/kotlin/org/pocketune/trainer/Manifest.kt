@@ -83,11 +83,71 @@ data class Signature(
     fun giving(role: Role): List<TensorSpec> = outputs.filter { it.role == role }
 }
 
-/** A tensor that outlives a step: a trained one, or a [slot] of the optimizer. */
+/**
+ * A state tensor in the model's own terms, which programs of all targets and batch sizes share.
+ *
+ * @property name of the parameter or slot.
+ * @property shape of the whole parameter in the model's own layout; a slot that goes with one has its.
+ * @property view how the state tensor is cut out of that.
+ */
 @Serializable
-data class StateTensor(val tensor: String, val shape: List<Int>, val dtype: Dtype, val slot: Boolean) {
-    val byteSize: Int get() = (shape.product() * dtype.bytes).toInt()
+data class ModelTensor(val name: String, val shape: List<Int>, val view: List<JsonElement>) {
+    /** Whether the view gives so many elements as a tensor of the shape [stored] has. */
+    internal fun gives(stored: List<Int>): Boolean {
+        if (shape.any { it < 1 } || shape.product() > Int.MAX_VALUE) return false
+        val given = view.fold(shape as List<Int>?) { now, step -> now?.let { ViewStep.parse(step)?.on(it) } }
+        return given?.product() == stored.product()
+    }
 }
+
+/**
+ * A tensor that outlives a step: a trained one, or a [slot] of the optimizer.
+ *
+ * @property model what it is in the model's own terms; null where an older Pocketune did not say.
+ */
+@Serializable
+data class StateTensor(
+    val tensor: String,
+    val shape: List<Int>,
+    val dtype: Dtype,
+    val slot: Boolean,
+    val model: ModelTensor? = null,
+) {
+    val byteSize: Int get() = (shape.product() * dtype.bytes).toInt()
+
+    /** What the person calls it. */
+    internal val name: String get() = model?.name ?: tensor
+}
+
+/** A weight, or the part of one, that does not train. [digest]: of the numbers that do not. */
+@Serializable
+data class FrozenWeight(val name: String, val shape: List<Int>, val digest: String)
+
+/**
+ * What two programs must have in common beside their state tensors for one to go on with the other's state.
+ *
+ * @property optimizer its name, for people.
+ * @property update digest of how the optimizer computes an update and its slots, whatever its rates are.
+ * @property forward digest of what the model computes of its inputs and weights.
+ * @property frozen the weights that do not train, in the order in which the model reads them.
+ * @property int8 digest of what became int8, and how; empty where nothing did.
+ * @property version of the way in which [forward] and [update] are computed.
+ */
+@Serializable
+data class Identity(
+    val optimizer: String,
+    val update: String,
+    val forward: String,
+    val frozen: List<FrozenWeight>,
+    val int8: String = "",
+    val version: Int = 1,
+) {
+    /** Whether its digests are such. */
+    internal val isGood: Boolean
+        get() = (listOf(update, forward, int8.ifEmpty { forward }) + frozen.map { it.digest }).all(DIGEST::matches)
+}
+
+private val DIGEST = Regex("[0-9a-f]{16}")
 
 /** Where a state tensor lies in the weight that the person knows. */
 @Serializable
@@ -190,7 +250,7 @@ data class RunningRate(
 /**
  * What a program says about itself, checked.
  *
- * @property graphHash a saved state carries it and is refused by another program.
+ * @property graphHash of the operators, constants and built weights of this very program.
  * @property batch rows of one step.
  * @property microBatch rows of one call, [batch] where all of a step come at once. Else a step is a call of
  *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of
@@ -204,6 +264,7 @@ data class RunningRate(
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so.
  * @property certificates on which engines the step was run, the last time of each.
  * @property targetLabels the labels that there are, by the name of each target that holds labels.
+ * @property identity what a saved state belongs to; null where an older Pocketune built the program.
  */
 @Serializable
 data class Manifest(
@@ -230,6 +291,7 @@ data class Manifest(
     @SerialName("loss_scale") val lossScale: Double = 1.0,
     val certificates: List<Certificate> = emptyList(),
     @SerialName("target_labels") val targetLabels: Map<String, TargetLabels> = emptyMap(),
+    val identity: Identity? = null,
 ) {
     /** Whether the program was found right on an engine, in this very version. */
     fun isCertified(on: String, engine: String, version: String): Boolean =

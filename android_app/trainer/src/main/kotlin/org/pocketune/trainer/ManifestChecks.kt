@@ -88,7 +88,11 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
         unique("state_tensors", manifest.stateTensors.map { it.tensor })
         unique("parameters", manifest.parameters.map { it.name })
-        manifest.stateTensors.forEach { shape("state_tensors.${it.tensor}", it.shape, it.dtype) }
+        for (tensor in manifest.stateTensors) {
+            shape("state_tensors.${tensor.tensor}", tensor.shape, tensor.dtype)
+            if (tensor.model?.gives(tensor.shape) == false) fail("state_tensors.${tensor.tensor}: its view gives another shape")
+        }
+        if (manifest.identity?.isGood == false) fail("identity: expected digests of 16 hexadecimal digits")
         losses()
         signatures()
         manifest.parameters.forEach(::parameter)

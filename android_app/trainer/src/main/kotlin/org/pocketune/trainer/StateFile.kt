@@ -6,13 +6,21 @@ import kotlinx.serialization.Serializable
 import kotlinx.serialization.SerializationException
 
 private val MAGIC = "PTSTATE\n".toByteArray()
-private const val VERSION = 1
-private const val FORMAT = "pocketune-state/1"
+private const val VERSION = 2
+private const val FORMAT = "pocketune-state/$VERSION"
+private const val OLD_FORMAT = "pocketune-state/1"
 private const val ALIGNMENT = 64
 private const val FIXED = 16
 private const val BODY = FIXED + 32
 private const val MAX_HEADER = 4 shl 20
 private const val MAX_GENERATION = 1L shl 53
+
+/** How the names of slots began in version 1, which did not say what is one: of an optimizer, or the number of the call. */
+private val OLD_SLOTS = listOf("optimizer/", "random/step")
+
+/** How many bytes a file of these tensors takes at most. */
+internal fun largestFile(tensors: List<StateTensor>): Long =
+    BODY + MAX_HEADER + ALIGNMENT + tensors.sumOf { it.byteSize.toLong() + ALIGNMENT }
 
 /** One tensor of a state: little-endian numbers, from 0 to the limit of [bytes]. */
 internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<Int>, val bytes: ByteBuffer) {
@@ -28,23 +36,37 @@ internal class StoredTensor(val name: String, val dtype: Dtype, val shape: List<
     }
 }
 
-/** A state in a file; [program] is the graph hash of the program it belongs to. */
-internal class State(val program: String, val generation: Long, val tensors: List<StoredTensor>)
-
-/** The states of one program: its graph hash, and how many bytes a file of one takes at most. */
-internal class StateSpec(val program: String, val largest: Long) {
-    constructor(manifest: Manifest) : this(
-        manifest.graphHash,
-        BODY + MAX_HEADER + ALIGNMENT + manifest.stateTensors.sumOf { it.byteSize.toLong() + ALIGNMENT },
-    )
-}
+/** A state in a file; [spec] says what it belongs to and what its tensors are. */
+internal class State(val spec: StateSpec, val generation: Long, val tensors: List<StoredTensor>)
 
 @Serializable
-private class Header(val format: String, val program: String, val generation: Long, val tensors: List<Entry>)
+private class Header(
+    val format: String,
+    val program: String,
+    val generation: Long,
+    val identity: Identity?,
+    val tensors: List<Entry>,
+)
 
 /** [offset] counts from the start of the data. */
 @Serializable
 private class Entry(
+    val name: String,
+    val dtype: Dtype,
+    val shape: List<Int>,
+    val offset: Long,
+    val nbytes: Long,
+    val sha256: String,
+    val slot: Boolean,
+    val model: ModelTensor?,
+)
+
+/** The header of version 1, which says nothing of the model. */
+@Serializable
+private class OldHeader(val format: String, val program: String, val generation: Long, val tensors: List<OldEntry>)
+
+@Serializable
+private class OldEntry(
     val name: String,
     val dtype: Dtype,
     val shape: List<Int>,
@@ -62,6 +84,7 @@ internal object StateFile {
      */
     fun pack(state: State): ByteBuffer {
         var end = 0L
+        val kinds = state.spec.tensors.associateBy { it.tensor }
         val entries = state.tensors.map { tensor ->
             if (!tensor.isFinite()) {
                 throw DivergedException("the state is not saved: ${tensor.name} holds NaN or infinity")
@@ -69,9 +92,11 @@ internal object StateFile {
             val start = end.aligned()
             val size = tensor.bytes.limit().toLong()
             end = start + size
-            Entry(tensor.name, tensor.dtype, tensor.shape, start, size, tensor.bytes.sha256().toHex())
+            val (sha256, kind) = tensor.bytes.sha256().toHex() to kinds.getValue(tensor.name)
+            Entry(tensor.name, tensor.dtype, tensor.shape, start, size, sha256, kind.slot, kind.model)
         }
-        val text = StrictJson.encode(Header.serializer(), Header(FORMAT, state.program, state.generation, entries))
+        val header = Header(FORMAT, state.spec.program, state.generation, state.spec.identity, entries)
+        val text = StrictJson.encode(Header.serializer(), header)
         val start = (BODY + text.size).toLong().aligned()
         if (text.size > MAX_HEADER || start + end > Int.MAX_VALUE) throw InputException("the state is too large to save")
         val file = ByteBuffer.allocate((start + end).toInt()).order(ByteOrder.LITTLE_ENDIAN)
@@ -87,50 +112,59 @@ internal object StateFile {
     }
 
     /**
-     * The state in the bytes of a file, as views of them.
+     * The state in the bytes of a file, of whatever program, as views of them.
      *
-     * @param program graph hash of the program it shall belong to.
+     * @param check is told what the state is before its tensors are looked at, and may refuse it.
      * @throws DamagedStateException a byte is missing, added or altered.
      * @throws StateVersionException the format is of another version.
-     * @throws ForeignStateException it belongs to another program; its tensors were not looked at.
      */
-    fun unpack(bytes: ByteBuffer, program: String): State {
+    fun unpack(bytes: ByteBuffer, check: (StateSpec) -> Unit = {}): State {
         val file = bytes.between(0, bytes.limit())
         if (!startsLikeOne(file) || file.limit() < BODY) damaged("it is no state file, or cut short")
         val length = file.getInt(12)
         if (length !in 0..minOf(MAX_HEADER, file.limit() - BODY)) damaged("its header is cut short")
         if (!digest(file, length).contentEquals(file.between(FIXED, BODY).copy())) damaged("its header is altered")
         val version = file.getInt(8)
-        if (version != VERSION) {
+        if (version !in 1..VERSION) {
             val advice = if (version > VERSION) "update the app" else "it was saved by an older version of the app"
-            throw StateVersionException("its format version $version is not known here, only $VERSION: $advice")
+            throw StateVersionException("its format version $version is not known here, only 1 to $VERSION: $advice")
         }
-        val header = header(file.between(BODY, BODY + length))
-        if (header.program != program) {
-            val (theirs, ours) = listOf(header.program, program).map { it.take(12) }
-            throw ForeignStateException("it belongs to another program (hash $theirs..., and this one is $ours...)")
-        }
+        val header = header(file.between(BODY, BODY + length), version)
+        val kinds = header.tensors.map { StateTensor(it.name, it.shape, it.dtype, it.slot, it.model) }
+        val spec = StateSpec(header.program, kinds, header.identity).also(check)
         val start = (BODY + length).toLong().aligned()
         if (start > file.limit()) damaged("its padding is cut short")
         if (!file.between(BODY + length, start.toInt()).isZero()) damaged("its padding is altered")
         val tensors = tensors(header.tensors, file.between(start.toInt(), file.limit()))
-        return State(header.program, header.generation, tensors)
+        return State(spec, header.generation, tensors)
     }
 
     /** Whether a file was meant to be a state. */
     fun startsLikeOne(bytes: ByteBuffer): Boolean =
         bytes.limit() >= MAGIC.size && bytes.between(0, MAGIC.size).copy().contentEquals(MAGIC)
 
-    private fun header(text: ByteBuffer): Header {
+    private fun header(text: ByteBuffer, version: Int): Header {
         val header =
             try {
-                StrictJson.decode(Header.serializer(), text)
+                if (version == 1) asNew(StrictJson.decode(OldHeader.serializer(), text))
+                else StrictJson.decode(Header.serializer(), text)
             } catch (error: SerializationException) {
                 damaged("its header is not as agreed (${error.lastLine()})")
             }
-        if (header.format != FORMAT) damaged("its header is of format '${header.format}'")
+        if (header.format != if (version == 1) OLD_FORMAT else FORMAT) damaged("its header is of format '${header.format}'")
+        if (header.identity?.isGood == false) damaged("its header has digests that are none")
+        header.tensors.firstOrNull { it.model?.gives(it.shape) == false }?.let { damaged("${it.name} has a bad view") }
         if (header.generation !in 1 until MAX_GENERATION) damaged("its generation is ${header.generation}")
         return header
+    }
+
+    private fun asNew(old: OldHeader): Header {
+        val entries = old.tensors.map {
+            // A slot has a name of its own, which no weight has.
+            val isSlot = OLD_SLOTS.any { start -> it.name.startsWith(start) }
+            Entry(it.name, it.dtype, it.shape, it.offset, it.nbytes, it.sha256, isSlot, model = null)
+        }
+        return Header(old.format, old.program, old.generation, identity = null, entries)
     }
 
     private fun tensors(entries: List<Entry>, data: ByteBuffer): List<StoredTensor> {

@@ -14,8 +14,30 @@ import kotlinx.coroutines.flow.channelFlow
 import kotlinx.coroutines.flow.flowOn
 import kotlinx.coroutines.withContext
 
-/** Where a restored state came from. [lost]: why the newest one could not be used; null when it could. */
-data class Restored(val generation: Long, val lost: String?)
+/** What is taken over of a state of another program. */
+enum class Adopt {
+    /** The tensors that match by name and shape; the others stay as they are. */
+    MATCHING,
+}
+
+/**
+ * What was restored.
+ *
+ * @property lost why the newest state could not be used; null when it could.
+ * @property unproven why it cannot be told that the state belongs to this program, against which nothing speaks; null
+ *   when it can.
+ * @property adopted the names of the tensors that were taken over.
+ * @property left those of the program that stayed as they were; none without [Adopt].
+ * @property differences between the state's program and this one, in words.
+ */
+data class Restored(
+    val generation: Long,
+    val lost: String?,
+    val unproven: String? = null,
+    val adopted: List<String> = emptyList(),
+    val left: List<String> = emptyList(),
+    val differences: List<String> = emptyList(),
+)
 
 /**
  * Trains and uses a program on the device. Any thread may call anything at any time; one thread of its own runs the
@@ -38,7 +60,7 @@ class Trainer private constructor(
     private val engine = Engine(program, WhileOpen(runtime, owner))
     private val inputs = Inputs(manifest, limits)
     private val gate = Gate(guards)
-    private val spec = StateSpec(manifest)
+    private val spec = StateSpec(program)
     private val personal = store.personal(spec, limits)
     private val checkpoints = store.checkpoints(spec, limits)
     private val isTraining = AtomicBoolean()
@@ -125,12 +147,16 @@ class Trainer private constructor(
     /** Writes the state in memory as the next generation and returns its number. */
     suspend fun save(): Long = alone { personal.save(engine.read()) }
 
-    /** Takes the newest good state of the store. Throws [StateException]; the state in memory then stays. */
-    suspend fun restore(): Restored = alone { take(personal.load()) }
+    /**
+     * Takes the newest good state of the store, also one of another build of the same model. Of one of another program
+     * [adopt] takes over what matches; [save] may then overwrite it. Throws [StateException], which says what differs; the
+     * state in memory then stays.
+     */
+    suspend fun restore(adopt: Adopt? = null): Restored = alone { take(personal.load(adopt)) }
 
     /** Takes a state from another file, such as one of the host's; [save] keeps it. */
-    suspend fun restore(file: File): Restored = alone {
-        take(store.elsewhere(file, spec, limits).load())
+    suspend fun restore(file: File, adopt: Adopt? = null): Restored = alone {
+        take(store.elsewhere(file, spec, limits).load(adopt))
     }
 
     /**
@@ -201,9 +227,13 @@ class Trainer private constructor(
     }
 
     private fun take(loaded: Loaded): Restored {
-        checkTensors(loaded.state.tensors)
-        engine.write(loaded.state.tensors)
-        return Restored(loaded.state.generation, loaded.lost)
+        val compared = loaded.state.compared
+        val taken = compared.tensors.associateBy { it.name }
+        val tensors = if (compared.left.isEmpty()) compared.tensors else engine.read().map { taken[it.name] ?: it }
+        checkTensors(tensors)
+        engine.write(tensors)
+        val unproven = UNPROVEN.takeIf { compared.differences.isEmpty() && !compared.isProven }
+        return with(compared) { Restored(loaded.state.generation, loaded.lost, unproven, adopted, left, differences) }
     }
 
     private fun checkTensors(tensors: List<StoredTensor>) {

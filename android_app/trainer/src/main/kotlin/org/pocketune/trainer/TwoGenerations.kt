@@ -4,8 +4,17 @@ import java.io.File
 import java.io.IOException
 import java.nio.ByteBuffer
 
-/** A state that was read; [lost]: why the newest one could not be used, null when it could. */
-internal class Loaded(val state: State, val lost: String?)
+/**
+ * A state that was read, and what the program makes of it. [lost]: why the newest one could not be used, null when it
+ * could.
+ */
+internal class Loaded(val state: Taken, val lost: String?)
+
+/** A good state of a file, and what the program makes of it. */
+internal class Taken(val program: String, val generation: Long, val compared: Compared) {
+    /** As the program stores them. */
+    val tensors: List<StoredTensor> get() = compared.tensors
+}
 
 /**
  * A state file and the one saved before it (docs/state-file.md). A crash at any point leaves at least the last save that
@@ -24,25 +33,34 @@ internal class TwoGenerations(
     private val older = File(file.path + ".previous")
     private val partial = File(file.path + ".partial")
 
-    /** What a file holds: a good state of the program, or what is wrong with it. */
-    private class Found(val state: State?, val problem: StateException?, val isOurs: Boolean)
+    /** Graph hashes of other programs, parts of whose states were taken over: these states may be overwritten. */
+    private val adopted = HashSet<String>()
 
-    /** The newest good generation. Throws [StateException] and [StorageException]. */
-    fun load(): Loaded {
-        val newest = find(file)
-        if (newest?.state != null) return Loaded(newest.state, null)
+    /** What a file holds: a good state of the program, or what is wrong with it. */
+    private class Found(val state: Taken?, val problem: StateException?, val isOurs: Boolean)
+
+    /**
+     * The newest good generation; with [adopt] that of whatever program. Throws [StateException] and [StorageException].
+     */
+    fun load(adopt: Adopt? = null): Loaded {
+        val newest = find(file, takesAny = adopt != null)
+        if (newest?.state != null) return Loaded(newest.state, null).also { adopted += newest.state.program }
         newest?.problem?.let { if (it is ForeignStateException || it is StateVersionException) throw it }
-        val previous = find(older)
+        val previous = find(older, takesAny = adopt != null)
         val reason = newest?.problem?.message ?: "it is missing"
-        if (previous?.state != null) return Loaded(previous.state, reason)
+        if (previous?.state != null) return Loaded(previous.state, reason).also { adopted += previous.state.program }
         if (newest == null && previous == null) throw NoStateException("$file: there is no such state file")
         throw DamagedStateException("$file: $reason; ${older.name}: ${previous?.problem?.message ?: "it is missing"}")
     }
 
-    /** The generation before the newest; null when there is none. Throws [StateException] when it is not good. */
-    fun previous(): State? {
-        val found = find(older) ?: return null
-        return found.state ?: throw checkNotNull(found.problem)
+    /**
+     * The generation before the newest; null when there is none, or one of another program, parts of which were taken
+     * over. Throws [StateException] when it is not good.
+     */
+    fun previous(): Taken? {
+        val found = find(older)?.takeUnless { it.problem is ForeignStateException } ?: return null
+        val state = found.state ?: throw checkNotNull(found.problem)
+        return state.takeIf { it.compared.differences.isEmpty() }
     }
 
     /**
@@ -57,7 +75,7 @@ internal class TwoGenerations(
         val previous = find(older)
         checkReplaceable(newest, previous)
         val generation = 1 + maxOf(newest?.state?.generation ?: 0, previous?.state?.generation ?: 0)
-        val data = StateFile.pack(State(states.program, generation, tensors))
+        val data = StateFile.pack(State(states, generation, tensors))
         if (3L * data.limit() > most) {
             throw StorageException("$file is not written: it needs three times ${data.limit()} bytes of $most allowed")
         }
@@ -110,16 +128,39 @@ internal class TwoGenerations(
         disk.flush(file.absoluteFile.parentFile)
     }
 
-    private fun find(at: File): Found? {
+    private fun find(at: File, takesAny: Boolean = false): Found? {
         // A larger file is none of this program, whatever else it is: one byte more is enough to know.
-        val data = storing("read") { disk.read(at, minOf(most, states.largest) + 1) } ?: return null
+        val limit = if (takesAny) most else minOf(most, states.largest)
+        val data = storing("read") { disk.read(at, limit + 1) } ?: return null
         val isOurs = data.limit() == 0 || StateFile.startsLikeOne(data)
         return try {
-            Found(StateFile.unpack(data, states.program), null, isOurs)
-        } catch (error: ForeignStateException) {
-            Found(null, ForeignStateException("$at: ${error.message}"), isOurs)
+            val state = StateFile.unpack(data) { spec ->
+                // Of an older version it shows in the tensors how they are laid out.
+                val isTaken = takesAny || spec.program in adopted || !spec.saysLayouts
+                if (!isTaken) checkOwn(at, differences(spec, states))
+            }
+            val found = Taken(state.spec.program, state.generation, compare(state, states))
+            if (!takesAny && found.program !in adopted) checkOwn(at, found.compared.differences)
+            checkUsable(at, found.compared)
+            Found(found, null, isOurs)
         } catch (error: StateException) {
             Found(null, error, isOurs)
+        }
+    }
+
+    private fun checkOwn(at: File, differences: List<String>) {
+        if (differences.isEmpty()) return
+        val said = differences.joinToString("; ")
+        throw ForeignStateException("$at: it belongs to another program: $said. Restored with adopt 'matching' it gives what fits")
+    }
+
+    private fun checkUsable(at: File, found: Compared) {
+        if (found.differences.isEmpty() && found.left.isNotEmpty()) {
+            throw DamagedStateException("the tensors of the state are not those of this program")
+        }
+        if (!found.hasWeights) {
+            val said = found.differences.joinToString("; ")
+            throw ForeignStateException("$at: no weight of it matches one of this program: $said")
         }
     }
 

@@ -1,5 +1,6 @@
 package org.pocketune.trainer
 
+import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonPrimitive
@@ -11,12 +12,20 @@ internal sealed interface ViewStep {
     /** The shape behind this step; null when it does not fit [shape]. Touches no tensor. */
     fun on(shape: List<Int>): List<Int>?
 
+    /** The elements of a tensor of [shape] behind this step, which fits. */
+    fun of(elements: IntArray, shape: List<Int>): IntArray
+
     class Transpose(val axes: List<Int>) : ViewStep {
         override fun on(shape: List<Int>) = if (axes.sorted() == shape.indices.toList()) axes.map { shape[it] } else null
+
+        override fun of(elements: IntArray, shape: List<Int>) =
+            taken(elements, axes.map { shape[it] }, axes.map { shape.strides()[it] }, first = 0)
     }
 
     class Reshape(val to: List<Int>) : ViewStep {
         override fun on(shape: List<Int>) = to.takeIf { it.all { d -> d > 0 } && it.product() == shape.product() }
+
+        override fun of(elements: IntArray, shape: List<Int>) = elements
     }
 
     class Slice(val axis: Int, val start: Int, val stop: Int) : ViewStep {
@@ -24,9 +33,28 @@ internal sealed interface ViewStep {
             if (axis !in shape.indices || start < 0 || start >= stop || stop > shape[axis]) return null
             return shape.mapIndexed { i, d -> if (i == axis) stop - start else d }
         }
+
+        override fun of(elements: IntArray, shape: List<Int>): IntArray {
+            val strides = shape.strides()
+            return taken(elements, checkNotNull(on(shape)), strides, start * strides[axis])
+        }
     }
 
     companion object {
+        /** Rows and columns of a matrix change places. */
+        val TURNED: JsonElement = Json.parseToJsonElement("""["transpose",[1,0]]""")
+
+        /** Where each element of what is stored lies in the model's tensor; the view fits it. */
+        fun places(model: ModelTensor): IntArray {
+            var shape = model.shape
+            var places = IntArray(shape.product().toInt()) { it }
+            for (step in model.view.map { checkNotNull(parse(it)) }) {
+                places = step.of(places, shape)
+                shape = checkNotNull(step.on(shape))
+            }
+            return places
+        }
+
         /** A step of a manifest; null when it is none. */
         fun parse(json: JsonElement): ViewStep? {
             val parts = json as? JsonArray ?: return null
@@ -47,3 +75,18 @@ internal sealed interface ViewStep {
         }
     }
 }
+
+/** How far apart the elements along each axis are. */
+private fun List<Int>.strides(): List<Int> = indices.map { drop(it + 1).product().toInt() }
+
+/** Elements in the shape [to], each axis in steps of its own through [elements], from the [first] on. */
+private fun taken(elements: IntArray, to: List<Int>, steps: List<Int>, first: Int) =
+    IntArray(to.product().toInt()) { at ->
+        var rest = at
+        var place = first
+        for (axis in to.indices.reversed()) {
+            place += rest % to[axis] * steps[axis]
+            rest /= to[axis]
+        }
+        elements[place]
+    }

@@ -70,7 +70,10 @@ internal object CrashingProcess {
         states.save(tensors(states.load().state.generation + 1))
     }
 
-    val SPEC = StateSpec("0".repeat(64), 1L shl 20)
+    val SPEC = StateSpec(
+        "0".repeat(64),
+        listOf("a", "b").map { StateTensor(it, listOf(5000), Dtype.FLOAT32, slot = false) },
+    )
 
     fun tensors(generation: Long) = listOf("a", "b").map {
         val bytes = ByteBuffer.allocate(5000 * 4).order(ByteOrder.LITTLE_ENDIAN)

@@ -15,7 +15,7 @@ internal object Fixture {
 
     val hash: String get() = stateless.manifest.graphHash
 
-    val states by lazy { StateSpec(stateless.manifest) }
+    val states by lazy { StateSpec(stateless) }
 
     /** A state of [stateless], all of it [value]. */
     fun tensors(value: Float): List<StoredTensor> = stateless.manifest.stateTensors.map {

@@ -1,0 +1,86 @@
+"""The command about saved states: `state`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from converter.cli.options import Debug, Json
+from converter.cli.tables import Results
+from converter.errors import UsageError
+from converter.program.file import read_program
+from converter.runtime.interchange import UNPROVEN, StateSpec
+from converter.runtime.state_file import Compared, State, compared, load_state
+
+#: Digits of a hash that people compare by eye.
+_DIGITS = 16
+
+
+def state(
+    file: Annotated[Path, typer.Argument(metavar="FILE.state", help="A state that a session or a phone saved.")],
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE.tflite", help="A program: does the state go on there, and if not, why?")
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what is in a saved state, and whether a program takes it."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = load_state(file)
+    result = None if against is None else compared(found, StateSpec.of(read_program(against)))
+    if as_json:
+        print(json.dumps({"file": str(file), **_json(found, result)}, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(file, found, [str(warning.message) for warning in said])
+    if result is None:
+        return
+    if result.differences:
+        raise UsageError(
+            f"{against} does not take {file}: {'; '.join(result.differences)}. With adopt='matching' it takes over "
+            f"{len(result.tensors)} of its {len(result.tensors) + len(result.left)} tensors"
+        )
+    if not as_json:
+        Results().line(f"{against} takes it" + ("" if result.proven else f", as far as one can see: {UNPROVEN}"))
+
+
+def _show(file: Path, state: State, said: list[str]) -> None:
+    results, identity = Results(), state.spec.identity
+    for line in said:
+        results.line(line)
+    results.line(f"{file}, format {state.version}, generation {state.generation}, graph {state.spec.program[:_DIGITS]}")
+    if identity is not None:
+        frozen = "frozen layers in int8, " if identity.int8 else ""
+        results.line(f"optimizer {identity.optimizer}, {frozen}forward computation {identity.forward}")
+    results.line()
+    rows = [
+        (
+            t.name,
+            f"{t.dtype}{list(t.model.shape)}" if t.model else "not said",
+            f"{t.dtype}{list(t.shape)}",
+            "slot" if t.slot else "trained",
+        )
+        for t in state.spec.tensors
+    ]
+    results.table("Tensors", ("name", "in the model", "as stored", ""), rows)
+    if identity is not None and identity.frozen:
+        weights = [(w.name, str(list(w.shape)), w.digest) for w in identity.frozen]
+        results.table("Frozen weights it was trained with", ("name", "in the model", "digest"), weights)
+
+
+def _json(state: State, result: Compared | None) -> dict[str, Any]:
+    spec = state.spec
+    tensors = [
+        {"name": t.name, "dtype": t.dtype, "shape": list(t.model.shape if t.model else t.shape), "slot": t.slot}
+        for t in spec.tensors
+    ]
+    what = {"format": state.version, "generation": state.generation, "program": spec.program, "tensors": tensors}
+    what |= {"identity": None if spec.identity is None else spec.identity.to_json()}
+    if result is None:
+        return what
+    verdict = {"differences": list(result.differences), "adopted": list(result.adopted), "left": list(result.left)}
+    return what | {"against": {"goes_on": not result.differences, "proven": result.proven, **verdict}}

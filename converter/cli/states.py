@@ -33,19 +33,18 @@ def state(
         warnings.simplefilter("always")
         found = load_state(file)
     result = None if against is None else compared(found, StateSpec.of(read_program(against)))
+    if result is not None and result.differences:
+        whole = len(result.adopted) + len(result.left)
+        raise UsageError(
+            f"{file} does not go on in {against}: {'; '.join(result.differences)}. Restored with adopt='matching' it "
+            f"gives {len(result.adopted)} of the program's {whole} tensors"
+        )
     if as_json:
         print(json.dumps({"file": str(file), **_json(found, result)}, indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        _show(file, found, [str(warning.message) for warning in said])
-    if result is None:
         return
-    if result.differences:
-        raise UsageError(
-            f"{against} does not take {file}: {'; '.join(result.differences)}. With adopt='matching' it takes over "
-            f"{len(result.tensors)} of its {len(result.tensors) + len(result.left)} tensors"
-        )
-    if not as_json:
-        Results().line(f"{against} takes it" + ("" if result.proven else f", as far as one can see: {UNPROVEN}"))
+    _show(file, found, [str(warning.message) for warning in said])
+    if result is not None:
+        Results().line(f"it goes on in {against}" + ("" if result.proven else f", as far as can be told: {UNPROVEN}"))
 
 
 def _show(file: Path, state: State, said: list[str]) -> None:
@@ -82,5 +81,4 @@ def _json(state: State, result: Compared | None) -> dict[str, Any]:
     what |= {"identity": None if spec.identity is None else spec.identity.to_json()}
     if result is None:
         return what
-    verdict = {"differences": list(result.differences), "adopted": list(result.adopted), "left": list(result.left)}
-    return what | {"against": {"goes_on": not result.differences, "proven": result.proven, **verdict}}
+    return what | {"against": {"proven": result.proven, "adopted": list(result.adopted)}}

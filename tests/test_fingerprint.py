@@ -32,7 +32,7 @@ PARAMS = {
 
 
 def recurrent(steps: int) -> Callable[..., Any]:
-    """An RNN of so many steps: a few are unrolled, many stay a loop; its states begin as a constant of the batch's size."""
+    """An RNN of so many steps: a few are unrolled, many stay a loop; it begins with a constant of the batch's size."""
 
     def apply(params: Any, x: Any) -> Any:
         def step(hidden: Any, row: Any) -> tuple[Any, None]:
@@ -133,9 +133,7 @@ def test_names_of_frozen_keras_layers_do_not_matter() -> None:
     assert first.layers[1].name != second.layers[1].name
     found, again = (identity(of, update={"*head/*": 1}, batch=batch) for of, batch in ((first, 4), (second, 2)))
     assert [weight.name for weight in found.frozen] != [weight.name for weight in again.frozen]
-    nameless = [
-        replace(one, frozen=tuple(replace(weight, name="") for weight in one.frozen)) for one in (found, again)
-    ]
+    nameless = [replace(one, frozen=tuple(replace(weight, name="") for weight in one.frozen)) for one in (found, again)]
     assert nameless[0] == nameless[1]
     dropping = identity(second, update={"*head/*": 1}, dropout="train")
     assert (dropping.forward, dropping.frozen) == (again.forward, again.frozen)
@@ -143,7 +141,7 @@ def test_names_of_frozen_keras_layers_do_not_matter() -> None:
 
 
 def test_an_unchanged_model_keeps_its_fingerprint() -> None:
-    """Phones hold states with these digits. Where a change of the compiler changes them, FINGERPRINT is to be raised."""
+    """Phones hold states with these: where a change of the compiler changes them, FINGERPRINT is to be raised."""
     found = [identity(model(recurrent(steps)), optimizer=rule) for steps, rule in ((3, "adam"), (60, "momentum"))]
     assert (FINGERPRINT, [(one.update, one.forward) for one in found]) == (
         1,

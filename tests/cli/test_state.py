@@ -31,7 +31,8 @@ def test_it_says_what_is_in_a_state(run: Run, saved: dict[str, np.ndarray]) -> N
         assert word in shown.out
     found = json.loads(run("state", "mine.state", "--json").out)
     assert {tensor["name"] for tensor in found["tensors"]} == set(saved)
-    assert {weight["name"] for weight in found["identity"]["frozen"]} == {f"layers/{i}/{p}" for i in (0, 1) for p in "wb"}
+    frozen = {weight["name"] for weight in found["identity"]["frozen"]}
+    assert frozen == {f"layers/{i}/{part}" for i in (0, 1) for part in "wb"}
 
 
 @pytest.mark.usefixtures("saved")

@@ -38,7 +38,8 @@ from converter.losses import named_loss
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
 from converter.runtime.interchange import StateSpec
-from converter.runtime.state_file import State, compared, pack, save_state, unpack
+from converter.runtime.saved import compared, save_state
+from converter.runtime.state_file import State, pack, unpack
 from jax_frontend import Model
 
 BATCH, STEPS, CLASSES = 8, 50, 4

@@ -46,6 +46,7 @@ PAGES = {
     "converter.runtime": "sessions",
     "converter.runtime.engine": "engines",
     "converter.runtime.parameters": "program-files",
+    "converter.runtime.saved": "state-files",
     "converter.runtime.state_file": "state-files",
     "converter.searching": "search",
     "converter.sparse.adapt": "adapters",

@@ -140,6 +140,19 @@ def test_names_of_frozen_keras_layers_do_not_matter() -> None:
     assert identity(keras_model(1), update={"*head/*": 1}).frozen != found.frozen
 
 
+def test_int8_counts_with_its_ranges_and_not_with_the_batch() -> None:
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((16, 16, 3))
+    hidden = keras.layers.Conv2D(32, 3, activation="relu")(keras.layers.Conv2D(16, 3, activation="relu")(inputs))
+    small = keras.Model(inputs, keras.layers.Dense(5, name="head")(keras.layers.GlobalAveragePooling2D()(hidden)))
+    rows = np.random.default_rng(0).random((100, 16, 16, 3), dtype=np.float32)
+    options: dict[str, Any] = {"update": {"*head/*": 1}, "batch": 8}
+    found = identity(small, **options, frozen="int8", calibration=rows)
+    assert identity(small, **options | {"batch": 4, "state": "split"}, frozen="int8", calibration=rows) == found
+    assert identity(small, **options, frozen="int8", calibration=2 * rows).int8 not in ("", found.int8)
+    assert identity(small, **options) == replace(found, int8="")
+
+
 def test_an_unchanged_model_keeps_its_fingerprint() -> None:
     """Phones hold states with these: where a change of the compiler changes them, FINGERPRINT is to be raised."""
     found = [identity(model(recurrent(steps)), optimizer=rule) for steps, rule in ((3, "adam"), (60, "momentum"))]

@@ -21,7 +21,7 @@ from converter.program.file import ProgramFile
 from converter.program.files import write_atomically
 from converter.runtime.interchange import StateSpec
 from converter.runtime.parameters import check_tensors, parameters_of
-from converter.runtime.state_file import restore_state
+from converter.runtime.saved import restore_state
 
 #: How weights are kept in fewer bytes.
 _SMALLER = {"float16": with_float16, "dynamic": with_int8_weights}

@@ -6,8 +6,9 @@ from converter.runtime.interchange import StateSpec
 from converter.runtime.journal import Journal
 from converter.runtime.loop import Evaluated, Event, Finished, Started, Step
 from converter.runtime.rates import RateWarning
+from converter.runtime.saved import Restored, StateWarning, load_state, save_state
 from converter.runtime.session import TrainingSession
-from converter.runtime.state_file import Restored, State, StateWarning, load_state, save_state
+from converter.runtime.state_file import State
 
 __all__ = [
     "Evaluated",

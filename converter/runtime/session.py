@@ -27,7 +27,7 @@ from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
-from converter.runtime.state_file import Restored, restore_state, save_state
+from converter.runtime.saved import Restored, restore_state, save_state
 from converter.runtime.targets import check_targets, weigh_by_class
 
 

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from converter.errors import NumericError, UsageError
 from converter.program.manifest import FrozenWeight, Identity, ModelTensor, StateTensor
 from converter.runtime import State, StateSpec, StateWarning, TrainingSession, save_state
-from converter.runtime.state_file import DamagedState, ForeignState, pack, previous_of, restore_state, unpack
+from converter.runtime.saved import previous_of, restore_state
+from converter.runtime.state_file import DamagedState, ForeignState, pack, unpack
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 HASH = "ab" * 32

@@ -24,7 +24,7 @@ from converter.program.file import read_program
 from converter.program.manifest import Manifest
 from converter.runtime import TrainingSession
 from converter.runtime.interchange import StateSpec
-from converter.runtime.state_file import save_state
+from converter.runtime.saved import save_state
 from tests.models.oracle import flat, jax_model
 from tests.sparse.test_lora import ADAM, ZEROS, convolutional, drawn, infer, kinds
 

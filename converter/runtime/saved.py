@@ -1,0 +1,208 @@
+"""Saved states: two generations of a file, and what a program takes of them (docs/state-file.md)."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from converter.errors import PocketuneError, UsageError
+from converter.program.files import beside, check_regular, write_atomically
+from converter.runtime.interchange import UNPROVEN, StateSpec, carried, differences, is_proven, with_layouts
+from converter.runtime.state_file import MAGIC, DamagedState, ForeignState, State, pack, unpack
+
+
+class StateWarning(UserWarning):
+    """The newest state could not be used and an older one was, or what was taken over does not say all of itself."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A state beside a program.
+
+    Attributes:
+        tensors: those that match, as the program stores them.
+        adopted: their names.
+        left: those of the program that match none.
+        differences: between the state's program and this one, in words; none where the state goes on there.
+        proven: whether all was compared.
+    """
+
+    tensors: dict[str, np.ndarray]
+    adopted: tuple[str, ...]
+    left: tuple[str, ...]
+    differences: tuple[str, ...]
+    proven: bool
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was taken from a state file.
+
+    Attributes:
+        program: graph hash of the program that the state belongs to.
+        generation: of the state.
+        adopted: the names of the tensors that were taken over.
+        left: those of the program that stayed as they were; none without `adopt`.
+        differences: between the state's program and this one, in words.
+    """
+
+    program: str
+    generation: int
+    adopted: tuple[str, ...]
+    left: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+def previous_of(path: str | os.PathLike) -> Path:
+    """Where the older generation of a state file is kept."""
+    return beside(path, "previous")
+
+
+def save_state(
+    path: str | os.PathLike, spec: StateSpec, tensors: Mapping[str, np.ndarray], replacing: Collection[str] = ()
+) -> int:
+    """Writes the next generation; the one before stays as `<path>.previous`.
+
+    Args:
+        path: the state file.
+        spec: what the program takes.
+        tensors: by name, in the order of the manifest.
+        replacing: graph hashes of other programs whose states may be overwritten.
+
+    Returns:
+        The generation written.
+
+    Raises:
+        NumericError: a tensor is not finite; the files stay as they were.
+        UsageError: the file cannot be written, or `path` holds something that is not a state of this program.
+    """
+    path = Path(path)
+    newest, older = _attempt(path, spec, replacing), _attempt(previous_of(path), spec, replacing)
+    if isinstance(newest, ForeignState):
+        raise UsageError(f"{path} is not overwritten: {newest}")
+    if isinstance(newest, DamagedState) and not isinstance(older, State) and not _is_ours(path):
+        raise UsageError(f"{path} is not overwritten: {newest}")
+    generation = 1 + max((s.generation for s in (newest, older) if isinstance(s, State)), default=0)
+    data = pack(State(spec, generation, dict(tensors)))
+    # A damaged file must not take the place of a good older one.
+    write_atomically(path, data, previous=previous_of(path) if isinstance(newest, State) else None)
+    return generation
+
+
+def load_state(path: str | os.PathLike) -> State:
+    """Reads the newest good generation, of whatever program; a `StateWarning` says when that is the older one.
+
+    Raises:
+        UsageError: there is none, or neither is good.
+    """
+    return _newest(Path(path), _attempt)
+
+
+def restore_state(
+    path: str | os.PathLike, spec: StateSpec, adopt: str | None = None
+) -> tuple[dict[str, np.ndarray], Restored]:
+    """The newest good generation as a program takes it; a `StateWarning` says what is not as it should be.
+
+    Args:
+        path: the state file.
+        spec: what the program takes.
+        adopt: `matching` takes what matches by name and shape of a state of another program.
+
+    Returns:
+        The tensors, all of the program's where `adopt` is None, and what was taken.
+
+    Raises:
+        UsageError: there is none, neither is good, it belongs to another program, or nothing matches.
+    """
+    if adopt not in (None, "matching"):
+        raise UsageError(f"adopt is None or 'matching', not {adopt!r}")
+    state = _newest(Path(path), lambda file: _attempt(file, spec, takes_any=adopt is not None))
+    found = compared(state, spec)
+    if not found.differences and found.left:
+        raise DamagedState(f"{os.fspath(path)}: its tensors are not those of this program")
+    if not any(tensor.tensor in found.tensors for tensor in spec.tensors if not tensor.slot):
+        reasons = "; ".join(found.differences)
+        raise ForeignState(f"{os.fspath(path)}: no weight of it matches one of this program: {reasons}")
+    if not found.differences and not found.proven:
+        warnings.warn(f"{os.fspath(path)}: {UNPROVEN}", StateWarning, stacklevel=3)
+    return found.tensors, Restored(state.spec.program, state.generation, found.adopted, found.left, found.differences)
+
+
+def compared(state: State, spec: StateSpec) -> Compared:
+    """What a program makes of a state."""
+    there = with_layouts(state.spec, spec, state.tensors)
+    found = differences(there, spec)
+    tensors = carried(state.tensors, there, spec, partly=bool(found))
+    adopted, left = (tuple(t.name for t in spec.tensors if (t.tensor in tensors) == fits) for fits in (True, False))
+    return Compared(tensors, adopted, left, found, is_proven(there, spec))
+
+
+def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]) -> State:
+    """The newest good generation of a file."""
+    newest = attempt(path)
+    if isinstance(newest, State):
+        return newest
+    if isinstance(newest, ForeignState):
+        raise newest
+    older = attempt(previous_of(path))
+    reason = newest or "it is missing"
+    if isinstance(older, State):
+        warnings.warn(
+            f"{path}: {reason}. The state saved before it (generation {older.generation}) is used.",
+            StateWarning,
+            stacklevel=4,
+        )
+        return older
+    if newest is None and older is None:
+        raise UsageError(f"{path}: there is no such state file")
+    raise DamagedState(f"{path}: {reason}; {previous_of(path).name}: {older or 'it is missing'}")
+
+
+def _attempt(
+    path: Path, spec: StateSpec | None = None, replacing: Collection[str] = (), takes_any: bool = False
+) -> State | PocketuneError | None:
+    """A good state, or why there is none; None when there is no file.
+
+    Args:
+        path: the file.
+        spec: the program that the state is to belong to; None takes any.
+        replacing: graph hashes of other programs that are as good.
+        takes_any: whether all are.
+    """
+    check_regular(path)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+
+    def check(there: StateSpec) -> None:
+        if spec is None or takes_any or there.program in replacing:
+            return
+        if found := differences(there, spec):
+            raise ForeignState(
+                f"it belongs to another program: {'; '.join(found)}. Restored with adopt 'matching' it gives what fits",
+                there.program,
+            )
+
+    try:
+        state = unpack(data, lambda there: check(there) if there.says_layouts else None)
+        if spec is not None:
+            state = replace(state, spec=with_layouts(state.spec, spec, state.tensors))
+            check(state.spec)
+        return state
+    except (DamagedState, ForeignState) as error:
+        return error
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a damaged file was a state: it starts like one, or a crash left it empty."""
+    check_regular(path)
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) in (MAGIC, b"")

@@ -67,7 +67,9 @@ PAGES = {
     "jax_frontend.unsupported": "operations",
     "keras_frontend": "keras-files",
     "keras_frontend.applications": "models",
+    "keras_frontend.constraints": "operations",
     "keras_frontend.importer": "models",
+    "keras_frontend.preprocessing": "operations",
 }
 
 

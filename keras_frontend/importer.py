@@ -26,6 +26,7 @@ from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import archived_config, compile_config
 from keras_frontend.constraints import constraints_of
 from keras_frontend.dropout import marked
+from keras_frontend.preprocessing import check_preprocessing, looked_up, within_jax
 from keras_frontend.sizes import check_sizes, check_weights
 from keras_frontend.statistics import marked_statistics
 from keras_frontend.training_only import batch_norms, held, notes_on, penalties
@@ -138,7 +139,8 @@ def import_live(
     """A live model of the JAX backend."""
     own_losses: list[Any] = []
     found = jax_frontend.Findings()
-    graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, found)
+    with within_jax(model):
+        graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, found)
     variables = named_variables(model, names)
     trainable = {id(v) for v in model.trainable_variables} - held(model)
     frozen = {name for name, v in variables.items() if id(v) not in trainable}
@@ -191,6 +193,7 @@ def jax_model(
         raise UsageError(
             f"the model {model.name!r} has no weights yet: start it with keras.Input(shape), or call it once on a batch"
         )
+    check_preprocessing(model)
     call, specs = _calling(model)
     variables = named_variables(model, names)
     _check_finite(variables)
@@ -204,7 +207,7 @@ def jax_model(
 
         def called(activities: Activities) -> Any:
             scope = keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None)
-            with marked(), marked_statistics(), activities.marked(), scope:
+            with marked(), marked_statistics(), looked_up(), activities.marked(), scope:
                 outputs = jax.tree.map(_masked, call(arrays))
             if own_losses is not None:
                 own_losses[:] = scope.losses

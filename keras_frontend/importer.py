@@ -330,7 +330,8 @@ def _input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str]
     if not shape or any(size is None for size in shape[1:]):
         raise UsageError(
             f"input {index} of {model.name!r} has the shape {shape}: every axis after the batch needs a fixed size, "
-            "for example keras.Input((224, 224, 3))"
+            "for example keras.Input((224, 224, 3)), or said for this build alone: inputs=[jax.ShapeDtypeStruct("
+            "(1, 224, 224, 3), 'float32')]"
         )
     if dtype == "string":
         raise UnsupportedError(

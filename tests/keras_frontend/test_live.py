@@ -225,3 +225,15 @@ def test_a_dict_of_inputs_is_taken_by_the_models_own_keys() -> None:
     program = converter.build(model, "mse", "sgd", batch=4)
     with converter.runtime.TrainingSession(program.data) as session:
         np.testing.assert_allclose(session.infer(x), model(x), rtol=1e-5)
+
+
+def test_a_build_says_what_the_model_leaves_open(tmp_path: Path) -> None:
+    image = keras.Input((None, None, 3))
+    pooled = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(image))
+    model = keras.Model(image, layers.Dense(2)(pooled))
+    with pytest.raises(UsageError, match="inputs="):
+        converter.build(model)
+    model.save(tmp_path / "open.keras")
+    for given in (model, tmp_path / "open.keras"):
+        program = converter.build(given, inputs=[np.zeros((1, 8, 9, 3), np.float32)], batch=2, check=False)
+        assert program.manifest.signatures["infer"].inputs[0].shape == (2, 8, 9, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converter.errors import UsageError
 from converter.models import import_model
 from converter.pipeline import plan
 from converter.program.manifest import rows_to_infer
@@ -21,15 +22,25 @@ def compare_schemes(
 
     Args:
         model: as for `converter.build`, or one of shapes alone.
-        schemes: names, glob rules or UpdateSchemes.
+        schemes: names, glob rules or UpdateSchemes; of the usual ones, those that the model allows.
         **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state).
 
     Raises:
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
     source = import_once(model, **options)
-    plans = [plan(source, scheme, **options) for scheme in schemes]
-    return [{"scheme": each.scheme, **each.costs} for each in plans]
+    rows: list[dict[str, Any]] = []
+    refused: list[UsageError] = []
+    for scheme in schemes:
+        try:
+            each = plan(source, scheme, **options)
+        except UsageError as error:  # as bias-only of a model without biases
+            refused.append(error)
+            continue
+        rows.append({"scheme": each.scheme, **each.costs})
+    if refused and (not rows or schemes is not DEFAULT_SCHEMES):
+        raise refused[0]
+    return rows
 
 
 def import_once(model: Any, **options: Any) -> Any:

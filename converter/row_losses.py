@@ -16,6 +16,10 @@ RowLossOfSeveral = Callable[[Builder, list[Value], list[Value]], Value]
 Axes = int | Sequence[int] | None
 #: What Keras clips probabilities to.
 _EPSILON = 1e-7
+#: The surprise at what Keras takes for impossible: minus the logarithm of that.
+SURPRISE = -log(_EPSILON)
+#: What logits are below where a model masks them, with -inf or a large number. No other makes a loss of this size.
+MASKED = 1e6
 #: Under the root of a distance, whose slope would have no end at 0.
 _TINY = 1e-6
 
@@ -73,7 +77,7 @@ def distillation(temperature: float = 2.0, alpha: float = 1.0) -> RowLossOfSever
     def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
         (logits,), teacher = outputs, b(ops.Mul(), targets[-1], 1 / temperature)
         axis = len(teacher.shape) - 1
-        p, log_p = b(ops.Softmax(), teacher), b(ops.LogSoftmax(), teacher)
+        p, log_p = b(ops.Softmax(), teacher), _log_softmax(b, teacher)
         cross = b(ops.SoftmaxCrossEntropy(), b(ops.Mul(), logits, 1 / temperature), p)
         apart = b(ops.Mul(), b(ops.Add(), cross, b(ops.Sum((axis,)), b(ops.Mul(), p, log_p))), alpha * temperature**2)
         if alpha == 1:
@@ -123,7 +127,7 @@ def focal_cross_entropy(gamma: float = 2.0, alpha: float = 0.25, label_smoothing
     def emit(b: Builder, logits: Value, y: Value) -> Value:
         y = _smooth(b, y, label_smoothing, 1 / logits.shape[-1])
         missing = b(ops.Sub(), 1.0, b(ops.Softmax(), logits))
-        surprise = b(ops.Mul(), b(ops.Mul(), b(ops.LogSoftmax(), logits), y), -alpha)
+        surprise = b(ops.Mul(), b(ops.Mul(), _log_softmax(b, logits), y), -alpha)
         return b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), _power(b, missing, gamma), surprise))
 
     return emit
@@ -134,8 +138,8 @@ def kl_divergence() -> RowLoss:
 
     def emit(b: Builder, logits: Value, y: Value) -> Value:
         y = b(ops.Minimum(), b(ops.Maximum(), y, _EPSILON), 1.0)
-        negentropy = b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), y, b(ops.Log(), y)))
-        return b(ops.Add(), b(ops.SoftmaxCrossEntropy(), logits, y), negentropy)
+        apart = b(ops.Sub(), b(ops.Log(), y), _log_softmax(b, logits))
+        return b(ops.Sum((len(y.shape) - 1,)), b(ops.Mul(), y, apart))
 
     return emit
 
@@ -152,7 +156,7 @@ def binary_focal_cross_entropy(gamma: float = 2.0, alpha: float | None = None, l
         y = _smooth(b, y, label_smoothing, 0.5)
         p = b(ops.Logistic(), logits)
         missing = b(ops.Sub(), b(ops.Add(), p, y), b(ops.Mul(), b(ops.Mul(), p, y), 2.0))  # 1 - yp - (1-y)(1-p)
-        loss = b(ops.Mul(), _power(b, missing, gamma), b(ops.BinaryCrossEntropy(), logits, y))
+        loss = b(ops.Mul(), _power(b, missing, gamma), bounded(b, b(ops.BinaryCrossEntropy(), logits, y)))
         if alpha is None:
             return loss
         return b(ops.Mul(), loss, b(ops.Add(), b(ops.Mul(), y, 2 * alpha - 1), 1 - alpha))
@@ -335,3 +339,13 @@ def _power(b: Builder, x: Value, exponent: float) -> Value:
 def _softplus_of_negative(b: Builder, z: Value) -> Value:
     """log(1 + e^z) for z <= 0."""
     return b(ops.Log(), b(ops.Add(), b(ops.Exp(), z), 1.0))
+
+
+def bounded(b: Builder, loss: Value) -> Value:
+    """What Keras' clipped probabilities give, without slope, in place of the endless loss of what a model masks."""
+    return b(ops.Select(), b(ops.Greater(), loss, MASKED), b.constant(SURPRISE), loss)
+
+
+def _log_softmax(b: Builder, logits: Value) -> Value:
+    """The logarithm of the softmax, with Keras' least one where a logit is masked."""
+    return b(ops.Neg(), bounded(b, b(ops.Neg(), b(ops.LogSoftmax(), logits))))

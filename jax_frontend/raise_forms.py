@@ -11,7 +11,7 @@ from converter.passes import merge_common_subexpressions
 from converter.passes.rewrite import Rewriter, rewrite
 from jax_frontend.norm_forms import layer_norm, rms_norm
 from jax_frontend.pointwise_forms import PointwiseForms
-from jax_frontend.row_forms import cross_entropy, log_softmax, log_sum_exp, one_hot, softmax
+from jax_frontend.row_forms import cross_entropy, log_softmax, log_sum_exp, one_hot, picked, softmax
 
 #: Tried in this order on every node.
 ROW_FORMS = (softmax, log_softmax, log_sum_exp, cross_entropy, one_hot, layer_norm, rms_norm)
@@ -28,5 +28,6 @@ def raise_forms(graph: Graph) -> Graph:
         return made if made is not None else pointwise(b, node)
 
     raised = rewrite(merge_common_subexpressions(graph), rule)
+    raised = rewrite(raised, picked)  # of what is in none of these forms
     raised.parameters = dict(graph.parameters)
     return raised

@@ -165,6 +165,18 @@ def _weighted(b: Rewriter, value: Value, kind: type[Op] | None) -> tuple[Value |
     return None, value
 
 
+def picked(b: Rewriter, node: Node) -> Value | None:
+    """sum(one_hot * x) over the last axis, as elements are looked up: those that are not chosen may be infinite."""
+    made = b.producer(node.inputs[0], ops.Mul) if isinstance(node.op, ops.Sum) else None
+    if made is None or made.output.dtype != FLOAT32 or node.op.axes not in ((-1,), (len(made.output.shape) - 1,)):
+        return None
+    for x, chosen in (made.inputs, made.inputs[::-1]):
+        rows = b.producer(chosen, ops.OneHot)
+        if rows and len(x.shape) == len(chosen.shape) and x.shape[-1] == chosen.shape[-1]:
+            return b.reshape(b(ops.Pick(), x, rows.inputs[0]), node.output.shape)
+    return None
+
+
 def one_hot(b: Rewriter, node: Node) -> Value | None:
     """float(index == [0, 1, 2, ...]), and rows of an identity matrix."""
     if isinstance(node.op, ops.Gather) and node.op.axis == 0:

@@ -142,6 +142,8 @@ def movement_case(rng: np.random.Generator) -> Case:
          lambda z, y: -(jax.nn.log_softmax(z) * jax.nn.one_hot(y, 3, dtype=z.dtype)).sum(-1)),
         (ops.LabelCrossEntropy(everywhere=True), [x, rng.integers(-1, 4, (4, 5)).astype(np.int32)],
          lambda z, y: jax.nn.logsumexp(z, -1) - (z * jax.nn.one_hot(y, 3, dtype=z.dtype)).sum(-1)),
+        (ops.Pick(), [x, rng.integers(0, 3, (4, 5)).astype(np.int32)],
+         lambda x, i: jnp.take_along_axis(x, i[..., None], -1)[..., 0]),
         (ops.IsClass(3), [rng.integers(-2, 5, (4, 5)).astype(np.int32)],
          lambda y: jax.nn.one_hot(y, 3).sum(-1)),
     ]  # fmt: skip

@@ -12,11 +12,13 @@ from converter.links import FoldedLink, Link, folded_link
 from converter.losses.loss import JointLoss, Loss, Penalty, Term
 from converter.notes import Note
 from converter.program.manifest import MASK, TARGET
-from converter.row_losses import masked_mean, mean_rows
+from converter.row_losses import MASKED, bounded, masked_mean, mean_rows
 
 #: Inputs that training adds to the model's own, and what its signatures give.
 RESERVED = {TARGET, "weight", "learning_rate", "tick"}
 RESULTS = {"loss", "correct", "done"}
+#: By which a mask reaches logits: each number stays at its place, or is only moved.
+_IN_PLACE = (ops.Unary, ops.Binary, ops.Select, ops.Movement)
 #: In place of no place at all that counts, of which the loss is 0.
 _NONE_COUNTED = 1e-12
 
@@ -54,6 +56,8 @@ def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[Part]]:
             folded = _folded(graph, term)
             reads = term.outputs(graph) if folded is None else [folded.logits(b)]
             values = term.loss.per_example(b, reads, y)
+            if folded is not None and _are_masked(graph, folded.node.inputs[0]):
+                values = bounded(b, values)
             mask = _mask(b, graph, term, y[:1], values)
             parts.append(Part(term, y, reads, _mean_rows(b, values, mask), mask))
     return b.graph, parts
@@ -148,6 +152,23 @@ def _check_parts(parts: list[Part]) -> None:
         raise UsageError(
             f"{why} cannot be taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out"
         )
+
+
+def _are_masked(graph: Graph, logits: Value) -> bool:
+    """Whether a model may put -inf, or a number like it, in the place of logits, whose probability is 0 then."""
+    makers, seen, ahead = graph.producers(), set[Value](), [logits]
+    while ahead:
+        value = ahead.pop()
+        if value.dtype != FLOAT32 or value in seen:
+            continue
+        seen.add(value)
+        array = graph.constants.get(value)
+        if array is not None and bool((abs(array) > MASKED).any()):
+            return True
+        node = makers.get(value)
+        if node is not None and isinstance(node.op, _IN_PLACE):
+            ahead += node.inputs
+    return False
 
 
 def _weighed(b: Builder, value: Value, term: Term) -> Value:

@@ -150,18 +150,35 @@ def _full(everything: list[Member]) -> dict[str, tuple[float, str]]:
     return {m.name: (1.0, "everything trains") for m in everything}
 
 
-def _head_block(everything: list[Member]) -> str:
-    kernels = [m for m in everything if m.role == "kernel"]
-    return (kernels or everything)[-1].layer if everything else ""
-
-
 def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    head = _head_block(everything)
-    return {m.name: (1.0, f"in the head, {head}") for m in everything if m.layer == head}
+    """The layer of the last product; of a matrix tied to the embedding also what is behind the others, as a norm.
+
+    The layer of such a matrix is that of the embedding, which may hold more than the head does.
+    """
+    kernels = sorted((m for m in everything if m.role == "kernel"), key=lambda m: m.last_use)
+    last = (kernels or everything)[-1:]
+    if last and last[0].tied:
+        before = max((m.last_use for m in kernels[:-1]), default=-1)
+        behind = [m for m in everything if m in last or m.first_use > before]
+        return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in behind}
+    return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if m.layer == last[0].layer}
+
+
+def _own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    """The head without a matrix that is tied to the embedding, which would be most of what trains."""
+    tied = {m.name for m in everything if m.tied}
+    return {name: grant for name, grant in _head(everything).items() if name not in tied}
 
 
 def _bias_only(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    return {m.name: (1.0, "a bias") for m in everything if m.role == "bias"} | _head(everything)
+    head = _own_head(everything)
+    biases = {m.name: (1.0, "a bias") for m in everything if m.role == "bias" and m.parameter.trainable}
+    if biases.keys() <= _head(everything).keys():
+        raise UsageError(
+            "update scheme 'bias-only': the model has no biases outside of its head, so there is nothing that sets it "
+            "apart: choose 'head', 'lora' or rules of your own"
+        )
+    return biases | head
 
 
 def _blocks(everything: list[Member]) -> list[str]:
@@ -184,7 +201,7 @@ def _sparse(everything: list[Member]) -> dict[str, tuple[float, str]]:
     the first kernel trains that is not depthwise, on the main path; of the layers of a transformer those of the
     attention and the first of the feed-forward part, and only in the last third, at most 5.
     """
-    head = _head(everything)
+    head = _own_head(everything)
     kernels: dict[str, list[Member]] = {block: [] for block in _blocks([m for m in everything if m.name not in head])}
     for member in everything:
         if member.block in kernels and member.role == "kernel" and member.parameter.trainable:
@@ -237,16 +254,16 @@ def _attention_and_next(kernels: list[Member]) -> list[Member]:
 
 def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
-        adapter, head = LoRA(rank, 2 * rank), _head(everything)
-        granted: Granted = {
-            m.name: (adapter, f"{adapter}")
-            for m in everything
-            if m.role == "kernel" and isinstance(m.place, Place) and rank <= m.place.largest_rank / 2
-        }
+        adapter, head = LoRA(rank, 2 * rank), _own_head(everything)
+        kernels = [m for m in everything if m.role == "kernel"]
+        ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Place)}
+        granted: Granted = {name: (adapter, f"{adapter}") for name, largest in ranks.items() if rank <= largest}
         if not granted.keys() - head.keys():
+            largest = max((most for name, most in ranks.items() if name not in head), default=0)
+            instead = f"the largest rank here is {largest}, lora-{largest}" if largest else "choose 'head'"
             raise UsageError(
-                f"no weight outside of the head has twice the numbers of an adapter of rank {rank}: choose a smaller "
-                "rank, as lora-2, or rules of your own"
+                f"no weight outside of the head has twice the numbers of an adapter of rank {rank}: {instead}, or "
+                "rules of your own"
             )
         return {**granted, **head}
 
@@ -255,7 +272,7 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
 
 def _channels(percent: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
-        part, head = Channels(percent / 100), _head(everything)
+        part, head = Channels(percent / 100), _own_head(everything)
         granted: Granted = {
             m.name: (part, f"{part}")
             for m in everything

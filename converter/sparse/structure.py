@@ -31,6 +31,8 @@ class Member:
         products: products of two activations (the scores and the mix of an attention) before the model first uses it.
         depthwise: whether it is a weight of a depthwise convolution.
         leads_to: names of the kernels behind it: of what they give some is computed with it.
+        first_use, last_use: where in the graph the model reads it first and last.
+        tied: whether it is a kernel that is looked up too, as an embedding that gives the logits.
     """
 
     value: Value
@@ -44,6 +46,9 @@ class Member:
     products: int
     depthwise: bool
     leads_to: frozenset[str]
+    first_use: int
+    last_use: int
+    tied: bool
 
     @property
     def name(self) -> str:
@@ -63,6 +68,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
     roles = {v: role_of(v, readers, producers) for v in ordered}
     places = _blocks({graph.parameters[v].name: roles[v] == "kernel" for v in ordered}, blocks)
     products = _products(graph)
+    places_of = {node.outputs[0]: index for index, node in enumerate(graph.nodes)}
     leads_to = _leads_to(graph, [v for v in ordered if roles[v] == "kernel"], readers)
     return [
         Member(
@@ -77,6 +83,9 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             products[first_use.get(v, len(graph.nodes))],
             any(isinstance(node.op, ops.DepthwiseConv2D) for _, node in _users(v, readers)),
             leads_to.get(v, frozenset()),
+            first_use.get(v, len(graph.nodes)),
+            max((places_of[node.outputs[0]] for _, node in _users(v, readers)), default=len(graph.nodes)),
+            roles[v] == "kernel" and any(isinstance(node.op, ops.Gather) for _, node in _users(v, readers)),
         )
         for v, p in ((v, graph.parameters[v]) for v in ordered)
     ]

@@ -112,6 +112,12 @@ def _classes(n: Numbers, kind: type[Op]) -> Application:
     return Application(kind(n.whole(1, 5)), [n.whole_numbers(*n.shape(1, 4), low=-1, high=5)])
 
 
+@applies(ops.Pick)
+def _pick(n: Numbers, kind: type[Op]) -> Application:
+    shape = n.shape(1, 4)
+    return Application(ops.Pick(), [n.floats(*shape), n.whole_numbers(*shape[:-1], low=-1, high=5)])
+
+
 @applies(ops.MatMul)
 def _matmul(n: Numbers, kind: type[Op]) -> Application:
     m, k, c = (n.whole(1, 5) for _ in range(3))

@@ -271,3 +271,76 @@ def test_it_is_the_optimizer_that_keeps_a_filter_whole() -> None:
     with pytest.raises(UnsupportedError, match=r"conv2/w: fraction 0\.5 .* optimizer looks at rows and columns"):
         converter.build(case.model(), optimizer=optax.adafactor(1e-3, min_dim_size_to_factor=2), **options)
     assert converter.build(case.model(), optimizer="adam", **options).table
+
+
+def tied_decoder(biases: bool) -> Graph:
+    """Token ids in, logits out by the matrix of the embedding; a norm before it."""
+    import jax
+    import jax.numpy as jnp
+
+    import jax_frontend
+
+    def apply(params, ids):
+        x = params["tokens"][ids]
+        for p in params["layers"]:
+            x = x + jax.nn.silu(x @ p["up"] + p.get("b", 0.0)) @ p["down"]
+        x = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * params["norm"]
+        return x @ params["tokens"].T
+
+    layer = {"up": np.ones((16, 64), np.float32), "down": np.ones((64, 16), np.float32)}
+    layer |= {"b": np.ones(64, np.float32)} if biases else {}
+    params = {"tokens": np.ones((30, 16), np.float32), "layers": [layer] * 4, "norm": np.ones(16, np.float32)}
+    return jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 6), jnp.int32)]), 2)
+
+
+def test_the_head_of_a_tied_decoder_is_its_norm_and_the_matrix_which_other_schemes_leave() -> None:
+    def chosen(update: str, biases: bool) -> dict[str, str]:
+        rows = update_scheme(update).resolve(tied_decoder(biases))
+        return {row.parameter: row.why for row in rows if row.fraction or row.adapter}
+
+    assert set(chosen("head", False)) == {"norm", "tokens"}
+    assert "tied to the embedding" in chosen("head", False)["tokens"]
+    biases = {f"layers/{i}/b" for i in range(4)}
+    kernels = {f"layers/{i}/{name}" for i in range(4) for name in ("up", "down")}
+    assert set(chosen("bias-only", True)) == biases | {"norm"}
+    assert set(chosen("lora-2", False)) == kernels | {"norm"}
+    assert set(chosen("channels", False)) == kernels | {"norm"}
+    assert set(chosen("sparse", False)) == {"layers/2/up", "layers/3/up", "norm"}
+    with pytest.raises(UsageError, match=r"no biases outside of its head.*choose 'head', 'lora'"):
+        chosen("bias-only", False)
+
+
+def test_a_rank_that_is_too_large_names_the_largest_and_never_itself() -> None:
+    with pytest.raises(UsageError, match="the largest rank here is 6, lora-6, or"):
+        update_scheme("lora-7").resolve(tied_decoder(False))
+    assert any(row.adapter for row in update_scheme("lora-6").resolve(tied_decoder(False)))
+    with pytest.raises(UsageError, match=r"adapter of rank 2: the largest rank here is 1, lora-1, or"):
+        update_scheme("lora-2").resolve(narrow(4))
+    with pytest.raises(UsageError, match=r"adapter of rank 1: choose 'head', or rules of your own"):
+        update_scheme("lora-1").resolve(narrow(2))
+
+
+def narrow(width: int) -> Graph:
+    """Dense layers of a few channels."""
+    b = Builder()
+    x = b.input("x", TensorType((2, width)))
+    for name in ("first/kernel", "second/kernel", "head/kernel"):
+        weight = Value(TensorType((width, width)), name)
+        b.graph.parameters[weight] = Parameter(name, np.ones((width, width), np.float32))
+        x = b(ops.MatMul(), x, weight)
+    b.graph.outputs["output"] = x
+    return b.graph
+
+
+def test_of_the_usual_schemes_those_are_compared_that_the_model_allows() -> None:
+    import jax
+
+    import jax_frontend
+
+    params = {name: np.eye(6, dtype=np.float32) for name in ("first", "second", "third")}
+    model = jax_frontend.Model(
+        lambda p, x: x @ p["first"] @ p["second"] @ p["third"], params, [jax.ShapeDtypeStruct((1, 6), np.float32)]
+    )
+    assert [row["scheme"] for row in converter.compare_schemes(model)] == ["full", "sparse", "last-3", "head"]
+    with pytest.raises(UsageError, match="no biases outside of its head"):
+        converter.compare_schemes(model, ["head", "bias-only"])

@@ -1,6 +1,7 @@
 """The semantic ops, by subject. `from converter.ir import ops`, then `ops.Conv2D(...)`."""
 
 from converter.ir.ops.conv import *
+from converter.ir.ops.cross_entropy import *
 from converter.ir.ops.custom import *
 from converter.ir.ops.elementwise import *
 from converter.ir.ops.indexing import *

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
-from converter.ir.ops.elementwise import Add, Unary
+from converter.ir.ops.elementwise import Add, Mul, Unary, broadcast
 from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.rows import Rows, scattered, taken, together
 from converter.ir.types import INT32, TensorType
@@ -237,3 +237,27 @@ class IsClass(Unary):
 
     def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
+
+
+@dataclass(frozen=True)
+class Pick(Op):
+    """The element of each row [..., C] at its index [...]; 0 where that is none. The other elements may be infinite."""
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        if not x.rank or indices.dtype != INT32:
+            raise ShapeError(f"{self.name}: of {x} at {indices}")
+        return x.with_shape(broadcast(self.name, x.with_shape(x.shape[:-1]), indices))
+
+    def evaluate(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return np.where(OneHot(x.shape[-1]).evaluate(indices) == 0, 0, x).sum(-1).astype(x.dtype)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        x, indices = operands
+        return together(x.along((-1,), keepdims=False), indices)
+
+    def vjp(self, b: Builder, x: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        def to_x() -> Value:
+            rows = b(OneHot(x.shape[-1]), indices)
+            return b.sum_to_shape(b(Mul(), rows, b.reshape(dy, (*dy.shape, 1))), x.shape)
+
+        return to_x, None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cost, Cotangent, Op, ShapeError
+from converter.ir.op import Cost, Cotangent, Op
 from converter.ir.ops.elementwise import (
     Add,
     Binary,
@@ -18,16 +18,14 @@ from converter.ir.ops.elementwise import (
     Maximum,
     Minimum,
     Mul,
-    Neg,
     Rsqrt,
     Select,
     Sub,
     Unary,
 )
-from converter.ir.ops.indexing import IsClass, OneHot
 from converter.ir.ops.reduce import Mean, Sum
 from converter.ir.rows import Rows, together
-from converter.ir.types import INT32, TensorType
+from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
     from converter.ir.builder import Builder
@@ -88,20 +86,33 @@ class Relu(Unary):
 
 @dataclass(frozen=True)
 class Relu6(Unary):
-    """min(max(x, 0), 6). The derivative at 0 and at 6 is `at_kink`: 0 for jax.nn.relu6, 0.5 for jnp.clip(x, 0, 6)."""
+    """min(max(x, 0), 6). The derivative at 6 is `at_six`, 0 for jax.nn.relu6 and 0.5 for jnp.minimum(x, 6).
+
+    That at 0 is `at_kink`, 0 or `at_six`.
+    """
 
     function = staticmethod(lambda x: np.clip(x, 0, 6))
     at_kink: float = 0.0
+    at_six: float = 0.0
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        if self.at_kink:
-            return (lambda: b(Mul(), dy, _step(b, b(Minimum(), x, b(Sub(), 6.0, x)), self.at_kink)),)
-        return (lambda: b(Relu6Grad(), y, dy),)
+        def cotangent() -> Value:
+            if not self.at_six:
+                return b(Relu6Grad(), y, dy)
+            positive = dy if self.at_kink else b(ReluGrad(), y, dy)
+            return b(Mul(), positive, _within_6(b, x, self.at_six))
+
+        return (cotangent,)
 
 
 def _step(b: Builder, x: Value, at_zero: float) -> Value:
     """0 for negative x, 1 for positive x, `at_zero` at 0; by arithmetic, which stays in fast kernels."""
     return b(Minimum(), b(Maximum(), b(Add(), b(Mul(), x, 1e30), at_zero), 0.0), 1.0)
+
+
+def _within_6(b: Builder, x: Value, at_ends: float) -> Value:
+    """1 for x between 0 and 6, 0 outside, `at_ends` at 0 and 6."""
+    return _step(b, b(Minimum(), x, b(Sub(), 6.0, x)), at_ends)
 
 
 class ReluGrad(Binary):
@@ -116,15 +127,22 @@ class Relu6Grad(Binary):
     function = staticmethod(lambda y, dy: np.where((y > 0) & (y < 6), dy, 0))
 
 
+@dataclass(frozen=True)
 class HardSwish(Unary):
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6. The derivative of the gate at -3 and 3 is `at_kink`: 0 as jax.nn's, 0.5 with jnp.clip."""
 
     function = staticmethod(lambda x: x * np.clip(x + 3, 0, 6) / 6)
+    at_kink: float = 0.0
 
     def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
-            gate = b(Relu6(), b(Add(), x, 3.0))
-            return b(Mul(), b(Add(), b(Mul(), dy, gate), b(Relu6Grad(), gate, b(Mul(), dy, x))), 1 / 6)
+            shifted = b(Add(), x, 3.0)
+            gate, through = b(Relu6(), shifted), b(Mul(), dy, x)
+            if self.at_kink:
+                slope = b(Mul(), through, _within_6(b, shifted, self.at_kink))
+            else:
+                slope = b(Relu6Grad(), gate, through)
+            return b(Mul(), b(Add(), b(Mul(), dy, gate), slope), 1 / 6)
 
         return (cotangent,)
 
@@ -299,85 +317,3 @@ class RMSNorm(OverLastAxis):
             return b(Mul(), b(Sub(), dy, along), inverse)
 
         return (cotangent,)
-
-
-@dataclass(frozen=True)
-class LabelCrossEntropy(OverLastAxis):
-    """Per-example loss logsumexp(z) - z[label] from logits [..., C] and int32 labels [...].
-
-    Of what is no class the loss is 0; with `everywhere` it is logsumexp(z), as if such a label had the logit 0. The
-    cotangent of the logits is softmax(z) less the label's one, in rows that have a class, or `everywhere`.
-    """
-
-    everywhere: bool = False
-
-    def infer(self, logits: TensorType, labels: TensorType) -> TensorType:  # type: ignore[override]
-        if logits.shape[:-1] != labels.shape or labels.dtype != INT32:
-            raise ShapeError(f"LabelCrossEntropy: logits {logits}, labels {labels}")
-        return logits.with_shape(labels.shape)
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        logits, labels = operands
-        return together(logits.along((-1,), keepdims=False), labels)
-
-    def evaluate(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        classes = logits.shape[-1]
-        loss = SoftmaxCrossEntropy().evaluate(logits, OneHot(classes).evaluate(labels))
-        if not self.everywhere:
-            return loss
-        return np.where(IsClass(classes).evaluate(labels), loss, LogSumExp().evaluate(logits)[..., 0])
-
-    def vjp(self, b: Builder, logits: Value, labels: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        def to_logits() -> Value:
-            classes = logits.shape[-1]
-            rows = dy if self.everywhere else b(Mul(), dy, b(IsClass(classes), labels))
-            apart = b(Sub(), b(Softmax(), logits), b(OneHot(classes), labels))
-            return b(Mul(), apart, b.reshape(rows, (*dy.shape, 1)))
-
-        return to_logits, None
-
-
-class SoftmaxCrossEntropy(OverLastAxis):
-    """Per-example loss logsumexp(z) - sum(z * target) from logits and (one-hot) targets, both [..., C] -> [...].
-
-    The cotangent of the logits is softmax(z) * sum(target) - target: for targets that sum to 1, softmax minus target.
-    """
-
-    def infer(self, logits: TensorType, targets: TensorType) -> TensorType:  # type: ignore[override]
-        if logits.shape != targets.shape:
-            raise ShapeError(f"SoftmaxCrossEntropy: logits {list(logits.shape)}, targets {list(targets.shape)}")
-        return logits.with_shape(logits.shape[:-1])
-
-    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return together(*operands).along((-1,), keepdims=False)
-
-    def evaluate(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        shifted = logits - logits.max(-1, keepdims=True)
-        log_total = np.log(np.exp(shifted).sum(-1, keepdims=True))
-        return ((log_total - shifted) * targets).sum(-1)
-
-    def vjp(self, b: Builder, logits: Value, targets: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        def to_logits() -> Value:
-            mass = b(Sum((-1,), keepdims=True), targets)
-            return b(Mul(), b(Sub(), b(Mul(), b(Softmax(), logits), mass), targets), b.reshape(dy, (*dy.shape, 1)))
-
-        def to_targets() -> Value:
-            return b(Mul(), b(Mul(), b(LogSoftmax(), logits), -1.0), b.reshape(dy, (*dy.shape, 1)))
-
-        return to_logits, to_targets
-
-
-class BinaryCrossEntropy(Binary):
-    """-t log(p) - (1 - t) log(1 - p) of p = logistic(z), for logits z and targets t: max(z, 0) - z t + log(1 + e^-|z|).
-
-    The cotangent of the logits is logistic(z) - t everywhere. The slopes of the parts have corners at 0, and would not
-    add up to it there.
-    """
-
-    function = staticmethod(lambda z, t: np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.abs(z))))
-
-    def vjp(self, b: Builder, z: Value, t: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (
-            lambda: b.sum_to_shape(b(Mul(), dy, b(Sub(), b(Logistic(), z), t)), z.shape),
-            lambda: b(Neg(), b.sum_to_shape(b(Mul(), dy, z), t.shape)),
-        )

@@ -21,8 +21,8 @@ from converter.tflite.lower import Lowering, lowers
 SAME_MEANING: dict[type[Op], Op] = {
     ops.Add: tfl.Add(), ops.Sub: tfl.Sub(), ops.Mul: tfl.Mul(), ops.Div: tfl.Div(), ops.Pow: tfl.Pow(),
     ops.Maximum: tfl.Maximum(), ops.Minimum: tfl.Minimum(), ops.SquaredDifference: tfl.SquaredDifference(),
-    ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Exp: tfl.Exp(), ops.Log: tfl.Log(), ops.Sqrt: tfl.Sqrt(),
-    ops.Rsqrt: tfl.Rsqrt(), ops.Sin: tfl.Sin(), ops.Cos: tfl.Cos(), ops.Abs: tfl.Abs(), ops.Sign: tfl.Sign(),
+    ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Log: tfl.Log(), ops.Sqrt: tfl.Sqrt(),
+    ops.Sin: tfl.Sin(), ops.Cos: tfl.Cos(), ops.Abs: tfl.Abs(), ops.Sign: tfl.Sign(),
     ops.Floor: tfl.Floor(), ops.Round: tfl.Round(),
     ops.Tanh: tfl.Tanh(), ops.Logistic: tfl.Logistic(), ops.Relu: tfl.Relu(),
     ops.Relu6: tfl.Relu6(), ops.HardSwish: tfl.HardSwish(), ops.Elu: tfl.Elu(), ops.Equal: tfl.Equal(),
@@ -128,6 +128,30 @@ def _polynomial(c: Lowering, x: Value, coefficients: tuple[float, ...]) -> Value
     return total
 
 
+@lowers(ops.Exp)
+def exp(c: Lowering, op: ops.Exp, x: Value) -> Value:
+    """The larger of e^x and x, which is e^x: XNNPACK makes 0 of NaN, and a step that went wrong would not be seen."""
+    power = c(tfl.Exp(), x)
+    return c(tfl.Maximum(), power, x) if c.target.is_cpu else power
+
+
+@lowers(ops.Rsqrt)
+def rsqrt(c: Lowering, op: ops.Rsqrt, x: Value) -> Value:
+    """RSQRT, or 1 / sqrt(x) where x may be 0, of which kernels for x86-64 make NaN in place of infinity."""
+    if not c.target.is_cpu or _is_above_zero(c, x):
+        return c(tfl.Rsqrt(), x)
+    return c(tfl.Div(), 1.0, c(tfl.Sqrt(), x))
+
+
+def _is_above_zero(c: Lowering, x: Value) -> bool:
+    """Whether a positive number is added to x, or bounds it."""
+    made = next((node for node in reversed(c.graph.nodes) if x in node.outputs), None)
+    if made is None or not isinstance(made.op, tfl.Add | tfl.Maximum):
+        return False
+    arrays = [c.array(v) for v in made.inputs]
+    return any(array is not None and bool((array > 0).all()) for array in arrays)
+
+
 @lowers(ops.Log1p)
 def log1p(c: Lowering, op: ops.Log1p, x: Value) -> Value:
     """log(u) and what was lost in u = 1 + x, over u; the bounds keep infinity and -1 from giving NaN there."""
@@ -142,13 +166,6 @@ def log1p(c: Lowering, op: ops.Log1p, x: Value) -> Value:
 def expm1(c: Lowering, op: ops.Expm1, x: Value) -> Value:
     """e^x - 1 = tanh(x/2) (e^x + 1): exact for small x, where the difference would cancel."""
     return c(tfl.Mul(), c(tfl.Tanh(), c(tfl.Mul(), x, 0.5)), c(tfl.Add(), c(tfl.Exp(), x), 1.0))
-
-
-@lowers(ops.BinaryCrossEntropy)
-def binary_cross_entropy(c: Lowering, op: ops.BinaryCrossEntropy, z: Value, t: Value) -> Value:
-    """max(z, 0) - z t + log(1 + e^-|z|), which does not overflow."""
-    rest = c(tfl.Log(), c(tfl.Add(), c(tfl.Exp(), c(tfl.Neg(), c(tfl.Abs(), z))), 1.0))
-    return c(tfl.Add(), c(tfl.Sub(), c(tfl.Relu(), z), c(tfl.Mul(), z, t)), rest)
 
 
 @lowers(ops.Atan2)

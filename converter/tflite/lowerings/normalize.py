@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from converter.ir import Op, Value, ops
+from converter.ir import Value, ops
 from converter.ir.ops.reduce import normal_axes
 from converter.tflite import builtins as tfl
 from converter.tflite.lower import Lowering, lowers
 
 REDUCTIONS = {ops.Sum: tfl.Sum, ops.Mean: tfl.Mean, ops.Max: tfl.ReduceMax, ops.Min: tfl.ReduceMin}
 
-
+#: In place of infinity, which times 0, or less itself, is NaN. As the first operand of a MINIMUM or MAXIMUM it leaves
+#: NaN what it is.
+LARGEST = 2.0**127
 #: Kernels take no more, and XNNPACK fails to prepare what it has taken.
 MOST_AXES = 6
 
@@ -57,9 +59,14 @@ def softmax(c: Lowering, op: ops.Softmax, x: Value) -> Value:
     return c(tfl.Softmax(), x)
 
 
-def _shifted(c: Lowering, x: Value) -> tuple[Value, Value, Value]:
-    """The row maximum, x minus it, and log(sum(exp)) of the difference: LOG_SOFTMAX is slow, these are not."""
+def shifted_rows(c: Lowering, x: Value, finite: bool = False) -> tuple[Value, Value, Value]:
+    """The row maximum, x minus it, and log(sum(exp)) of the difference: LOG_SOFTMAX is slow, these are not.
+
+    With `finite` rows of -inf, and those with infinity, have the sum that they should, and NaN else.
+    """
     top = c(tfl.ReduceMax((len(x.shape) - 1,), keepdims=True), x)
+    if finite:
+        top = c(tfl.Minimum(), LARGEST, c(tfl.Maximum(), -LARGEST, top))
     shifted = c(tfl.Sub(), x, top)
     total = c(tfl.Sum((len(x.shape) - 1,), keepdims=True), c(tfl.Exp(), shifted))
     return top, shifted, c(tfl.Log(), total)
@@ -67,20 +74,14 @@ def _shifted(c: Lowering, x: Value) -> tuple[Value, Value, Value]:
 
 @lowers(ops.LogSoftmax)
 def log_softmax(c: Lowering, op: ops.LogSoftmax, x: Value) -> Value:
-    _, shifted, log_total = _shifted(c, x)
+    _, shifted, log_total = shifted_rows(c, x)
     return c(tfl.Sub(), shifted, log_total)
 
 
 @lowers(ops.LogSumExp)
 def log_sum_exp(c: Lowering, op: ops.LogSumExp, x: Value) -> Value:
-    top, _, log_total = _shifted(c, x)
+    top, _, log_total = shifted_rows(c, x, finite=True)
     return c(tfl.Add(), top, log_total)
-
-
-@lowers(ops.SoftmaxCrossEntropy)
-def softmax_cross_entropy(c: Lowering, op: Op, logits: Value, targets: Value) -> Value:
-    _, shifted, log_total = _shifted(c, logits)
-    return c(tfl.Sum((len(logits.shape) - 1,)), c(tfl.Mul(), c(tfl.Sub(), log_total, shifted), targets))
 
 
 def _centered(c: Lowering, x: Value, epsilon: float) -> tuple[Value, Value]:

@@ -12,6 +12,7 @@ micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influe
 one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.float16 and OUT/wide.dynamic are plain
 models with smaller weights, of a model that gives wide.output for wide.x.
 OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
+OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of docs/web.md: 8 numbers, 3 classes.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
@@ -289,6 +290,19 @@ def as_version_1(state: bytes) -> bytes:
     return head + bytes(-len(head) % 64) + state[(48 + length + 63) // 64 * 64 :]
 
 
+def write_docs(out: Path) -> None:
+    """The programs that the documentation's blocks of code train."""
+    rng = np.random.default_rng(0)
+    w = [jnp.asarray(rng.standard_normal(shape) / 3, "float32") for shape in ((8, 16), (16, 3))]
+
+    def apply(params: list[jax.Array], x: jax.Array) -> jax.Array:
+        return jax.nn.relu(x @ params[0]) @ params[1]
+
+    source = Model(apply, w, [jax.ShapeDtypeStruct((1, 8), "float32")])
+    for name, target in (("docs", "tflite-2.16"), ("docs-web", "web")):
+        converter.build(source, optimizer="sgd", batch=BATCH, target=target).write(out / f"{name}.tflite")
+
+
 def check(program: Path, state: Path, trained: Path) -> None:
     """Whether the host reads a state that Kotlin wrote: prints how far it is from the expected one."""
     with TrainingSession(program) as session:
@@ -309,6 +323,8 @@ if __name__ == "__main__":
         write_wide(folder)
         write_chosen(folder)
         write_interchange(folder)
+
+        write_docs(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)
         options = {"batch": BATCH, "state": "stateless", "target": "tflite-2.16"}

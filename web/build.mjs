@@ -1,4 +1,4 @@
-/** Builds the page into dist/page and the library into dist/trainer.js. The app's assets must be there (scripts/build_web). */
+/** Builds the page into dist/page. The app's assets must be there (scripts/build_web). */
 
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -35,16 +35,8 @@ const common = { bundle: true, minify: true, target: "es2022", logLevel: "warnin
 
 await init();
 await mkdir(PACKS, { recursive: true });
-await rm("dist", { recursive: true, force: true });
+await rm(PAGE, { recursive: true, force: true });
 await mkdir(`${PAGE}/litert`, { recursive: true });
-await build({
-  ...common,
-  minify: false,
-  entryPoints: ["trainer.ts"],
-  format: "esm",
-  outfile: "dist/trainer.js",
-  external: ["@litertjs/core"],
-});
 await build({
   ...common,
   entryPoints: ["page/main.tsx"],
@@ -69,6 +61,7 @@ await build({
   format: "iife",
   outdir: PAGE,
   define: {
+    "import.meta.url": "self.location.href",
     PACKED: JSON.stringify(packed),
     DESCRIPTION: JSON.stringify(await readFile(`${ASSETS}/assets/digits.json`, "utf8")),
   },

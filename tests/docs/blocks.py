@@ -4,17 +4,21 @@ A page is run from the top in a folder of its own, as its reader would: blocks o
 shell the folder. Two kinds of comments in a page say more:
 
     <!-- skip: next "why the next block cannot run here" -->
+    <!-- skip: next if(not installed("mvn"), reason="needs Maven") -->
     <!-- invisible-code-block: python
     what a block of the page takes as given
     -->
 
-A block of Python that begins with `# name.py` is that file, for later blocks to run or to import.
+A block that begins with its name in a comment (`# name.py`, `// Name.kt`, `<!-- name.html -->`) is that file, for later blocks
+to run or to import. Blocks of Kotlin are compiled and run by android_app/desktop (`DocsTest`), those for browsers by
+web/test (`docs.test.ts`).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,11 +32,13 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from tests.tree import ROOT
 
 #: All that code may be marked as, and whether it runs.
-LANGUAGES = {"python": True, "bash": True, "json": False, "kotlin": False, "text": False, "toml": False, "ts": False}
+LANGUAGES = {"python": True, "bash": True, "json": False, "text": False, "toml": False}
+#: Those that other tests run; here a block may be a file.
+FILES = ("kotlin", "html", "js", "ts")
 #: What a clone holds that blocks use.
-_CLONE = ("examples", "recipes", "scripts", "web", "tests", "pyproject.toml")
+_CLONE = ("android_app", "examples", "recipes", "scripts", "web", "tests", "pyproject.toml")
 
-_FILE = re.compile(r"# (\w+\.py)\n")
+_FILE = re.compile(r"(?:#|//|<!--) (\w+\.\w+)(?: -->)?\n")
 
 
 def pages() -> list[Path]:
@@ -43,7 +49,8 @@ def pages() -> list[Path]:
 def parse(path: Path) -> Document:
     """A page with its blocks."""
     python = CodeBlockParser("python", _run_python)
-    return Document.parse(str(path), python, CodeBlockParser("bash", _run_shell), SkipParser())
+    files = [CodeBlockParser(language, _write_file) for language in FILES]
+    return Document.parse(str(path), python, CodeBlockParser("bash", _run_shell), *files, SkipParser())
 
 
 def run(path: Path, folder: Path) -> list[str]:
@@ -53,7 +60,7 @@ def run(path: Path, folder: Path) -> list[str]:
     (folder / ".venv").symlink_to(Path(sys.prefix))
     skipped = []
     document = parse(path)
-    document.namespace["__name__"] = "__main__"
+    document.namespace |= {"__name__": "__main__", "installed": lambda tool: shutil.which(tool) is not None}
     for example in document.examples():
         try:
             example.evaluate()
@@ -68,16 +75,21 @@ def faults(name: str, text: str) -> list[str]:
     for token in MarkdownIt("commonmark").parse(text):
         if token.type == "code_block":
             found.append(f"{name}: code without a fence: {token.content.strip()}")
-        elif token.type == "fence" and token.info.strip() not in LANGUAGES:
+        elif token.type == "fence" and token.info.strip() not in {*LANGUAGES, *FILES}:
             found.append(f"{name}: a block of {token.info.strip() or 'no language'}")
     return found
 
 
 def _run_python(example: Example) -> None:
-    if (named := _FILE.match(example.parsed)) is not None:
-        Path(named[1]).write_text(example.parsed)
-    else:
+    if not _write_file(example):
         PythonEvaluator()(example)
+
+
+def _write_file(example: Example) -> bool:
+    named = _FILE.match(example.parsed)
+    if named is not None:
+        Path(named[1]).write_text(example.parsed)
+    return named is not None
 
 
 def _run_shell(example: Example) -> None:

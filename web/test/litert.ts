@@ -12,7 +12,8 @@ export function inNode(): RuntimeFactory {
   return liteRt({ folder: FOLDER });
 }
 
-function importScripts(script: string): void {
+function importScripts(script?: string): void {
+  if (script === undefined) return;
   const names = ["require", "__dirname", "__filename"];
   const factory = compileFunction(`${readFileSync(script, "utf8")}; return ModuleFactory;`, names);
   Object.assign(globalThis, { ModuleFactory: factory(createRequire(script), dirname(script), script) });

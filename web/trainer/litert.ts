@@ -6,8 +6,8 @@ import type { Values } from "./samples.ts";
 
 /** Where LiteRT.js comes from. */
 export interface LiteRtSource {
-  /** The folder with the files of `@litertjs/core/wasm`; it ends in a slash. */
-  readonly folder: string;
+  /** The folder with the files of `@litertjs/core/wasm`; it ends in a slash. Without it: `litert/` beside trainer.js. */
+  readonly folder?: string;
   /** Gets and compiles one of these files, as from a cache; without it, it is fetched from the folder. */
   readonly compile?: (file: string) => Promise<WebAssembly.Module>;
 }
@@ -24,7 +24,7 @@ const NAME = "LiteRT.js 2.5.3";
 let loading: Promise<LiteRt> | undefined;
 
 /** Runs programs on stock LiteRT.js, which is loaded once a page or worker, and from now on. */
-export function liteRt(source: LiteRtSource): RuntimeFactory {
+export function liteRt(source: LiteRtSource = {}): RuntimeFactory {
   const engine = begun(source);
   // Whoever opens a program learns of it.
   engine.catch(() => undefined);
@@ -47,13 +47,14 @@ function begun(source: LiteRtSource): Promise<LiteRt> {
   return loading;
 }
 
-async function load({ folder, compile }: LiteRtSource): Promise<LiteRt> {
+async function load({ folder = new URL("litert/", import.meta.url).href, compile }: LiteRtSource): Promise<LiteRt> {
   // What it logs would be errors in the console, though nothing is wrong.
   const settings: Settings = { locateFile: (file) => folder + file, printErr: (line) => console.debug(line) };
   (globalThis as { Module?: Settings }).Module = settings;
+  const name = (await supportsFeature("relaxedSimd")) ? "litert_wasm_internal" : "litert_wasm_compat_internal";
+  if (isModuleWorker()) await prepare(`${folder}${name}.js`);
   if (!compile) return await loadLiteRt(folder);
-  const isNew = await supportsFeature("relaxedSimd");
-  const module = await compile(isNew ? "litert_wasm_internal.wasm" : "litert_wasm_compat_internal.wasm");
+  const module = await compile(`${name}.wasm`);
   return await new Promise((resolve, reject) => {
     settings.instantiateWasm = (imports, done) => {
       WebAssembly.instantiate(module, imports).then(done, reject);
@@ -61,6 +62,31 @@ async function load({ folder, compile }: LiteRtSource): Promise<LiteRt> {
     };
     loadLiteRt(folder).then(resolve, reject);
   });
+}
+
+/** Whether scripts must come as modules here: LiteRT.js takes `importScripts`, which is there and refuses. */
+function isModuleWorker(): boolean {
+  const { importScripts } = globalThis as { importScripts?: (...scripts: string[]) => void };
+  try {
+    importScripts?.();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** Runs LiteRT.js' script as a module, so that there is nothing left for `importScripts` to do. */
+async function prepare(script: string): Promise<void> {
+  const answer = await fetch(script);
+  if (!answer.ok) throw new Error(`${script} cannot be read: ${answer.status}`);
+  const parts = [await answer.text(), "\nglobalThis.ModuleFactory = ModuleFactory;"];
+  const url = URL.createObjectURL(new Blob(parts, { type: "text/javascript" }));
+  try {
+    await import(url);
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+  Object.assign(globalThis, { importScripts: () => undefined });
 }
 
 class LiteRtRuntime implements TrainingRuntime {

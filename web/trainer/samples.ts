@@ -16,9 +16,10 @@ export interface Sample {
   readonly weight?: number;
 }
 
-/** A sample of one input named `x` and a label. */
-export function labelled(x: Float32Array, label: number, weight = 1): Sample {
-  return { inputs: { x }, targets: { [TARGET]: Int32Array.of(label) }, weight };
+/** A sample of one input named `x` and its label, or numbers: a one-hot row, or the values of a regression. */
+export function labelled(x: Float32Array, answer: number | Float32Array, weight = 1): Sample {
+  const y = typeof answer === "number" ? Int32Array.of(answer) : answer;
+  return { inputs: { x }, targets: { [TARGET]: y }, weight };
 }
 
 /** How much a sample counts, as the program gets it. */

@@ -29,11 +29,11 @@ export class Site {
   readonly sent = new Map<string, Buffer>();
   private readonly waiting: (() => void)[] = [];
 
-  private constructor() {
+  private constructor(folder: string) {
     this.server = createServer((request, response) => {
       const path = normalize(new URL(request.url ?? "/", "http://site").pathname).replace(/\/$/, "/index.html");
       this.asked.push(`${request.method} ${path}`);
-      const file = join(PAGE, path);
+      const file = join(folder, path);
       const other = this.replaced.get(path);
       const isThere = existsSync(file) && statSync(file).isFile() && !this.missing.test(path);
       if (!other && !isThere) return void response.writeHead(404).end();
@@ -48,8 +48,8 @@ export class Site {
     });
   }
 
-  static async open(): Promise<Site> {
-    const site = new Site();
+  static async open(folder = PAGE): Promise<Site> {
+    const site = new Site(folder);
     await new Promise<void>((resolve) => site.server.listen(0, "127.0.0.1", resolve));
     return site;
   }

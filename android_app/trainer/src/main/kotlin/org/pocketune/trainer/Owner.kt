@@ -20,7 +20,8 @@ internal class Owner(name: String) {
     // Never shut down, so that a coroutine that still has something to clean up always finds a thread; after `close`
     // the thread ends as soon as the queue is empty.
     private val executor = ThreadPoolExecutor(1, 1, 1, TimeUnit.MILLISECONDS, LinkedBlockingQueue()) { work ->
-        Thread(work, name).also { thread = it }
+        // A daemon: a trainer that nobody closed keeps no process alive.
+        Thread(work, name).also { it.isDaemon = true; thread = it }
     }
 
     val dispatcher: CoroutineDispatcher = executor.asCoroutineDispatcher()

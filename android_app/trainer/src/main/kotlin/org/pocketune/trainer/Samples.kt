@@ -34,6 +34,10 @@ class Sample(val inputs: Map<String, Values>, val targets: Map<String, Values>, 
     constructor(x: FloatArray, label: Int, weight: Float = 1f) :
         this(mapOf("x" to Values.Floats(x)), Values.Ints(intArrayOf(label)), weight)
 
+    /** One input named `x` and numbers: a one-hot row for `categorical_crossentropy`, values for a regression. */
+    constructor(x: FloatArray, y: FloatArray, weight: Float = 1f) :
+        this(mapOf("x" to Values.Floats(x)), Values.Floats(y), weight)
+
     /** The only target; null where there are several. */
     val target: Values? get() = targets.values.singleOrNull()
 

@@ -47,6 +47,18 @@ class TrainingTest {
     }
 
     @Test
+    fun `no thread of a trainer keeps a process alive`() {
+        val before = Thread.getAllStackTraces().keys
+        withTrainer { trainer ->
+            trainer.fit(Fixture.samples(8)).collect {
+                val own = Thread.getAllStackTraces().keys - before
+                assertTrue(own.any { it.name.startsWith("pocketune") })
+                assertEquals(listOf(), own.filter { !it.isDaemon })
+            }
+        }
+    }
+
+    @Test
     fun `the learning rate is the one that the optimizer was built with, or what is given`() {
         for ((program, own) in mapOf("mlp-lean" to 0.02f, "mlp-variables" to 0.1f, "unit" to 1f)) {
             val rates = listOf(own, 1f, 0.5f)

@@ -1,0 +1,61 @@
+package org.pocketune.desktop
+
+import java.io.File
+import kotlin.random.Random
+import org.pocketune.trainer.Dtype
+import org.pocketune.trainer.Manifest
+import org.pocketune.trainer.Role
+import org.pocketune.trainer.Sample
+import org.pocketune.trainer.TensorSpec
+import org.pocketune.trainer.Values
+
+/**
+ * Samples of a file of `np.savez`: an array for every input and target by its name in the program (`x`, `y`), of as many
+ * rows each, and maybe `weight`. Throws [UsageException].
+ */
+internal fun samplesOf(file: File, manifest: Manifest): List<Sample> {
+    val arrays = readNpz(file)
+    fun array(name: String) =
+        arrays[name] ?: throw UsageException("$file has no array '$name', only ${arrays.keys.sorted()}")
+    val inputs = manifest.step.taking(Role.INPUT)
+    val targets = manifest.step.taking(Role.TARGET)
+    val counts = (inputs + targets).associate { it.label to (array(it.label).shape.firstOrNull() ?: 0) }
+    val rows = counts.values.distinct().singleOrNull() ?: throw UsageException("$file: rows differ: $counts")
+    val weight = arrays["weight"]
+    fun row(specs: List<TensorSpec>, i: Int) = specs.associate { it.label to array(it.label).row(i, it.dtype) }
+    return List(rows) { i ->
+        val counted = (weight?.row(i, Dtype.FLOAT32) as Values.Floats?)?.array?.single() ?: 1f
+        Sample(row(inputs, i), row(targets, i), counted)
+    }
+}
+
+/** Samples of random numbers, which show that a program trains, and nothing else. */
+internal fun madeUp(manifest: Manifest, batches: Int = 8): List<Sample> {
+    val random = Random(0)
+    val inputs = manifest.step.taking(Role.INPUT)
+    val targets = manifest.step.taking(Role.TARGET)
+    return List(batches * manifest.batch) { i ->
+        val given = inputs.associate { it.name to numbers(it, random) }
+        Sample(given, targets.associate { it.label to target(it, manifest, i, random) })
+    }
+}
+
+private fun numbers(spec: TensorSpec, random: Random): Values = when (spec.dtype) {
+    Dtype.FLOAT32 -> Values.Floats(FloatArray(spec.rowSize) { random.nextFloat() })
+    Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { random.nextBoolean() })
+    Dtype.INT32, Dtype.INT8 -> Values.Ints(IntArray(spec.rowSize) { random.nextInt(2) })
+}
+
+private fun target(spec: TensorSpec, manifest: Manifest, i: Int, random: Random): Values {
+    val classes = manifest.targetLabels[spec.name]?.count
+    val loss = manifest.losses[spec.name].orEmpty()
+    return when {
+        spec.dtype == Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { i % (classes ?: 2) })
+        loss.startsWith("categorical") -> {
+            val length = spec.shape.last()
+            Values.Floats(FloatArray(spec.rowSize) { if (it % length == i % length) 1f else 0f })
+        }
+        loss.endsWith("hinge") -> Values.Floats(FloatArray(spec.rowSize) { (2 * (i % 2) - 1).toFloat() })
+        else -> numbers(spec, random)
+    }
+}

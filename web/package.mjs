@@ -1,0 +1,61 @@
+/**
+ * Builds the library into dist/package, an npm package that a page can also use as it lies there: trainer.js is one
+ * module with LiteRT.js in it, litert/ holds the WebAssembly that it loads.
+ */
+
+import { execFileSync } from "node:child_process";
+import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { build } from "esbuild";
+
+const OUT = "dist/package";
+const WASM = "node_modules/@litertjs/core/wasm";
+/** With relaxed SIMD, and for browsers without it. */
+const BUILDS = ["litert_wasm_internal", "litert_wasm_compat_internal"];
+
+const own = JSON.parse(await readFile("package.json", "utf8"));
+
+await rm(OUT, { recursive: true, force: true });
+await mkdir(`${OUT}/litert`, { recursive: true });
+await build({
+  bundle: true,
+  entryPoints: ["trainer.ts"],
+  format: "esm",
+  legalComments: "inline",
+  logLevel: "warning",
+  outfile: `${OUT}/trainer.js`,
+  target: "es2022",
+});
+execFileSync("node_modules/.bin/tsc", ["-p", "tsconfig.library.json"], { stdio: "inherit" });
+const types = await readdir(OUT, { recursive: true });
+for (const file of types.filter((name) => name.endsWith(".d.ts"))) {
+  // Sources import each other as .ts, which no compiler looks for in a package.
+  const text = await readFile(`${OUT}/${file}`, "utf8");
+  await writeFile(`${OUT}/${file}`, text.replaceAll(/(from ".+)\.ts"/g, '$1.js"'));
+}
+for (const name of BUILDS) {
+  for (const type of ["js", "wasm"]) await cp(`${WASM}/${name}.${type}`, `${OUT}/litert/${name}.${type}`);
+}
+await cp("README.md", `${OUT}/README.md`);
+await cp("../LICENSE", `${OUT}/LICENSE`);
+await writeFile(
+  `${OUT}/package.json`,
+  `${JSON.stringify(
+    {
+      name: "pocketune",
+      version: own.version,
+      description: "Trains programs of Pocketune in the browser, on LiteRT.js",
+      license: "Apache-2.0",
+      type: "module",
+      sideEffects: false,
+      types: "./trainer.d.ts",
+      exports: {
+        ".": { types: "./trainer.d.ts", default: "./trainer.js" },
+        "./litert/*": "./litert/*",
+        "./package.json": "./package.json",
+      },
+      files: ["trainer.js", "trainer.d.ts", "trainer", "litert"],
+    },
+    null,
+    2,
+  )}\n`,
+);

@@ -1,4 +1,4 @@
-"""Writes the compiled libraries as a Maven repository: `python -m scripts.maven OUT`, which scripts/build_maven runs."""
+"""Writes the compiled libraries as a Maven repository: `python -m scripts.maven OUT`, for scripts/build_maven."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ def jar(folder: Path, suffixes: tuple[str, ...], extra: dict[str, bytes] | None 
 def aar(classes: bytes, namespace: str, min_sdk: int, compile_sdk: int, license_text: bytes) -> bytes:
     """Returns an Android library without resources, as the AAR format has it.
 
-    `AndroidManifest.xml`, `classes.jar` and `R.txt` must be there; the metadata is what Android's Gradle plugin checks in
-    apps that use the library.
+    `AndroidManifest.xml`, `classes.jar` and `R.txt` must be there; the metadata is what Android's Gradle plugin
+    checks in apps that use the library.
     """
     manifest = (
         '<?xml version="1.0" encoding="utf-8"?>\n'

@@ -75,7 +75,11 @@ def test_the_tflite_library_is_the_same() -> None:
 def test_modules_are_the_same() -> None:
     maven = {m.text for m in pom().iter(f"{POM}module")}
     settings = (ANDROID / "settings.gradle.kts").read_text()
-    assert set(re.findall(r'":([a-z-]+)"', settings)) == maven - {"tflite-library", "litert-stubs"} == set(MODULES)
+    assert (
+        set(re.findall(r'":([a-z-]+)"', settings))
+        == maven - {"tflite-library", "litert-stubs", "desktop"}
+        == set(MODULES)
+    )
 
 
 @pytest.mark.parametrize("module", MODULES)

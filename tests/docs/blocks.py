@@ -9,9 +9,9 @@ shell the folder. Two kinds of comments in a page say more:
     what a block of the page takes as given
     -->
 
-A block that begins with its name in a comment (`# name.py`, `// Name.kt`, `<!-- name.html -->`) is that file, for later blocks
-to run or to import. Blocks of Kotlin are compiled and run by android_app/desktop (`DocsTest`), those for browsers by
-web/test (`docs.test.ts`).
+A block that begins with its name in a comment (`# name.py`, `// Name.kt`, `<!-- name.html -->`) is that file, for later
+blocks to run or to import. Blocks of Kotlin are compiled and run by android_app/desktop (`DocsTest`), those for
+browsers by web/test (`docs.test.ts`).
 """
 
 from __future__ import annotations

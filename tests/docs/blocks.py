@@ -81,15 +81,15 @@ def faults(name: str, text: str) -> list[str]:
 
 
 def _run_python(example: Example) -> None:
-    if not _write_file(example):
+    if _FILE.match(example.parsed) is not None:
+        _write_file(example)
+    else:
         PythonEvaluator()(example)
 
 
-def _write_file(example: Example) -> bool:
-    named = _FILE.match(example.parsed)
-    if named is not None:
+def _write_file(example: Example) -> None:
+    if (named := _FILE.match(example.parsed)) is not None:
         Path(named[1]).write_text(example.parsed)
-    return named is not None
 
 
 def _run_shell(example: Example) -> None:

@@ -323,7 +323,6 @@ if __name__ == "__main__":
         write_wide(folder)
         write_chosen(folder)
         write_interchange(folder)
-
         write_docs(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)

@@ -56,7 +56,9 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
             loss = compiled.loss
             by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
             notes.append(Note("loss", "as compiled", f"{_said(loss)}; name another to change it; {by_weight}"))
-    loss = DEFAULT_LOSS if loss is None else loss
+    if loss is None:
+        loss = DEFAULT_LOSS
+        notes.append(Note("loss", "a default", f"{loss}: the model names none; name another to change it"))
     rule, said = _rule(source, optimizer)
     if rule.running_rate is not None:
         said.append(_note(rule.running_rate))
@@ -86,6 +88,9 @@ def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
             rule = Rule(compiled.optimizer, compiled.optimizer_name, rate, running)
             return rule, [*notes, Note("optimizer", "as compiled", f"{rule.name}; name another to change it")]
     if optimizer is None or isinstance(optimizer, str):
+        if optimizer is None:
+            why = f"{DEFAULT_OPTIMIZER}: the model names none; name another to change it"
+            notes.append(Note("optimizer", "a default", why))
         optimizer = NamedOptimizer(optimizer or DEFAULT_OPTIMIZER)
     name = describe(optimizer)
     if isinstance(optimizer, NamedOptimizer) and optimizer.takes_default:

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import io
+import json
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from converter.errors import UsageError, nearest
 from converter.program.files import write_atomically
+from keras_frontend.archive import CONFIG, check_archive
 from keras_frontend.importer import load, named_variables
 
 
-def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> int:
-    """Writes a copy of a `.keras` file in which some weights have other values; what it was compiled with is left out.
+class Copied(NamedTuple):
+    """What was written.
+
+    Attributes:
+        nbytes: of the file.
+        is_compiled: whether it says what the model was compiled with.
+    """
+
+    nbytes: int
+    is_compiled: bool
+
+
+def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> Copied:
+    """Writes a copy of a `.keras` file in which some weights have other values.
+
+    It is compiled as the file was: loss, optimizer, rate, metrics. The optimizer's slots and its count of steps are
+    left out, so that Keras, or a build, begins with it anew: those of the file are of other weights.
 
     Args:
         model: the `.keras` file that the weights are of.
@@ -22,7 +42,7 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> i
         out: where to.
 
     Returns:
-        Bytes of the file.
+        What was written.
 
     Raises:
         UsageError: the model cannot be loaded, has no such weight, or one of another shape.
@@ -44,5 +64,25 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> i
         path = Path(folder) / "model.keras"
         made.save(path)
         data = path.read_bytes()
+    # As text: an object that is made of it may run code of the file, or of a package that is not here.
+    compiled = check_archive(model).get(_COMPILED)
+    if compiled:
+        data = _with_config(data, compiled)
     write_atomically(out, data)
-    return len(data)
+    return Copied(len(data), bool(compiled))
+
+
+#: Where the configuration has what the model was compiled with.
+_COMPILED = "compile_config"
+
+
+def _with_config(data: bytes, compiled: Any) -> bytes:
+    """An archive whose model is compiled so."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(made, "w") as after:
+        for member in before.infolist():
+            content = before.read(member)
+            if member.filename == CONFIG:
+                content = json.dumps({**json.loads(content), _COMPILED: compiled}).encode()
+            after.writestr(member, content)
+    return made.getvalue()

@@ -306,10 +306,9 @@ def export(
         ".tflite": lambda program: export_inference(program, out, state, quantize, exact=not fast),
         ".npz": lambda program: export_weights(program, out, state),
         ".safetensors": lambda program: export_weights(program, out, state),
-        ".keras": lambda program: _keras_model(model, trained_weights(program, state), out),
     }
-    if out.suffix not in exports:
-        raise UsageError(f"--out must end with {' or '.join(exports)}, got {out}")
+    if out.suffix not in (*exports, ".keras"):
+        raise UsageError(f"--out must end with {' or '.join((*exports, '.keras'))}, got {out}")
     if (out.suffix == ".keras") != (model is not None):
         raise UsageError(
             "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras"
@@ -318,6 +317,9 @@ def export(
         raise UsageError(f"--quantize is for a .tflite, and --out is {out}")
     program = read_program(file)
     too_late()
+    if model is not None:
+        _export_keras(model, trained_weights(program, state), out)
+        return
     done = exports[out.suffix](program)
     if not isinstance(done, Exported):
         Results().line(f"wrote {out} ({size(done)})")
@@ -330,14 +332,20 @@ def export(
         )
 
 
-def _keras_model(model: Path | None, weights: Mapping[str, Any], out: Path) -> int:
+def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
     from keras_frontend import runs_jax
 
     if not runs_jax():
         raise UsageError("a .keras is written by Keras on JAX: set KERAS_BACKEND=jax")
     from keras_frontend.export import with_weights
 
-    return with_weights(Path(model or ""), weights, out)
+    copied = with_weights(model, weights, out)
+    Results().line(f"wrote {out} ({size(copied.nbytes)})")
+    Results().line(
+        "compiled as before: loss, optimizer, metrics; the optimizer begins anew, without slots, at step 0"
+        if copied.is_compiled
+        else f"{model} was not compiled, so neither is {out}: name loss and optimizer when it is built again"
+    )
 
 
 def _print_json(result: dict[str, Any]) -> None:

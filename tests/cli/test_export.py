@@ -205,3 +205,44 @@ def test_weights_in_fewer_bytes(run: Run, tmp_path: Path) -> None:
         assert 0 < printed < error * np.abs(exact).max() * 2
     assert "'float16' or 'dynamic'" in run("export", "m.tflite", "--out", "a.tflite", "--quantize", "int4").err
     assert "is for a .tflite" in run("export", "m.tflite", "--out", "a.npz", "--quantize", "dynamic").err
+
+
+def test_a_keras_model_stays_compiled(tmp_path: Path, run: Run) -> None:
+    """Keras itself reads loss, optimizer and metrics back, and a build trains as one of the first file does."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(3)])
+    rate = keras.optimizers.schedules.CosineDecay(0.02, 50)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
+    model.compile(keras.optimizers.AdamW(rate, weight_decay=0.01), loss, metrics=["mae"])
+    x, y = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32), np.eye(3, dtype=np.float32)[[0, 1] * 4]
+    model.fit(x, y, batch_size=4, epochs=3, verbose=0)
+    model.save(tmp_path / "m.keras")
+    built = converter.build(tmp_path / "m.keras", batch=4)
+    built.write(tmp_path / "m.tflite")
+    with TrainingSession(built.data) as session:
+        session.fit(x, y, epochs=2, progress=False)
+        session.save(tmp_path / "mine.state")
+    ran = run("export", "m.tflite", "mine.state", "--model", "m.keras", "--out", "mine.keras")
+    assert "compiled as before" in ran.out
+    assert "without slots, at step 0" in ran.out
+    with pytest.warns(UserWarning, match="has 9 variables whereas the saved optimizer has 0"):
+        read = keras.saving.load_model(tmp_path / "mine.keras")
+    assert read.get_compile_config() == model.get_compile_config()
+    assert int(read.optimizer.iterations) == 0
+    again = converter.build(tmp_path / "mine.keras", batch=4)
+    assert (again.manifest.loss, again.manifest.optimizer) == (built.manifest.loss, built.manifest.optimizer)
+    assert [note.status for note in again.notes if note.subject in ("loss", "optimizer")] == ["as compiled"] * 2
+    read.fit(x[:4], y[:4], batch_size=4, epochs=1, verbose=0)
+    with TrainingSession(again.data) as session:
+        session.train(x[:4], y[:4])
+        for name, array in session.parameters().items():
+            (variable,) = (v for v in read.variables if v.path == name)
+            np.testing.assert_allclose(array, variable, rtol=1e-4, atol=1e-6)
+
+
+def test_a_default_is_said() -> None:
+    model = EXAMPLES["mlp"].model()
+    said = {(note.subject, note.status) for note in converter.build(model, batch=BATCH, check=False).notes}
+    assert said >= {("loss", "a default"), ("optimizer", "a default")}
+    named = converter.build(model, loss="sparse_categorical_crossentropy", optimizer="sgd", batch=BATCH, check=False)
+    assert not [note for note in named.notes if note.subject in ("loss", "optimizer")]

@@ -295,6 +295,10 @@ def export(
         str | None,
         typer.Option(metavar="float16|dynamic", help="Weights of a .tflite in half or a quarter of the bytes."),
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows that a .tflite takes; without it one, or as many as its inputs are resized to."),
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option("--model", metavar="MODEL.keras", help="For a .keras: what the program was built from."),
@@ -303,7 +307,7 @@ def export(
 ) -> None:
     """Take the trained model away: without variables, for inference alone, or its weights."""
     exports: Mapping[str, Callable[[ProgramFile], int | Exported]] = {
-        ".tflite": lambda program: export_inference(program, out, state, quantize, exact=not fast),
+        ".tflite": lambda program: export_inference(program, out, state, quantize, not fast, batch),
         ".npz": lambda program: export_weights(program, out, state),
         ".safetensors": lambda program: export_weights(program, out, state),
     }
@@ -313,8 +317,9 @@ def export(
         raise UsageError(
             "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras"
         )
-    if quantize is not None and out.suffix != ".tflite":
-        raise UsageError(f"--quantize is for a .tflite, and --out is {out}")
+    for flag, given in (("--quantize", quantize), ("--batch", batch), ("--fast", fast or None)):
+        if given is not None and out.suffix != ".tflite":
+            raise UsageError(f"{flag} is for a .tflite, and --out is {out}")
     program = read_program(file)
     too_late()
     if model is not None:
@@ -324,7 +329,9 @@ def export(
     if not isinstance(done, Exported):
         Results().line(f"wrote {out} ({size(done)})")
         return
-    Results().line(f"wrote {out} ({size(done.nbytes)})")
+    rows = f"{done.rows} row{'s' if done.rows > 1 else ''}"
+    others = "or as many as its inputs are resized to" if done.is_resizable else "and no other number"
+    Results().line(f"wrote {out} ({size(done.nbytes)}); it takes {rows}, {others}")
     if done.loss is not None:
         Results().line(
             f"{done.nbytes / done.whole:.0%} of the {size(done.whole)} with float32 weights; on random inputs the "

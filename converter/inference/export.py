@@ -15,6 +15,7 @@ from converter.errors import UsageError
 from converter.extras import require
 from converter.inference.assembly import assemble
 from converter.inference.fold import folded
+from converter.inference.resize import is_resizable, rows_of, with_rows
 from converter.inference.shrink import with_float16, with_int8_weights
 from converter.merge import merged_weights, read_merge, stored_weights
 from converter.program.file import ProgramFile
@@ -43,11 +44,15 @@ class Exported(NamedTuple):
         nbytes: of the file.
         whole: of the file with weights in float32.
         loss: what it costs to keep them in fewer bytes, on random inputs; None for float32.
+        rows: that it takes.
+        is_resizable: whether it takes as many as its inputs are resized to.
     """
 
     nbytes: int
     whole: int
     loss: Loss | None
+    rows: int
+    is_resizable: bool
 
 
 def export_inference(
@@ -56,13 +61,16 @@ def export_inference(
     state: State = None,
     quantize: str | None = None,
     exact: bool = True,
+    batch: int | None = None,
 ) -> Exported:
     """Writes the model with the weights of a state as a plain `.tflite`: no variables, nothing to train.
 
-    Its only signature is `infer`, with the inputs and outputs of the program's and as many rows. The operators are the
-    program's own, on the same numbers, so the results are those of `session.infer`. Of a program with low-rank adapters
-    it is the model without them, with the weights W + alpha / rank * A B: equal to rounding, about 1e-6 of the largest
-    output.
+    Its only signature is `infer`, with the inputs and outputs of the program's. It takes one row, or as many as its
+    inputs are resized to (`resize_tensor_input`; a signature runner does it by itself). The operators are the program's
+    own, on the same numbers, so the results are those of `session.infer`, of as many rows to the bit. Of a program with low-rank adapters it is the
+    model without them, with the weights W + alpha / rank * A B: equal to rounding, about 1e-6 of the largest output.
+
+    Where rows of a batch influence each other, it takes the rows of the program and no other number.
 
     Args:
         program: what was trained.
@@ -73,24 +81,30 @@ def export_inference(
             convolutions, whose kernels round activations to int8 as well, row by row). None: float32.
         exact: to the last bit, where weights are float32. False makes trained convolutions run on the delegate's
             kernels, which want constants and are faster; they round differently. Adapters are merged in any case.
+        batch: rows that it takes as it is; None: one.
 
     Returns:
         Its size, and what `quantize` changes.
 
     Raises:
         UsageError: the program has no signature `infer`, the state is not one of this program, `quantize` is none of
-            these, or the file cannot be written.
+            these, the model takes no such number of rows, or the file cannot be written.
     """
     if quantize is not None and quantize not in _SMALLER:
         raise UsageError(f"quantize must be {' or '.join(map(repr, _SMALLER))}, got {quantize!r}")
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}")
     tensors, merge = _tensors(program, state), read_merge(program)
     data = assemble(program, tensors, {} if merge is None else stored_weights(program, merge, tensors))
     if merge is not None or not exact or quantize is not None:
         data = folded(data, absorbing=not exact or quantize is not None)
+    mixing = program.manifest.signatures["infer"].mixing
+    if batch is not None:
+        data = with_rows(data, batch, mixing and f"rows influence each other ({mixing})")
     small = data if quantize is None else _SMALLER[quantize](data)
     loss = None if quantize is None else _loss(data, small)
     write_atomically(path, small)
-    return Exported(len(small), len(data), loss)
+    return Exported(len(small), len(data), loss, rows_of(small), mixing is None and is_resizable(small))
 
 
 def _loss(whole: bytes, small: bytes) -> Loss:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -26,11 +26,13 @@ _FROM_FLOAT16 = 3
 def with_float16(data: bytes) -> bytes:
     """The plain model with weights in float16 behind a DEQUANTIZE, which the runtime or a delegate unpacks at load.
 
-    A weight that float16 cannot hold stays as it is.
+    A weight that float16 cannot hold stays as it is, as does the bias of a kernel on int8 weights, which XNNPACK takes
+    as a constant only.
     """
     file, unpacking = PlainFile(data), []
     graph = file.graph
-    for index in sorted({int(i) for operator in graph.operators for i in operator.inputs if i >= 0}):
+    beside_int8 = {int(i) for operator in graph.operators if _has_int8(graph, operator) for i in operator.inputs}
+    for index in sorted({int(i) for operator in graph.operators for i in operator.inputs if i >= 0} - beside_int8):
         weight = file.array(index)
         if not _is_worth_it(weight) or np.abs(weight).max() > np.finfo(np.float16).max:
             continue
@@ -47,6 +49,11 @@ def with_float16(data: bytes) -> bytes:
         unpacking.append(operator)
     graph.operators = [*unpacking, *graph.operators]
     return file.write()
+
+
+def _has_int8(graph: Any, operator: Any) -> bool:
+    """Whether an operand is int8."""
+    return any(graph.tensors[i].type == generated.TensorType.INT8 for i in operator.inputs if i >= 0)
 
 
 def with_int8_weights(data: bytes) -> bytes:

@@ -15,6 +15,7 @@ import numpy as np
 
 from converter import origins
 from converter.account import account_of
+from converter.inference.any_rows import for_any_rows
 from converter.inference.layout import assembly_of
 from converter.ir import Graph, Parameter, Value, nested
 from converter.ir.printer import to_text
@@ -230,6 +231,8 @@ class Program:
             stored |= frozen
         derived = {}
         if plain is not None:
+            # Where rows influence each other they are those of the batch.
+            plain = (None if mixing.get("infer") else for_any_rows(plain)) or plain
             said = f"{source.name}, trained with Pocketune"
             derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
@@ -249,13 +252,18 @@ class Program:
         return Path(path)
 
     def export_inference(
-        self, path: str | os.PathLike, state: State = None, quantize: str | None = None, exact: bool = True
+        self,
+        path: str | os.PathLike,
+        state: State = None,
+        quantize: str | None = None,
+        exact: bool = True,
+        batch: int | None = None,
     ) -> Path:
         """Writes the model with the weights of a state as a plain `.tflite`; see `converter.inference`."""
         from converter.inference import export_inference
         from converter.program.file import read_program
 
-        export_inference(read_program(self.data), path, state, quantize, exact)
+        export_inference(read_program(self.data), path, state, quantize, exact, batch)
         return Path(path)
 
     def check(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import jax
 import keras
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ from safetensors.numpy import load_file
 
 import converter
 from converter.errors import UsageError
+from converter.inference import export_inference
+from converter.program.file import read_program
 from converter.program.program import Program
 from converter.runtime import TrainingSession
 from converter.tflite.operators import OperatorFile
+from jax_frontend import Model
 from tests.cli.conftest import FACTORIES, Run
 from tests.cli.factories import good
 from tests.runtime.programs import BATCH, EXAMPLES, program
@@ -246,3 +250,92 @@ def test_a_default_is_said() -> None:
     assert said >= {("loss", "a default"), ("optimizer", "a default")}
     named = converter.build(model, loss="sparse_categorical_crossentropy", optimizer="sgd", batch=BATCH, check=False)
     assert not [note for note in named.notes if note.subject in ("loss", "optimizer")]
+
+
+def mixed(inputs: jax.Array) -> jax.Array:
+    """Rows less the mean of the batch."""
+    return inputs - inputs.mean(0, keepdims=True)
+
+
+def nets() -> dict[str, keras.Model]:
+    """Nets whose operators name the batch in different ways, each with rows of 4 that it is built for."""
+    layers = keras.layers
+    image = keras.Input((8, 8, 3))
+    first = layers.Conv2D(4, 3, padding="same", activation="relu")(image)
+    second = layers.Conv2DTranspose(4, 2, strides=2)(layers.MaxPool2D()(first))
+    words = keras.Input((6, 8))
+    attended = layers.MultiHeadAttention(2, 4)(words, words) + words
+    a, b = keras.Input((6,), name="a"), keras.Input((4, 5), name="b")
+    both = layers.Concatenate()([layers.Dense(8, activation="relu")(a), layers.Flatten()(b)])
+    return {
+        "loops": keras.Sequential([keras.Input((40, 6)), layers.LSTM(5, return_sequences=True), layers.GRU(4)]),
+        "both ways": keras.Sequential([keras.Input((7, 5)), layers.Bidirectional(layers.LSTM(4)), layers.Dense(3)]),
+        "attention": keras.Model(words, layers.Dense(3)(layers.Flatten()(layers.LayerNormalization()(attended)))),
+        "two": keras.Model([a, b], [layers.Dense(3, name="u")(both), layers.Dense(2, name="v")(both)]),
+        "upsampled": keras.Model(image, layers.Concatenate()([first, second])),
+    }
+
+
+@pytest.mark.parametrize("name", ["loops", "both ways", "attention", "two", "upsampled"])
+def test_any_number_of_rows(name: str, tmp_path: Path) -> None:
+    """One row as it is, more where the stock interpreter's inputs are resized, and what `batch` asks for."""
+    keras.utils.set_random_seed(0)
+    model = nets()[name]
+    loss = {"u": "mse", "v": "mse"} if name == "two" else "mse"
+    built = converter.build(model, loss=loss, optimizer="sgd", batch=4, signatures=("train", "infer"), check=False)
+    rng = np.random.default_rng(0)
+    x = {tensor.name: rng.standard_normal((7, *tensor.shape[1:]), np.float32) for tensor in model.inputs}
+    with TrainingSession(built.data) as session:
+        given = session.infer(x if len(x) > 1 else next(iter(x.values())))
+    expected = given if isinstance(given, dict) else {"": given}
+    exported = export_inference(read_program(built.data), tmp_path / "plain.tflite")
+    assert (exported.rows, exported.is_resizable) == (1, name != "upsampled")
+
+    def check(rows: int) -> None:
+        runner = Interpreter(str(tmp_path / "plain.tflite")).get_signature_runner("infer")
+        names = x if len(x) > 1 else runner.get_input_details()
+        found = runner(**{key: array[:rows] for key, array in zip(names, x.values(), strict=True)})
+        for (key, wanted), array in zip(expected.items(), found.values(), strict=True):
+            np.testing.assert_allclose(found.get(key, array), wanted[:rows], rtol=1e-5, atol=1e-6)
+
+    for rows in (1, 5, 7, 2) if exported.is_resizable else (1,):
+        check(rows)
+    for batch in (3, 7):
+        exported = export_inference(read_program(built.data), tmp_path / "plain.tflite", batch=batch)
+        assert exported.rows == batch
+        check(batch)
+
+
+def test_rows_that_influence_each_other_stay_together(run: Run, tmp_path: Path) -> None:
+    built = converter.build(
+        Model(lambda p, x: mixed(x) @ p, np.ones((4, 3), np.float32), [jax.ShapeDtypeStruct((1, 4), np.float32)]),
+        loss="mse", optimizer="sgd", batch=4, check=False,
+    )  # fmt: skip
+    built.write(tmp_path / "m.tflite")
+    assert "it takes 4 rows, and no other number" in run("export", "m.tflite", "--out", "p.tflite").out
+    refused = run("export", "m.tflite", "--out", "p.tflite", "--batch", "2")
+    assert refused.code == 2
+    assert "takes 4 rows and no other number: rows influence each other" in " ".join(refused.err.split())
+    assert run("export", "m.tflite", "--out", "w.npz", "--batch", "2").code == 2
+
+
+def test_float16_leaves_what_stands_beside_int8(tmp_path: Path) -> None:
+    """XNNPACK takes the bias of a convolution by int8 weights as a constant only."""
+    layers, norm = keras.layers, keras.layers.BatchNormalization
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([
+        keras.Input((16, 16, 3)), layers.Conv2D(32, 3, strides=2), norm(), layers.ReLU(), layers.Conv2D(64, 1), norm(),
+        layers.ReLU(6.0), layers.Conv2D(1024, 1, use_bias=False), norm(), layers.ReLU(6.0),
+        layers.GlobalAveragePooling2D(), layers.Dense(5),
+    ])  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((8, 16, 16, 3)).astype(np.float32)
+    built = converter.build(
+        model, loss="mse", optimizer="sgd", update="bias-only", frozen="int8", calibration=x, batch=4, check=False
+    )
+    with TrainingSession(built.data) as session:
+        expected = session.infer(x)
+    exported = export_inference(read_program(built.data), tmp_path / "half.tflite", quantize="float16")
+    assert exported.loss is not None
+    runner = Interpreter(str(tmp_path / "half.tflite")).get_signature_runner("infer")
+    (found,) = runner(**dict.fromkeys(runner.get_input_details(), x)).values()
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())

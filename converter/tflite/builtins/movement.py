@@ -28,12 +28,13 @@ class Movement(Builtin):
 
 @dataclass(frozen=True)
 class Reshape(Movement):
-    """Row-major reinterpretation of the same elements."""
+    """Row-major reinterpretation of the same elements; `free`: an axis whose size the runtime finds from the others."""
 
     code, table = "RESHAPE", "ReshapeOptions"
     xnnpack = xnnpack_in_place = is_cheap = True
     reuses = (0,)
     shape: Shape
+    free: int | None = None
 
     def keeps_data(self) -> bool:
         return True
@@ -42,10 +43,14 @@ class Reshape(Movement):
         return ops.Reshape(self.shape)
 
     def operands(self) -> tuple[np.ndarray, ...]:
-        return (int32(*self.shape),)
+        return (int32(*self._sizes),)
 
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
-        return {"NewShape": self.shape}
+        return {"NewShape": self._sizes}
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(-1 if axis == self.free else size for axis, size in enumerate(self.shape))
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,9 @@ class SameAsPythonTest {
     private fun inferred(plain: File, x: List<Float>): Map<String, List<Float>> =
         Interpreter(plain, Interpreter.Options().setUseXNNPACK(true)).use { interpreter ->
             assertEquals(listOf("infer"), interpreter.signatureKeys.toList())
+            val row = interpreter.getInputTensorFromSignature("x", "infer").shape().drop(1)
+            interpreter.resizeInput(0, intArrayOf(x.size / row.fold(1, Int::times), *row.toIntArray()))
+            interpreter.allocateTensors()
             val buffers = interpreter.getSignatureOutputs("infer").associateWith {
                 direct(interpreter.getOutputTensorFromSignature(it, "infer").numElements())
             }

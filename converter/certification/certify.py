@@ -25,6 +25,11 @@ from converter.program.manifest.certificates import MOST_FAILURES
 from converter.tflite.parts import SIGNATURE, tensor_name
 
 ADVICE_VARIABLES = "certify it built with state='stateless' (--state stateless) too: there the operator is found"
+#: What is wrong then is the engine's own: no number of the program makes it end the process that it is in.
+ADVICE_CRASH = (
+    "the fault is the engine's: what crashes alone is listed below; other forms (--target, frozen='float32') may go "
+    "around it"
+)
 ADVICE_STATE = "build with state='stateless' (--state stateless): the state goes in and out of each call"
 
 
@@ -85,6 +90,10 @@ def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence
     pairs = [(call, results) for call, results in zip(made, outcome.results, strict=False) if results]
     found = [deviation for call, results in pairs for deviation in judge.deviations(call, results)]
     refusals = part.refusals(outcome.log)
+    if outcome.signal:
+        where = "" if apart else f" in {made[min(len(outcome.results), len(made) - 1)].signature}"
+        what = f"the library crashed ({outcome.signal}){where}: {outcome.error}"
+        failures.append(Failure("", "", what, ADVICE_CRASH))
     if refusals or outcome.error:
         failures += localize.refused(part, entries, refusals)
     if outcome.error and not failures:

@@ -25,6 +25,8 @@ from converter.runtime.gradient_range import LARGEST
 from converter.tflite.numbers import with_numbers
 from converter.tflite.parts import SIGNATURE, tensor_name
 
+#: Operators that mean something only among others of the same file.
+STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 #: Operators of which each is tried on its own, at most.
 MOST_TRIED = 100
 #: Operators that one window may hold before the last one.
@@ -54,7 +56,9 @@ def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal
         place.operator.key: entry.part([number], entry.read(number))
         for entry in entries
         for number, place in enumerate(entry.places)
-        if not kinds or place.operator.kind in kinds
+        if (not kinds or place.operator.kind in kinds)
+        # A file of such an operator alone says nothing of an engine that has variables.
+        and not (engine.has_variables and place.operator.kind in STATE)
     }
     tried = list(parts)[:MOST_TRIED]
     programs = (parts[key] for key in tried)

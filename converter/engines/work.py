@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,6 +25,8 @@ import numpy as np
 
 #: Lines of a log that are an engine's last words.
 LAST_WORDS = 6
+#: What is said of an engine that a signal ended, before the signal's name.
+ENDED = "it ended its process"
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -51,6 +54,12 @@ class Outcome:
     said: dict[str, Any]
     log: str
     error: str
+
+    @property
+    def signal(self) -> str:
+        """The signal that ended its process, as SIGSEGV; empty where none did."""
+        found = re.search(f"{ENDED} \\((SIG\\w+)\\)", self.error)
+        return found[1] if found else ""
 
 
 class Runner(Protocol):
@@ -119,7 +128,7 @@ def _ended(command: Sequence[str], log: Path, environment: Mapping[str, str], li
     if code is None:
         return f"it did not come back within {limit:g} s"
     if code < 0:
-        return f"it ended its process ({signal.Signals(-code).name})"
+        return f"{ENDED} ({signal.Signals(-code).name})"
     return f"its process ended with exit status {code}: {last_words(log.read_text(errors='replace'))}"
 
 

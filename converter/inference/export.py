@@ -67,8 +67,9 @@ def export_inference(
 
     Its only signature is `infer`, with the inputs and outputs of the program's. It takes one row, or as many as its
     inputs are resized to (`resize_tensor_input`; a signature runner does it by itself). The operators are the program's
-    own, on the same numbers, so the results are those of `session.infer`, of as many rows to the bit. Of a program with low-rank adapters it is the
-    model without them, with the weights W + alpha / rank * A B: equal to rounding, about 1e-6 of the largest output.
+    own, on the same numbers, so the results are those of `session.infer`, of as many rows to the bit. Of a program with
+    low-rank adapters it is the model without them, with the weights W + alpha / rank * A B: equal to rounding, about
+    1e-6 of the largest output.
 
     Where rows of a batch influence each other, it takes the rows of the program and no other number.
 

@@ -95,6 +95,14 @@ class Killed(Fault):
     of_variant = True
 
 
+class Crashed(Fault):
+    """The library ended the job's process by a signal that only a fault in it raises."""
+
+    kind = "crashed"
+    advice = "The fault is the library's, not one of memory: try another target or frozen='float32', and report it."
+    of_variant = True
+
+
 class Stalled(Fault):
     """The job's process lives and writes nothing any more."""
 

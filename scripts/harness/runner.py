@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from scripts.harness.device import THERMAL, Conditions, Device, Job
-from scripts.harness.faults import Fault, Killed, Overheated, Stalled
+from scripts.harness.faults import Crashed, Fault, Killed, Overheated, Stalled
 from scripts.harness.outcome import Outcome, collect
 from scripts.harness.plan import Bench, Cooling, Subject
 from scripts.harness.stop import rest
+
+#: What a process, a JVM or Android's log says of a fault in a library.
+CRASH = re.compile(r"SIG(SEGV|BUS|ILL|FPE)\b|Segmentation fault|Bus error|Illegal instruction")
 
 
 def now() -> str:
@@ -63,6 +66,8 @@ class Runner:
         while (progress := self.device.poll(job)).state != "finished":
             if progress.state == "gone":
                 words = self.device.last_words()
+                if found := CRASH.search(f"{self.device.said()}\n{words}"):
+                    raise Crashed(self.device.name, f"the library crashed ({found[0]}){_quoted(words)}")
                 raise Killed(self.device.name, f"the job's process ended before its job{_quoted(words)}")
             if progress.bytes != size:
                 size, grown = progress.bytes, time.monotonic()

@@ -5,6 +5,7 @@ python -m scripts.harness.worker JOB.json RESULTS [ACCELERATOR=ENGINE]...
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import platform
@@ -106,6 +107,7 @@ def _conditions() -> dict[str, Any]:
 
 def main() -> None:
     """Reads the job file and runs it."""
+    faulthandler.enable()  # a library that crashes is to be known by it
     job = decode(Job, json.loads(Path(sys.argv[1]).read_text()), "job")
     offers = dict(words.split("=", 1) for words in sys.argv[3:])
     run(job, Path(sys.argv[2]), offers or CPU)

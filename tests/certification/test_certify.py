@@ -138,16 +138,29 @@ def test_what_is_wrong_behind_another_operator_is_found_past_the_garbage() -> No
 def test_an_engine_that_ends_its_process_is_a_failure_with_its_last_words() -> None:
     certificate = examined(aborts="TANH")
     assert not certificate.ok
-    assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
-    assert "SIGABRT" in certificate.failures[0].what
-    assert "dreadfully wrong" in certificate.failures[0].what
+    assert [(f.layer, f.operator) for f in certificate.failures] == [("", ""), ("second", "TANH")]
+    assert certificate.failures[0].what.startswith("the library crashed (SIGABRT)")
+    assert "the engine's" in certificate.failures[0].advice
+    assert all("dreadfully wrong" in failure.what for failure in certificate.failures)
+
+
+def test_a_crash_is_not_put_down_to_the_operators_of_variables() -> None:
+    """Alone in a file they mean nothing to an engine that has variables."""
+
+    class Crashing(Fake):
+        has_variables = True
+
+    data = built("adam", "variables", signatures=("train",))
+    certificate = examine(read_program(data), Crashing(aborts="TANH"), 1)
+    assert certificate.failures[0].what.startswith("the library crashed (SIGABRT) in train")
+    assert [(f.layer, f.operator) for f in certificate.failures[1:]] == [("second", "TANH")]
 
 
 def test_what_takes_no_truth_values_is_not_blamed_for_them() -> None:
     data = built("adam")
     assert {"LESS", "SELECT_V2"} <= {operator.kind for operator in OperatorFile(data).operators(0)}
     certificate = examined(data, numbers=True, aborts="TANH")  # without a word, so that each operator is tried
-    assert [(f.layer, f.operator) for f in certificate.failures] == [("second", "TANH")]
+    assert [(f.layer, f.operator) for f in certificate.failures] == [("", ""), ("second", "TANH")]
 
 
 def test_an_engine_that_hangs_is_ended() -> None:

@@ -22,7 +22,7 @@ from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, held, run_all
 from scripts.harness.computer import Computer
 from scripts.harness.device import Job
-from scripts.harness.faults import Fault, Gone, Killed, NoCheckout, NoLogin, Silent
+from scripts.harness.faults import Crashed, Fault, Gone, Killed, NoCheckout, NoLogin, Silent
 from scripts.harness.hosts import ROOT, local, open_device, ssh
 from scripts.harness.log import read_results
 from scripts.harness.plan import Bench
@@ -55,6 +55,20 @@ def test_a_worker_that_dies_is_killed_and_not_done(bench: Bench, tmp_path: Path)
     error, _ = run(sleeping(tmp_path, "echo out of luck; kill -9 $$"), bench, tmp_path / "out", allowed=ALLOWED)
     assert type(error) is Killed
     assert "out of luck" in str(error)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo '# A fatal error has been detected:'; echo '#  SIGSEGV (0xb) at pc=0x7f'; seq 500; kill -9 $$",
+        f"exec {sys.executable} -c 'import faulthandler, os; faulthandler.enable(); os.kill(os.getpid(), 11)'",
+    ],
+)
+def test_a_library_that_crashes_is_not_short_of_memory(script: str, bench: Bench, tmp_path: Path) -> None:
+    error, _ = run(sleeping(tmp_path, script), bench, tmp_path / "out", allowed=ALLOWED)
+    assert type(error) is Crashed
+    assert "the library crashed (S" in str(error)
+    assert "other apps" not in str(error)
 
 
 def test_a_worker_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path: Path) -> None:

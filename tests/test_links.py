@@ -123,12 +123,12 @@ def test_jax_models_train_as_in_jax(
 
 
 def test_logits_are_read_as_they_are() -> None:
-    assert not converter.build(dense(CLASSES), loss=SPARSE, optimizer="sgd", batch=2, check=False).notes
+    assert not converter.build(dense(CLASSES), loss=SPARSE, optimizer=optax.sgd(0.1), batch=2, check=False).notes
 
 
 def test_a_sum_of_squares_compares_with_the_probabilities_themselves() -> None:
     model = dense(CLASSES, activation="softmax")
-    program = converter.build(model, loss="mse", optimizer="sgd", batch=BATCH, check=False)
+    program = converter.build(model, loss="mse", optimizer=optax.sgd(0.1), batch=BATCH, check=False)
     assert not program.notes
     expected = float(np.square(np.asarray(model(X)) - ONE_HOT).mean())
     with converter.runtime.TrainingSession(program.data) as session:

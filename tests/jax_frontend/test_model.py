@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -162,7 +163,9 @@ def test_half_precision_is_said_once_by_the_layers_that_cast_and_the_weights() -
             )[0]
 
     params = {"w": np.ones((4, 3), np.float32), "s": jnp.ones((), jnp.bfloat16)}
-    (note, loop) = converter.build(model(apply, params), loss="mse", optimizer="sgd", batch=2, check=False).notes
+    (note, loop) = converter.build(
+        model(apply, params), loss="mse", optimizer=optax.sgd(0.1), batch=2, check=False
+    ).notes
     assert (note.subject, note.status) == ("s, narrow", "in float32")
     assert note.why == "bfloat16 in the model: the program computes in float32, which rounds less"
     assert (loop.subject, loop.why.partition(" ")[0]) == ("loop", "float16")

@@ -259,7 +259,7 @@ def test_a_constant_that_float16_has_not_is_told_by_layer() -> None:
         return x @ params["w"]
 
     model = jax_frontend.Model(apply, {"w": floats(4, 3)}, [jax.ShapeDtypeStruct((1, 4), np.float32)])
-    options = {"loss": "mse", "optimizer": "sgd", "batch": 2, "check": False}
+    options = {"loss": "mse", "optimizer": optax.sgd(0.1), "batch": 2, "check": False}
     (note,) = converter.build(model, target="hexagon", **options).notes
     assert (note.subject, note.status) == ("norm", "raised")
     assert "1e-12 is no number of float16" in note.why

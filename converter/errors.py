@@ -73,6 +73,15 @@ PAGES = {
 }
 
 
+#: Our packages, as they are imported.
+_OURS = ("converter", "jax_frontend", "keras_frontend", "pocketune")
+
+
+def is_ours(module: str) -> bool:
+    """Return whether a module is one of Pocketune's."""
+    return any(f"{module}.".startswith(f"{package}.") for package in _OURS)
+
+
 def page_of(module: str) -> str:
     """The page about what a module refuses; empty for modules that are not ours."""
     parts = module.split(".")

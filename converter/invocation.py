@@ -9,7 +9,7 @@ from shlex import quote
 from shutil import which
 
 #: The command, and the module that is the same.
-NAME, MODULE = "pocketune", "converter"
+NAME = MODULE = "pocketune"
 
 
 def command(arguments: str) -> str:

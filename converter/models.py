@@ -116,7 +116,7 @@ def import_model(model: Any, batch: int) -> Source:
 
 def _is_of(library: str, candidate: Any) -> bool:
     """Whether an object is of a class of a library, or of one derived from it."""
-    return any(base.__module__.partition(".")[0] == library for base in type(candidate).__mro__)
+    return any(f"{base.__module__}.".startswith(f"{library}.") for base in type(candidate).__mro__)
 
 
 def _jax_source(model: Any, batch: int) -> Source:

@@ -16,7 +16,7 @@ import numpy as np
 import jax_frontend
 from converter.batch_norm import BatchNorm
 from converter.constraints import Constraint
-from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
+from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError, is_ours
 from converter.ir import Graph, ops
 from converter.losses import Penalty
 from converter.notes import Note, half_notes
@@ -106,9 +106,9 @@ def _without_traces() -> Iterator[None]:
 
 def _raised_by_keras(error: Exception) -> bool:
     """Whether it comes out of a layer of Keras, not out of what is made of it here."""
-    owners = [str(f.f_globals.get("__name__")).partition(".")[0] for f, _ in traceback.walk_tb(error.__traceback__)]
-    ours = max(i for i, owner in enumerate(owners) if owner in ("keras_frontend", "jax_frontend", "converter"))
-    return "keras" in owners[ours:]
+    modules = [str(f.f_globals.get("__name__")) for f, _ in traceback.walk_tb(error.__traceback__)]
+    ours = max(i for i, module in enumerate(modules) if is_ours(module))
+    return any(module.partition(".")[0] == "keras" for module in modules[ours:])
 
 
 def _reason(error: Exception) -> str:

@@ -51,5 +51,5 @@ def import_in_child(request: Request) -> Imported:
 
 
 def _import_path() -> list[str]:
-    here = str(Path(__file__).resolve().parent.parent)
-    return [here, *(entry for entry in sys.path if entry)]
+    root = str(Path(__file__).resolve().parents[__name__.count(".")])
+    return [root, *(entry for entry in sys.path if entry)]

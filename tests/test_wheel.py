@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from converter.errors import PAGES
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 _TRAIN = """
 import sys
 import numpy as np
-from converter.runtime import TrainingSession
+from pocketune import TrainingSession
 
 with np.load("data.npz") as data, TrainingSession("m.tflite") as session:
     print(session.train(data["x"], data["y"], 0.1))
@@ -30,9 +31,9 @@ import numpy as np
 
 def model():
     import jax
-    import jax_frontend
+    import pocketune
     inputs = [jax.ShapeDtypeStruct((1, 4), np.float32)]
-    return jax_frontend.Model(lambda params, x: x @ params["w"], {"w": np.ones((4, 3), np.float32)}, inputs)
+    return pocketune.Model(lambda params, x: x @ params["w"], {"w": np.ones((4, 3), np.float32)}, inputs)
 """
 
 
@@ -44,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = subprocess.run(files, cwd=ROOT, capture_output=True, check=True).stdout
     for name in filter(None, archive.decode().split("\0")):
         source, target = ROOT / name, folder / "source" / name
-        if source.is_file() and not name.startswith(("android_app", "tests", "docs")):
+        if source.is_file() and not name.startswith(("android_app", "tests", "docs/decisions", "docs/vendor")):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
@@ -61,7 +62,13 @@ def install(python: Path, what: str) -> None:
 def test_top_level_packages_are_ours_alone(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         tops = {name.partition("/")[0] for name in file.namelist()}
-    assert {top for top in tops if ".dist-info" not in top} == {"converter", "jax_frontend", "keras_frontend"}
+        (named,) = [file.read(name) for name in file.namelist() if name.endswith("top_level.txt")]
+        (said,) = [file.read(name).decode() for name in file.namelist() if name.endswith("METADATA")]
+        pages = {Path(name).stem for name in file.namelist() if name.startswith("pocketune/errors/")}
+    assert {top for top in tops if ".dist-info" not in top} == {"pocketune"}
+    assert named == b"pocketune\n"
+    assert all(f"\n{entry}: " in said for entry in ("Project-URL", "Author", "Keywords", "Classifier"))
+    assert pages >= set(PAGES.values())
 
 
 def test_it_runs_a_program_without_jax_and_builds_one_with_it(wheel: Path, tmp_path: Path) -> None:
@@ -82,7 +89,9 @@ def test_it_runs_a_program_without_jax_and_builds_one_with_it(wheel: Path, tmp_p
     assert "initialize" in run(pocketune, "inspect", "m.tflite").stdout
     assert run(pocketune, "export", "m.tflite", "--out", "plain.tflite").returncode == 0
     (tmp_path / "mine.py").write_text(_MODEL)
-    refused = run(python, "-c", "import converter; converter.build(None)")
+    for name in ("converter", "jax_frontend", "keras_frontend", "examples"):  # a person's own, beside their script
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('it is not this one that is meant')")
+    refused = run(python, "-c", "import pocketune; pocketune.build(None)")
     assert "pip install 'pocketune[compiler]'" in refused.stderr
 
     install(python, f"{wheel}[compiler]")

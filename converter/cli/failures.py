@@ -7,7 +7,7 @@ import sys
 import traceback
 from types import TracebackType
 
-from converter.errors import PocketuneError, UsageError
+from converter.errors import PocketuneError, UsageError, is_ours
 
 #: Exit code of a defect of Pocketune itself; those of all other failures stand in `converter.errors`.
 BUG = 1
@@ -15,7 +15,6 @@ BUG = 1
 DEBUG = "POCKETUNE_DEBUG"
 
 _ADVICE = f"Run again with --debug (or {DEBUG}=1) for the traceback, and report it with the model."
-_OURS = {"converter", "jax_frontend", "keras_frontend", "examples", "__main__"}
 #: Between our call and the person's line: never to blame by themselves.
 _LIBRARIES = {
     *sys.stdlib_module_names,
@@ -49,8 +48,9 @@ def report(error: Exception, debug: bool) -> int:
 def their_line(trace: TracebackType | None) -> str | None:
     """`file:line in function` of the person's code that raised; None when ours did, or nobody of either."""
     for frame, line in reversed(list(traceback.walk_tb(trace))):
-        owner = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if owner in _OURS:
+        module = str(frame.f_globals.get("__name__", ""))
+        owner = module.partition(".")[0]
+        if is_ours(module) or owner in ("examples", "__main__"):
             return None
         if owner not in _LIBRARIES:
             return f"{_short(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"

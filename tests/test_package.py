@@ -1,0 +1,67 @@
+"""The package `pocketune`: what it offers, and how the wheel names its parts."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import converter
+import jax_frontend
+import pocketune
+from scripts.packaging import PARTS, prefixed
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_all_that_the_compiler_and_its_sessions_offer_is_there() -> None:
+    assert set(converter.__all__) <= set(pocketune.__all__) == set(dir(pocketune))
+    assert pocketune.Model is jax_frontend.Model
+    assert pocketune.TrainingSession is converter.runtime.TrainingSession
+    assert "mse" in pocketune.losses.LOSSES
+    for name in pocketune.__all__:
+        assert getattr(pocketune, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        pocketune.nothing  # noqa: B018
+
+
+def test_importing_it_imports_nothing() -> None:
+    code = "import sys; before = set(sys.modules); import pocketune; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "['pocketune']"
+    command = [sys.executable, "-m", "pocketune", "--version"]
+    assert subprocess.check_output(command, text=True, cwd=ROOT).startswith("pocketune ")
+
+
+def test_in_the_wheel_no_module_means_one_outside_of_the_package() -> None:
+    paths = [path for part in (*PARTS, "pocketune") for path in sorted((ROOT / part).rglob("*.py"))]
+    assert len(paths) > 300
+    for path in paths:
+        for node in ast.walk(ast.parse(prefixed(path.read_text()))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.partition(".")[0] in PARTS], path
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("from converter.ir import ops\n", "from pocketune.converter.ir import ops\n"),
+        ("import jax_frontend\n", "from pocketune import jax_frontend\n"),
+        ("import converter.tflite  # é\n", "import pocketune.converter.tflite  # é\n"),
+        ("é = 'converter.errors'\n", "é = 'pocketune.converter.errors'\n"),
+        ("x = 'converter.build(...)'  # from converter.ir import x\n",) * 2,
+        ("def f():\n    '''converter.'''\n    import converters\n",) * 2,
+    ],
+)
+def test_imports_and_names_of_modules_are_prefixed_and_nothing_else(source: str, wanted: str) -> None:
+    assert prefixed(source) == wanted
+
+
+@pytest.mark.parametrize("source", ["import converter as c\n", "import converter.ir\nx = converter.ir\n"])
+def test_what_cannot_be_prefixed_fails_the_build(source: str) -> None:
+    with pytest.raises(ValueError, match="line 1"):
+        prefixed(source)

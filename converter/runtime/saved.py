@@ -47,7 +47,7 @@ class Restored:
         program: graph hash of the program that the state belongs to.
         generation: of the state.
         adopted: the names of the tensors that were taken over.
-        left: those of the program that stayed as they were; none without `adopt`.
+        left: those of the program that are as built; none without `adopt`.
         differences: between the state's program and this one, in words.
     """
 

@@ -358,7 +358,7 @@ class TrainingSession:
         Args:
             path: what `save` wrote, here or on a phone.
             adopt: `matching` takes over the tensors that match by name and shape from the state of another program; the
-                others stay as they are. `save` may then write to the same path.
+                others are as built. `save` may then write to the same path.
 
         Returns:
             What was taken over and what was left, by name, and what differs between the programs.
@@ -370,7 +370,7 @@ class TrainingSession:
         with self._lock:
             running = self._open()
             tensors, restored = restore_state(path, self._states, adopt)
-            whole = running.memory.read() | tensors if restored.left else tensors
+            whole = dict(self._states.built) | tensors  # what is in memory may not be finite
             check_tensors(self.manifest, whole, os.fspath(path))
             running.take(whole)
             self._rate_watch.forget()

@@ -230,6 +230,7 @@ def test_the_rest_is_taken_over_where_the_app_asks_for_it(tmp_path: Path) -> Non
     first = saved(built(), tmp_path / "s")
     with first, TrainingSession(_built(model(params=weights(7)), batch=4).data) as grown:
         fresh = grown.state()
+        grown.train(*(array[:4] for array in data(7)))
         restored = grown.restore(tmp_path / "s", adopt="matching")
         head = {t.name for t in grown.manifest.state_tensors if "head" in t.name}
         assert set(restored.left) == head

@@ -12,7 +12,7 @@ import type { Program } from "./program.ts";
 import type { State, StoredTensor } from "./state-file.ts";
 import { places } from "./view.ts";
 
-/** What is taken over of a state of another program: the tensors that match by name and shape. The others stay. */
+/** What is taken over of a state of another program: the tensors that match by name and shape. The others are as built. */
 export type Adopt = "matching";
 
 /** What a state is, or what a program takes for one. */

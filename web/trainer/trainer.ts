@@ -25,7 +25,7 @@ export interface Restored {
   readonly unproven: string | null;
   /** The names of the tensors that were taken over. */
   readonly adopted: readonly string[];
-  /** Those of the program that stayed as they were; none without `adopt`. */
+  /** Those of the program that are as built; none without `adopt`. */
   readonly left: readonly string[];
   /** Between the state's program and this one, in words. */
   readonly differences: readonly string[];
@@ -212,7 +212,7 @@ export class Trainer {
       const { adopted, left, differences, isProven } = state.compared;
       const found = new Map(state.tensors.map((tensor) => [tensor.name, tensor]));
       const whole =
-        left.length === 0 ? state.tensors : (await this.engine.read()).map((it) => found.get(it.name) ?? it);
+        left.length === 0 ? state.tensors : this.program.initialState().map((it) => found.get(it.name) ?? it);
       this.checkTensors(whole);
       await this.engine.write(whole);
       const unproven = differences.length === 0 && !isProven ? UNPROVEN : null;

@@ -16,7 +16,7 @@ import kotlinx.coroutines.withContext
 
 /** What is taken over of a state of another program. */
 enum class Adopt {
-    /** The tensors that match by name and shape; the others stay as they are. */
+    /** The tensors that match by name and shape; the others are as built. */
     MATCHING,
 }
 
@@ -27,7 +27,7 @@ enum class Adopt {
  * @property unproven why it cannot be told that the state belongs to this program, against which nothing speaks; null
  *   when it can.
  * @property adopted the names of the tensors that were taken over.
- * @property left those of the program that stayed as they were; none without [Adopt].
+ * @property left those of the program that are as built; none without [Adopt].
  * @property differences between the state's program and this one, in words.
  */
 data class Restored(
@@ -229,7 +229,7 @@ class Trainer private constructor(
     private fun take(loaded: Loaded): Restored {
         val compared = loaded.state.compared
         val taken = compared.tensors.associateBy { it.name }
-        val tensors = if (compared.left.isEmpty()) compared.tensors else engine.read().map { taken[it.name] ?: it }
+        val tensors = if (compared.left.isEmpty()) compared.tensors else program.initialState().map { taken[it.name] ?: it }
         checkTensors(tensors)
         engine.write(tensors)
         val unproven = UNPROVEN.takeIf { compared.differences.isEmpty() && !compared.isProven }

@@ -129,17 +129,50 @@ def _same_statistic(b: Rewriter, left: Value, right: Value) -> bool:
 
 
 def cross_entropy(b: Rewriter, node: Node) -> Value | None:
-    """-sum(target * log_softmax(x)), or logsumexp(x) - sum(one_hot * x)."""
+    """-sum(target * log_softmax(x)), or logsumexp(x) - sum(one_hot * x).
+
+    What is read for labels that are no class stays around it.
+    """
     if isinstance(node.op, ops.Neg):
-        log_p, target = _weighted(b, node.inputs[0], ops.LogSoftmax)
+        guard = _guard(b, node.inputs[0], ops.Select, ops.DerivedWhere)
+        log_p, target = _weighted(b, _guarded(guard) if guard else node.inputs[0], ops.LogSoftmax)
         if log_p is not None:
-            return b.reshape(_of_targets(b, log_p, target, False), node.output.shape)
+            loss = _of_targets(b, log_p, target, False)
+            return b.reshape(_with_guard(b, guard, loss) if guard else loss, node.output.shape)
     if isinstance(node.op, ops.Sub):
+        guard = _guard(b, node.inputs[1], ops.Select)
         total = b.producer(core(b, node.inputs[0]), ops.LogSumExp)
-        chosen, target = _weighted(b, node.inputs[1], None)
+        chosen, target = _weighted(b, _guarded(guard) if guard else node.inputs[1], None)
         if total and chosen is total.inputs[0] and all(v.type.size == node.output.type.size for v in node.inputs):
-            return b.reshape(_of_targets(b, chosen, target, True), node.output.shape)
+            loss = _of_targets(b, chosen, target, True)
+            if guard:  # the derivative by all other logits is there for what is no class, too
+                nothing = b(ops.Select(), guard.inputs[0], 0.0, guard.inputs[2])
+                loss = b(ops.Add(), b.reshape(loss, guard.output.shape), nothing)
+            return b.reshape(loss, node.output.shape)
     return None
+
+
+def _guard(b: Rewriter, value: Value, *kinds: type[Op]) -> Node | None:
+    """What makes a value NaN, or without a derivative, where an index lies outside: one condition for each number."""
+    for kind in kinds:
+        node = b.producer(core(b, value), kind)
+        if node is None or _guarded(node).shape != node.output.shape:
+            continue
+        filler = b.array(node.inputs[2]) if isinstance(node.op, ops.Select) else None
+        if isinstance(node.op, ops.DerivedWhere) or (filler is not None and np.isnan(filler).all()):
+            return node
+    return None
+
+
+def _guarded(guard: Node) -> Value:
+    return guard.inputs[1 if isinstance(guard.op, ops.Select) else 0]
+
+
+def _with_guard(b: Rewriter, guard: Node, value: Value) -> Value:
+    """Another value in the place of the guarded one."""
+    inner = _guarded(guard)
+    value = b.reshape(value, inner.shape)
+    return b(guard.op, *(value if operand is inner else operand for operand in guard.inputs))
 
 
 def _of_targets(b: Rewriter, logits: Value, target: Value, everywhere: bool) -> Value:

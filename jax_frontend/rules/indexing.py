@@ -14,34 +14,26 @@ from converter.ir import FLOAT32, INT32, Builder, Shape, Value, ops
 from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, rule
 from jax_frontend.rules.shape import cut_axis
-from jax_frontend.rules.spelled import without_derivative
 
 
 @rule("gather")
 def gather(call: Call, x: Value, indices: Value) -> Result:
     """Whole slices along one axis, elements along the last axis row by row, or anything at known positions.
 
-    Indices out of range are clamped where JAX clamps them. Where it would read NaN the runtime refuses those that it
-    computes, unless the person said what to read instead.
+    Of an index out of range the mode says what is read: another number (JAX's is NaN where nothing is said), or the
+    nearest element. What a person promises to lie within is the nearest element, too, without a derivative, as in XLA.
     """
     numbers = call.params["dimension_numbers"]
     call = unpromised(call, jax.lax.GatherScatterMode.CLIP) if call.is_primal else call
     sizes, positions = tuple(int(n) for n in call.params["slice_sizes"]), call.constant(indices)
-    if positions is not None and call.params["mode"] != jax.lax.GatherScatterMode.CLIP:
-        inside = known_places(x.shape, positions, numbers, sizes, outside="fill") >= 0
-        if not inside.all():
-            return _partly_outside(call, x, positions, inside)
-        call = replace(call, params={**call.params, "mode": jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS})
-    call = _without_nan(call)
     if not numbers.operand_batching_dims:
         along = _single_axis(numbers, sizes, x.shape)
         if along is not None:
             return _take(call, x, indices, along, numbers)
     elif _rowwise(numbers, sizes, x.shape, indices.shape):
-        return _pick(call, x, indices, numbers)
+        return _pick(call, x, indices)
     if positions is not None:
-        places = call.b.constant(known_places(x.shape, positions, numbers, sizes))
-        return call.b.reshape(call.b(ops.Gather(0), call.b.reshape(x, (x.type.size,)), places), call.output.shape)
+        return _at_known_places(call, x, positions)
     return _elements(call, x, indices, numbers, sizes)
 
 
@@ -57,25 +49,23 @@ def _single_axis(numbers: Any, sizes: Shape, shape: Shape) -> int | None:
 def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Value:
     b = call.b
     batch = indices.shape[:-1]  # the last axis of the indices is the index vector, of length 1
-    flat = b.reshape(indices, batch)
-    positions = call.constant(flat)
-    if positions is not None and positions.size == 1:
-        place = min(max(int(positions.item()), 0), x.shape[axis] - 1)
-        taken = cut_axis(b, x, axis, place, 1)
-        return b.reshape(taken, call.output.shape)
     boxes = Boxes(b, x.shape, tuple(call.params["slice_sizes"]), (axis,), {}, ())
     bounded, inside = bounded_starts(call, boxes, indices)
-    taken = b(ops.Gather(axis), x, b.reshape(bounded, batch or (1,)))
-    taken = b.reshape(taken, (*x.shape[:axis], *batch, *x.shape[axis + 1 :]))
-    offsets = [int(d) for d in numbers.offset_dims]
-    others = [d for d in range(len(call.output.shape)) if d not in offsets]
-    kept = [i for i in range(len(x.shape)) if i != axis or axis not in numbers.collapsed_slice_dims]
-    shape_with = (*x.shape[:axis], *batch, *((1,) if axis in kept else ()), *x.shape[axis + 1 :])
-    taken = b.reshape(taken, shape_with)
-    # Where each axis of `taken` belongs in the output.
-    places = [*offsets[:axis], *others, *offsets[axis:]]
-    taken = b.transpose(taken, tuple(int(i) for i in np.argsort(places)))
-    return taken if inside is None else _filled(call, taken, inside, numbers)
+    place = call.constant(bounded)
+    if place is not None and place.size == 1:
+        taken = b.reshape(cut_axis(b, x, axis, int(place.item()), 1), call.output.shape)
+    else:
+        taken = b(ops.Gather(axis), x, b.reshape(bounded, batch or (1,)))
+        taken = b.reshape(taken, (*x.shape[:axis], *batch, *x.shape[axis + 1 :]))
+        offsets = [int(d) for d in numbers.offset_dims]
+        others = [d for d in range(len(call.output.shape)) if d not in offsets]
+        kept = [i for i in range(len(x.shape)) if i != axis or axis not in numbers.collapsed_slice_dims]
+        shape_with = (*x.shape[:axis], *batch, *((1,) if axis in kept else ()), *x.shape[axis + 1 :])
+        taken = b.reshape(taken, shape_with)
+        # Where each axis of `taken` belongs in the output.
+        places = [*offsets[:axis], *others, *offsets[axis:]]
+        taken = b.transpose(taken, tuple(int(i) for i in np.argsort(places)))
+    return taken if inside is None else _outside(call, x, taken, _of_boxes(b, inside, taken, numbers))
 
 
 def unpromised(call: Call, mode: Any) -> Call:
@@ -84,30 +74,36 @@ def unpromised(call: Call, mode: Any) -> Call:
     return replace(call, params={**call.params, "mode": mode}) if promised else call
 
 
-def _partly_outside(call: Call, x: Value, positions: np.ndarray, inside: np.ndarray) -> Value:
-    """At known places, of which some lie outside: there is what JAX fills in, or the nearest, without a derivative."""
+def _at_known_places(call: Call, x: Value, positions: np.ndarray) -> Value:
+    """Anything, flat."""
     b, params = call.b, call.params
-    places = known_places(x.shape, positions, params["dimension_numbers"], params["slice_sizes"])
+    of = x.shape, positions, params["dimension_numbers"], params["slice_sizes"]
+    places = known_places(*of)
     flat = b(ops.Gather(0), b.reshape(x, (x.type.size,)), b.constant(places.reshape(-1)))
     taken = b.reshape(flat, call.output.shape)
-    if params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
-        return b(ops.Select(), b.constant(inside), taken, b.constant(_filler(params["fill_value"], taken.dtype)))
-    return b(ops.Select(), b.constant(inside), taken, without_derivative(b, taken))
+    inside = known_places(*of, outside="fill") >= 0
+    clips = params["mode"] == jax.lax.GatherScatterMode.CLIP
+    return taken if clips or inside.all() else _outside(call, x, taken, b.constant(inside))
 
 
-def _filler(given: Any, dtype: np.dtype) -> np.ndarray:
-    """What JAX reads outside where nothing else is given."""
-    if given is None:
-        given = {"f": np.nan, "b": True}.get(dtype.kind, np.iinfo(np.int32).min)
-    return np.asarray(given, dtype)
+def _outside(call: Call, x: Value, taken: Value, inside: Value) -> Value:
+    """What is taken of x, and elsewhere what the mode says, which has no derivative by x."""
+    b, mode = call.b, call.params["mode"]
+    if mode == jax.lax.GatherScatterMode.FILL_OR_DROP:
+        return b(ops.Select(), inside, taken, b.constant(_filler(call, taken.dtype)))
+    known = taken.dtype.kind != "f" or call.constant(x) is not None
+    return taken if known else b(ops.DerivedWhere(), taken, inside)
 
 
-def _without_nan(call: Call) -> Call:
-    """Where nothing is said of what lies outside, the runtime's own check is better than NaN."""
-    fill = call.params["fill_value"]
-    fills = call.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP and (fill is None or fill != fill)
-    mode = jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    return replace(call, params={**call.params, "mode": mode}) if fills else call
+def _filler(call: Call, dtype: np.dtype) -> np.ndarray:
+    """What JAX reads outside where nothing is given: NaN, true, the lowest integer, of unsigned ones the largest."""
+    given = call.params["fill_value"]
+    if given is None and dtype.kind == "i":
+        info = np.iinfo(call.dtypes[0])
+        given = info.min if info.min else info.max
+    elif given is None:
+        given = True if dtype.kind == "b" else np.nan
+    return np.asarray(given).astype(dtype)
 
 
 def _rowwise(numbers: Any, sizes: Shape, shape: Shape, indices: Shape) -> bool:
@@ -123,11 +119,15 @@ def _rowwise(numbers: Any, sizes: Shape, shape: Shape, indices: Shape) -> bool:
     )
 
 
-def _pick(call: Call, x: Value, indices: Value, numbers: Any) -> Value:
+def _pick(call: Call, x: Value, indices: Value) -> Value:
     """One element of each row: a product with the one-hot row and a sum, which has a plain derivative."""
-    b = call.b
     many = indices.shape[len(x.shape) - 1 : -1]
-    return b.reshape(_one_of_each_row(b, x, indices, many), call.output.shape)
+    boxes = Boxes(call.b, x.shape, (1,) * len(x.shape), (len(x.shape) - 1,), {}, ())
+    bounded, inside = bounded_starts(call, boxes, indices)
+    fills = call.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
+    # Outside, the row is of zeros: what reads it, as a cross entropy, has no derivative there.
+    taken = call.b.reshape(_one_of_each_row(call.b, x, indices if fills else bounded, many), call.output.shape)
+    return taken if inside is None else _outside(call, x, taken, call.b.reshape(inside, call.output.shape))
 
 
 def _one_of_each_row(b: Builder, x: Value, indices: Value, many: Shape) -> Value:
@@ -144,7 +144,7 @@ def _elements(call: Call, x: Value, indices: Value, numbers: Any, sizes: Shape) 
     b, axes = call.b, tuple(int(a) for a in numbers.start_index_map)
     of_a_matrix = axes == (0, 1) == tuple(numbers.collapsed_slice_dims) and len(x.shape) == 2
     if of_a_matrix and _counts_rows(b, indices, x.shape[0]):
-        return _one_of_each_row(b, x, cut_axis(b, indices, 1, 1, 1), ())
+        return _pick(call, x, cut_axis(b, indices, 1, 1, 1))
     single = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     boxes = Boxes(b, x.shape, sizes, axes, batching, single)
@@ -153,33 +153,35 @@ def _elements(call: Call, x: Value, indices: Value, numbers: Any, sizes: Shape) 
     taken = b(ops.Gather(0), rows, b.reshape(places, places.shape or (1,)))
     taken = b.reshape(taken, (*places.shape, *rows.shape[1:]))
     taken = b.transpose(taken, boxes.order(len(call.output.shape), numbers.offset_dims))
-    return taken if inside is None else _filled(call, taken, inside, numbers)
+    return taken if inside is None else _outside(call, x, taken, _of_boxes(b, inside, taken, numbers))
 
 
 def bounded_starts(call: Call, boxes: Boxes, indices: Value) -> tuple[Value, Value | None]:
-    """Starts within the operand, and where they were so before, for what fills or drops what lies outside.
+    """Starts within the operand, and which of them were so before; None where all were, or the nearest ones are meant.
 
-    Where JAX promises nothing, and where it would read NaN, an index out of range is an error of the runtime.
+    Args:
+        call: an equation of one of JAX's modes.
+        boxes: what is read or written.
+        indices: int32[..., components of a start].
     """
-    b, mode = call.b, call.params["mode"]
-    if mode == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
-        return indices, None
+    b = call.b
     last = np.array([boxes.shape[a] - boxes.sizes[a] for a in boxes.indexed], np.int32)
     bounded = b(ops.Minimum(), b(ops.Maximum(), indices, 0), last)
-    if mode == jax.lax.GatherScatterMode.CLIP:
+    if call.params["mode"] == jax.lax.GatherScatterMode.CLIP:
         return bounded, None
-    # One number an index vector: whether all of its components lie within.
-    moved = b(ops.Sum((len(indices.shape) - 1,)), b(ops.Cast(INT32), b(ops.NotEqual(), bounded, indices)))
-    return bounded, b(ops.Equal(), moved, 0)
+    if len(last) == 1:
+        inside = b.reshape(b(ops.Equal(), bounded, indices), indices.shape[:-1])
+    else:  # one number an index vector: whether all of its components lie within
+        moved = b(ops.Sum((len(indices.shape) - 1,)), b(ops.Cast(INT32), b(ops.NotEqual(), bounded, indices)))
+        inside = b(ops.Equal(), moved, 0)
+    known = call.constant(inside)
+    return bounded, None if known is not None and known.all() else inside
 
 
-def _filled(call: Call, taken: Value, inside: Value, numbers: Any) -> Value:
-    """What lies outside is a given number."""
-    fill = call.params["fill_value"]
-    b, rank = call.b, len(taken.shape)
-    others = [d for d in range(rank) if d not in numbers.offset_dims]
-    mask = b.reshape(inside, tuple(taken.shape[d] if d in others else 1 for d in range(rank)))
-    return b(ops.Select(), mask, taken, b.constant(np.asarray(fill, taken.dtype)))
+def _of_boxes(b: Builder, inside: Value, taken: Value, numbers: Any) -> Value:
+    """What is known of each box, for its elements."""
+    shape = enumerate(taken.shape)
+    return b.reshape(inside, tuple(1 if d in numbers.offset_dims else n for d, n in shape))
 
 
 @dataclass(frozen=True)

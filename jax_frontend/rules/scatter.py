@@ -28,7 +28,7 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
         given = call.params.get("update_jaxpr")
         if combine is None and given is not None and given.outvars[0] is not given.invars[1]:
             raise NotImportable("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
-        call = unpromised(call, jax.lax.GatherScatterMode.FILL_OR_DROP) if call.is_primal else call
+        call = unpromised(call, jax.lax.GatherScatterMode.FILL_OR_DROP)
         b, numbers, positions = call.b, call.params["dimension_numbers"], call.constant(indices)
         updates = updates if sign > 0 else b(ops.Neg(), updates)
         sizes = _window(numbers, x.shape, updates.shape)
@@ -39,17 +39,27 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
         if positions is None:
             rows, coming, boxes = _at_run_time(call, x, indices, updates, numbers, sizes)
             made = boxes.unrow(_combined(b, rows, coming, combine, bool(call.params["unique_indices"])))
-            # Which of several updates is the largest, the place knows: JAX's derivative reads it again.
-            extreme = isinstance(combine, ops.Maximum | ops.Minimum)
-            return with_derivative(call, (x, indices, updates), (made,)) if extreme else made
-        elements = b.reshape(updates, (updates.type.size,))
-        known = known_places(x.shape, positions, _reads(numbers), sizes, outside="fill").reshape(-1)
-        if (known < 0).any():  # what lies outside is dropped
-            elements = b(ops.Gather(0), elements, b.constant(np.flatnonzero(known >= 0)))
-            known = known[known >= 0]
-        unique = len(np.unique(known)) == len(known)
-        flat = b.reshape(x, (x.type.size,))
-        return b.reshape(_combined(b, flat, _Updates(b.constant(known), elements), combine, unique), x.shape)
+        else:
+            made = _at_known_places(call, x, positions, updates, sizes, combine)
+        # Which of several updates is the largest, the place knows: JAX's derivative reads it again.
+        extreme = isinstance(combine, ops.Maximum | ops.Minimum)
+        return with_derivative(call, (x, indices, updates), (made,)) if extreme else made
+
+
+def _at_known_places(
+    call: Call, x: Value, positions: np.ndarray, updates: Value, sizes: Shape, combine: Op | None
+) -> Value:
+    """The operand with what comes, element by element."""
+    b, clips = call.b, call.params["mode"] == jax.lax.GatherScatterMode.CLIP
+    reads, outside = _reads(call.params["dimension_numbers"]), "clip" if clips else "fill"
+    elements = b.reshape(updates, (updates.type.size,))
+    known = known_places(x.shape, positions, reads, sizes, outside).reshape(-1)
+    if (known < 0).any():  # what lies outside is dropped
+        elements = b(ops.Gather(0), elements, b.constant(np.flatnonzero(known >= 0)))
+        known = known[known >= 0]
+    unique = len(np.unique(known)) == len(known)
+    flat = b.reshape(x, (x.type.size,))
+    return b.reshape(_combined(b, flat, _Updates(b.constant(known), elements), combine, unique), x.shape)
 
 
 def _reads(numbers: Any) -> Any:

@@ -246,6 +246,12 @@ def _probe(n: Numbers, kind: type[Op]) -> Application:
     return Application(ops.Probe("w", n.whole(0, len(shape) - 1)), [n.floats(*shape)])
 
 
+@applies(ops.DerivedWhere)
+def _derived_where(n: Numbers, kind: type[Op]) -> Application:
+    shape = n.shape(1)
+    return Application(kind(), [n.floats(*shape), n.bools(*shape)], smooth=False)
+
+
 @applies(ops.Masked)
 def _masked(n: Numbers, kind: type[Op]) -> Application:
     shape = n.shape(1)

@@ -190,7 +190,7 @@ def test_scale_and_shift_stay_apart(op: str, way: Callable) -> None:
 
 @pytest.mark.parametrize("way", ONE_HOT)
 def test_one_hot(way: Callable) -> None:
-    assert op_names(check(way, INDICES))[-1] == "OneHot"
+    assert "OneHot" in op_names(check(way, INDICES))
 
 
 def test_cross_entropy() -> None:

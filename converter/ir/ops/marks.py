@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cost, Cotangent, Op
+from converter.ir.op import Cost, Cotangent, Op, ShapeError
+from converter.ir.ops.elementwise import Select
 from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
@@ -102,3 +103,16 @@ class Probe(Mark):
 
     weight: str
     axis: int
+
+
+@dataclass(frozen=True)
+class DerivedWhere(Mark):
+    """x, whose derivative is that of a constant where the other operand, which repeats to the shape of x, is false."""
+
+    def infer(self, x: TensorType, *others: TensorType) -> TensorType:
+        if Select().infer(*others, x, x) != x:
+            raise ShapeError(f"DerivedWhere: {x} where {others}")
+        return x
+
+    def vjp(self, b: Builder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return lambda: b(Select(), *others, dy, 0.0), None

@@ -164,16 +164,19 @@ def _has_infinity(b: Rewriter, node: Node) -> bool:
     _has_infinity,
 )
 def with_the_largest_number(b: Rewriter, node: Node) -> Value | None:
-    """The largest number for an infinity, where that is no factor; the engine knows neither infinities nor NaN."""
+    """The largest number for an infinity, where that is no factor; the engine knows neither infinities nor NaN.
+
+    So what is read at an index out of range, which is NaN elsewhere, is the largest number, too.
+    """
     if not isinstance(node.op, (tfl.SelectV2, tfl.Add, tfl.Sub, tfl.Maximum, tfl.Minimum, *_COMPARISONS)):
         return None
     operands, most = list(node.inputs), np.finfo(np.float32).max
     for place, v in enumerate(node.inputs):
         array = b.array(v)
         if array is not None and array.dtype == FLOAT32:
-            if np.isnan(array).any():
+            if np.isnan(array).any() and not isinstance(node.op, tfl.SelectV2):
                 return None
-            operands[place] = b.constant(np.clip(array, -most, most), name=v.name)
+            operands[place] = b.constant(np.nan_to_num(array, nan=most, posinf=most, neginf=-most), name=v.name)
     return b(node.op, *operands)
 
 

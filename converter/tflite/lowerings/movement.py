@@ -111,7 +111,7 @@ def update_slice(c: Lowering, op: ops.UpdateSlice, x: Value, update: Value, star
     return c(tfl.DynamicUpdateSlice(), x, update, starts)
 
 
-@lowers(ops.Dropout, ops.Masked, ops.Activity, ops.Probe)
+@lowers(ops.Dropout, ops.Masked, ops.Activity, ops.Probe, ops.DerivedWhere)
 def mark(c: Lowering, op: ops.Mark, x: Value, *others: Value) -> Value:
     """In inference; a training step and its loss have read it."""
     return x

@@ -92,11 +92,12 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
         return joined
     if isinstance(node.op, ops.Mul):
         for rule in (_one_scalar, _small_factors, _before_scatter, _before_product, _signs):
-            if (joined := rule(b, x, y)) is not None:
-                return joined
+            if (joined := rule(b, x, y)) is not None and joined.type == node.output.type:
+                return joined  # a number of several axes gives its product as many
     if isinstance(node.op, ops.Sub) and (summed := summed_over_features(b, node)):
         return summed
-    if isinstance(node.op, ops.Div) and y.type.size == 1 and is_ordinary(divisor := b.scalar(y)):
+    over_a_number = isinstance(node.op, ops.Div) and y.type.size == 1 and x.type == node.output.type
+    if over_a_number and is_ordinary(divisor := b.scalar(y)):
         return _before_product(b, x, b.constant(1 / divisor))
     stripped = tuple(_without_broadcast(b, v, other, node.output) for v, other in ((x, y), (y, x)))
     if stripped[0] is not x:
@@ -116,7 +117,7 @@ def _logic(b: Rewriter, node: Node) -> Value | None:
 def _one_scalar(b: Rewriter, x: Value, y: Value) -> Value | None:
     """(x * a) * b with scalars a, b: x * (a * b)."""
     inner = b.producer(x, ops.Mul)
-    if inner is None or b.scalar(y) is None or not b.used_once(x) or y.type.size != 1:
+    if inner is None or x.dtype != FLOAT32 or b.scalar(y) is None or not b.used_once(x) or y.type.size != 1:
         return None
     for source, factor in (inner.inputs, inner.inputs[::-1]):
         if (first := b.scalar(factor)) is not None and factor.type.size == 1:

@@ -110,8 +110,9 @@ class DerivedWhere(Mark):
     """x, whose derivative is that of a constant where the other operand, which repeats to the shape of x, is false."""
 
     def infer(self, x: TensorType, *others: TensorType) -> TensorType:
-        if Select().infer(*others, x, x) != x:
-            raise ShapeError(f"DerivedWhere: {x} where {others}")
+        (condition,) = others
+        if Select().infer(condition, x, x) != x:
+            raise ShapeError(f"DerivedWhere: {x} where {condition}")
         return x
 
     def vjp(self, b: Builder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:

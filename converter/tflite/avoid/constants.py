@@ -176,7 +176,7 @@ def with_the_largest_number(b: Rewriter, node: Node) -> Value | None:
         if array is not None and array.dtype == FLOAT32:
             if np.isnan(array).any() and not isinstance(node.op, tfl.SelectV2):
                 return None
-            operands[place] = b.constant(np.nan_to_num(array, nan=most, posinf=most, neginf=-most), name=v.name)
+            operands[place] = b.constant(np.clip(np.where(np.isnan(array), most, array), -most, most), name=v.name)
     return b(node.op, *operands)
 
 

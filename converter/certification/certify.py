@@ -16,6 +16,7 @@ from converter.certification.judge import Deviation, Judge
 from converter.certification.reference import PROBE, RATE, Call, calls
 from converter.certification.signing import sign
 from converter.engines import Engine, engine
+from converter.engines.engine import at_most
 from converter.engines.work import Outcome, Task
 from converter.errors import UsageError
 from converter.layers import Entry, Layers
@@ -33,7 +34,9 @@ ADVICE_CRASH = (
 ADVICE_STATE = "build with state='stateless' (--state stateless): the state goes in and out of each call"
 
 
-def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None) -> Certificate:
+def certify(
+    path: str | os.PathLike, on: str, steps: int = 10, data: Any = None, limit: float | None = None
+) -> Certificate:
     """Runs a program on a real engine beside the CPU, and signs into the program's manifest what came of it.
 
     Each step begins from a state that the CPU has come to. Compared are the loss and what the step changes in every
@@ -44,9 +47,11 @@ def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None)
         on: `gpu`, `hexagon:SM8650`, `web`, `android`.
         steps: how many are compared.
         data: rows (x, y), as for a training session; None draws them.
+        limit: seconds that the engine may take for all of it; None: as long as it goes on.
 
     Raises:
-        UsageError: the file is no program, there is no such engine, or it is not set up on this machine.
+        UsageError: the file is no program, there is no such engine, it is not set up on this machine, or it did not end
+            within the limit.
         DeviceError: the stock interpreter does not run the program.
     """
     if steps < 1:
@@ -54,7 +59,8 @@ def certify(path: str | os.PathLike, on: str, steps: int = 10, data: Any = None)
     chosen, program = engine(on), read_program(path)
     if (missing := chosen.missing()) is not None:
         raise UsageError(f"{on}: {missing}")
-    certificate = examine(program, chosen, steps, data)
+    with at_most(limit, on):
+        certificate = examine(program, chosen, steps, data)
     sign(path, certificate)
     return certificate
 

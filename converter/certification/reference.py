@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from converter.certification.bounds import index_bounds
 from converter.certification.calling import Arrays, invocations, takes, together
@@ -35,6 +35,7 @@ class Call:
         expected: what the CPU gives.
         shaken: what it gives where the last bits of the inputs are others.
         rounded: the inputs in float16, and what the CPU gives for them.
+        other_kernels: what it gives where other kernels add numbers up.
     """
 
     signature: str
@@ -42,14 +43,16 @@ class Call:
     expected: Arrays
     shaken: tuple[tuple[Arrays, Arrays], ...]
     rounded: tuple[Arrays, Arrays]
+    other_kernels: Arrays
 
 
 class Cpu:
-    """The stock interpreter."""
+    """The stock interpreter, with XNNPACK's kernels or, `own_kernels`, with its own."""
 
-    def __init__(self, program: bytes) -> None:
+    def __init__(self, program: bytes, own_kernels: bool = False) -> None:
+        kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if own_kernels else OpResolverType.AUTO
         try:
-            self._interpreter = Interpreter(model_content=program, num_threads=1)
+            self._interpreter = Interpreter(model_content=program, num_threads=1, experimental_op_resolver_type=kernels)
         except (RuntimeError, ValueError) as error:
             raise DeviceError(f"LiteRT does not take the program on the CPU: {error}") from None
 
@@ -63,11 +66,15 @@ class Reference:
     """A program on the CPU, whose state goes in and out of each call."""
 
     def __init__(self, program: ProgramFile) -> None:
-        self._manifest, self._cpu = program.manifest, Cpu(bytes(program.data))
+        self._manifest = program.manifest
+        self._cpu, self._other = (Cpu(bytes(program.data), own_kernels) for own_kernels in (False, True))
 
     def __call__(self, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
         """Results by name."""
-        ran = [self._cpu(*invocation) for invocation in invocations(self._manifest, signature, feed)]
+        return self._run(self._cpu, signature, feed)
+
+    def _run(self, cpu: Cpu, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
+        ran = [cpu(*invocation) for invocation in invocations(self._manifest, signature, feed)]
         return together(self._manifest, signature, ran)
 
     def call(self, signature: str, feed: Arrays, seed: int) -> Call:
@@ -81,6 +88,7 @@ class Reference:
             self(signature, feed),
             tuple((other, self(signature, other)) for other in others),
             (half, self(signature, half)),
+            self._run(self._other, signature, feed),
         )
 
 

@@ -16,6 +16,8 @@ from converter.cli.tables import Results
 from converter.errors import NumericError
 from converter.program.manifest import Certificate
 
+#: Seconds that an engine may take for a program; one of the web runs both of its parts in them.
+LIMIT = 3600.0
 On = Annotated[str, typer.Option("--on", help="The engine to run it on: gpu, hexagon:SM8650, web, android.")]
 
 
@@ -26,6 +28,7 @@ def certify(
     data: Annotated[
         Path | None, typer.Option(help="An .npz file of rows: x or the inputs by name, and y. None: drawn ones.")
     ] = None,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds that the engine may take for all of it.")] = LIMIT,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -34,7 +37,8 @@ def certify(
     from converter.certification.certify import certify as examine
 
     with Narrator(quiet).stage(f"run on {on}"):
-        certificate = examine(file, on=on, steps=steps, data=None if data is None else read_samples(data))
+        rows = None if data is None else read_samples(data)
+        certificate = examine(file, on=on, steps=steps, data=rows, limit=limit)
     demand(file, certificate)
     if as_json:
         print(json.dumps({"file": str(file), **asdict(certificate)}, indent=2, ensure_ascii=False, allow_nan=False))
@@ -68,6 +72,8 @@ def engines(
         results.table(f"Engines (in {engines_folder()})", ("on", "engine", "computes in", "here"), rows)
         return
     chosen = engine(name)
-    results.line(chosen.set_up(accept_licence))
+    with Narrator().stage(f"set up {name}"):
+        done = chosen.set_up(accept_licence)
+    results.line(done)
     if (missing := chosen.missing()) is not None:
         results.line(f"still missing: {missing}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
@@ -12,6 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 from rich.console import Console
 
 from converter.errors import PocketuneError
+
+#: Seconds after which a stage says that it still runs.
+EVERY = 20.0
 
 
 class Narrator:
@@ -33,10 +37,29 @@ class Narrator:
         What the stage prints goes to stderr: stdout is for results, and the person's model code may print as well.
         """
         start = time.perf_counter()
-        with _without_logs() if self._quiet else self._spinner(name), redirect_stdout(sys.stderr):
+        with _without_logs() if self._quiet else self._spinner(name), redirect_stdout(sys.stderr), self._heard(name):
             yield
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self.say(f"{name:<28} {self.seconds[name]:6.1f} s")
+
+    @contextmanager
+    def _heard(self, name: str) -> Iterator[None]:
+        """Says every so often that a stage still runs, on a terminal or not."""
+        done, start = threading.Event(), time.perf_counter()
+
+        def speak() -> None:
+            while not done.wait(EVERY):
+                self.say(f"still at it: {name}, {time.perf_counter() - start:.0f} s")
+
+        thread = threading.Thread(target=speak, daemon=True)
+        if not self._quiet:
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if thread.is_alive():
+                thread.join()
 
     def say(self, text: str) -> None:
         """One line of narration."""

@@ -9,7 +9,10 @@ import difflib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
+
+from converter.invocation import command
 
 #: Which page of docs/errors/ is about what a module refuses; of several that hold, the longest name counts.
 PAGES = {
@@ -23,6 +26,7 @@ PAGES = {
     "converter.dropout": "dropout",
     "converter.engines": "engines",
     "converter.estimating": "estimates",
+    "converter.extras": "arguments",
     "converter.fisher": "adapters",
     "converter.functions": "functions",
     "converter.inference": "program-files",
@@ -82,6 +86,13 @@ def is_ours(module: str) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in _OURS)
 
 
+def pages_folder() -> Path:
+    """Return the folder of the pages: in a wheel they lie in the package, in a clone in docs/."""
+    root = Path(__file__).resolve().parents[__name__.count(".")]
+    inside = root / "pocketune/errors"
+    return inside if inside.is_dir() else root / "docs/errors"
+
+
 def page_of(module: str) -> str:
     """The page about what a module refuses; empty for modules that are not ours."""
     parts = module.split(".")
@@ -103,7 +114,7 @@ class PocketuneError(Exception):
         super().__init__(*arguments)
         self.page = self.page or page_of(_raiser(sys._getframe(1)))
         if self.page:
-            self.add_note(f"docs: errors/{self.page}")
+            self.add_note(f"more: {command(f'explain {self.page}')}")
 
 
 class UsageError(PocketuneError):

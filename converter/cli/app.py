@@ -16,6 +16,7 @@ import typer
 from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.estimating import estimate
+from converter.cli.explaining import explain as explain_page
 from converter.cli.failures import DEBUG
 from converter.cli.failures import report as explain
 from converter.cli.inspection import read_contents
@@ -71,6 +72,7 @@ app = typer.Typer(
 )
 app.command()(certify)
 app.command()(engines)
+app.command("explain")(explain_page)
 
 
 def _version(asked: bool) -> None:

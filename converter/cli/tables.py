@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from converter.quantize import QuantizationReport
     from jax_frontend.catalogue import Entry
 
-#: Columns where stdout is no terminal: wide enough that names of layers stay on one line.
+#: Columns where stdout is no terminal and COLUMNS is not set: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
 #: Rows of the update table after a build (`inspect` shows all), and of a profile (`--json` holds all).
 _MOST_ROWS = 30
@@ -42,7 +43,7 @@ class Results:
     """Prints results to stdout."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PIPED_WIDTH
         self._console = Console(width=width, markup=False, highlight=False)
 
     def line(self, text: str = "", style: str | None = None) -> None:

@@ -75,8 +75,8 @@ def index(titles: dict[str, str], of: list[Refusal]) -> str:
         [
             "# Errors",
             "",
-            "A refusal says what is wrong, in which layer, and what to do. Its last line, `docs: errors/…`, names the",
-            "page here that says more; in Python it is the error's `page`. In brackets: exit codes of the commands.",
+            "A refusal says what is wrong, in which layer, and what to do. Its last line, `pocketune explain …`, shows",
+            "the page here; in Python it is the error's `page`. In brackets: exit codes of the commands.",
             "",
             "| about | in the message | errors |",
             "|---|---|---|",

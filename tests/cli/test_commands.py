@@ -53,6 +53,13 @@ def test_a_command_is_printed_as_it_can_be_run(path: str, tmp_path: Path, monkey
         assert ran.stdout.startswith("pocketune ")
 
 
+@pytest.mark.parametrize("columns", [60, 80, 130])
+def test_tables_that_are_piped_are_as_wide_as_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    widest = max(len(line) for line in run("ops").out.splitlines() if line.startswith(("─", " ─")))
+    assert widest == columns
+
+
 def test_a_softmax_that_is_joined_with_the_loss_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text('loss = {name = "categorical_crossentropy", label_smoothing = 0.1}')
     flags = ("build", f"{FACTORIES}:probabilities", "--recipe", "recipe.toml", "--no-check")

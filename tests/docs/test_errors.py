@@ -7,8 +7,10 @@ import pickle
 import pytest
 
 import converter
+from converter.cli import main
 from converter.cli.failures import explain
 from converter.errors import PAGES, NumericError, UnsupportedError, UsageError
+from converter.invocation import command
 from scripts.pages.refusals import PACKAGES, index, listed, refusals, refusals_of
 from tests.tree import ROOT, sources
 
@@ -36,17 +38,29 @@ def test_a_refusal_says_where_it_is_explained() -> None:
     with pytest.raises(UsageError) as caught:
         converter.runtime.TrainingSession("there_is_none.tflite")
     assert caught.value.page == "program-files"
-    assert "docs:" not in str(caught.value), "the message is what it was"
+    assert "more:" not in str(caught.value), "the message is what it was"
     message, code = explain(caught.value)
-    assert message.endswith("\ndocs: errors/program-files")
+    assert message.endswith(f"\nmore: {command('explain program-files')}")
     assert code == 2
+
+
+def test_the_page_is_shown_and_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*arguments: str) -> str:
+        with pytest.raises(SystemExit):
+            main(["explain", *arguments])
+        return capsys.readouterr().out
+
+    for page in PAGES_THERE:
+        assert shown(page) == (ROOT / f"docs/errors/{page}.md").read_text().rstrip() + "\n"
+    assert {line.split()[0] for line in shown().splitlines()} == PAGES_THERE
+    assert shown("no-such-page") == ""
 
 
 def test_the_page_survives_another_process() -> None:
     with pytest.raises(UsageError) as caught:
         converter.LoRA(rank=0)
     again = pickle.loads(pickle.dumps(caught.value))
-    assert (again.page, again.__notes__) == ("adapters", ["docs: errors/adapters"])
+    assert (again.page, again.__notes__) == ("adapters", [f"more: {command('explain adapters')}"])
 
 
 def test_errors_of_other_code_have_the_page_of_their_class_or_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.errors import UsageError
@@ -20,6 +21,11 @@ def _said(loss: Any) -> str:
     """A loss, and whether its numbers are not those of its name."""
     summed = any(part.summed for part in (loss.parts.values() if isinstance(loss, JointLoss) else [loss]))
     return f"{loss.name}{', the sum over the rows of a step' if summed else ''}"
+
+
+def _with(name: str, options: Sequence[str]) -> str:
+    """A name, and what it was compiled with."""
+    return f"{name} with {', '.join(options)}" if options else name
 
 
 class Rule(NamedTuple):
@@ -55,7 +61,8 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
         if compiled.loss is not None:
             loss = compiled.loss
             by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
-            notes.append(Note("loss", "as compiled", f"{_said(loss)}; name another to change it; {by_weight}"))
+            said_of_it = f"{_with(_said(loss), compiled.loss_options)}; name another to change it; {by_weight}"
+            notes.append(Note("loss", "as compiled", said_of_it))
     if loss is None:
         loss = DEFAULT_LOSS
         notes.append(Note("loss", "a default", f"{loss}: the model names none; name another to change it"))
@@ -86,7 +93,8 @@ def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
             rate = compiled.learning_rate
             running = running_rate(compiled.optimizer, shapes) if rate is None else None
             rule = Rule(compiled.optimizer, compiled.optimizer_name, rate, running)
-            return rule, [*notes, Note("optimizer", "as compiled", f"{rule.name}; name another to change it")]
+            said = _with(rule.name, compiled.optimizer_options)
+            return rule, [*notes, Note("optimizer", "as compiled", f"{said}; name another to change it")]
     if optimizer is None or isinstance(optimizer, str):
         if optimizer is None:
             why = f"{DEFAULT_OPTIMIZER}: the model names none; name another to change it"

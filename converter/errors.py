@@ -71,6 +71,7 @@ PAGES = {
     "jax_frontend.unsupported": "operations",
     "keras_frontend": "keras-files",
     "keras_frontend.applications": "models",
+    "keras_frontend.augmentation": "augmentation",
     "keras_frontend.constraints": "operations",
     "keras_frontend.importer": "models",
     "keras_frontend.preprocessing": "operations",

@@ -18,7 +18,7 @@ from converter.fingerprint import identity_of
 from converter.ir import Graph
 from converter.losses import link_notes
 from converter.models import Source, import_model, with_inputs, without_idle_outputs
-from converter.notes import grouped
+from converter.notes import Note, grouped
 from converter.program.program import Plan, Program
 from converter.quantize.samples import any_samples
 from converter.requests import (
@@ -111,7 +111,7 @@ def build(
         dropout: `train`: dropout and noise layers act in a step, by random numbers that the program makes; `off`: not.
         augment: a JAX function `(x, key) -> x` that a step applies to its inputs first, of several a tuple or a dict by
             name; `evaluate` and `infer` take them as they are. It draws with `jax.random` and the key: each step has
-            random numbers of its own, which the program makes.
+            random numbers of its own, which the program makes. `keras`: random layers that a Keras model begins with.
         check: run one step in the stock interpreter and refuse a program that is not right.
         loss_weights: for losses by output: what each is multiplied by, in the same form.
         loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
@@ -187,6 +187,10 @@ def plan(
         UsageError, UnsupportedError, NumericError: as `build`.
     """
     batch, found = whole_batch(batch), find_target(target)
+    if options.get("augment") == "keras":
+        from keras_frontend.augmentation import own_augmentation
+
+        options["augment"] = own_augmentation(model)
     request = Request(
         scheme=update_scheme(update),
         batch=batch,
@@ -206,6 +210,12 @@ def plan(
         lambda rows, again: _plan(imported, replace(request, micro_batch=rows, recompute=again), needs_weights),
         lambda scheme, frozen: _other(imported, request, scheme, frozen),
     )
+
+
+def _without(notes: Sequence[Note], augment: Any) -> list[Note]:
+    """The notes but those on layers that are left out of the model, and that the augmentation is made of."""
+    layers = getattr(augment, "layers", ())
+    return [note for note in notes if note.status != "left out" or note.subject not in layers]
 
 
 def _other(imported: Import, request: Request, scheme: str, frozen: Frozen) -> Plan:
@@ -252,7 +262,9 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         rows=done.rows,
         costs=priced,
         report=report,
-        notes=grouped([*said, *link_notes(source.graph, done.loss), *done.notes, *source.notes]),
+        notes=grouped(
+            [*said, *link_notes(source.graph, done.loss), *done.notes, *_without(source.notes, request.augment)]
+        ),
         mixing=done.mixing,
         identify=partial(identity_of, imported, source, rule.name, done.rule, done.adapters, done.quantization),
         without_adapters=done.without_adapters,

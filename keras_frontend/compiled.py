@@ -46,6 +46,8 @@ _ALIASES = {
 }
 #: Those that sum over axes of their own choice, which is an option of theirs.
 _OVER_AXES = ("dice", "tversky")
+#: Options of losses that a note names, where they are set.
+_SAID = ("label_smoothing", "gamma", "alpha", "delta", "beta", "q", "ignore_class")
 #: Of a loss' configuration: means over all that there is, as here.
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
@@ -63,6 +65,8 @@ class Compiled:
         learning_rate: its own; None where it runs in the program.
         notes: what of it is not used.
         optimizer_problem: why the optimizer cannot be taken over.
+        loss_options: options of the loss, in words.
+        optimizer_options: settings of the optimizer, in words.
     """
 
     loss: Loss | JointLoss | None
@@ -72,6 +76,8 @@ class Compiled:
     learning_rate: float | None = None
     notes: Sequence[Note] = ()
     optimizer_problem: str | None = None
+    loss_options: Sequence[str] = ()
+    optimizer_options: Sequence[str] = ()
 
 
 def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("output",)) -> Compiled | None:
@@ -99,9 +105,36 @@ def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("o
     if config.get("metrics") not in (None, [], ["accuracy"], ["acc"]) or config.get("weighted_metrics"):
         text = "`evaluate` gives the loss, and the accuracy of classifiers; name others there, metrics=[...]"
         notes.append(Note("metrics", "left out", f"the compiled metrics are not computed: {text}"))
+    options = _loss_words(config)
     if read is None:
-        return Compiled(loss, problem, notes=tuple(notes), optimizer_problem=refused)
-    return Compiled(loss, problem, read.optimizer, read.name, read.learning_rate, tuple(notes))
+        return Compiled(loss, problem, notes=tuple(notes), optimizer_problem=refused, loss_options=options)
+    return Compiled(
+        loss,
+        problem,
+        read.optimizer,
+        read.name,
+        read.learning_rate,
+        tuple(notes),
+        loss_options=options,
+        optimizer_options=read.kept,
+    )
+
+
+def _loss_words(config: Mapping[str, Any]) -> list[str]:
+    """The options of the losses that change what they are, and the weights of these, in words."""
+    given: Any = config.get("loss")
+    entries = given.values() if isinstance(given, Mapping) and _is_several(given) else given
+    found: list[str] = []
+    for entry in entries if _is_several(given) else [given]:
+        inner = entry.get("config") if isinstance(entry, Mapping) else None
+        for name in _SAID:
+            value = inner.get(name) if isinstance(inner, Mapping) else None
+            if isinstance(value, int | float) and not isinstance(value, bool) and value:
+                found.append(f"{name.replace('_', ' ')} {value:g}")
+    weights: Any = config.get("loss_weights")
+    factors = weights.values() if isinstance(weights, Mapping) else weights if isinstance(weights, list) else []
+    numbers = [f"{value:g}" for value in factors if isinstance(value, int | float)]
+    return [*dict.fromkeys(found), *([f"loss weights {', '.join(numbers)}"] if numbers else [])]
 
 
 def loss_of(loss: Any) -> Loss:

@@ -27,6 +27,8 @@ _STEPS = {
 _HALVES = ("float16", "bfloat16")
 
 _NO_NOISE = "the program computes the model as in inference, without random numbers"
+#: How to have what is left out of layers that change pictures.
+_AUGMENT = "; augment='keras' (--augment keras) has a step do what the model begins with"
 
 
 def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activities: Sequence[str] = ()) -> list[Note]:
@@ -39,7 +41,7 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
         activities: names of the layers of which an output is regularized in the graph, one for each.
     """
     found = [Note(str(model.name), "left out", f"{type(model).__name__}.{m}: {why}") for m, why in _own_steps(model)]
-    found += [note for name, layer in _layers(model) for note in _of_layer(name, layer, activities)]
+    found += [note for name, layer in layers_of(model) for note in _of_layer(name, layer, activities)]
     others = own_losses - len(activities)
     if others > 0 and not any(n.status == "left out" and "activity regularizer" in n.why for n in found):
         found.append(Note(str(model.name), "left out", f"{others} losses of its own (add_loss)"))
@@ -82,7 +84,7 @@ def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
             trainable=bool(layer.trainable) and id(layer.moving_mean) not in still,
             problem="renorm=True is not supported" if layer.renorm else None,
         )
-        for path, layer in _layers(model)
+        for path, layer in layers_of(model)
         if isinstance(layer, keras.layers.BatchNormalization)
     ]
 
@@ -98,13 +100,13 @@ def held(model: Any) -> set[int]:
 
     return {
         id(v)
-        for _, layer in _layers(model)
+        for _, layer in layers_of(model)
         if not layer.trainable and not isinstance(layer, keras.Model) and not _is_anothers(type(layer))
         for v in layer.variables
     }
 
 
-def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
     """Every layer once, by the names of the layers that it is in, and the model itself by its own."""
     seen = {id(model)}
     found: list[tuple[str, Any]] = [(str(model.name), model)]
@@ -152,7 +154,8 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
 
     kind = type(layer).__name__
     if not drops(layer) and (noise := _noise(layer)) is not None:
-        yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}")
+        how = _AUGMENT if hasattr(layer, "get_random_transformation") else ""
+        yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}{how}")
     elif isinstance(layer, keras.layers.SpectralNormalization):
         yield Note(name, "left out", f"{kind}: a step of Keras divides the weight by its norm, the program does not")
     elif _asks_for_training(layer):

@@ -77,7 +77,10 @@ BatchNorm = Annotated[
 ]
 Dropout = Annotated[str | None, typer.Option(help="train: dropout layers drop in a step. Else off.")]
 Augment = Annotated[
-    str | None, typer.Option(help="package.module:function (x, key) -> x that a step applies to its inputs.")
+    str | None,
+    typer.Option(
+        help="package.module:function (x, key) -> x that a step applies to its inputs; keras: its random layers."
+    ),
 ]
 LossScale = Annotated[
     float | None,

@@ -40,7 +40,7 @@ class Recipe:
         memory_budget: resident memory that a session may take, `64MiB`; see `converter.build`.
         batch_norm: `fixed` or `train`; see `converter.build`.
         dropout: `off` or `train`; see `converter.build`.
-        augment: `package.module:function` (x, key) -> x; see `converter.build`.
+        augment: `package.module:function` (x, key) -> x, or `keras`; see `converter.build`.
         out: the file to write.
         loss_weights: for a table of losses by output: what each is multiplied by.
         loss_scale: what the gradients of `split` are multiplied by on their way; see `converter.build`.

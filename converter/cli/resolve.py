@@ -211,9 +211,11 @@ def _optimizer(entry: Any) -> Any:
 
 
 def _augment(entry: str | None) -> Any:
-    if entry is not None and not is_reference(entry):
-        raise UsageError(f"augment: expected package.module:function, got {entry!r}")
-    return None if entry is None else find(entry)
+    if entry is None or entry == "keras":
+        return entry
+    if not is_reference(entry):
+        raise UsageError(f"augment: expected package.module:function, or keras, got {entry!r}")
+    return find(entry)
 
 
 def _loss(entry: Any) -> Any:

@@ -150,12 +150,14 @@ class Read(NamedTuple):
         name: what it is called.
         learning_rate: its own; None where it runs in the program: a schedule, or what is no factor of the updates.
         left_out: what of it is not used.
+        kept: its settings that are used, in words.
     """
 
     optimizer: optax.GradientTransformation
     name: str
     learning_rate: float | None
     left_out: list[str]
+    kept: list[str]
 
 
 def read_optimizer(entry: Any) -> Read:
@@ -211,7 +213,32 @@ def read_optimizer(entry: Any) -> Read:
         left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(undecayed)}")
     if (done := n(STEPS_DONE, 0)) > 0:
         left_out.append(f"what it keeps after {done:g} steps of training in Keras: it begins anew")
-    return Read(optimizer, f"{kind} of Keras", rate, left_out)
+    return Read(optimizer, f"{kind} of Keras", rate, left_out, _kept(n, schedule))
+
+
+#: Settings of any optimizer that a note names, where they are set.
+_SETTINGS = (
+    *("momentum", "nesterov", "weight_decay", "amsgrad", "centered", "clipnorm", "global_clipnorm", "clipvalue"),
+    "gradient_accumulation_steps",
+)
+
+
+def _kept(n: Numbers, schedule: Schedule | None) -> list[str]:
+    """The settings of a configuration that was read, in words."""
+    entry, kept = n.config.get("learning_rate"), []
+    if schedule is not None and isinstance(entry, Mapping):
+        options = {k: v for k, v in entry["config"].items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        kept.append(f"{entry.get('class_name')}({', '.join(f'{k}={v:g}' for k, v in options.items())})")
+    for name in _SETTINGS:
+        if n.flag(name) and (value := n.config[name]):
+            words = name.replace("_", " ")
+            kept.append(words if value is True else f"{words} {value:g}")
+    if n.flag("use_ema") and n.flag("ema_overwrite_frequency"):
+        kept.append(
+            f"the average of the weights ({n('ema_momentum', 0.99):g}) in each "
+            f"{n('ema_overwrite_frequency', 1):g}th step"
+        )
+    return kept
 
 
 def _rate(kind: str, n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | None]:

@@ -199,3 +199,15 @@ def test_an_optimizer_that_cannot_be_taken_over_is_said(optimizer: Any, why: str
     with pytest.raises(UsageError, match=f"an optimizer that cannot be taken over, {why}.*Name one"):
         converter.build(model, batch=2)
     assert converter.build(model, optimizer="adam", batch=2, check=False).manifest.optimizer == "adam"
+
+
+def test_what_is_kept_of_loss_and_optimizer_is_said() -> None:
+    model = net()
+    loss = losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
+    schedule = optimizers.schedules.CosineDecay(1e-3, 500)
+    model.compile(optimizers.AdamW(schedule, weight_decay=1e-4, clipnorm=0.5, gradient_accumulation_steps=2), loss)
+    program = converter.build(model, batch=2, check=False)
+    said = {note.subject: note.why for note in program.notes if note.status == "as compiled"}
+    assert said["loss"].startswith("categorical_crossentropy with label smoothing 0.1;")
+    assert "CosineDecay(initial_learning_rate=0.001, decay_steps=500" in said["optimizer"]
+    assert "weight decay 0.0001, clipnorm 0.5, gradient accumulation steps 2; name" in said["optimizer"]

@@ -252,6 +252,26 @@ def test_androids_library_runs_a_step(options: dict[str, Any], tmp_path: Path) -
 
 
 @here("android")
+def test_androids_library_runs_int8(tmp_path: Path) -> None:
+    """Where the processor has AVX-512 its kernels read 64 aligned bytes of memory that it asked to be aligned to 32."""
+    rng, path = np.random.default_rng(0), tmp_path / "p.tflite"
+    params = {"first": rng.standard_normal((3, 3, 3, 16), np.float32), "last": rng.standard_normal((16, 3), np.float32)}
+
+    def apply(params: Any, x: Any) -> Any:
+        layout = ("NHWC", "HWIO", "NHWC")
+        x = jax.lax.conv_general_dilated(x, params["first"], (1, 1), "SAME", dimension_numbers=layout)
+        return jax.nn.relu(x).mean((1, 2)) @ params["last"]
+
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 8, 8, 3), np.float32)])
+    x = rng.standard_normal((16, 8, 8, 3)).astype(np.float32)
+    options = {"update": {"last": 1}, "frozen": "int8", "calibration": x, "target": "tflite-2.16", "check": False}
+    for _ in range(4):  # by chance it was aligned
+        path.write_bytes(converter.build(model, loss="mse", optimizer=optax.sgd(0.1), batch=4, **options).data)
+        certificate = converter.certify(path, on="android", steps=1)
+        assert certificate.ok, certificate.failures
+
+
+@here("android")
 def test_operators_that_androids_library_lacks_are_said_by_layer() -> None:
     """TANH becomes a kind that the library has no kernel of."""
     program, android = read_program(built()), engine("android")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
+from typer.models import CommandInfo
 
 from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
@@ -211,6 +212,7 @@ def schemes(
     profile: Profile = None,
     state: State = None,
     y: TypeOfY = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All costs, not only those that fit 80 columns.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -228,7 +230,7 @@ def schemes(
     if as_json:
         _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
     else:
-        Results().schemes(rows)
+        Results().schemes(rows, wide)
 
 
 @app.command()
@@ -355,6 +357,18 @@ def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
         if copied.is_compiled
         else f"{model} was not compiled, so neither is {out}: name loss and optimizer when it is built again"
     )
+
+
+#: The commands as one comes to need them.
+_ORDER = ("schemes", "estimate", "search", "build", "inspect", "report", "profile", "certify", "export")
+
+
+def _place(command: CommandInfo) -> int:
+    name = command.name or getattr(command.callback, "__name__", "")
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+
+
+app.registered_commands.sort(key=_place)
 
 
 def _print_json(result: dict[str, Any]) -> None:

@@ -35,6 +35,14 @@ _MOST_ROWS = 30
 #: Layers that a line of the table of frozen layers names.
 _MOST_NAMES = 3
 
+#: The costs by which one chooses a scheme.
+_CHOSEN_BY = {
+    "trained_parameters": "numbers that train",
+    "step_cost": "step",
+    "resident_bytes": "memory",
+    "state_bytes": "saved state",
+}
+
 #: Stands for the layer of what the compiler adds.
 _COMPILER = "(compiler)"
 
@@ -146,10 +154,16 @@ class Results:
         columns = ("layer", "phase", "op", "result", "times", "form", "cost", "instead of")
         self.table("Forms", columns, form_rows(choices), right=[4, 6])
 
-    def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Schemes beside each other; one that the model does not allow stands with its reason."""
+    def schemes(self, rows: Sequence[Mapping[str, Any]], wide: bool) -> None:
+        """Schemes beside each other; one that the model does not allow stands with its reason.
+
+        Args:
+            rows: a scheme and its costs each, or the reason.
+            wide: all costs; else those that one chooses by, which 80 columns hold.
+        """
         fit = [row for row in rows if "error" not in row]
-        figures = {name: label for name, (label, _) in COSTS.items() if any(name in row for row in fit)}
+        labels = {name: label for name, (label, _) in COSTS.items()} if wide else _CHOSEN_BY
+        figures = {name: label for name, label in labels.items() if any(name in row for row in fit)}
         self.table(
             "Costs of a training step by update scheme",
             ("scheme", *figures.values()),

@@ -129,6 +129,24 @@ def test_schemes_side_by_side(run: Run) -> None:
     assert "full" not in shown.out
 
 
+def test_schemes_fit_80_columns_unless_all_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("schemes", GOOD).out.splitlines()
+    heading = next(line for line in lines if "scheme " in line)
+    assert all(label in heading for label in ("numbers that train", "step", "memory"))
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line.strip()][3:] == ["full", "sparse", "last-3", "bias-only", "head"]
+    assert "residuals" not in heading
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "residuals" in run("schemes", GOOD, "--wide").out
+
+
+def test_help_lists_commands_in_the_order_of_use(run: Run) -> None:
+    words = [line.split()[0] for line in run("--help").out.splitlines() if line.startswith("  ")]
+    order = [word for word in words if word in ("schemes", "build", "inspect", "export", "explain")]
+    assert order == ["schemes", "build", "inspect", "export", "explain"]
+
+
 def test_a_scheme_that_does_not_fit_is_a_row_with_a_reason(run: Run) -> None:
     shown = run("schemes", f"{FACTORIES}:no_gradient", "--json").json["schemes"]
     reasons = {row["scheme"]: row["error"] for row in shown if "error" in row}

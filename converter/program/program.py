@@ -44,6 +44,7 @@ from converter.tflite.emit import Subgraph, draft
 from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
 from converter.tflite.metadata import ACCOUNT
+from converter.words import count, size
 
 if TYPE_CHECKING:
     from converter.inference import State
@@ -127,6 +128,20 @@ class Program:
     notes: Sequence[Note] = ()
     quantization: QuantizationReport | None = None
     tried: Sequence[Choice] = ()
+
+    def __repr__(self) -> str:
+        """Return a short table: what the program is, what trains, and what a step takes."""
+        manifest = self.manifest
+        lines = {
+            "program": f"{manifest.name}, {size(len(self.data))}, target {manifest.target}",
+            "signatures": ", ".join(manifest.signatures),
+            "trains": f"{manifest.update.scheme}, {count(self.costs['trained_parameters'])} numbers",
+            "optimizer": manifest.optimizer,
+            "loss": str(manifest.loss),
+            "batch": str(manifest.batch),
+            "memory": f"{size(self.costs['resident_bytes'])} resident, {size(self.costs['state_bytes'])} of it state",
+        }
+        return "\n".join(f"{label:<11} {text}" for label, text in lines.items())
 
     @staticmethod
     def assemble(

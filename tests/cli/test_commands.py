@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import converter
 from converter.invocation import command
 from converter.ir import INT32, TensorType
+from tests.cli import factories
 from tests.cli.conftest import FACTORIES, Run, next_command
 
 GOOD = f"{FACTORIES}:good"
@@ -58,6 +60,17 @@ def test_tables_that_are_piped_are_as_wide_as_is_asked(run: Run, monkeypatch: py
     monkeypatch.setenv("COLUMNS", str(columns))
     widest = max(len(line) for line in run("ops").out.splitlines() if line.startswith(("─", " ─")))
     assert widest == columns
+
+
+def test_a_program_is_printed_as_a_short_table() -> None:
+    program = converter.build(factories.good(), update="head", batch=4, loss="mse", check=False)
+    lines = repr(program).splitlines()
+    assert str(program).splitlines() == lines
+    assert [line.split()[0] for line in lines] == [
+        *("program", "signatures", "trains", "optimizer", "loss", "batch", "memory"),
+    ]
+    assert "head, 27 numbers" in repr(program)
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_softmax_that_is_joined_with_the_loss_is_said(run: Run, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ gradients. cnn-<export> infers 1 and 5 rows by signatures of their own. A step o
 micro-batches of n rows. OUT/mixing.tflite alone is of a model whose rows influence each other, OUT/adapted.tflite of
 one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.float16 and OUT/wide.dynamic are plain
 models with smaller weights, of a model that gives wide.output for wide.x.
+OUT/mlp.fit holds the losses of two epochs of `fit` with mlp-lean, in the order of the seed 5.
 OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
 OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of docs/web.md: 8 numbers, 3 classes.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
@@ -37,7 +38,7 @@ import optax
 import converter
 from converter.losses import named_loss
 from converter.program.file import read_program
-from converter.runtime import TrainingSession
+from converter.runtime import Event, Step, TrainingSession
 from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import compared, save_state
 from converter.runtime.state_file import State, pack, unpack
@@ -166,6 +167,21 @@ def write_steps(program: Path, to: Path, x: np.ndarray, targets: dict[str, np.nd
         state.unlink(missing_ok=True)
         session.save(state)
     np.asarray(losses, np.float32).tofile(to.parent / f"{to.name}.losses")
+
+
+def write_fit(out: Path) -> None:
+    """OUT/mlp.fit: the losses of the host's `fit` over two epochs in the order of a seed, on the data of `mlp`."""
+    losses: list[float] = []
+    x = np.fromfile(out / "mlp.x", np.float32).reshape(ROWS, 6, 6, 1)
+    y, weight = np.fromfile(out / "mlp.y", np.int32), np.fromfile(out / "mlp.weight", np.float32)
+
+    def note(event: Event) -> None:
+        if isinstance(event, Step):
+            losses.append(event.loss)
+
+    with TrainingSession(out / "mlp-lean.tflite") as session:
+        session.fit(x, y, epochs=2, seed=5, weight=weight, listener=note, progress=False)
+    np.asarray(losses, np.float32).tofile(out / "mlp.fit")
 
 
 def write_noisy(out: Path) -> None:
@@ -319,6 +335,7 @@ if __name__ == "__main__":
         folder.mkdir(parents=True, exist_ok=True)
         for number, each in enumerate(MODELS):
             write(folder, each, number)
+        write_fit(folder)
         write_noisy(folder)
         write_wide(folder)
         write_chosen(folder)

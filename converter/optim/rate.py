@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isclose, prod
 from typing import Any, NamedTuple
 
@@ -48,6 +48,9 @@ def own_rate(optimizer: Any) -> float | None:
     It is the number that the last operations of the update multiply by, as optax' optimizers end, where no other part
     of the optimizer multiplies by a number or has rates of its own.
     """
+    found = parts(resolve(optimizer))
+    if found[0].name == "partition":
+        return _of_groups(found[0].closed_over["transforms"].values())
     try:
         program = trace_optimizer(optimizer, _PROBE)
     except PocketuneError:
@@ -63,7 +66,14 @@ def own_rate(optimizer: Any) -> float | None:
         factor *= step
     # In a sum, or behind what clips, another rate may stand.
     bare = node is None or isinstance(node.op, ops.Div)
-    return -factor if factor < 0 and _is_all_there_is(-factor, parts(resolve(optimizer)), bare) else None
+    return -factor if factor < 0 and _is_all_there_is(-factor, found, bare) else None
+
+
+def _of_groups(transformations: Iterable[Any]) -> float | None:
+    """Return the rate that all groups of parameters have which move."""
+    moving = [each for each in transformations if not any(part.name == "set_to_zero" for part in parts(each))]
+    rates = {own_rate(each) for each in moving}
+    return rates.pop() if len(rates) == 1 else None
 
 
 def _is_partition(state: Any) -> bool:

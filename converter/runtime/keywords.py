@@ -14,7 +14,6 @@ _OF_KERAS = {
     "verbose": "pass progress=False for silence",
     "callbacks": "pass listener=function, which is told of each step and epoch, and patience=3 to stop early",
     "sample_weight": "pass weight=, one number a row",
-    "shuffle": "rows in memory are shuffled (seed= repeats an order), batches come in their own order",
     "steps_per_epoch": "an epoch is all rows, or all batches",
 }
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from converter.errors import UsageError
 from converter.runtime.examples import Examples
+from converter.runtime.order import order_of
 from converter.runtime.progress import progress_bar
 
 
@@ -170,31 +171,38 @@ class Batches:
 
 
 class Shuffled:
-    """Rows in memory, in a new order each epoch."""
+    """Rows in memory, in a new order each epoch, or always in their own.
 
-    def __init__(self, examples: Examples, size: int, order: np.random.Generator, skipped: int = 0) -> None:
+    Attributes:
+        rows: how many there are.
+        per_epoch: steps of an epoch.
+        begun: epochs that were begun.
+    """
+
+    def __init__(self, examples: Examples, size: int, seed: int | None, first: int = 0) -> None:
         """Takes checked rows; those of weight 0 are left out. Raises UsageError when none is left.
 
         Args:
             examples: the rows.
             size: rows of a step.
-            order: shuffles them.
-            skipped: epochs that were seen already.
+            seed: of the orders; None keeps that of the rows.
+            first: what is added to the number of an epoch.
         """
-        self._examples, self._size = examples, size
+        self._examples, self._size, self._seed, self._first = examples, size, seed, first
         self._rows = np.flatnonzero(examples.arrays["weight"])
         if not len(self._rows):
             raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
-        self._order = order
         self.rows = len(self._rows)
         self.per_epoch: int | None = -(-self.rows // size)
-        for _ in range(skipped):
-            order.permutation(self._rows)
+        self.begun = 0
 
     def __call__(self, epoch: int) -> Iterator[Examples]:
         """The batches of an epoch."""
-        shuffled = self._order.permutation(self._rows)
-        return (self._examples.take(shuffled[i : i + self._size]) for i in range(0, len(shuffled), self._size))
+        self.begun = epoch + 1
+        rows = self._rows
+        if self._seed is not None:
+            rows = rows[order_of(self._seed, self._first + epoch, self.rows)]
+        return (self._examples.take(rows[i : i + self._size]) for i in range(0, len(rows), self._size))
 
 
 @dataclass

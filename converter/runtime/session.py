@@ -6,7 +6,7 @@ import inspect
 import os
 import threading
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -81,6 +81,8 @@ class TrainingSession:
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
         self.report: Report = engine.report
         self._running: Running | None = Running(program, engine)
+        #: Epochs of trainings without a seed.
+        self._epochs = 0
         self._rate_watch = RateWatch(self.manifest, self.state)
         self._states = StateSpec.of(program)
         self._adopted: set[str] = set()  # graph hashes of programs whose states were taken over
@@ -197,6 +199,7 @@ class TrainingSession:
         metrics: Metrics = None,
         initial_epoch: int = 0,
         rate_scale: float = 1.0,
+        shuffle: bool = True,
         **others: Any,
     ) -> dict[str, list[float]]:
         """Trains on all rows, in a new order each epoch.
@@ -210,7 +213,8 @@ class TrainingSession:
             epochs: how often each row is seen.
             learning_rate: as for `train`, or a function of the number of the step (0, 1, ...).
             progress: show a progress bar on stderr, if that is a terminal.
-            seed: of the order; the same seed gives the same training. None goes on from the call before.
+            seed: of the order; the same seed gives the same training, here, on a phone and in a page. None goes on from
+                the call before: the epochs of all calls are numbered through, with the seed 0.
             weight: [rows]; rows of weight 0 are left out.
             validation: (x, y), (x, y, weight) or batches of these to evaluate on after each epoch.
             class_weight: how much the rows of a label count, {label: weight}, beside `weight`; 1 for labels not named.
@@ -222,6 +226,7 @@ class TrainingSession:
             initial_epoch: so many of the epochs are done: a training that was stopped, its state restored, goes on with
                 the rows and rates that it would have had.
             rate_scale: multiplies the learning rate.
+            shuffle: whether rows in memory come in a new order each epoch, or always in their own.
             **others: there are none; those of Keras are refused with the word for them here.
 
         Returns:
@@ -256,12 +261,12 @@ class TrainingSession:
             if "features" in self.manifest.signatures:
                 signature = self.manifest.step_on_features
                 examples = checked(self.features(x), y, weight)
-            order = self._order if seed is None else np.random.default_rng(seed)
-            batches = Shuffled(examples, size, order, initial_epoch)
+            first = self._epochs if seed is None else 0
+            batches = Shuffled(examples, size, (seed or 0) if shuffle else None, first)
             check_whole(signature, self.manifest.signatures[signature], batches.rows)
         rate = rate_of_steps(learning_rate, rate_scale, self.manifest)
         best: dict[str, np.ndarray] = {}
-        return Loop(
+        loop = Loop(
             batches=batches,
             epochs=epochs,
             first=initial_epoch,
@@ -273,7 +278,12 @@ class TrainingSession:
             patience=patience,
             listener=listener,
             progress=progress,
-        ).run()
+        )
+        try:
+            return loop.run()
+        finally:
+            if seed is None and isinstance(batches, Shuffled):
+                self._epochs += batches.begun
 
     def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
         """The Fisher information of the input channels of each weight that has chosen ones, on any number of rows.
@@ -405,11 +415,6 @@ class TrainingSession:
         if self._running is None:
             raise UsageError("the session is closed: open a new TrainingSession")
         return self._running
-
-    @cached_property
-    def _order(self) -> np.random.Generator:
-        """The order of rows where no seed is given; NumPy loads its generators, half a megabyte, when one is made."""
-        return np.random.default_rng(0)
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()

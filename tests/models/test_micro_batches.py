@@ -85,8 +85,8 @@ def test_a_short_batch_and_evaluation_are_those_of_the_whole_batch() -> None:
             session.train(x[:3], y[:3], 0.1)
         assert_same_weights(whole, parts)
         many = [np.concatenate(a) for a in zip(*(case.batch(BATCH, i) for i in range(3)), strict=True)]
-        assert whole.fit(*many, epochs=2, progress=False)["loss"] == pytest.approx(
-            parts.fit(*many, epochs=2, progress=False)["loss"], rel=1e-5
+        assert whole.fit(*many, epochs=2, learning_rate=0.1, progress=False)["loss"] == pytest.approx(
+            parts.fit(*many, epochs=2, learning_rate=0.1, progress=False)["loss"], rel=1e-5
         )
         assert_same_weights(whole, parts)
         assert whole.evaluate(x[:3], y[:3]) == pytest.approx(parts.evaluate(x[:3], y[:3]), rel=1e-5)

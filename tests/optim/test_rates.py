@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 from typing import Any
 
 import jax
@@ -51,8 +52,15 @@ NO_FACTOR = {
     "rprop": optax.rprop(1e-2),  # in its state
     "by parameter": optax.multi_transform({"a": optax.sgd(0.1), "b": optax.sgd(0.2)}, {"c": "a", "d": "b"}),
     "by axes": optax.multi_transform({"a": optax.sgd(1.0), "b": optax.sgd(0.1)}, by_axes),
-    "by a function": optax.multi_transform({"a": optax.sgd(0.1)}, lambda weights: jax.tree.map(lambda _: "a", weights)),
 }
+
+
+@pytest.mark.parametrize("others", [optax.set_to_zero(), optax.adam(0.25)], ids=["stay", "move alike"])
+def test_the_rate_of_groups_that_move_is_that_of_the_optimizer(others: Any) -> None:
+    make = partial(optax.multi_transform, param_labels=by_axes)
+    program = converter.build(EXAMPLE.model(), optimizer=make({"a": optax.sgd(0.25), "b": others}), check=False)
+    assert program.manifest.learning_rate == 0.25
+    compared(program, EXAMPLE.model(), make({"a": optax.sgd(0.25), "b": others}))
 
 
 @pytest.mark.parametrize("name", NO_FACTOR)

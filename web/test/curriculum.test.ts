@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Curriculum, classOf } from "../trainer/batches.ts";
 import { type Plan, whole } from "../trainer/plan.ts";
@@ -24,6 +25,21 @@ test("random numbers are those of java.util.Random", () => {
   assert.deepEqual(many(1_000_003n, down), drawn);
   const bounds = [1, 2, 3, 64, 1000, 1073741825, 2147483647];
   assert.deepEqual(many(-7n * 1_000_003n + 2n, bounds), [0, 1, 1, 35, 282, 319039990, 550495978]);
+});
+
+test("orders are those of the host and the phone", () => {
+  const vectors: { seed: number; epoch: number; order: number[] }[] = JSON.parse(
+    readFileSync("../tests/runtime/orders.json", "utf8"),
+  );
+  assert.ok(vectors.length > 9);
+  for (const { seed, epoch: number, order } of vectors) {
+    const rows = samples(order.length);
+    const found = epoch(rows, { seed }, number, order.length);
+    assert.deepEqual(
+      found.map((row) => rows.indexOf(row)),
+      order,
+    );
+  }
 });
 
 test("every epoch sees every sample once, in an order of its own that the seed decides", () => {

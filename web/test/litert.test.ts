@@ -58,6 +58,16 @@ for (const model of ["mlp", "cnn", "mlp-by-2", "cnn-by-4", "two"]) {
   }
 }
 
+test("a seed gives the training of the host", async () => {
+  const trainer = await open("mlp-lean");
+  const losses: number[] = [];
+  for await (const event of trainer.fit(samplesOf("mlp"), { epochs: 2, seed: 5 })) {
+    if (event.kind === "step") losses.push(event.loss);
+  }
+  assert.equal(losses.length, 100);
+  assert.ok(distance(losses, floats("mlp.fit")) < 1e-5);
+});
+
 test("channels are those that the host chooses", async () => {
   for (const state of ["variables", "stateless"]) {
     const trainer = await open(`chosen-${state}`);

@@ -1,9 +1,16 @@
 package org.pocketune.trainer
 
+import java.io.File
 import kotlin.test.assertEquals
 import kotlin.test.assertNotEquals
 import kotlin.test.assertTrue
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.Json
 import org.junit.jupiter.api.Test
+
+/** The order of an epoch, as tests/runtime/orders.json has it. */
+@Serializable
+private data class Vector(val seed: Long, val epoch: Int, val order: List<Int>)
 
 /** Orders, replay, balance and rates. */
 class CurriculumTest {
@@ -30,6 +37,18 @@ class CurriculumTest {
         val expected = samples.indices.toMutableList()
         for (i in 20 downTo 1) java.util.Collections.swap(expected, i, random.nextInt(i + 1))
         assertEquals(expected, order)
+    }
+
+    @Test
+    fun `orders are those of the host and the page`() {
+        val vectors = Json.decodeFromString<List<Vector>>(File("../../tests/runtime/orders.json").readText())
+        assertTrue(vectors.size > 9)
+        for ((seed, epoch, order) in vectors) {
+            val rows = Fixture.samples(order.size)
+            val found = Curriculum(rows, Plan(seed = seed), order.size).batches(epoch).single().rows
+            val places = rows.withIndex().associate { (i, row) -> System.identityHashCode(row) to i }
+            assertEquals(order, found.map { places.getValue(System.identityHashCode(it)) })
+        }
     }
 
     @Test

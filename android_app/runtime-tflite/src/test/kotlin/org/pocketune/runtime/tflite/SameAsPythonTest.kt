@@ -15,6 +15,7 @@ import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Assumptions.assumeTrue
 import org.junit.jupiter.api.Tag
 import org.junit.jupiter.api.io.TempDir
+import org.junit.jupiter.api.Test
 import org.junit.jupiter.params.ParameterizedTest
 import org.junit.jupiter.params.provider.CsvSource
 import org.junit.jupiter.params.provider.ValueSource
@@ -50,6 +51,15 @@ class SameAsPythonTest {
                 assertClose(data(Fixture.file("$model.state")), data(File(folder, "personal.state")))
             }
         }
+
+    @Test
+    fun `a seed gives the training of the host`(): Unit = runBlocking {
+        Fixture.trainer(Fixture.program("mlp-lean"), Store(folder), TfliteRuntimeFactory()).use { trainer ->
+            val steps = trainer.fit(Fixture.samples("mlp"), Plan(epochs = 2, seed = 5)).filterIsInstance<TrainEvent.Step>().toList()
+            assertEquals(100, steps.size)
+            assertClose(Fixture.floats("mlp.fit"), steps.map { it.loss })
+        }
+    }
 
     @Tag("every-version")
     @ParameterizedTest

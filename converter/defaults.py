@@ -74,7 +74,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
 
 def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
     """The optimizer, and what the person did not say of it."""
-    from converter.optim.named import NamedOptimizer, resolve
+    from converter.optim.named import RATE_OF_ADADELTA, NamedOptimizer, lacks_rate, resolve
     from converter.optim.rate import rated
     from converter.optim.running_rate import running_rate
     from converter.optim.trace import describe
@@ -104,6 +104,9 @@ def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
     if isinstance(optimizer, NamedOptimizer) and optimizer.takes_default:
         usual = f"{optimizer.default_rate:g}, as {name} was named without one; give another to fit and train"
         notes.append(Note("learning rate", "a default", f"{usual}, or build with optimizer=optax.{name}(...)"))
+    elif not isinstance(optimizer, NamedOptimizer) and lacks_rate(optimizer):
+        without = "as optax.adadelta() was built without one, and without its minus: it descends at this rate"
+        notes.append(Note("learning rate", "a default", f"{RATE_OF_ADADELTA:g}, {without}"))
     tx, rate, running = rated(resolve(optimizer), shapes)
     return Rule(tx, name, rate, running), notes
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from converter.errors import UsageError, nearest
+from converter.optim.parts import parts
 
 #: The optimizers that a name alone stands for, and the learning rate of one that is named without.
 NAMED = {
@@ -24,7 +25,8 @@ NAMED = {
     "lion": 1e-4,
 }
 #: Of the others, which a table of options names.
-_OTHERS = {"adadelta": 1.0, "lars": 0.1, "noisy_sgd": 0.1, "optimistic_gradient_descent": 0.1}
+RATE_OF_ADADELTA = 1.0
+_OTHERS = {"adadelta": RATE_OF_ADADELTA, "lars": 0.1, "noisy_sgd": 0.1, "optimistic_gradient_descent": 0.1}
 _USUAL = 1e-3
 #: Names that optax does not have: the factory and the options they stand for.
 _ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
@@ -107,4 +109,10 @@ def resolve(optimizer: Any) -> Any:
         raise UsageError(
             f"an optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"
         )
-    return optimizer
+    return optax.chain(optimizer, optax.scale(-RATE_OF_ADADELTA)) if lacks_rate(optimizer) else optimizer
+
+
+def lacks_rate(optimizer: Any) -> bool:
+    """Return whether it is `optax.adadelta()`: without a rate optax leaves out its minus, too."""
+    names = {part.name for part in parts(optimizer)}
+    return {"scale_by_adadelta", "identity"} <= names and not names & {"scale", "scale_by_schedule"}

@@ -183,6 +183,14 @@ def test_a_name_alone_has_a_rate_that_is_said(name: str) -> None:
     compared(program, EXAMPLE.model(), make(NAMED[name], **options))
 
 
+@pytest.mark.parametrize("make", [lambda tx: tx, lambda tx: optax.chain(optax.clip(1.0), tx)], ids=["alone", "chained"])
+def test_adadelta_without_a_rate_descends_at_1_and_says_so(make: Any) -> None:
+    program = converter.build(EXAMPLE.model(), optimizer=make(optax.adadelta()), check=False)
+    assert program.manifest.learning_rate == 1
+    assert [note.status for note in program.notes if note.subject == "learning rate"] == ["a default"]
+    compared(program, EXAMPLE.model(), make(optax.adadelta(1.0)))
+
+
 @pytest.mark.parametrize(("options", "rate"), [({}, 1.0), ({"learning_rate": 0.5}, 0.5), ({"learning_rate": 1.0}, 1.0)])
 def test_a_table_of_options_may_name_the_rate(options: dict[str, float], rate: float) -> None:
     program = converter.build(EXAMPLE.model(), optimizer=NamedOptimizer("adadelta", options), check=False)

@@ -14,13 +14,14 @@ import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Assumptions.assumeTrue
 import org.junit.jupiter.api.Tag
-import org.junit.jupiter.api.io.TempDir
 import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.io.TempDir
 import org.junit.jupiter.params.ParameterizedTest
 import org.junit.jupiter.params.provider.CsvSource
 import org.junit.jupiter.params.provider.ValueSource
 import org.pocketune.trainer.DamagedStateException
 import org.pocketune.trainer.InputException
+import org.pocketune.trainer.Plan
 import org.pocketune.trainer.RuntimeFactory
 import org.pocketune.trainer.SplitRuntime
 import org.pocketune.trainer.Store
@@ -55,7 +56,8 @@ class SameAsPythonTest {
     @Test
     fun `a seed gives the training of the host`(): Unit = runBlocking {
         Fixture.trainer(Fixture.program("mlp-lean"), Store(folder), TfliteRuntimeFactory()).use { trainer ->
-            val steps = trainer.fit(Fixture.samples("mlp"), Plan(epochs = 2, seed = 5)).filterIsInstance<TrainEvent.Step>().toList()
+            val steps = trainer.fit(Fixture.samples("mlp"), Plan(epochs = 2, seed = 5))
+                .filterIsInstance<TrainEvent.Step>().toList()
             assertEquals(100, steps.size)
             assertClose(Fixture.floats("mlp.fit"), steps.map { it.loss })
         }

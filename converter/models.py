@@ -12,8 +12,9 @@ from converter.batch_norm import BatchNorm
 from converter.constraints import Constraint
 from converter.errors import UsageError, nearest
 from converter.ir import Graph, Value, reachable
-from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss, own_loss, target_types
+from converter.losses import JointLoss, Loss, Penalty, labels_of, named_loss
 from converter.notes import Note, half_notes
+from converter.own_loss import own_loss, target_types
 from converter.program.manifest import TARGET
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ MAX_LINES = 400
 
 #: From the bottom up. A unit imports only itself and units of the rows above its own.
 LAYERS = (
+    ("converter.invocation",),
     ("converter.errors",),
     (
         "converter.program",
@@ -32,6 +33,7 @@ LAYERS = (
         "converter.collecting",
         "converter.interrupts",
         "converter.words",
+        "converter.extras",
     ),
     ("converter.ir", "converter.program.manifest"),
     ("converter.links", "converter.row_losses"),
@@ -55,13 +57,13 @@ LAYERS = (
     ("converter.step_cost", "converter.engines"),
     (
         "converter.optim",
-        "keras_frontend",
         "converter.costs",
         "converter.program.file",
         "converter.mixing",
         "converter.order",
     ),
-    ("converter.origins",),
+    ("converter.origins", "converter.constraints"),
+    ("keras_frontend", "converter.own_loss"),
     ("converter.layers",),
     (
         "converter.models",
@@ -72,7 +74,7 @@ LAYERS = (
     ),
     ("converter.merge",),
     ("converter.program.check", "converter.quantize", "converter.requests", "converter.account"),
-    ("converter.inference",),
+    ("converter.inference", "converter.fingerprint"),
     ("converter.program.program", "converter.profile", "converter.certification", "converter.defaults"),
     ("converter.budget",),
     ("converter.stages",),

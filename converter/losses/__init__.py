@@ -3,7 +3,6 @@
 from converter.losses.attach import attach_loss, link_notes
 from converter.losses.loss import JointLoss, Loss, Penalty, traced_loss
 from converter.losses.named import LOSSES, labels_of, loss_from_table, named_loss
-from converter.losses.own import own_loss, target_types
 
 __all__ = [
     "LOSSES",
@@ -15,7 +14,5 @@ __all__ = [
     "link_notes",
     "labels_of",
     "named_loss",
-    "own_loss",
-    "target_types",
     "traced_loss",
 ]

@@ -74,7 +74,7 @@ LAYERS = (
     ),
     ("converter.merge",),
     ("converter.program.check", "converter.quantize", "converter.requests", "converter.account"),
-    ("converter.inference", "converter.fingerprint"),
+    ("converter.inference", "converter.fingerprint", "converter.program.entries"),
     ("converter.program.program", "converter.profile", "converter.certification", "converter.defaults"),
     ("converter.budget",),
     ("converter.stages",),

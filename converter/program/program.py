@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,12 @@ from converter import origins
 from converter.account import account_of
 from converter.inference.any_rows import for_any_rows
 from converter.inference.layout import assembly_of
-from converter.ir import Graph, Parameter, Value, nested
+from converter.ir import Graph, Parameter, nested
 from converter.ir.printer import to_text
-from converter.merge import MERGE, Merge, MergedWeight
+from converter.merge import MERGE
 from converter.models import Source
 from converter.notes import Note
-from converter.program import seal
+from converter.program import entries, seal
 from converter.program.files import write_atomically
 from converter.program.manifest import (
     FROZEN,
@@ -30,8 +29,6 @@ from converter.program.manifest import (
     INFERENCE,
     INITIAL,
     MANIFEST,
-    MASK,
-    TARGET,
     Identity,
     Manifest,
 )
@@ -41,18 +38,14 @@ from converter.sparse import Adapter, Plain, Row
 from converter.targets import Target
 from converter.tflite import export
 from converter.tflite.emit import Subgraph, draft
-from converter.tflite.export import is_uniform
 from converter.tflite.forms import FormChoice
 from converter.tflite.metadata import ACCOUNT
 from converter.words import count, size
 
 if TYPE_CHECKING:
     from converter.inference import State
-    from converter.optim.running_rate import RunningRate
     from converter.quantize import QuantizationReport
 
-#: Inputs of the signatures that are not the model's own.
-ROLES = {TARGET: "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
 #: What signatures give beside `loss`, `correct` and `done`, where that is not the model's output.
 GIVES = {"evaluate": "figure", "fisher": "fisher"}
 
@@ -197,14 +190,18 @@ class Program:
                 "micro_batch": facts["micro_batch"],
                 "loss": facts["loss"],
                 "optimizer": facts["optimizer"],
-                "update": {"scheme": facts["scheme"], "table": [_row(row) for row in rows]},
+                "update": {"scheme": facts["scheme"], "table": [entries.table_row(row) for row in rows]},
                 "signatures": {
-                    name: _signature(graph, set(tensors.values()), GIVES.get(name, "output"), mixing.get(name))
+                    name: entries.signature_of(
+                        graph, set(tensors.values()), GIVES.get(name, "output"), mixing.get(name)
+                    )
                     for name, graph in exported.items()
                     if name != export.INITIAL
                 },
                 "state_tensors": [
-                    _state_tensor(tensors[p.name], v, p) for v, p in parameters.items() if p.kind != "accumulator"
+                    entries.state_tensor(tensors[p.name], v, p)
+                    for v, p in parameters.items()
+                    if p.kind != "accumulator"
                 ],
                 "parameters": [
                     {
@@ -212,7 +209,7 @@ class Program:
                         "shape": list(p.model_value.shape),
                         "dtype": p.model_value.dtype.name,
                         "pieces": [{"tensor": tensors[p.name], "view": p.view.to_json()}],
-                        "frozen": _frozen_part(p) if p.name in cut else None,
+                        "frozen": entries.frozen_part(p) if p.name in cut else None,
                     }
                     for p in changed
                 ],
@@ -221,28 +218,28 @@ class Program:
                 "preprocessing": facts["preprocessing"],
                 "frozen": facts["frozen"],
                 "learning_rate": facts["learning_rate"],
-                "running_rate": _running_rate(facts["running_rate"], tensors),
+                "running_rate": entries.running_rate(facts["running_rate"], tensors),
                 "loss_scale": facts["loss_scale"],
                 "target_labels": facts["target_labels"],
-                "choices": [_choice(a, tensors) for a in adapters if a.a.kind == "choice"],
+                "choices": [entries.chosen_channels(a, tensors) for a in adapters if a.a.kind == "choice"],
                 "identity": identify(changed, signatures).to_json(),
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
         stored: dict[str, bytes | np.ndarray] = {
-            INITIAL + p.name: _once(p.value) for p in built.parameters.values() if p.kind != "accumulator"
+            INITIAL + p.name: entries.stored_once(p.value) for p in built.parameters.values() if p.kind != "accumulator"
         }
         for parameter in parameters.values():
             if parameter.name in cut:
                 rest = parameter.view.rest(parameter.model_value)
-                stored[FROZEN + parameter.name] = _once(rest.apply(parameter.model_value))
+                stored[FROZEN + parameter.name] = entries.stored_once(rest.apply(parameter.model_value))
         account = account_of(source.graph, signatures, exported, target, state, report, notes)
         stored[ACCOUNT] = account.to_bytes()
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
         plain = signatures.get("infer")
         if without_adapters is not None:
             plain = without_adapters.graph
-            metadata[MERGE], frozen = _merging(without_adapters, tensors)
+            metadata[MERGE], frozen = entries.merging(without_adapters, tensors)
             stored |= frozen
         derived = {}
         if plain is not None:
@@ -286,59 +283,6 @@ class Program:
         from converter.program.check import check_program
 
         check_program(self.data)
-
-
-def _merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, np.ndarray]]:
-    """What the metadata says of the weights to be merged, and the tensors that merging them takes."""
-    weights, frozen = [], dict[str, np.ndarray]()
-    for value, parameter in plain.graph.parameters.items():
-        if parameter.kind != "merged":
-            continue
-        name, adapter = parameter.name, plain.adapters[parameter.name]
-        frozen[FROZEN + name] = _once(parameter.value)
-        chosen = adapter.a.kind == "choice"
-        if adapter.a.name not in tensors:
-            frozen[FROZEN + adapter.a.name] = _once(adapter.a.model_value)
-        weight = MergedWeight(
-            name=name,
-            shape=parameter.model_value.shape,
-            stored=value.shape,
-            view=parameter.view.steps,
-            a=None if chosen else adapter.a.name,
-            b=adapter.b.name,
-            a_shape=None if chosen else adapter.a.model_value.shape,
-            product=adapter.view.steps,
-            scale=adapter.scale,
-        )
-        weights.append(weight)
-    return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
-
-
-def _running_rate(rate: RunningRate | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:
-    """A rate that runs in the program, with its counter as it is stored."""
-    if rate is None:
-        return None
-    counter = None if rate.counter is None else tensors[rate.counter]
-    return {"description": rate.description, "zero_from": rate.zero_from, "counter": counter}
-
-
-def _state_tensor(tensor: str, value: Value, parameter: Parameter) -> dict[str, Any]:
-    model = {"name": parameter.name, "shape": list(parameter.model_value.shape), "view": parameter.view.to_json()}
-    kind = {"shape": list(value.shape), "dtype": value.dtype.name, "slot": parameter.kind == "slot"}
-    return {"tensor": tensor, **kind, "model": model}
-
-
-def _choice(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "weight": adapter.weight,
-        "channels": adapter.inputs,
-        "indices": tensors[adapter.a.name],
-        "change": adapter.b.name,
-    }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return {"parameter": row.parameter, "fraction": row.fraction, "why": row.why}
 
 
 def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[str, Graph]:
@@ -399,36 +343,6 @@ def _built(graph: Graph) -> Graph:
         for v, p in graph.parameters.items()
     }
     return after
-
-
-def _signature(graph: Graph, state: set[str], gives: str, mixing: str | None) -> dict[str, Any]:
-    accumulators = {GRADIENT + name for name in state} - state
-
-    def role(name: str, others: Mapping[str, str], default: str) -> str:
-        return "state" if name in state else "gradient" if name in accumulators else others.get(name, default)
-
-    def spec(name: str, value: Value, role: str) -> dict[str, Any]:
-        return {"name": name, "shape": list(value.shape), "dtype": value.dtype.name, "role": role}
-
-    roles = ROLES | {v.name: "target" for v in graph.inputs if v.name.startswith(f"{TARGET}/")}
-    results = {name: name for name in ("loss", "correct", "done")}
-    results |= {name: "mask" for name in graph.outputs if name.startswith(MASK)}
-    return {
-        "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],
-        "outputs": [spec(name, v, role(name, results, gives)) for name, v in graph.outputs.items()],
-        "mixing": mixing,
-    }
-
-
-def _frozen_part(parameter: Parameter) -> dict[str, Any]:
-    rest = parameter.view.rest(parameter.model_value)
-    shape = rest.apply(parameter.model_value).shape
-    return {"entry": FROZEN + parameter.name, "shape": list(shape), "view": rest.to_json()}
-
-
-def _once(array: np.ndarray) -> np.ndarray:
-    """What is stored of a tensor: of equal elements one."""
-    return array.flat[:1] if is_uniform(array) else array
 
 
 def _hash(signatures: Mapping[str, Graph]) -> str:

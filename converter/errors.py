@@ -38,6 +38,7 @@ PAGES = {
     "converter.models": "models",
     "converter.optim": "optimizers",
     "converter.order": "targets",
+    "converter.own_loss": "losses",
     "converter.origins": "program-files",
     "converter.pipeline": "arguments",
     "converter.pricing": "targets",

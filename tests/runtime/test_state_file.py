@@ -1,17 +1,12 @@
-"""State files: the format, every kind of damage, crashes at every point, and the session on top."""
+"""State files: the format, every kind of damage, and the session on top."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import os
-import signal
 import struct
-import subprocess
-import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -264,123 +259,6 @@ def test_what_is_not_finite_is_never_written(tmp_path: Path, value: float) -> No
         save_state(path, SPEC, filled(2) | {"b": np.array([1, value], np.float32)})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
-
-
-class Killed(BaseException):
-    """Not an OSError: nothing in the code under test catches it, as nothing survives a kill."""
-
-
-def interrupted(monkeypatch: pytest.MonkeyPatch, point: int, error: BaseException, half: bool) -> Callable[[], int]:
-    """Raises at the n-th call that touches the disk; a write may first write half. Returns the count of calls."""
-    calls = 0
-
-    def patch(name: str) -> None:
-        real = getattr(os, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == point:
-                if name == "write" and half:
-                    real(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                raise error
-            return real(*arguments, **options)
-
-        monkeypatch.setattr(os, name, call)
-
-    for name in ("open", "write", "fsync", "replace", "unlink", "close"):
-        patch(name)
-    return lambda: calls
-
-
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("saved_before", [0, 1, 2])
-@pytest.mark.parametrize("error", [Killed(), OSError(28, "No space left on device")], ids=["killed", "disk full"])
-def test_a_crash_at_any_point_leaves_a_whole_state(
-    tmp_path: Path, error: BaseException, saved_before: int, half: bool
-) -> None:
-    point, finished = 0, False
-    while not finished:
-        point += 1
-        path = tmp_path / str(point) / "s"
-        path.parent.mkdir()
-        for value in range(saved_before):
-            save_state(path, SPEC, filled(value + 1))
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            calls = interrupted(monkeypatch, point, error, half)
-            try:
-                save_state(path, SPEC, filled(9))
-            except (Killed, UsageError) as raised:
-                assert isinstance(raised, Killed if isinstance(error, Killed) else UsageError)  # noqa: PT017
-            finished = calls() < point
-        if saved_before:
-            assert value_at(path) in (saved_before, 9)
-        elif path.exists():
-            assert value_at(path) == 9
-        assert not finished or value_at(path) == 9
-        save_state(path, SPEC, filled(10))
-        assert value_at(path) == 10
-        assert not path.with_name("s.partial").exists()
-    assert point > 6
-
-
-SAVES_FOREVER = """
-import sys, numpy as np
-from converter.program.manifest import StateTensor
-from converter.runtime import StateSpec, save_state
-kinds = StateTensor("a", (40, 50), "float32", slot=False), StateTensor("b", (3,), "float32", slot=False)
-value = 0
-while True:
-    value += 1
-    tensors = {"a": np.full((40, 50), value, np.float32), "b": np.full(3, value, np.float32)}
-    save_state(sys.argv[1], StateSpec("ab" * 32, kinds), tensors)
-    print(value, flush=True)
-"""
-
-
-def test_a_killed_process_loses_nothing_that_was_saved(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    with subprocess.Popen([sys.executable, "-c", SAVES_FOREVER, str(path)], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        for _ in range(20):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
-        # A line cut by the kill is not a report.
-        reported = [int(line) for line in child.stdout.read().split("\n")[:-1]] or [20]
-    assert child.returncode == -signal.SIGKILL
-    assert value_at(path) >= reported[-1]
-
-
-KILLED_BETWEEN_RENAMES = """
-import os, sys
-from converter.runtime import TrainingSession
-import numpy as np
-session = TrainingSession(sys.argv[1])
-session.restore(sys.argv[2])
-session.train(np.ones((8, 12), np.float32), [0] * 8)
-real, calls = os.replace, []
-def replace(*arguments):
-    real(*arguments)
-    os._exit(9)
-os.replace = replace
-session.save(sys.argv[2])
-"""
-
-
-def test_a_session_killed_between_the_renames_goes_on_from_the_older_state(tmp_path: Path) -> None:
-    tflite, path = program().write(tmp_path / "m.tflite"), tmp_path / "s"
-    with TrainingSession(tflite) as session:
-        session.train(*EXAMPLES["mlp"].data(BATCH))
-        session.save(path)
-        saved = session.state()
-        done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_RENAMES, tflite, path])
-        assert done.returncode == 9
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["m.tflite", "s.partial", "s.previous"]
-        session.reset()
-        with pytest.warns(StateWarning, match="missing. The state saved before it"):
-            session.restore(path)
-        for name, array in session.state().items():
-            np.testing.assert_array_equal(array, saved[name])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

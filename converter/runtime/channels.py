@@ -11,6 +11,7 @@ from converter.program.file import ProgramFile
 from converter.program.manifest import FISHER, Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples
+from converter.runtime.running import Running
 
 
 def information(entry: Entry, examples: Examples, size: int) -> dict[str, np.ndarray]:
@@ -54,3 +55,27 @@ def has_trained(program: ProgramFile, state: Mapping[str, np.ndarray]) -> bool:
     chosen = {choice.indices for choice in program.manifest.choices}
     tensors = [tensor for tensor in program.manifest.state_tensors if tensor.tensor not in chosen]
     return any(not np.array_equal(state[tensor.tensor], program.initial(tensor)) for tensor in tensors)
+
+
+def choose(running: Running, program: ProgramFile, examples: Examples, reset: bool) -> None:
+    """Let those channels train that have the most information on these rows.
+
+    Args:
+        running: the program at work.
+        program: its file.
+        examples: checked rows, for `fisher`.
+        reset: go back to what was built first.
+
+    Raises:
+        UsageError: the state has trained, and is not reset.
+        NumericError: the information is not finite.
+    """
+    if reset:
+        running.reset()
+    elif has_trained(program, running.memory.read()):
+        raise UsageError(
+            "the training has begun with other channels: choose_channels(..., reset=True) goes back to what "
+            "was built, or call it before the first step"
+        )
+    found = information(running.ready("fisher"), examples, program.manifest.micro_batch)
+    running.take(running.memory.read() | largest(found, program.manifest))

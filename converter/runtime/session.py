@@ -15,20 +15,20 @@ import numpy as np
 from converter.errors import UsageError
 from converter.program.file import read_program
 from converter.program.manifest import Manifest, gathered
-from converter.runtime.channels import has_trained, information, largest
+from converter.runtime.channels import choose, information
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report
 from converter.runtime.evaluation import calls, every_output, figures, joined, outputs
-from converter.runtime.examples import Examples, check_examples, check_whole
+from converter.runtime.examples import Examples
+from converter.runtime.feeding import Order, check_one_step, check_resumable, check_validation, examples_for, feed_of
 from converter.runtime.interchange import StateSpec
 from converter.runtime.keywords import check_keywords
-from converter.runtime.loop import Batches, Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
+from converter.runtime.loop import Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
 from converter.runtime.saved import Restored, restore_state, save_state
-from converter.runtime.targets import check_targets, weigh_by_class
 
 
 class TrainingSession:
@@ -110,13 +110,7 @@ class TrainingSession:
         """
         with self._lock:
             examples = self._examples(self.manifest.step, x, y, weight)
-            if examples.rows > self.manifest.batch:
-                raise UsageError(
-                    f"train takes at most {self.manifest.batch} rows, the batch of the program, and got "
-                    f"{examples.rows}: call fit, or build with a larger batch"
-                )
-            if not examples.weight:
-                raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+            check_one_step(examples, self.manifest)
             rate = rate_of_steps(learning_rate, rate_scale, self.manifest)(0)
             return self._step(examples, rate, self.manifest.step)
 
@@ -240,37 +234,17 @@ class TrainingSession:
         check_keywords(others, inspect.signature(self.fit).parameters, self.manifest.batch)
         check_arguments(epochs, initial_epoch, patience, seed, listener)
         judged = None if validation is None else self._rows(*arguments_of(validation))
-        if judged is not None:
-            check_whole("evaluate", self.manifest.signatures["evaluate"], judged.rows)
-        elif metrics is not None:
-            raise UsageError("metrics are computed after each epoch on validation rows: pass validation=(x, y) as well")
-        measures(metrics, self.manifest, judged)
-        signature, size = self.manifest.step, self.manifest.batch
-
-        def checked(x: Any, y: Any, weight: Any = None) -> Examples:
-            rows = self._examples(signature, x, y, weight)
-            return rows if class_weight is None else weigh_by_class(rows, class_weight, self.manifest)
-
-        batches: Batches | Shuffled
-        if y is None and weight is None and is_stream(x):
-            batches = Batches(x, checked, size, epochs - initial_epoch)
-            if initial_epoch and callable(learning_rate):
-                raise UsageError("initial_epoch: a stream does not say which step it begins with: pass a number")
-        else:
-            examples = checked(x, y, weight)
-            if "features" in self.manifest.signatures:
-                signature = self.manifest.step_on_features
-                examples = checked(self.features(x), y, weight)
-            first = self._epochs if seed is None else 0
-            batches = Shuffled(examples, size, (seed or 0) if shuffle else None, first)
-            check_whole(signature, self.manifest.signatures[signature], batches.rows)
+        check_validation(judged, metrics, self.manifest)
+        order = Order((seed or 0) if shuffle else None, self._epochs if seed is None else 0, epochs - initial_epoch)
+        feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order)
+        check_resumable(feed, initial_epoch, learning_rate)
         rate = rate_of_steps(learning_rate, rate_scale, self.manifest)
         best: dict[str, np.ndarray] = {}
         loop = Loop(
-            batches=batches,
+            batches=feed.batches,
             epochs=epochs,
             first=initial_epoch,
-            step=partial(self._step, signature=signature),
+            step=partial(self._step, signature=feed.signature),
             rate=rate,
             validate=None if judged is None else partial(self._judge, judged, metrics),
             best=lambda: best.update(self.state()),
@@ -282,8 +256,8 @@ class TrainingSession:
         try:
             return loop.run()
         finally:
-            if seed is None and isinstance(batches, Shuffled):
-                self._epochs += batches.begun
+            if seed is None and isinstance(feed.batches, Shuffled):
+                self._epochs += feed.batches.begun
 
     def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
         """The Fisher information of the input channels of each weight that has chosen ones, on any number of rows.
@@ -317,16 +291,7 @@ class TrainingSession:
             NumericError: the information is not finite.
         """
         with self._lock:
-            running, examples = self._open(), self._examples("fisher", x, y, weight)
-            if reset:
-                running.reset()
-            elif has_trained(self._program, running.memory.read()):
-                raise UsageError(
-                    "the training has begun with other channels: choose_channels(..., reset=True) goes back to what "
-                    "was built, or call it before the first step"
-                )
-            found = information(running.ready("fisher"), examples, self.manifest.micro_batch)
-            running.take(running.memory.read() | largest(found, self.manifest))
+            choose(self._open(), self._program, self._examples("fisher", x, y, weight), reset)
             self._rate_watch.forget()
             return self.channels()
 
@@ -418,12 +383,7 @@ class TrainingSession:
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:
         self._open()
-        if signature not in self.manifest.signatures:
-            raise UsageError(
-                f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
-                f"on the command line --signatures ...,{signature}"
-            )
-        return check_targets(check_examples(self.manifest.signatures[signature], x, y, weight), self.manifest)
+        return examples_for(signature, self.manifest, x, y, weight)
 
     def _back(self, tensors: dict[str, np.ndarray]) -> None:
         """To a state of this training."""

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Runs the command line; see `converter.cli`."""
     end_at_once()  # before what takes a while to import
+    from converter.logs import hush
+
+    hush()  # the process is ours, and libraries read it as they are loaded
     from converter.cli import main as run
 
     run()

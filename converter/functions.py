@@ -94,7 +94,7 @@ class Function:
 
     @cached_property
     def _interpreter(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter
+        from converter.litert import Interpreter
 
         return Interpreter(model_content=self.data, num_threads=1)
 

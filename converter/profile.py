@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
 from converter.errors import DeviceError, UsageError
 from converter.ir import FLOAT32, Builder, Origin, TensorType
+from converter.litert import Interpreter
 from converter.origins import PHASES, read_origins
 from converter.program.check import synthetic_inputs, synthetic_targets
 from converter.program.file import ProgramFile, read_program

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from converter import logs
 from converter.errors import UnsupportedError, UsageError
 from converter.extras import require
 from converter.ir import Graph
@@ -51,7 +52,8 @@ def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtype
         NumericError: a weight is not finite.
     """
     if runs_jax():
-        from keras_frontend.importer import import_archive, import_live
+        with logs.without_chatter():  # Keras imports TensorFlow where there is one
+            from keras_frontend.importer import import_archive, import_live
 
         if not isinstance(model_or_path, str | os.PathLike):
             return import_live(model_or_path, batch, inputs)
@@ -88,7 +90,8 @@ def to_jax_model(model_or_path: Any, inputs: Sequence[jax.ShapeDtypeStruct] | No
     """
     if not runs_jax():
         raise UsageError(f"Keras runs another backend in this process. {_ADVICE}")
-    from keras_frontend.importer import jax_model, load
+    with logs.without_chatter():
+        from keras_frontend.importer import jax_model, load
 
     model = load(Path(model_or_path)) if isinstance(model_or_path, str | os.PathLike) else model_or_path
     return jax_model(model, inputs)

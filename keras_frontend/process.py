@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from converter import logs
+
 if TYPE_CHECKING:
     from keras_frontend.importer import Imported
 
@@ -37,7 +39,9 @@ def import_in_child(request: Request) -> Imported:
         asked.write_bytes(pickle.dumps(request))
         ran = subprocess.run(  # noqa: S603 (this interpreter, on files of our own)
             [sys.executable, "-m", "keras_frontend.child", str(asked), str(answered)],
-            env=os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(_import_path())},
+            env=os.environ
+            | logs.quiet_environment()
+            | {"KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(_import_path())},
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,

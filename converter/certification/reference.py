@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from converter.certification.bounds import index_bounds
 from converter.certification.calling import Arrays, invocations, takes, together
 from converter.errors import DeviceError
+from converter.litert import Interpreter, OpResolverType
 from converter.program.check import synthetic_target
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest, Signature, TensorSpec

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
 from converter.errors import UsageError
 from converter.extras import require
@@ -17,6 +16,7 @@ from converter.inference.assembly import assemble
 from converter.inference.fold import folded
 from converter.inference.resize import is_resizable, rows_of, with_rows
 from converter.inference.shrink import with_float16, with_int8_weights
+from converter.litert import Interpreter
 from converter.merge import merged_weights, read_merge, stored_weights
 from converter.program.file import ProgramFile
 from converter.program.files import write_atomically

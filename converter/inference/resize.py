@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from converter.errors import UsageError
 from converter.inference.plain_file import PlainFile
+from converter.litert import Interpreter, OpResolverType
 
 
 def rows_of(data: bytes) -> int:

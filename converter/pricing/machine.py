@@ -26,7 +26,7 @@ _SECONDS = 0.3
 
 def nanoseconds(data: bytes, xnnpack: bool = True) -> float:
     """Best time of one run of a file with one signature here, one thread."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    from converter.litert import Interpreter, OpResolverType
 
     kind = OpResolverType.AUTO if xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kind)

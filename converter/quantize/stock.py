@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
 from converter.ir import Graph
+from converter.litert import Interpreter
 from converter.tflite.emit import Subgraph, emit
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from threading import RLock
 
 import numpy as np
 from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, Options
@@ -19,14 +15,12 @@ from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 from ai_edge_litert.tensor_buffer import TensorBuffer
 
 from converter.errors import DeviceError
+from converter.logs import listening
 from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
 from converter.runtime.weight_cache import WeightCache
 from converter.tflite.metadata import runs_bodies
-
-#: stdout and stderr are the process': two threads that took them in turns would give back each other's.
-_OUTPUT = RLock()
 
 
 class CompiledEntry(Entry):
@@ -124,24 +118,3 @@ def _environment() -> Environment:
     # A folder without libraries: LiteRT would look for those of other accelerators, and complain.
     nowhere = os.fspath(Path(__file__).parent)
     return Environment.create(compiler_plugin_path=nowhere, dispatch_library_path=nowhere)
-
-
-@contextmanager
-def listening() -> Iterator[Callable[[], str]]:
-    """Takes what engines write to stdout and stderr while they open things; yields a way to read it."""
-    with _OUTPUT, tempfile.TemporaryFile() as heard:
-
-        def said() -> str:
-            heard.seek(0)
-            return heard.read().decode(errors="replace")
-
-        sys.stdout.flush()
-        kept = {number: os.dup(number) for number in (1, 2)}
-        try:
-            for number in kept:
-                os.dup2(heard.fileno(), number)
-            yield said
-        finally:
-            for number, old in kept.items():
-                os.dup2(old, number)
-                os.close(old)

@@ -11,8 +11,9 @@ from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
 from converter.engines.gpu import Gpu
 from converter.errors import DeviceError
+from converter.logs import listening
 from converter.program.file import ProgramFile
-from converter.runtime.compiled import CompiledEntry, compiled, listening
+from converter.runtime.compiled import CompiledEntry, compiled
 from converter.runtime.entry import Engine, Report
 from converter.tflite.metadata import runs_bodies
 

@@ -14,9 +14,9 @@ import numpy as np
 from converter.engines.hexagon import Hexagon
 from converter.errors import DeviceError
 from converter.layers import Layers
+from converter.logs import listening
 from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
-from converter.runtime.compiled import listening
 from converter.runtime.entry import Engine, Entry, Report
 from converter.tflite.parts import SIGNATURE, tensor_name
 

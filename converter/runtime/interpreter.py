@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from converter.errors import DeviceError
+from converter.litert import Interpreter, OpResolverType
 from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors

@@ -50,6 +50,7 @@ from converter.cli.options import (
     TypeOfY,
     Update,
     Updates,
+    Wide,
 )
 from converter.cli.reporting import report
 from converter.cli.resolve import job_of, output_path
@@ -130,6 +131,7 @@ def build(
         ),
     ] = None,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -178,15 +180,15 @@ def build(
             }
         )
     else:
-        _show_build(program, path, forms)
+        _show_build(program, path, forms, wide)
         if certificate is not None:
-            Results().certificates([certificate])
+            Results(wide).certificates([certificate])
 
 
-def _show_build(program: Program, path: Path, forms: bool) -> None:
-    results = Results()
+def _show_build(program: Program, path: Path, forms: bool, wide: bool) -> None:
+    results = Results(wide)
     results.heading(program.manifest)
-    results.update_table(program.manifest.update.table, every=False)
+    results.update_table(program.manifest.update.table)
     results.notes(program.notes)
     results.costs(program.costs)
     if program.tried:
@@ -212,7 +214,7 @@ def schemes(
     profile: Profile = None,
     state: State = None,
     y: TypeOfY = None,
-    wide: Annotated[bool, typer.Option("--wide", help="All costs, not only those that fit 80 columns.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -230,12 +232,13 @@ def schemes(
     if as_json:
         _print_json({"model": job.name, "batch": job.batch, "schemes": rows})
     else:
-        Results().schemes(rows, wide)
+        Results(wide).schemes(rows)
 
 
 @app.command()
 def inspect(
     file: ProgramPath,
+    wide: Wide = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -244,7 +247,7 @@ def inspect(
     if as_json:
         _print_json(contents.to_json())
     else:
-        Results().contents(contents)
+        Results(wide).contents(contents)
 
 
 @app.command()
@@ -253,6 +256,7 @@ def profile(
     steps: Annotated[int, typer.Option(min=1, help="How often each measurement is repeated.")] = 10,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores that a step may use.")] = 1,
     by: Annotated[Literal["layer", "operator"] | None, typer.Option(help="One table only; both without it.")] = None,
+    wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -265,11 +269,12 @@ def profile(
     if as_json:
         _print_json({"file": str(file), **measured.to_json()})
     else:
-        Results().profile(measured, [by] if by else ["layer", "operator"])
+        Results(wide).profile(measured, [by] if by else ["layer", "operator"])
 
 
 @app.command()
 def ops(
+    wide: Wide = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -280,7 +285,7 @@ def ops(
     if as_json:
         _print_json({"primitives": [asdict(entry) for entry in entries], "differences": list(DIFFERENCES)})
     else:
-        Results().operations(entries, DIFFERENCES)
+        Results(wide).operations(entries, DIFFERENCES)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from converter.cli.narration import Narrator
-from converter.cli.options import Debug, Json, ProgramPath, Quiet
+from converter.cli.options import Debug, Json, ProgramPath, Quiet, Wide
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
 from converter.errors import NumericError
@@ -29,6 +29,7 @@ def certify(
         Path | None, typer.Option(help="An .npz file of rows: x or the inputs by name, and y. None: drawn ones.")
     ] = None,
     limit: Annotated[float, typer.Option(min=1, help="Seconds that the engine may take for all of it.")] = LIMIT,
+    wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -43,7 +44,7 @@ def certify(
     if as_json:
         print(json.dumps({"file": str(file), **asdict(certificate)}, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        Results().certificates([certificate])
+        Results(wide).certificates([certificate])
 
 
 def demand(file: Path, certificate: Certificate) -> None:

@@ -26,6 +26,7 @@ from converter.cli.options import (
     Trust,
     TypeOfY,
     Updates,
+    Wide,
 )
 from converter.cli.resolve import job_of
 from converter.cli.tables import Results
@@ -60,6 +61,7 @@ def estimate(
     target: Target = None,
     state: State = None,
     y: TypeOfY = None,
+    wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -84,7 +86,7 @@ def estimate(
         said = {"model": job.name, "batch": job.batch, "samples": samples, "epochs": epochs, **found.to_json()}
         print(json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _show(Results(), found, f"{job.name} on {chosen.title} ({chosen.soc}), one thread")
+        _show(Results(wide), found, f"{job.name} on {chosen.title} ({chosen.soc}), one thread")
 
 
 def _show(results: Results, found: Estimates, title: str) -> None:
@@ -105,6 +107,7 @@ def _show(results: Results, found: Estimates, title: str) -> None:
             for row in rows
         ],
         right=range(1, 5),
+        extra=[6],
     )
     for row in found.rows:
         if not isinstance(row, Estimate):

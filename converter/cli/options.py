@@ -89,5 +89,6 @@ LossScale = Annotated[
 ProgramPath = Annotated[Path, typer.Argument(metavar="FILE.tflite", help="A program that build wrote.")]
 Out = Annotated[str | None, typer.Option(help="The file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns and rows of tables, not only what 80 columns hold.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration, and no logs of libraries.")]
 Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=False, help="Show tracebacks.")]

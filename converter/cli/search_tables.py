@@ -35,8 +35,9 @@ def show(results: Results, found: Found, folder: Path, trusted: bool) -> None:
     results.table(
         "Schemes, the best on the rows that select first",
         ("scheme", f"held-out {score}", "selecting", "rate", "memory", "step", *measured, "of full", "within", "front"),
-        [_scheme(found, t, full) for t in sorted(shown, key=lambda t: -t.mean)[:_MOST_ROWS]],
+        [_scheme(found, t, full) for t in sorted(shown, key=lambda t: -t.mean)[: None if results.wide else _MOST_ROWS]],
         right=range(1, 7 + len(measured)),
+        extra=[2, 3, *range(6, 6 + len(measured)), 8 + len(measured)],
     )
     for name, why in findings.refused.items():
         results.line(f"{name}: not for this model: {why}")
@@ -66,7 +67,7 @@ def _parts(results: Results, found: Found) -> None:
                 found.figure(findings.gains[name], sign=True),
                 *(_guess(findings.guesses[g].get(name)) for g in GUESSES),
             )
-            for name in units[:_MOST_ROWS]
+            for name in units[: None if results.wide else _MOST_ROWS]
         ],
         right=range(1, 2 + len(GUESSES)),
     )

@@ -33,6 +33,7 @@ from converter.cli.options import (
     Target,
     Trust,
     TypeOfY,
+    Wide,
 )
 from converter.cli.recipe_text import recipe_text
 from converter.cli.resolve import Job, job_of
@@ -102,6 +103,7 @@ def search(
     ray: Annotated[
         str | None, typer.Option(help="The address of a Ray cluster that trains; local: one of its own.")
     ] = None,
+    wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -163,7 +165,7 @@ def search(
     if as_json:
         print(json.dumps(figures, indent=2, allow_nan=False))
     else:
-        show(Results(), found, out, trusted=bool(job.recipe.references()))
+        show(Results(wide), found, out, trusted=bool(job.recipe.references()))
 
 
 def _recipe(job: Job, found: Found, folder: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 #: Columns where stdout is no terminal and COLUMNS is not set: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
-#: Rows of the update table after a build (`inspect` shows all), and of a profile (`--json` holds all).
-_MOST_ROWS = 30
+#: Rows of a table that is not wide (`--json` holds all), and columns of one with a column for each signature.
+_MOST_ROWS, _MOST_SIGNATURES = 30, 4
 
 #: Layers that a line of the table of frozen layers names.
 _MOST_NAMES = 3
@@ -50,7 +51,9 @@ _COMPILER = "(compiler)"
 class Results:
     """Prints results to stdout."""
 
-    def __init__(self) -> None:
+    def __init__(self, wide: bool = False) -> None:
+        """With `wide` tables have all columns and rows; else those by which one chooses, which 80 columns hold."""
+        self.wide = wide
         width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PIPED_WIDTH
         self._console = Console(width=width, markup=False, highlight=False)
 
@@ -76,32 +79,48 @@ class Results:
         )
 
     def table(
-        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        right: Iterable[int] = (),
+        extra: Iterable[int] = (),
     ) -> None:
-        """A table; the columns numbered in `right` hold numbers."""
+        """A table; the columns numbered in `right` hold numbers, those in `extra` are for wide ones only."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        numbers = set(right)
-        for index, column in enumerate(columns):
-            table.add_column(column, justify="right" if index in numbers else "left", overflow="fold")
+        numbers, left_out = set(right), set() if self.wide else set(extra)
+        shown = [index for index in range(len(columns)) if index not in left_out]
+        for index in shown:
+            justify: Literal["left", "right"] = "right" if index in numbers else "left"
+            table.add_column(columns[index], justify=justify, overflow="fold")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(row[index] for index in shown))
         self.line(title, style="bold")
         self._console.print(table)
         self.line()
 
-    def update_table(self, rows: Sequence[UpdateRow], every: bool) -> None:
-        """What trains, and why; unless `every`, the frozen parameters and what is beyond a screen are counted only."""
-        shown = [row for row in rows if every or row.fraction][: None if every else _MOST_ROWS]
-        self.table(
-            "What trains",
-            ("parameter", "trains", "why"),
-            [(row.parameter, share(row.fraction), row.why) for row in shown],
-            right=[1],
-        )
-        trained = sum(row.fraction > 0 for row in rows)
-        more = "" if every or len(shown) == trained else f" ({trained - len(shown)} more than shown)"
-        self.line(f"{trained} of {len(rows)} parameters train{more}")
+    def update_table(self, rows: Sequence[UpdateRow]) -> None:
+        """What trains, and why; unless wide, frozen parameters in a row are one, and of many those at both ends."""
+        lines: list[tuple[str, ...]] = []
+        for is_frozen, run in groupby(rows, key=lambda row: not row.fraction):
+            alike = [*run]
+            if self.wide or not is_frozen or len(alike) == 1:
+                lines += [(row.parameter, share(row.fraction), row.why) for row in alike]
+            else:
+                layers = {row.parameter.rpartition("/")[0] or row.parameter for row in alike}
+                what = _counted(len(layers), "layer") if len(layers) > 1 else layers.pop()
+                lines.append((what, share(0.0), "; ".join(dict.fromkeys(row.why for row in alike))))
+        self.table("What trains", ("parameter", "trains", "why"), self._ends(lines), right=[1])
+        self.line(f"{sum(row.fraction > 0 for row in rows)} of {len(rows)} parameters train")
         self.line()
+
+    def _ends(self, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """The rows; unless wide, of more than a screen the first and, for a model's head is there, most of the last."""
+        if self.wide or len(rows) <= _MOST_ROWS:
+            return [*rows]
+        first, last = rows[: _MOST_ROWS // 3], rows[-(_MOST_ROWS - _MOST_ROWS // 3 - 1) :]
+        more = (f"({len(rows) - len(first) - len(last)} more: --wide)", *[""] * (len(rows[0]) - 1))
+        return [*first, more, *last]
 
     def notes(self, notes: Sequence[Note]) -> None:
         """What is fixed, left out, or not as it was written; nothing where there is nothing to say."""
@@ -152,17 +171,12 @@ class Results:
     def report(self, choices: Sequence[FormChoice]) -> None:
         """Which form each op of the training step got; costs in the unit of the target's table."""
         columns = ("layer", "phase", "op", "result", "times", "form", "cost", "instead of")
-        self.table("Forms", columns, form_rows(choices), right=[4, 6])
+        self.table("Forms", columns, self._ends(form_rows(choices)), right=[4, 6], extra=[3, 4, 7])
 
-    def schemes(self, rows: Sequence[Mapping[str, Any]], wide: bool) -> None:
-        """Schemes beside each other; one that the model does not allow stands with its reason.
-
-        Args:
-            rows: a scheme and its costs each, or the reason.
-            wide: all costs; else those that one chooses by, which 80 columns hold.
-        """
+    def schemes(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Schemes beside each other: each with its costs, or the reason why the model does not allow it."""
         fit = [row for row in rows if "error" not in row]
-        labels = {name: label for name, (label, _) in COSTS.items()} if wide else _CHOSEN_BY
+        labels = {name: label for name, (label, _) in COSTS.items()} if self.wide else _CHOSEN_BY
         figures = {name: label for name, label in labels.items() if any(name in row for row in fit)}
         self.table(
             "Costs of a training step by update scheme",
@@ -180,6 +194,7 @@ class Results:
             "Primitives of JAX",
             ("primitive", "rules for", "how, or what to do instead", "not"),
             [(entry.primitive, entry.subject, entry.how, "; ".join(entry.refused)) for entry in entries],
+            extra=[1, 3],
         )
         for difference in differences:
             self.line(difference)
@@ -202,13 +217,15 @@ class Results:
             (p.name, f"{p.dtype}{list(p.shape)}", " ".join(str(list(stored[piece.tensor].shape)) for piece in p.pieces))
             for p in manifest.parameters
         ]
-        self.table("Trained parameters", ("parameter", "in the model", "as stored"), parameters)
-        self.update_table(manifest.update.table, every=True)
+        self.table("Trained parameters", ("parameter", "in the model", "as stored"), self._ends(parameters))
+        self.update_table(manifest.update.table)
         names = list(contents.operators)
         operators = dict.fromkeys(op for used in contents.operators.values() for op in used)
         rows = [(op, *(str(contents.operators[name].get(op, "")) for name in names)) for op in operators]
+        rows = [row for row in rows if self.wide or any(row[1 : 1 + _MOST_SIGNATURES])]
         totals = ("total", *(str(sum(contents.operators[name].values())) for name in names))
-        self.table("Operators", ("operator", *names), [*rows, totals], right=range(1, len(names) + 1))
+        columns = range(1, len(names) + 1)
+        self.table("Operators", ("operator", *names), [*rows, totals], columns, extra=columns[_MOST_SIGNATURES:])
         self.costs({**manifest.costs, "file_bytes": contents.file_bytes})
         if manifest.certificates:
             self.certificates(manifest.certificates)
@@ -228,7 +245,7 @@ class Results:
             for c in certificates
         ]
         errors = ("loss error", "update error", "output error", "float16 floor")
-        self.table("On engines", ("on", "", "engine", "taken", *errors, "when"), rows, right=range(4, 8))
+        self.table("On engines", ("on", "", "engine", "taken", *errors, "when"), rows, range(4, 8), extra=[2, 3, 7, 8])
         for certificate in certificates:
             for failure in certificate.failures:
                 self.line(f"{certificate.on}: {failure}")
@@ -244,9 +261,9 @@ class Results:
 
         for column in by:
             times = {name or _COMPILER: t for name, t in profile.by(column).items() if any(t.values())}
-            rows = [line(name, [phases]) for name, phases in times.items()][:_MOST_ROWS]
+            rows = [line(name, [phases]) for name, phases in times.items()][: None if self.wide else _MOST_ROWS]
             if len(times) > len(rows):
-                rows.append(line(f"({len(times) - len(rows)} more)", [*times.values()][len(rows) :]))
+                rows.append(line(f"({len(times) - len(rows)} more: --wide)", [*times.values()][len(rows) :]))
             self.table(
                 f"Milliseconds of a training step by {column}",
                 (column, *PHASES, "total", "share"),
@@ -266,11 +283,15 @@ class Results:
         self.line(f"next: {command(f'inspect {quote(str(path))}')}")
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number > 1)}"
+
+
 def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
     """(name, type, role) of inputs or outputs; the state is one line."""
     lines = [(spec.name, str(spec), spec.role) for spec in specs if spec.role != "state"]
     state = sum(spec.role == "state" for spec in specs)
-    return lines + ([(f"{state} tensor{'s' * (state > 1)}", "", "state")] if state else [])
+    return lines + ([(_counted(state, "tensor"), "", "state")] if state else [])
 
 
 def _error(value: float | None) -> str:

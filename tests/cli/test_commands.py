@@ -40,7 +40,7 @@ def test_build_then_inspect(run: Run, tmp_path: Path) -> None:
     assert "a model factory may print" in built.err
     assert [p.name for p in tmp_path.iterdir()] == ["good.tflite"]
     assert next_command(built) == ["inspect", "good.tflite"]
-    shown = run(*next_command(built))
+    shown = run(*next_command(built), "--wide")
     assert shown.code == 0
     for word in ("scheme head", "float32[4, 6]", "learning_rate", "initial_state", "frozen", "arena"):
         assert word in shown.out

@@ -11,7 +11,7 @@ from tests.estimating.common import GOOD, program, results_of
 
 
 def test_a_table_and_what_it_is_based_on(run: Run) -> None:
-    shown = run("estimate", GOOD, "--device", "pixel-8", "--samples", "100", "--epochs", "2", "--quiet").out
+    shown = run("estimate", GOOD, "--device", "pixel-8", "--samples", "100", "--epochs", "2", "--quiet", "--wide").out
     for words in ("26 steps", "head", "instructions by the table of litert-2", "never measured on this device", "GiB"):
         assert words in shown
 

@@ -153,7 +153,7 @@ class ManifestChecks {
   private rate(): void {
     const { learningRate, runningRate } = this.manifest;
     if ((learningRate === null) === (runningRate === null)) {
-      fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both");
+      fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs of an older Pocketune say neither: build it again");
     }
     if (learningRate !== null && !(learningRate >= 0)) fail(`learning_rate: ${learningRate} is none`);
     if ((runningRate?.zero_from ?? 0) < 0) {

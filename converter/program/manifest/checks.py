@@ -140,7 +140,10 @@ class _Checker:
         """One learning rate: a number, or one that runs in the program and counts by the state."""
         m = self.manifest
         if (m.learning_rate is None) is (m.running_rate is None):
-            _fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both")
+            _fail(
+                "learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs "
+                "of an older Pocketune say neither: build it again"
+            )
         if m.learning_rate is not None and not (isfinite(m.learning_rate) and m.learning_rate >= 0):
             _fail(f"learning_rate: {m.learning_rate} is none")
         running = m.running_rate

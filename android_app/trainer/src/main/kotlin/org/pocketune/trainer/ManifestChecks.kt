@@ -230,7 +230,10 @@ private class ManifestChecks(private val manifest: Manifest) {
     private fun rate() {
         val (rate, running) = manifest.learningRate to manifest.runningRate
         if ((rate == null) == (running == null)) {
-            fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both")
+            fail(
+                "learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs of " +
+                    "an older Pocketune say neither: build it again",
+            )
         }
         if (rate != null && !(rate.isFinite() && rate >= 0)) fail("learning_rate: $rate is none")
         if (running?.zeroFrom != null && running.zeroFrom < 0) {

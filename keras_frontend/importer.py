@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,9 +138,10 @@ def import_live(
 ) -> Imported:
     """A live model of the JAX backend."""
     own_losses: list[Any] = []
+    assigned: set[str] = set()
     found = jax_frontend.Findings()
     with within_jax(model):
-        graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses), batch, found)
+        graph = jax_frontend.trace(jax_model(model, inputs, names, own_losses, assigned), batch, found)
     variables = named_variables(model, names)
     trainable = {id(v) for v in model.trainable_variables} - held(model)
     frozen = {name for name, v in variables.items() if id(v) not in trainable}
@@ -154,7 +155,7 @@ def import_live(
     if _is_functional(model) and all(name == f"output_{i}" for i, name in enumerate(graph.outputs)):
         graph.outputs = dict(zip(_output_names(model), graph.outputs.values(), strict=True))
     activities = [node.op.layer for node in graph.nodes if isinstance(node.op, ops.Activity)]
-    notes = [*_mask_notes(graph), *notes_on(model, trained, len(own_losses), activities)]
+    notes = [*_mask_notes(graph), *notes_on(model, trained, len(own_losses), activities), *_assigned_notes(assigned)]
     if not any(note.status == "in float32" for note in notes):  # by no policy, which says it of its layers
         notes += half_notes(found.halves)
     return Imported(
@@ -173,15 +174,22 @@ def _mask_notes(graph: Graph) -> list[Note]:
     return [Note(name, "in the loss", why) for name, value in graph.outputs.items() if value in masked]
 
 
+def _assigned_notes(assigned: Collection[str]) -> list[Note]:
+    why = "the model assigns to it as it is called: every call of the program begins with the value that it has now"
+    return [Note(name, "left out", why) for name in sorted(assigned)]
+
+
 def jax_model(
     model: Any,
     inputs: Sequence[jax.ShapeDtypeStruct] | None = None,
     names: list[str] | None = None,
     own_losses: list[Any] | None = None,
+    assigned: set[str] | None = None,
 ) -> jax_frontend.Model:
     """A live model as a function of its variables: normalization by the moving statistics, dropout only marked.
 
-    `own_losses` takes what its layers add to the loss as they are called.
+    `own_losses` takes what its layers add to the loss as they are called, `assigned` the names of the variables to
+    which they assign then.
 
     Raises:
         UsageError: the model has no weights yet, or an axis of an input has no fixed size.
@@ -207,10 +215,14 @@ def jax_model(
 
         def called(activities: Activities) -> Any:
             scope = keras.StatelessScope(state_mapping=mapping, collect_losses=own_losses is not None)
+            before = dict(scope.state_mapping)
             with marked(), marked_statistics(), looked_up(), activities.marked(), scope:
                 outputs = jax.tree.map(_masked, call(arrays))
             if own_losses is not None:
                 own_losses[:] = scope.losses
+            if assigned is not None:
+                changed = {i for i, value in scope.state_mapping.items() if before.get(i) is not value}
+                assigned.update(v.path for v in _everything(model) if id(v) in changed)
             return outputs
 
         every = Activities(model)
@@ -218,7 +230,13 @@ def jax_model(
             jax.eval_shape(lambda: called(every))
         return called(Activities(model, every.kept))
 
-    return jax_frontend.Model(apply, {name: v.value for name, v in variables.items()}, inputs)
+    return jax_frontend.Model(apply, {n: v.value for n, v in variables.items()}, inputs, name=str(model.name))
+
+
+def _everything(model: Any) -> list[Any]:
+    """All variables of a model, and the states that recurrent layers keep from call to call."""
+    states = [getattr(layer, "states", None) for layer in model._flatten_layers()]
+    return [*model.variables, *(v for v in jax.tree.leaves(states) if hasattr(v, "path"))]
 
 
 def _masked(output: Any) -> Any:

@@ -31,18 +31,22 @@ if TYPE_CHECKING:
         search,
     )
     from converter.errors import PocketuneError
-    from converter.runtime import Journal, TrainingSession
-    from jax_frontend import Model, activity, dropout, in_training, random_key
+    from converter.runtime import Evaluated, Finished, Journal, Started, Step, TrainingSession
+    from jax_frontend import Model, activity, dropout, in_training, masked, random_key
 
 __all__ = [
     "Certificate",
     "Channels",
+    "Evaluated",
+    "Finished",
     "Function",
     "Journal",
     "LoRA",
     "Model",
     "PocketuneError",
     "Program",
+    "Started",
+    "Step",
     "TrainingSession",
     "UnsupportedError",
     "UpdateScheme",
@@ -55,6 +59,7 @@ __all__ = [
     "function",
     "in_training",
     "losses",
+    "masked",
     "random_key",
     "report",
     "runtime",
@@ -63,13 +68,18 @@ __all__ = [
 
 #: Where each name is that `converter` does not offer itself.
 _HOMES = {
+    "Evaluated": "converter.runtime",
+    "Finished": "converter.runtime",
     "Journal": "converter.runtime",
     "Model": "jax_frontend",
     "PocketuneError": "converter.errors",
+    "Started": "converter.runtime",
+    "Step": "converter.runtime",
     "TrainingSession": "converter.runtime",
     "activity": "jax_frontend",
     "dropout": "jax_frontend",
     "in_training": "jax_frontend",
+    "masked": "jax_frontend",
     "random_key": "jax_frontend",
 }
 

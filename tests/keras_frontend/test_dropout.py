@@ -196,7 +196,9 @@ def test_features_end_where_masks_begin() -> None:
 def test_what_becomes_of_each_is_said() -> None:
     for dropout, status in (("train", "trains"), ("off", "left out")):
         program = converter.build(net(), batch=BATCH, dropout=dropout, check=False)
-        assert [(n.subject, n.status) for n in program.notes] == [(n, status) for n in ("maps", "flat", "whole_rows")]
+        assert [(n.subject, n.status) for n in program.notes if n.status not in ("a default", "as compiled")] == [
+            (n, status) for n in ("maps", "flat", "whole_rows")
+        ]
     with pytest.raises(UsageError, match="off or train"):
         converter.build(net(), dropout="on")
     with pytest.raises(UsageError, match="int8"):

@@ -225,3 +225,28 @@ def test_what_is_frozen_pays_no_penalty() -> None:
     with converter.runtime.TrainingSession(program.data) as session:
         plain = float(np.square(np.asarray(model(x, training=False))).mean())
         assert session.evaluate(x, y)["loss"] == pytest.approx(plain, rel=1e-5)
+
+
+def test_what_a_call_assigns_is_said() -> None:
+    """A counter of one's own and the state of a recurrent layer; moving statistics are no such thing."""
+
+    class Count(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.calls = self.add_weight(shape=(), trainable=False, initializer="zeros", name="calls")
+
+        def call(self, x: Any) -> Any:
+            self.calls.assign_add(1.0)
+            return x * (1 + self.calls)
+
+    model = keras.Sequential([keras.Input((3,)), Count(name="count"), keras.layers.Dense(2)])
+    said = {note.subject: note.why for note in converter.build(model, batch=2, check=False).notes}
+    assert any("assigns to it" in why for subject, why in said.items() if subject.endswith("count/calls"))
+    recurrent = keras.Sequential(
+        [keras.Input((5, 3), batch_size=2), keras.layers.LSTM(4, stateful=True), keras.layers.Dense(2)]
+    )
+    notes = converter.build(recurrent, batch=2, check=False).notes
+    assert any("assigns to it" in note.why for note in notes)
+    plain = keras.Sequential(
+        [keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
+    )
+    assert not any("assigns to it" in note.why for note in converter.build(plain, loss="mse", batch=2).notes)

@@ -130,7 +130,7 @@ def test_lines_and_folders_do_not_matter(file: str, tmp_path: Path) -> None:
         {"optimizer": optax.adam(0.5, b1=0.9)},
         {"memory_budget": "200MiB"},
     ],
-    ids=str,
+    ids=lambda options: "+".join(options),
 )
 def test_forms_targets_and_batches_do_not_matter(options: dict[str, Any], tmp_path: Path) -> None:
     goes_on(

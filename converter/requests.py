@@ -23,7 +23,8 @@ LARGEST_BATCH = 1 << 16
 LEAST_SCALE = 2.0**-24
 #: What a program may offer, and `infer_<rows>`.
 SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
-_CHOICES = {
+#: Values of options that have a few.
+CHOICES = {
     "state": ("variables", "stateless", "split"),
     "frozen": ("float32", "int8"),
     "batch_norm": ("fixed", "train"),
@@ -82,7 +83,7 @@ class Request:
     recompute: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
+        for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
         if not self.target.keeps(self.state):

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 from typer.models import CommandInfo
 
+from converter.cli import completion
 from converter.cli.certifying import certify, demand, engines
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.estimating import estimate
@@ -60,6 +61,7 @@ from converter.cli.tables import Results
 from converter.errors import UsageError
 from converter.inference import Exported, export_inference, export_weights, trained_weights
 from converter.interrupts import too_late
+from converter.invocation import NAME
 from converter.invocation import program as typed_program
 from converter.pipeline import build as build_program
 from converter.program.file import ProgramFile, read_program
@@ -127,6 +129,7 @@ def build(
         typer.Option(
             "--certify",
             metavar="ENGINE",
+            autocompletion=completion.engine,
             help="Run what was written on an engine (gpu, hexagon:SM8650, web, android), and compare.",
         ),
     ] = None,
@@ -384,7 +387,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and ends the process with its exit code; see `converter.errors`."""
     settings = {"debug": bool(os.environ.get(DEBUG))}
     try:
-        app(arguments, prog_name=typed_program(), obj=settings)
+        name = NAME if completion.is_asked(arguments) else typed_program()
+        app(arguments, prog_name=name, obj=settings)
     except Exception as error:  # the last line of defence: a person reads a sentence, not a traceback
         sys.exit(explain(error, settings["debug"]))
     sys.exit(0)

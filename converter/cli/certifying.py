@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from converter.cli import completion
 from converter.cli.narration import Narrator
 from converter.cli.options import Debug, Json, ProgramPath, Quiet, Wide
 from converter.cli.samples import read_samples
@@ -18,7 +19,12 @@ from converter.program.manifest import Certificate
 
 #: Seconds that an engine may take for a program; one of the web runs both of its parts in them.
 LIMIT = 3600.0
-On = Annotated[str, typer.Option("--on", help="The engine to run it on: gpu, hexagon:SM8650, web, android.")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", autocompletion=completion.engine, help="The engine to run it on: gpu, hexagon:SM8650, web, android."
+    ),
+]
 
 
 def certify(
@@ -56,7 +62,12 @@ def demand(file: Path, certificate: Certificate) -> None:
 
 
 def engines(
-    name: Annotated[str | None, typer.Argument(metavar="ENGINE", help="The engine to set up. None: show all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ENGINE", autocompletion=completion.engine, help="The engine to set up. None: show all."
+        ),
+    ] = None,
     accept_licence: Annotated[
         bool, typer.Option("--accept-licence", help="Accept the licence of what is fetched, where there is one.")
     ] = False,

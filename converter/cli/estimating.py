@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from converter.cli import completion
 from converter.cli.comparing import compare, schemes_of
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
@@ -41,7 +42,11 @@ _MEMORY = {"fits": "fits", "tight": "may be killed", "too much": "too much"}
 def estimate(
     model: Model = None,
     device: Annotated[
-        str | None, typer.Option(help="A device by name (any other word lists them), or a file with its cores.")
+        str | None,
+        typer.Option(
+            autocompletion=completion.device,
+            help="A device by name (any other word lists them), or a file with its cores.",
+        ),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Rows to learn from.")] = 1000,
     epochs: Annotated[int, typer.Option(min=1, help="How often.")] = 1,

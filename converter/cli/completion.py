@@ -1,0 +1,89 @@
+"""What the shell offers on Tab: the lists that the compiler itself goes by, loaded when they are asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from converter.invocation import NAME
+
+Completer = Callable[[str], list[str]]
+
+#: Where the shell says that it asks; typer names it after the command.
+_ASKED = f"_{NAME.upper()}_COMPLETE"
+_SET_UP = {"--install-completion", "--show-completion"}
+
+
+def is_asked(arguments: Sequence[str] | None) -> bool:
+    """Whether the shell asks for completions, or somebody for their set-up: both go by the name of the command."""
+    return _ASKED in os.environ or bool(_SET_UP & {*(sys.argv[1:] if arguments is None else arguments)})
+
+
+def _completes(known: Callable[[], Iterable[str]], listed: bool = False) -> Completer:
+    """Completes one of the known words; with `listed`, the last one of several between commas."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, word = incomplete.rpartition(",") if listed else ("", "", incomplete)
+        taken = before.split(",") if comma else []
+        return [f"{before}{comma}{name}" for name in known() if name.startswith(word) and name not in taken]
+
+    return complete
+
+
+def choices(option: str) -> Completer:
+    """Returns what completes an option with a few values, by its name in a request."""
+
+    def known() -> Sequence[str]:
+        from converter.requests import CHOICES
+
+        return CHOICES[option]
+
+    return _completes(known)
+
+
+def _targets() -> Iterable[str]:
+    from converter.targets.target import tables
+
+    return tables()
+
+
+def _schemes() -> Iterable[str]:
+    from converter.sparse.scheme import NAMED
+
+    return sorted({*NAMED, "last-3", "lora-16", "channels-10"})
+
+
+def _optimizers() -> Iterable[str]:
+    from converter.optim.named import NAMED
+
+    return NAMED
+
+
+def _losses() -> Iterable[str]:
+    from converter.losses.named import LOSSES
+
+    return LOSSES
+
+
+def _signatures() -> Iterable[str]:
+    from converter.requests import SIGNATURES
+
+    return SIGNATURES
+
+
+def _engines() -> Iterable[str]:
+    from converter.engines import ENGINES
+
+    return ENGINES
+
+
+def _devices() -> Iterable[str]:
+    from converter.estimating import devices
+
+    return devices()
+
+
+target, signatures = _completes(_targets, listed=True), _completes(_signatures, listed=True)
+scheme, optimizer, loss = _completes(_schemes), _completes(_optimizers), _completes(_losses)
+engine, device = _completes(_engines), _completes(_devices)

@@ -72,13 +72,15 @@ def test_steps_are_those_of_optax(case: str, rate: float) -> None:
     readers = [place for place in train.places if given in place.operator.inputs]
     assert any(place.origin.phase == "update" for place in readers) == one_by_one
 
+    # Two rates are no rate: what is given multiplies them.
+    given_rate = "learning_rate" if program.manifest.running_rate is None else "rate_scale"
     params, state = WEIGHTS, optimizer.init(WEIGHTS)
     with converter.runtime.TrainingSession(program.data) as session:
         for _ in range(3):
             value, gradients = jax.value_and_grad(lambda p: rows(apply(p, X, between), Y).mean())(params)
             updates, state = optimizer.update(gradients, state, params)
             params = jax.tree.map(lambda p, u: p + rate * u, params, updates)
-            assert session.train(X, Y, learning_rate=rate) == pytest.approx(float(value), rel=1e-5)
+            assert session.train(X, Y, **{given_rate: rate}) == pytest.approx(float(value), rel=1e-5)
         found = session.parameters()
     for name, array in params.items():
         np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-6 * max(1.0, float(np.abs(array).max())))

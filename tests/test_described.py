@@ -74,7 +74,7 @@ def test_the_example_is_llama_2() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"memory_budget": "1GiB"}])
 def test_there_is_nothing_to_build_of_it(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"head has no value.*converter schemes"):
+    with pytest.raises(UsageError, match=r"head has no value.*pocketune schemes"):
         converter.build(llama.build(**SMALL, seed=None), **options)
 
 

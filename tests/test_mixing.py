@@ -266,7 +266,7 @@ def test_a_loss_of_the_whole_batch_leaves_infer_as_it_is() -> None:
 
 
 def test_parts_of_a_batch_are_refused_where_rows_influence_each_other() -> None:
-    for options in ({"micro_batch": 2}, {"micro_batch": 1}, {"memory_budget": "1KiB"}):
+    for options in ({"micro_batch": 2}, {"micro_batch": 1}, {"memory_budget": "12KiB"}):
         with pytest.raises(UsageError, match=r"center.*micro-batches would train something else"):
             converter.build(model(centered), loss="mse", batch=BATCH, **options)
 

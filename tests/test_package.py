@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
+import numpy
 import pytest
 
 import converter
 import jax_frontend
 import pocketune
-from scripts.packaging import PARTS, prefixed
+from scripts.distribution import PARTS, prefixed
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,3 +68,12 @@ def test_imports_and_names_of_modules_are_prefixed_and_nothing_else(source: str,
 def test_what_cannot_be_prefixed_fails_the_build(source: str) -> None:
     with pytest.raises(ValueError, match="line 1"):
         prefixed(source)
+
+
+def test_no_script_stands_before_a_library() -> None:
+    """`scripts/demo.py` is run from its folder, so what lies beside it is found first."""
+    for script in (ROOT / "scripts").glob("*.py"):
+        found = PathFinder.find_spec(
+            script.stem, [str(Path(module.__file__).parent.parent) for module in (numpy, json)]
+        )
+        assert script.stem == "__init__" or found is None, f"{script.name} hides {script.stem}"

@@ -185,9 +185,7 @@ def report(outcomes: dict[str, Outcome], folder: Path, seconds: float) -> None:
     )
     for path in sorted(folder.glob("digits-*")):
         console.print(f"  {shown(path)}", soft_wrap=True)
-    console.print(
-        f"\nNext: .venv/bin/pocketune inspect {shown(folder / f'digits-{first}.tflite')}", soft_wrap=True
-    )
+    console.print(f"\nNext: .venv/bin/pocketune inspect {shown(folder / f'digits-{first}.tflite')}", soft_wrap=True)
 
 
 def shown(path: Path) -> str:

@@ -76,3 +76,9 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
     digits = SimpleNamespace(name="digits", description="small", build=good, loss="mse", sparse={"layers/1/w": 1.0})
     package = SimpleNamespace(EXAMPLES={"digits": digits}, DEFAULT="digits")
     monkeypatch.setitem(sys.modules, "examples", package)
+
+
+@pytest.fixture(autouse=True)
+def no_width_of_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of pytest-xdist have COLUMNS, which tables obey; a test that asks for a width sets it."""
+    monkeypatch.delenv("COLUMNS", raising=False)

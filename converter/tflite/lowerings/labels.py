@@ -25,7 +25,7 @@ def one_hot(c: Lowering, op: ops.OneHot, indices: Value) -> Value:
     """
     if not c.target.is_cpu or op.depth > EXACT:
         return c(tfl.OneHot(op.depth), indices)
-    apart = _apart(c, op.depth, indices)
+    apart = _apart(c, op.depth, indices, _SPREAD)
     return c.reshape(c(tfl.Sub("RELU"), 1.0, apart), (*indices.shape, op.depth))
 
 

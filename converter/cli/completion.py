@@ -1,4 +1,4 @@
-"""What the shell offers on Tab: the lists that the compiler itself goes by, loaded when they are asked for."""
+"""What the shell offers on Tab: the lists that the compiler itself goes by."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from converter.invocation import NAME
+from converter.losses import LOSSES
+from converter.requests import CHOICES, SIGNATURES
+from converter.sparse.scheme import NAMED
+from converter.targets.target import tables
 
 Completer = Callable[[str], list[str]]
 
@@ -33,43 +37,17 @@ def _completes(known: Callable[[], Iterable[str]], listed: bool = False) -> Comp
 
 def choices(option: str) -> Completer:
     """Returns what completes an option with a few values, by its name in a request."""
-
-    def known() -> Sequence[str]:
-        from converter.requests import CHOICES
-
-        return CHOICES[option]
-
-    return _completes(known)
-
-
-def _targets() -> Iterable[str]:
-    from converter.targets.target import tables
-
-    return tables()
+    return _completes(lambda: CHOICES[option])
 
 
 def _schemes() -> Iterable[str]:
-    from converter.sparse.scheme import NAMED
-
     return sorted({*NAMED, "last-3", "lora-16", "channels-10"})
 
 
 def _optimizers() -> Iterable[str]:
-    from converter.optim.named import NAMED
+    from converter.optim import named
 
-    return NAMED
-
-
-def _losses() -> Iterable[str]:
-    from converter.losses.named import LOSSES
-
-    return LOSSES
-
-
-def _signatures() -> Iterable[str]:
-    from converter.requests import SIGNATURES
-
-    return SIGNATURES
+    return named.NAMED
 
 
 def _engines() -> Iterable[str]:
@@ -84,6 +62,6 @@ def _devices() -> Iterable[str]:
     return devices()
 
 
-target, signatures = _completes(_targets, listed=True), _completes(_signatures, listed=True)
-scheme, optimizer, loss = _completes(_schemes), _completes(_optimizers), _completes(_losses)
+target, signatures = _completes(tables, listed=True), _completes(lambda: SIGNATURES, listed=True)
+scheme, optimizer, loss = _completes(_schemes), _completes(_optimizers), _completes(lambda: LOSSES)
 engine, device = _completes(_engines), _completes(_devices)

@@ -47,8 +47,8 @@ class ForeignState(UsageError):
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """One entry of the header. `offset` counts from the start of the data."""
+class _OldTensor:
+    """One entry of the header of version 1. `offset` counts from the start of the data."""
 
     name: str
     dtype: StoredDtype
@@ -56,8 +56,14 @@ class StoredTensor:
     offset: int
     nbytes: int
     sha256: str
-    slot: bool = False
-    model: ModelTensor | None = None
+
+
+@dataclass(frozen=True)
+class StoredTensor(_OldTensor):
+    """One entry of the header."""
+
+    slot: bool
+    model: ModelTensor | None
 
 
 @dataclass(frozen=True)
@@ -69,16 +75,6 @@ class Header:
     generation: int
     identity: Identity | None
     tensors: tuple[StoredTensor, ...]
-
-
-@dataclass(frozen=True)
-class _OldTensor:
-    name: str
-    dtype: StoredDtype
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -207,7 +203,7 @@ def _decoded(parsed: Any, version: int) -> Header:
     else:
         old: _OldHeader = decode(_OldHeader, parsed, "header")
         # A slot has a name of its own, which no weight has: `optimizer/...`, or the number of the call.
-        tensors = tuple(StoredTensor(**asdict(t), slot=t.name.startswith(_OLD_SLOTS)) for t in old.tensors)
+        tensors = tuple(StoredTensor(**asdict(t), slot=t.name.startswith(_OLD_SLOTS), model=None) for t in old.tensors)
         header = Header(FORMAT, old.program, old.generation, None, tensors)
     if header.identity is not None:
         header.identity.check()

@@ -143,7 +143,7 @@ def test_a_project_gets_all_that_it_needs(needed: list[Path]) -> None:
     assert not names & {"tflite-library", "litert-stubs", "junit-jupiter"}
 
 
-@pytest.mark.skipif(shutil.which("gradle") is None, reason="Gradle is not installed")
+@pytest.mark.skipif(shutil.which("gradle") is None, reason="there is no Gradle: apt-get install gradle")
 def test_gradle_resolves_the_libraries(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "settings.gradle").write_text("rootProject.name = 'sample'\n")
     (tmp_path / "build.gradle").write_text(

@@ -25,16 +25,14 @@ def one_hot(c: Lowering, op: ops.OneHot, indices: Value) -> Value:
     """
     if not c.target.is_cpu or op.depth > EXACT:
         return c(tfl.OneHot(op.depth), indices)
-    apart = _apart(c, op.depth, indices, _SPREAD)
+    apart = _apart(c, op.depth, indices)
     return c.reshape(c(tfl.Sub("RELU"), 1.0, apart), (*indices.shape, op.depth))
 
 
-def _apart(c: Lowering, depth: int, indices: Value, spread: float = 1.0) -> Value:
-    """[rows, depth]: 0 at the index of each row, elsewhere the square of how far it is, times `spread`."""
-    index = c.reshape(c(tfl.Cast(FLOAT32), indices), (indices.type.size, 1))
-    if spread != 1:
-        index = c(tfl.Mul(), index, spread)
-    classes = np.arange(depth, dtype=np.float32)[None] * np.float32(spread)
+def _apart(c: Lowering, depth: int, indices: Value) -> Value:
+    """[rows, depth]: 0 at the index of each row, elsewhere the square of how far it is, times `_SPREAD`^2."""
+    index = c(tfl.Mul(), c.reshape(c(tfl.Cast(FLOAT32), indices), (indices.type.size, 1)), _SPREAD)
+    classes = np.arange(depth, dtype=np.float32)[None] * np.float32(_SPREAD)
     return c(tfl.SquaredDifference(), c.constant(classes), index)
 
 
@@ -71,7 +69,7 @@ def label_cross_entropy(c: Lowering, op: ops.LabelCrossEntropy, logits: Value, l
         return _by_one_hot(c, op, logits, labels)
     last = (len(logits.shape) - 1,)
     most = c(tfl.Log(), c(tfl.ReduceMax(last, keepdims=True), c(tfl.Softmax(), logits)))
-    apart = c.reshape(_apart(c, classes, labels, _SPREAD), logits.shape)
+    apart = c.reshape(_apart(c, classes, labels), logits.shape)
     of_label = c(tfl.Maximum(), -LARGEST, c(tfl.ReduceMax(last, keepdims=True), c(tfl.Sub(), logits, apart)))
     known = is_class(c, ops.IsClass(classes), labels)
     if op.everywhere:  # of what is no class 0 is taken away

@@ -38,6 +38,7 @@ import optax
 import converter
 from converter.losses import named_loss
 from converter.program.file import read_program
+from converter.program.manifest import ModelTensor, StateTensor
 from converter.runtime import Event, Step, TrainingSession
 from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import compared, save_state
@@ -258,9 +259,20 @@ def write_interchange(out: Path) -> None:
     for name in ("base", "part"):
         old = as_version_1((out / f"interchange-{name}.state").read_bytes())
         (out / f"interchange-{name}-old.state").write_bytes(old)
+    write_larger(out)
     pairs = [(program, state) for program in programs for state in ("base", "base-old", "part-old")]
     pairs += [("base", state) for state in programs if state not in ("base", "turned")] + [("chosen", "chosen")]
     (out / "interchange.json").write_text(json.dumps([verdict(out, *pair) for pair in pairs], indent=1))
+
+
+def write_larger(out: Path) -> None:
+    """A state of another program that is larger than any of these, which shares weights with them, in both versions."""
+    state, count = unpack((out / "interchange-base.state").read_bytes()), 5 << 18
+    bank = StateTensor("bank", (count,), "float32", slot=False, model=ModelTensor("bank", (count,), ()))
+    spec = StateSpec("ab" * 32, (*state.spec.tensors, bank), state.spec.identity)
+    data = pack(State(spec, 1, {**state.tensors, "bank": np.zeros(count, np.float32)}))
+    (out / "interchange-larger.state").write_bytes(data)
+    (out / "interchange-larger-old.state").write_bytes(as_version_1(data))
 
 
 def verdict(out: Path, program: str, state: str) -> dict:

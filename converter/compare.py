@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converter.errors import UsageError
-from converter.models import import_model
+from converter.models import import_model, with_own_augmentation
 from converter.pipeline import plan
 from converter.program.manifest import rows_to_infer
 from converter.sparse import UpdateScheme
@@ -28,6 +28,7 @@ def compare_schemes(
     Raises:
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
+    options = with_own_augmentation(model, options)
     source = import_once(model, **options)
     rows: list[dict[str, Any]] = []
     refused: list[UsageError] = []

@@ -117,7 +117,7 @@ def _note(rate: RunningRate) -> Note:
         return Note(
             "learning rate", "in the program", f"{rate.description}; rate_scale= of fit and train multiplies it"
         )
-    constant = "a constant rate" if not rate.highest else f"a constant rate, optimizer=optax.adam({rate.highest:g})"
+    constant = "a constant rate" + (f", as {rate.highest:g}, the highest of it" if rate.highest else "")
     return Note(
         "learning rate",
         "in the program",

@@ -13,6 +13,7 @@ from converter.models import Source
 from converter.optim import OptimizerProgram
 from converter.optim.program import UPDATE, unscaled
 from converter.program.manifest import FrozenWeight, Identity
+from converter.program.manifest.identity import FINGERPRINT
 from converter.quantize.report import QuantizationReport
 from converter.sparse import Adapter
 
@@ -56,6 +57,7 @@ def identity_of(
         _digest(_of_model(graph, labels), *sorted(added)),
         tuple(FrozenWeight(p.name, p.model_value.shape, _digest(part)) for p, part in frozen if part is not None),
         "" if quantization is None else _digest(*_int8_forms(quantization, next(iter(signatures.values())))),
+        FINGERPRINT,
     )
 
 

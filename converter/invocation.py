@@ -9,7 +9,7 @@ from shlex import quote
 from shutil import which
 
 #: The command, and the module that is the same.
-NAME = MODULE = "pocketune"
+NAME = "pocketune"
 
 
 def command(arguments: str) -> str:
@@ -26,13 +26,13 @@ def program() -> str:
     script = python.with_name(NAME)
     if script.is_file():
         return _typed(script)
-    return f"{_typed(python)} -m {MODULE}"
+    return f"{_typed(python)} -m {NAME}"
 
 
-def _typed(program: Path) -> str:
+def _typed(path: Path) -> str:
     """A program as a person would type it: its name where the shell finds it, else its path."""
-    found = which(program.name)
-    if found is not None and Path(found).absolute() == program:
-        return program.name
-    relative = os.path.relpath(program)
-    return quote(str(program) if relative.startswith("..") else relative)
+    found = which(path.name)
+    if found is not None and Path(found).absolute() == path:
+        return path.name
+    relative = os.path.relpath(path)
+    return quote(str(path) if relative.startswith("..") else relative)

@@ -84,6 +84,19 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
     return jax_frontend.Model(model, inputs=inputs) if jax_frontend.is_module(model) else model
 
 
+def with_own_augmentation(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a build in which the word `keras` for `augment` is the model's own layers, as a function.
+
+    Raises:
+        UsageError: the model does not begin with random layers, or is none of Keras.
+    """
+    if options.get("augment") != "keras":
+        return dict(options)
+    from keras_frontend.augmentation import own_augmentation
+
+    return {**options, "augment": own_augmentation(model.model if isinstance(model, Shaped) else model)}
+
+
 def import_model(model: Any, batch: int) -> Source:
     """The forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
 

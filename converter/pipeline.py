@@ -17,7 +17,7 @@ from converter.extras import require
 from converter.fingerprint import identity_of
 from converter.ir import Graph
 from converter.losses import link_notes
-from converter.models import Source, import_model, with_inputs, without_idle_outputs
+from converter.models import Source, import_model, with_inputs, with_own_augmentation, without_idle_outputs
 from converter.notes import Note, grouped
 from converter.program.program import Plan, Program
 from converter.quantize.samples import any_samples
@@ -187,10 +187,7 @@ def plan(
         UsageError, UnsupportedError, NumericError: as `build`.
     """
     batch, found = whole_batch(batch), find_target(target)
-    if options.get("augment") == "keras":
-        from keras_frontend.augmentation import own_augmentation
-
-        options["augment"] = own_augmentation(model)
+    options = with_own_augmentation(model, options)
     request = Request(
         scheme=update_scheme(update),
         batch=batch,

@@ -28,10 +28,10 @@ from converter.runtime.entry import Entry
 from converter.runtime.memory import memory_of
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import Subgraph, emit
-from converter.tflite.operators import FileOperator, OperatorFile
+from converter.tflite.operators import STATE, FileOperator, OperatorFile
 
 #: They only hand on memory, also on XNNPACK: alone they would be charged for a copy that the step does not make.
-FREE = ("RESHAPE", "READ_VARIABLE", "ASSIGN_VARIABLE", "VAR_HANDLE", "CALL_ONCE")
+FREE = ("RESHAPE", *STATE)
 #: Seconds that an operator takes at least in a step; alone, what it takes beyond the bare call is within the noise.
 _LEAST = 1e-7
 #: Integer operands of these are divisors; those of others may be indices, for which zero is safe.

@@ -176,7 +176,7 @@ def check_dropout(request: Request, drops: bool) -> None:
     if not drops:
         raise UsageError(
             "dropout='train': this model drops nothing that could be kept (dropout, noise and recurrent layers of "
-            "Keras, jax_frontend.dropout in JAX). Leave it out"
+            "Keras, pocketune.dropout in JAX). Leave it out"
         )
     if request.state == "stateless" and request.accumulates:
         raise UsageError(
@@ -199,7 +199,7 @@ def check_fisher(request: Request, chooses: bool, mixing: str | None) -> None:
     if not chooses:
         raise UsageError(
             "the signature 'fisher' weighs the channels of weights with an update rule of Channels, and there are "
-            "none: leave it out, or add a rule, for example {'*/kernel': converter.Channels(0.25)}"
+            "none: leave it out, or add a rule, for example {'*/kernel': pocketune.Channels(0.25)}"
         )
     if mixing is not None:
         raise UsageError(

@@ -21,6 +21,11 @@ COSTS: dict[str, tuple[str, bool]] = {
 }
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of what the noun says, one or several."""
+    return f"{number} {noun}{'s' * (number > 1)}"
+
+
 def share(fraction: float) -> str:
     """How much of a parameter trains."""
     return {0.0: "frozen", 1.0: "all"}.get(fraction, f"{fraction:.1%}")

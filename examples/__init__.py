@@ -1,4 +1,4 @@
-"""Models to build without writing any: `python -m converter build digits-cnn`.
+"""Models to build without writing any: `pocketune build digits-cnn`.
 
 Each example is a module with `build(**options)`, which makes the model, and `sample_batch(batch, seed, **options)`,
 which makes inputs and targets that fit it. Nothing but this table is imported until one of them is called.

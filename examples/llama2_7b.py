@@ -1,4 +1,4 @@
-"""LLaMA 2 of 7 billion parameters as shapes, all that a plan needs: `python -m converter schemes llama2-7b`."""
+"""LLaMA 2 of 7 billion parameters as shapes, all that a plan needs: `pocketune schemes llama2-7b`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks in a model: a mark that says which places of an output a loss counts. In JAX itself it does nothing."""
+"""Masks in a model: which places a loss, or the statistics of a batch, count. In JAX itself the mark does nothing."""
 
 from __future__ import annotations
 

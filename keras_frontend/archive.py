@@ -17,6 +17,8 @@ from converter.errors import UnsupportedError, UsageError, nearest
 from converter.program.files import check_regular
 
 CONFIG = "config.json"
+#: Where the configuration has what the model was compiled with.
+COMPILED = "compile_config"
 WEIGHTS = ("model.weights.h5", "model.weights.npz")
 
 #: Caps against archives that expand to far more than they are. Keras stores members uncompressed.
@@ -123,7 +125,7 @@ def check_config(config: dict[str, Any], where: str) -> None:
         UnsupportedError: layers that are code, or classes that are not registered in this process; all are named.
     """
     # A model is loaded with compile=False: its own loss and metrics are never made.
-    body = {key: value for key, value in config.items() if key != "compile_config"}
+    body = {key: value for key, value in config.items() if key != COMPILED}
     problems = dict.fromkeys(f"{layer}: {why}" for layer, why in _refusals(body))
     if problems:
         raise UnsupportedError(

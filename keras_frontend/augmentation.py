@@ -12,7 +12,7 @@ import jax
 
 from converter.errors import UsageError
 from keras_frontend.process import runs_jax
-from keras_frontend.training_only import layers_of
+from keras_frontend.training_only import is_random_picture, layers_of
 
 
 def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
@@ -46,7 +46,7 @@ def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
             "...), which are what it means: leave it out, or pass a JAX function (x, key) -> x"
         )
     within = {id(part) for layer in chain for part in (layer, *layer._flatten_layers())}
-    later = [layer.name for layer in model._flatten_layers() if id(layer) not in within and _is_random(layer)]
+    later = [layer.name for layer in model._flatten_layers() if id(layer) not in within and is_random_picture(layer)]
     if later:
         raise UsageError(
             f"augment='keras': {', '.join(later)} stand behind layers that are not random: let the model begin with "
@@ -65,33 +65,20 @@ def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
     return own_layers
 
 
-def _is_random(layer: Any) -> bool:
-    """Whether a layer changes pictures at random in training alone."""
-    import keras
-    from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing_layer import (
-        BaseImagePreprocessingLayer,
-    )
-
-    if isinstance(layer, keras.Sequential):
-        return bool(layer.layers) and all(_is_random(each) for each in layer.layers)
-    fixed = keras.layers.Resizing | keras.layers.CenterCrop | keras.layers.RandomCrop
-    return isinstance(layer, BaseImagePreprocessingLayer) and not isinstance(layer, fixed)
-
-
 def _leading(model: Any) -> Iterator[Any]:
     """The random layers that are called one after the other on the only input, and whose result one layer reads."""
     import keras
 
     if isinstance(model, keras.Sequential):
         for layer in model.layers:
-            if not _is_random(layer):
+            if not is_random_picture(layer):
                 return
             yield layer
     elif len(getattr(model, "inputs", None) or ()) == 1:
         value = model.inputs[0]
         while True:
             readers = [o for o in model.operations if any(value is x for node in _nodes(o, model) for x in node)]
-            if len(readers) != 1 or not _is_random(readers[0]) or len(readers[0]._inbound_nodes) != 1:
+            if len(readers) != 1 or not is_random_picture(readers[0]) or len(readers[0]._inbound_nodes) != 1:
                 return
             yield readers[0]
             value = readers[0].output

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_frontend.archive import WEIGHTS
+from keras_frontend.archive import COMPILED, WEIGHTS
 
 #: Entries that no configuration has: of an optimizer, the weights that do not decay, and how many steps it has done.
 UNDECAYED, STEPS_DONE = "excluded_from_weight_decay", "steps_done"
@@ -33,7 +33,7 @@ def compile_config(model: Any) -> Mapping[str, Any] | None:
 
 def archived_config(path: Path, config: Mapping[str, Any]) -> Any:
     """That of a checked archive, with the number of steps that its optimizer has done."""
-    compiled: Any = config.get("compile_config")
+    compiled: Any = config.get(COMPILED)
     optimizer = compiled.get("optimizer") if isinstance(compiled, Mapping) else None
     if not isinstance(optimizer, Mapping) or not isinstance(optimizer.get("config"), Mapping):
         return compiled

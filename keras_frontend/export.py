@@ -14,7 +14,7 @@ import numpy as np
 
 from converter.errors import UsageError, nearest
 from converter.program.files import write_atomically
-from keras_frontend.archive import CONFIG, check_archive
+from keras_frontend.archive import COMPILED, CONFIG, check_archive
 from keras_frontend.importer import load, named_variables
 
 
@@ -65,15 +65,11 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> C
         made.save(path)
         data = path.read_bytes()
     # As text: an object that is made of it may run code of the file, or of a package that is not here.
-    compiled = check_archive(model).get(_COMPILED)
+    compiled = check_archive(model).get(COMPILED)
     if compiled:
         data = _with_config(data, compiled)
     write_atomically(out, data)
     return Copied(len(data), bool(compiled))
-
-
-#: Where the configuration has what the model was compiled with.
-_COMPILED = "compile_config"
 
 
 def _with_config(data: bytes, compiled: Any) -> bytes:
@@ -83,6 +79,6 @@ def _with_config(data: bytes, compiled: Any) -> bytes:
         for member in before.infolist():
             content = before.read(member)
             if member.filename == CONFIG:
-                content = json.dumps({**json.loads(content), _COMPILED: compiled}).encode()
+                content = json.dumps({**json.loads(content), COMPILED: compiled}).encode()
             after.writestr(member, content)
     return made.getvalue()

@@ -22,7 +22,7 @@ from converter.losses import Penalty
 from converter.notes import Note, half_notes
 from jax_frontend.mask import masked
 from keras_frontend.activity import Activities
-from keras_frontend.archive import check_archive
+from keras_frontend.archive import COMPILED, check_archive
 from keras_frontend.compile_config import archived_config, compile_config
 from keras_frontend.constraints import constraints_of
 from keras_frontend.dropout import marked
@@ -71,7 +71,7 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
     import keras
 
     stored = check_weights(path)
-    body = {key: value for key, value in config.items() if key != "compile_config"}
+    body = {key: value for key, value in config.items() if key != COMPILED}
     try:
         # In this scope Keras draws no first weights, which the archive's would replace: JAX compiles a function for
         # each shape of them, which took most of the time of a build.

@@ -154,7 +154,7 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
 
     kind = type(layer).__name__
     if not drops(layer) and (noise := _noise(layer)) is not None:
-        how = _AUGMENT if hasattr(layer, "get_random_transformation") else ""
+        how = _AUGMENT if is_random_picture(layer) else ""
         yield Note(name, "left out", f"{kind}{noise}: {_NO_NOISE}{how}")
     elif isinstance(layer, keras.layers.SpectralNormalization):
         yield Note(name, "left out", f"{kind}: a step of Keras divides the weight by its norm, the program does not")
@@ -173,6 +173,19 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
         yield Note(name, "fixed", "its kernel, frozen by Keras' enable_lora: what trains is lora_kernel_a and _b")
     if mode := getattr(layer, "quantization_mode", None):
         yield Note(name, "fixed", f"its kernel, quantized by Keras ({mode}): such numbers cannot train")
+
+
+def is_random_picture(layer: Any) -> bool:
+    """Whether a layer changes pictures at random in training alone."""
+    import keras
+    from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing_layer import (
+        BaseImagePreprocessingLayer,
+    )
+
+    if isinstance(layer, keras.Sequential):
+        return bool(layer.layers) and all(is_random_picture(each) for each in layer.layers)
+    fixed = keras.layers.Resizing | keras.layers.CenterCrop | keras.layers.RandomCrop
+    return isinstance(layer, BaseImagePreprocessingLayer) and not isinstance(layer, fixed)
 
 
 def _noise(layer: Any) -> str | None:

@@ -16,8 +16,7 @@ from converter.certification.judge import Deviation, Judge
 from converter.certification.reference import PROBE, RATE, Call, calls
 from converter.certification.signing import sign
 from converter.engines import Engine, engine
-from converter.engines.engine import at_most
-from converter.engines.work import Outcome, Task
+from converter.engines.work import Outcome, Task, at_most
 from converter.errors import UsageError
 from converter.layers import Entry, Layers
 from converter.program.file import ProgramFile, read_program

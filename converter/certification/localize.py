@@ -23,10 +23,9 @@ from converter.layers import Entry, Layers, Place
 from converter.program.manifest import Failure
 from converter.runtime.gradient_range import LARGEST
 from converter.tflite.numbers import with_numbers
+from converter.tflite.operators import STATE
 from converter.tflite.parts import SIGNATURE, tensor_name
 
-#: Operators that mean something only among others of the same file.
-STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 #: Operators of which each is tried on its own, at most.
 MOST_TRIED = 100
 #: Operators that one window may hold before the last one.

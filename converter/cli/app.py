@@ -66,7 +66,7 @@ from converter.invocation import program as typed_program
 from converter.pipeline import build as build_program
 from converter.program.file import ProgramFile, read_program
 from converter.program.program import Program
-from converter.words import size
+from converter.words import counted, size
 
 app = typer.Typer(
     help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
@@ -341,7 +341,7 @@ def export(
     if not isinstance(done, Exported):
         Results().line(f"wrote {out} ({size(done)})")
         return
-    rows = f"{done.rows} row{'s' if done.rows > 1 else ''}"
+    rows = counted(done.rows, "row")
     others = "or as many as its inputs are resized to" if done.is_resizable else "and no other number"
     Results().line(f"wrote {out} ({size(done.nbytes)}); it takes {rows}, {others}")
     if done.loss is not None:

@@ -33,17 +33,20 @@ def state(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = load_state(file)
+    heard = [str(warning.message) for warning in said]
     result = None if against is None else compared(found, StateSpec.of(read_program(against)))
     if result is not None and result.differences:
         whole = len(result.adopted) + len(result.left)
         raise UsageError(
-            f"{file} does not go on in {against}: {'; '.join(result.differences)}. Restored with adopt='matching' it "
+            f"{''.join(f'{line} ' for line in heard)}{file} does not go on in {against}: "
+            f"{'; '.join(result.differences)}. Restored with adopt='matching' it "
             f"gives {len(result.adopted)} of the program's {whole} tensors"
         )
     if as_json:
-        print(json.dumps({"file": str(file), **_json(found, result)}, indent=2, ensure_ascii=False, allow_nan=False))
+        what = {"file": str(file), "warnings": heard, **_json(found, result)}
+        print(json.dumps(what, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    _show(file, found, [str(warning.message) for warning in said])
+    _show(file, found, heard)
     if result is not None:
         Results().line(f"it goes on in {against}" + ("" if result.proven else f", as far as can be told: {UNPROVEN}"))
 

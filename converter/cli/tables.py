@@ -21,7 +21,7 @@ from converter.origins import PHASES
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.program.program import Choice
 from converter.tflite.forms import FormChoice, form_rows
-from converter.words import COSTS, amount, count, share, size
+from converter.words import COSTS, amount, count, counted, share, size
 
 if TYPE_CHECKING:
     from converter.profile import Profile
@@ -108,7 +108,7 @@ class Results:
                 lines += [(row.parameter, share(row.fraction), row.why) for row in alike]
             else:
                 layers = {row.parameter.rpartition("/")[0] or row.parameter for row in alike}
-                what = _counted(len(layers), "layer") if len(layers) > 1 else layers.pop()
+                what = counted(len(layers), "layer") if len(layers) > 1 else layers.pop()
                 lines.append((what, share(0.0), "; ".join(dict.fromkeys(row.why for row in alike))))
         self.table("What trains", ("parameter", "trains", "why"), self._ends(lines), right=[1])
         self.line(f"{sum(row.fraction > 0 for row in rows)} of {len(rows)} parameters train")
@@ -283,15 +283,11 @@ class Results:
         self.line(f"next: {command(f'inspect {quote(str(path))}')}")
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number > 1)}"
-
-
 def _tensors(specs: Sequence[TensorSpec]) -> list[tuple[str, str, str]]:
     """(name, type, role) of inputs or outputs; the state is one line."""
     lines = [(spec.name, str(spec), spec.role) for spec in specs if spec.role != "state"]
     state = sum(spec.role == "state" for spec in specs)
-    return lines + ([(_counted(state, "tensor"), "", "state")] if state else [])
+    return lines + ([(counted(state, "tensor"), "", "state")] if state else [])
 
 
 def _error(value: float | None) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -106,32 +103,7 @@ class Engine(ABC):
         Raises:
             UsageError: the time of `at_most` is over.
         """
-        return perform(self.worker, tasks, self.options(), self.environment(), min(limit, engine_time_left()))
-
-
-#: When engines have to have ended, by the monotonic clock, and what is said then.
-_deadline: ContextVar[tuple[float, str] | None] = ContextVar("deadline", default=None)
-
-
-@contextmanager
-def at_most(seconds: float | None, on: str) -> Iterator[None]:
-    """What runs on an engine within ends after so many seconds, with a UsageError; None: whenever it is done."""
-    said = f"{on} did not end within {seconds} s (--limit, limit=): take fewer steps, a smaller batch, or more time"
-    token = _deadline.set(None if seconds is None else (time.monotonic() + seconds, said))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-def engine_time_left() -> float:
-    """Seconds that are left. Raises UsageError where none are."""
-    if (deadline := _deadline.get()) is None:
-        return float("inf")
-    end, said = deadline
-    if (left := end - time.monotonic()) <= 0:
-        raise UsageError(said)
-    return left
+        return perform(self.worker, tasks, self.options(), self.environment(), limit)
 
 
 def engines_folder() -> Path:

@@ -15,13 +15,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from converter.errors import UsageError
 
 #: Lines of a log that are an engine's last words.
 LAST_WORDS = 6
@@ -110,6 +114,31 @@ def perform(
     return outcomes
 
 
+#: When engines have to have ended, by the monotonic clock, and what is said then.
+_deadline: ContextVar[tuple[float, str] | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def at_most(seconds: float | None, on: str) -> Iterator[None]:
+    """What runs on an engine within ends after so many seconds, with a UsageError; None: whenever it is done."""
+    said = f"{on} did not end within {seconds} s (--limit, limit=): take fewer steps, a smaller batch, or more time"
+    token = _deadline.set(None if seconds is None else (time.monotonic() + seconds, said))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def engine_time_left() -> float:
+    """Seconds that are left. Raises UsageError where none are."""
+    if (deadline := _deadline.get()) is None:
+        return float("inf")
+    end, said = deadline
+    if (left := end - time.monotonic()) <= 0:
+        raise UsageError(said)
+    return left
+
+
 def _ended(command: Sequence[str], log: Path, environment: Mapping[str, str], limit: float) -> str:
     """Runs the process to its end; how it ended."""
     with log.open("wb") as file:
@@ -138,7 +167,7 @@ def _wait(process: subprocess.Popen, folder: Path, limit: float) -> int | None:
     while (now := len(list(folder.glob("*.json")))) != done:
         done = now
         with suppress(subprocess.TimeoutExpired):
-            return process.wait(limit)
+            return process.wait(min(limit, engine_time_left()))
     return None
 
 

@@ -49,7 +49,7 @@ def own_rate(optimizer: Any) -> float | None:
     of the optimizer multiplies by a number or has rates of its own.
     """
     found = parts(resolve(optimizer))
-    if found[0].name == "partition":
+    if found and found[0].name == "partition":
         return _of_groups(found[0].closed_over["transforms"].values())
     try:
         program = trace_optimizer(optimizer, _PROBE)

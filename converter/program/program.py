@@ -346,7 +346,7 @@ def _built(graph: Graph) -> Graph:
 
 
 def _hash(signatures: Mapping[str, Graph]) -> str:
-    """What a saved state belongs to: the operators, the constants and the built weights of every signature."""
+    """The operators, the constants and the built weights of every signature: of this very program."""
     digest = hashlib.sha256()
     for name, graph in signatures.items():
         digest.update(f"{name}\n{to_text(graph)}\n".encode())

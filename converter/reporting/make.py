@@ -40,7 +40,7 @@ def report(
         program: the `.tflite`, or its bytes.
         out: the page.
         state: a saved state of it: the page says how far each weight moved.
-        runs: files of JSON lines: what `converter.runtime.Journal` wrote during `fit`, the log of a job in the app, or
+        runs: files of JSON lines: what `pocketune.Journal` wrote during `fit`, the log of a job in the app, or
             results of `scripts/device bench`.
         profile: run the step on this machine, and show what each layer takes.
         model_explorer: a folder for node data that Google's Model Explorer shows over its drawing of the program.

@@ -13,7 +13,7 @@ from converter.origins import PHASES
 from converter.program.manifest import TensorSpec
 from converter.reporting.contents import STATUSES, Contents, LayerCosts
 from converter.tflite.forms import form_rows
-from converter.words import COSTS, count, size
+from converter.words import COSTS, count, counted, size
 
 Row = tuple[str, ...]
 
@@ -142,7 +142,7 @@ def _tensors(specs: Sequence[TensorSpec]) -> Iterable[Row]:
     many = ("state", "gradient")
     yield from ((spec.name, str(spec), spec.role) for spec in specs if spec.role not in many)
     for role, number in Counter(spec.role for spec in specs if spec.role in many).items():
-        yield f"{number} tensor{'s' * (number > 1)}", "", role
+        yield counted(number, "tensor"), "", role
 
 
 def operators(contents: Contents) -> Operators:

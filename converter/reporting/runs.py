@@ -67,7 +67,7 @@ def read_run(path: str | os.PathLike) -> Run:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(f"{path}: a line is not as it should be ({type(error).__name__}: {error})") from None
     raise UsageError(
-        f"{path} holds no steps of a training: pass what converter.runtime.Journal, the app or scripts/device wrote"
+        f"{path} holds no steps of a training: pass what pocketune.Journal, the app or scripts/device wrote"
     )
 
 

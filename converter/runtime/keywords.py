@@ -8,7 +8,7 @@ from converter.errors import UsageError, nearest
 
 #: Arguments of Keras' `fit`, and what is asked for instead.
 _OF_KERAS = {
-    "batch_size": "a step has the rows that the program was built for, {batch}: converter.build(..., batch=...)",
+    "batch_size": "a step has the rows that the program was built for, {batch}: pocketune.build(..., batch=...)",
     "validation_data": "pass validation=(x, y)",
     "validation_split": "pass rows that were held out, validation=(x, y)",
     "verbose": "pass progress=False for silence",

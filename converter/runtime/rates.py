@@ -40,7 +40,7 @@ def rate_of_steps(given: Rate, scale: float, manifest: Manifest) -> Callable[[in
     if callable(given):
         return _Changing(given, factor)
     own = 1.0 if running is not None else manifest.learning_rate
-    constant = _checked("learning_rate", _checked("learning_rate", own if given is None else given) * factor)
+    constant = _scaled(own if given is None else given, factor)
     if constant == 0:
         warnings.warn("the learning rate is 0: training changes no weight", RateWarning, stacklevel=3)
     return lambda step: constant
@@ -54,11 +54,18 @@ class _Changing:
         self._zeros = 0
 
     def __call__(self, step: int) -> float:
-        rate = _checked("learning_rate", _checked("learning_rate", self._rate(step)) * self._factor)
+        rate = _scaled(self._rate(step), self._factor)
         self._zeros = self._zeros + 1 if rate == 0 else 0
         if self._zeros == 2:  # one alone may be the first of a warm-up
             warnings.warn(f"the learning rate is 0 in steps {step - 1} and {step}", RateWarning, stacklevel=2)
         return rate
+
+
+def _scaled(given: float | None, factor: float) -> float:
+    """A rate times a factor, in float32, as phones and pages multiply them."""
+    with np.errstate(over="ignore"):  # which `_checked` tells
+        product = np.float32(_checked("learning_rate", given)) * np.float32(factor)
+    return _checked("learning_rate", float(product))
 
 
 def _checked(name: str, given: float | None) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,7 @@ def restore_state(
     """
     if adopt not in (None, "matching"):
         raise UsageError(f"adopt is None or 'matching', not {adopt!r}")
-    state = _newest(Path(path), lambda file: _attempt(file, spec, takes_any=adopt is not None))
+    state = _newest(Path(path), _attempt if adopt else partial(_attempt, spec=spec))
     found = compared(state, spec)
     if not found.differences and found.left:
         raise DamagedState(f"{os.fspath(path)}: its tensors are not those of this program")
@@ -164,7 +165,7 @@ def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]
 
 
 def _attempt(
-    path: Path, spec: StateSpec | None = None, replacing: Collection[str] = (), takes_any: bool = False
+    path: Path, spec: StateSpec | None = None, replacing: Collection[str] = ()
 ) -> State | PocketuneError | None:
     """A good state, or why there is none; None when there is no file.
 
@@ -172,7 +173,6 @@ def _attempt(
         path: the file.
         spec: the program that the state is to belong to; None takes any.
         replacing: graph hashes of other programs that are as good.
-        takes_any: whether all are.
     """
     check_regular(path)
     try:
@@ -183,19 +183,17 @@ def _attempt(
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
 
     def check(there: StateSpec) -> None:
-        if spec is None or takes_any or there.program in replacing:
+        if spec is None or there.program in replacing:
             return
         if found := differences(there, spec):
             raise ForeignState(
-                f"it belongs to another program: {'; '.join(found)}. Restored with adopt 'matching' it gives what fits",
-                there.program,
+                f"it belongs to another program: {'; '.join(found)}. Restored with adopt 'matching' it gives what fits"
             )
 
     try:
         state = unpack(data, lambda there: check(there) if there.says_layouts else None)
-        if spec is not None:
-            state = replace(state, spec=with_layouts(state.spec, spec, state.tensors))
-            check(state.spec)
+        if spec is not None and not state.spec.says_layouts:
+            check(with_layouts(state.spec, spec, state.tensors))
         return state
     except (DamagedState, ForeignState) as error:
         return error

@@ -35,15 +35,7 @@ class DamagedState(UsageError):
 
 
 class ForeignState(UsageError):
-    """A good state that belongs to another program or a newer Pocketune.
-
-    Attributes:
-        program: graph hash of its program; empty for a format that is not known.
-    """
-
-    def __init__(self, message: str, program: str = "") -> None:
-        super().__init__(message)
-        self.program = program
+    """A good state that belongs to another program or a newer Pocketune."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from converter.errors import UsageError
 from converter.extras import require
 from converter.ir.printer import to_text
 from converter.losses import Loss
-from converter.models import import_loss, import_model
+from converter.models import import_loss, import_model, with_own_augmentation
 from converter.program.manifest import rows_to_infer
 from converter.requests import check_weights
 from converter.searching.budgets import Budget, check_head, parse_budgets
@@ -98,8 +98,10 @@ def search(
     x, y = data
     effort = effort or Effort(rates=default_rates(options.get("optimizer")))
     parts = split(count_rows(x), y, None if group is None else np.asarray(group), samples, effort.seeds)
+    options = with_own_augmentation(model, options)
     source = import_model(model, options.get("micro_batch") or options.get("batch", 8))
     check_weights(source)
+    counts = _counts(source, options)
     subject = Subject(source, options, x, y, parts, epochs, course)
     _check_possible(subject, budgets)
     subject.check()
@@ -123,7 +125,7 @@ def search(
     finally:
         some.close()
     frozen = subject.frozen(findings.found.update)
-    return Found(findings, source.name, target.unit, _counts(source, options), effort, setting, frozen)
+    return Found(findings, source.name, target.unit, counts, effort, setting, frozen)
 
 
 def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
@@ -135,7 +137,7 @@ def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
 
 
 def _counts(source: Any, options: Mapping[str, Any]) -> bool:
-    """Whether programs count right answers."""
+    """Whether programs count right answers. Raises UsageError where there is no rate to search for."""
     loss, rule, _ = taken_over(source, options.get("loss"), options.get("optimizer"))
     if rule.running_rate is not None:
         raise UsageError(

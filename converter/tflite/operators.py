@@ -12,6 +12,8 @@ from converter.tflite.parts import constant_of, inputs_of, outputs_of, part
 from converter.tflite.schema import generated
 
 _NAMES = {code: name for name, code in vars(generated.BuiltinOperator).items() if isinstance(code, int)}
+#: Operators of the state, which mean something only among others of the same file.
+STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 #: Elements of the largest constant whose numbers, not only their count, decide what an operator does: axes, paddings.
 _MOST_ARGUMENTS = 64
 

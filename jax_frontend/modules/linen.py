@@ -60,7 +60,9 @@ def _meet(findings: Findings, call: Callable[..., Any], arguments: Any, options:
         by_averages = options.get("use_running_average", arguments[1] if len(arguments) > 1 else None)
         if layer.use_running_average if by_averages is None else by_averages:
             name = "/".join(layer.path)
-            findings.batch_norms[name] = _batch_norm(name, layer, options.get("mask") is not None)
+            known = findings.batch_norms.get(name)
+            if known is None or known.problem is None:  # it may be called again
+                findings.batch_norms[name] = _batch_norm(name, layer, options.get("mask") is not None)
     elif isinstance(layer, nn.MultiHeadDotProductAttention) and layer.dropout_rate:
         findings.leave_out_attention_dropout("/".join(layer.path), layer.dropout_rate)
     return call(*arguments, **options)

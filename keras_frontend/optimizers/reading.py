@@ -230,7 +230,8 @@ def _kept(n: Numbers, schedule: Schedule | None) -> list[str]:
         options = {k: v for k, v in entry["config"].items() if isinstance(v, int | float) and not isinstance(v, bool)}
         kept.append(f"{entry.get('class_name')}({', '.join(f'{k}={v:g}' for k, v in options.items())})")
     for name in _SETTINGS:
-        if n.flag(name) and (value := n.config[name]):
+        value = n.config.get(name)
+        if value and isinstance(value, int | float):  # others are no settings of this optimizer's
             words = name.replace("_", " ")
             kept.append(words if value is True else f"{words} {value:g}")
     if n.flag("use_ema") and n.flag("ema_overwrite_frequency"):

@@ -1,6 +1,6 @@
 """What runs where: the programs of the examples on every engine that this machine has, beside the CPU.
 
-    python -m converter engines gpu
+    pocketune engines gpu
     .venv/bin/python scripts/bench/accelerators.py                       # all, about an hour of one core
     .venv/bin/python scripts/bench/accelerators.py --only mlp lenet --on gpu
 

@@ -1,6 +1,6 @@
 """Whether training on Hexagon ends where it does on the CPU: the same steps on both, by Qualcomm's emulation.
 
-    python -m converter engines hexagon
+    pocketune engines hexagon
     .venv/bin/python scripts/bench/float16_training.py                        # all, about half an hour of one core
     .venv/bin/python scripts/bench/float16_training.py --only digits --optimizers adam lion
 

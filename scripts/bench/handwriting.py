@@ -1,7 +1,7 @@
 """Rows to search with for the example `digits-cnn`: twelve people who write scikit-learn's held-out digits their way.
 
     .venv/bin/python scripts/bench/handwriting.py digits.npz
-    .venv/bin/python -m converter search digits-cnn --data digits.npz --samples 60 --epochs 25 ...
+    .venv/bin/pocketune search digits-cnn --data digits.npz --samples 60 --epochs 25 ...
 
 `group` says whose each row is. All write the same 697 images, which the net has not seen before.
 """

@@ -69,7 +69,7 @@ def list_devices(adb: AdbPath = None) -> None:
 
 @app.command()
 def check(
-    program: Annotated[Path, typer.Argument(help="A .tflite of `python -m converter build`.")],
+    program: Annotated[Path, typer.Argument(help="A .tflite of `pocketune build`.")],
     on: On = None,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Training steps to compare.")] = 5,
     accelerator: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",

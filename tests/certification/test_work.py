@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from converter.engines.work import Task, at_most, perform
+from converter.errors import UsageError
+
 #: An engine that starts a process of its own and hangs, without letting a thread of Python run.
 ENGINE = """\
 import ctypes, os, subprocess, sys
@@ -69,3 +72,24 @@ def test_an_engine_ends_with_who_asked_for_it(how: signal.Signals, tmp_path: Pat
     asks.send_signal(how)
     asks.wait()
     until(lambda: all(map(ended, started)))
+
+
+#: An engine that takes a while for each program.
+SLOW = """\
+import time
+from converter.engines.work import serve
+
+def load(path, options):
+    time.sleep(1)
+    return {}, lambda *call: {}
+
+serve(load)
+"""
+
+
+def test_a_limit_is_that_of_all_programs_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them alone would end in time."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    with at_most(4, "slow"), pytest.raises(UsageError, match="slow did not end within 4 s"):
+        perform("slow", [Task(b"")] * 1000, {}, {**os.environ, "PYTHONPATH": path}, 3)

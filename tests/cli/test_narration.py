@@ -7,7 +7,7 @@ import time
 import pytest
 
 from converter.cli import narration
-from converter.engines.engine import at_most, engine_time_left
+from converter.engines.work import at_most, engine_time_left
 from converter.errors import UsageError
 
 

@@ -281,3 +281,16 @@ def test_what_a_module_lacks_is_said() -> None:
     with pytest.raises(ScopeParamShapeError) as raised:
         converter.build(net.bind(variables), inputs=[jax.ShapeDtypeStruct((6, 6, 2), "float32")])
     assert any("write (1, 6, 6, 2)" in note for note in raised.value.__notes__)
+
+
+def test_a_batch_norm_that_is_masked_once_is_masked() -> None:
+    class Twice(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            norm = nn.BatchNorm(use_running_average=True)
+            return nn.Dense(3)(norm(norm(x, mask=x[:, :1] > 0)))
+
+    net = Twice()
+    model = Model(net, net.init(jax.random.key(0), jnp.zeros((1, 4))), ROW)
+    with pytest.raises(UnsupportedError, match="called with a mask"):
+        converter.build(model, batch=2, batch_norm="train")

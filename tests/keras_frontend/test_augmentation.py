@@ -91,3 +91,18 @@ def test_what_is_left_out_says_how_to_have_it() -> None:
     program = converter.build(model_of(layers.RandomFlip()), batch=1, check=False)
     (note,) = [note for note in program.notes if note.status == "left out"]
     assert "augment='keras'" in note.why
+
+
+def test_a_layer_that_it_does_not_mean_is_not_said_to_be_had_by_it() -> None:
+    model = model_of(layers.RandomCrop(6, 6))
+    notes = converter.build(model, batch=1, check=False).notes
+    assert not any("augment='keras'" in note.why for note in notes)
+
+
+def test_plans_and_models_of_open_shapes_take_it() -> None:
+    model = model_of(layers.RandomFlip())
+    assert converter.compare_schemes(model, ["full"], batch=1, augment="keras")
+    x = image = keras.Input((None, None, 2))
+    pooled = layers.GlobalAveragePooling2D()(layers.Conv2D(2, 3)(layers.RandomFlip()(x)))
+    opened = keras.Model(image, layers.Dense(2)(pooled))
+    assert converter.build(opened, loss="mse", batch=1, augment="keras", inputs=[X], check=False)

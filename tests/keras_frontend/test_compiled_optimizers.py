@@ -12,6 +12,7 @@ from keras import losses, optimizers
 import converter
 from converter.errors import UsageError
 from converter.runtime import RateWarning
+from keras_frontend.compiled import read_compiled
 from keras_frontend.schedules import schedule_of
 from tests.keras_frontend.compiled import BATCH, LABELS, VALUES, X, net, trained_alike
 
@@ -211,3 +212,13 @@ def test_what_is_kept_of_loss_and_optimizer_is_said() -> None:
     assert said["loss"].startswith("categorical_crossentropy with label smoothing 0.1;")
     assert "CosineDecay(initial_learning_rate=0.001, decay_steps=500" in said["optimizer"]
     assert "weight decay 0.0001, clipnorm 0.5, gradient accumulation steps 2; name" in said["optimizer"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("momentum", "abc"), ("nesterov", [1]), ("clipnorm", {})])
+def test_a_setting_that_an_optimizer_has_not_is_not_read(name: str, value: Any) -> None:
+    """Of a stranger's file; Adam has no momentum, and none of its settings is text."""
+    entry = optimizers.serialize(optimizers.Adam(1e-3))
+    config = {"optimizer": {**entry, "config": {**entry["config"], name: value}}, "loss": "mse"}
+    found = read_compiled(config)
+    assert found is not None
+    assert found.optimizer is not None or found.optimizer_problem is not None

@@ -217,3 +217,13 @@ def test_what_does_not_move_at_first_is_taken() -> None:
     slow = optax.sgd(optax.linear_schedule(0.0, 1.0, 10))
     assert not jnp.any(slow.update(jnp.ones(2), slow.init(jnp.ones(2)))[0])
     converter.build(EXAMPLE.model(), optimizer=slow, check=False)
+
+
+def test_an_update_that_is_no_function_of_python_is_taken() -> None:
+    class Descent:
+        def __call__(self, gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+            return jax.tree.map(lambda g: -0.3 * g, gradients), state
+
+    optimizer = optax.GradientTransformation(lambda params: (), Descent())
+    program = converter.build(EXAMPLES["mlp"].model(), optimizer=optimizer, batch=4)
+    assert (program.manifest.learning_rate is None) != (program.manifest.running_rate is None)

@@ -24,7 +24,7 @@ from tests.runtime.programs import BATCH, EXAMPLES, program
 
 HASH = "ab" * 32
 #: What two programs of one model have in common.
-IDENTITY = Identity("adam", "0" * 16, "1" * 16, (FrozenWeight("conv/w", (3, 3), "2" * 16),))
+IDENTITY = Identity("adam", "0" * 16, "1" * 16, (FrozenWeight("conv/w", (3, 3), "2" * 16),), "", 1)
 TENSORS = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),
     "größe/b": np.array([-1.5], np.float32),

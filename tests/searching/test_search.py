@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import optax
 import pytest
 
 import converter
@@ -153,3 +154,10 @@ def test_the_cost_of_a_step_is_that_of_its_operators() -> None:
     assert product_cost(b.graph, table) == round(table.product(8, 16, 24, constant=True, times=4))
     halves = [converter.build(good(), batch=8, micro_batch=rows, check=False).costs["step_cost"] for rows in (8, 4)]
     assert halves[1] > halves[0]
+
+
+def test_a_rate_that_runs_in_the_program_is_refused_before_a_scheme_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "__call__", lambda *_: pytest.fail("a scheme was priced"))
+    fading = optax.adam(optax.linear_schedule(1e-2, 0.0, 10))
+    with pytest.raises(UsageError, match="search tries learning rates"):
+        converter.search(good(), (np.zeros((40, 6), np.float32), np.arange(40, dtype=np.int32) % 3), optimizer=fading)

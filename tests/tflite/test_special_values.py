@@ -22,7 +22,10 @@ FUNCTIONS: list[Callable[[Any], Any]] = [jnp.exp, jax.nn.softplus, jax.nn.relu, 
 
 def test_functions_of_what_is_not_finite_equal_jax() -> None:
     def together(x: jax.Array) -> list[jax.Array]:
-        return [f(x) for f in FUNCTIONS] + [lax.rsqrt(jnp.abs(x)), lax.rsqrt(jnp.abs(x) + 1e-3)]
+        return [f(x) for f in FUNCTIONS] + [
+            *(lax.rsqrt(jnp.abs(x)), lax.rsqrt(jnp.abs(x) + 1e-3)),
+            lax.rsqrt(x + 1.0),  # 0 where x is -1
+        ]
 
     for found, expected in zip(converter.function(together, VALUES).run(VALUES), together(VALUES), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)

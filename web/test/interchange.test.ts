@@ -20,8 +20,7 @@ const verdicts: Verdict[] = JSON.parse(new TextDecoder().decode(bytes("interchan
 const OTHER = "another part of square trains there";
 
 /** A trainer whose store holds a state of the host's. */
-async function withState(name: string): Promise<Trainer> {
-  const store = new MemoryStore();
+async function withState(name: string, store = new MemoryStore()): Promise<Trainer> {
   await store.write({ "personal.state": bytes(name) });
   return await Trainer.open(await program("interchange-stateless"), scripted(), store);
 }
@@ -72,4 +71,19 @@ test("of another program what matches is taken over where the page asks for it",
 test("nothing that matches is no state of the program", async () => {
   const trainer = await withState("mlp.state");
   await assert.rejects(trainer.restore(undefined, "matching"), /no weight of it matches/);
+});
+
+test("a larger state of another program is kept where parts of it were taken over", async () => {
+  const store = new MemoryStore();
+  const trainer = await withState("interchange-larger.state", store);
+  assert.deepEqual((await trainer.restore(undefined, "matching")).differences, ["bank trains there and is not here"]);
+  assert.equal(await trainer.save(), 2);
+  assert.deepEqual(await store.read("personal.state.previous"), bytes("interchange-larger.state"));
+});
+
+test("a larger state of another program, of an older version, is not overwritten", async () => {
+  const store = new MemoryStore();
+  const trainer = await withState("interchange-larger-old.state", store);
+  await assert.rejects(trainer.save(), ForeignStateError);
+  assert.deepEqual(await store.read("personal.state"), bytes("interchange-larger-old.state"));
 });

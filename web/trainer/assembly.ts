@@ -63,7 +63,7 @@ function found(part: Part | Known, buffer: (number: number) => Bytes, state: Map
   if (part.source === "state") return state.get(part.name ?? "") ?? damagedAssembly(`the state has no ${part.name}`);
   throw new InputError(
     `${part.name} has an adapter, and only the host merges it: export the state, and there call ` +
-      "program.export_inference or python -m converter export",
+      "program.export_inference or pocketune export",
   );
 }
 

@@ -132,14 +132,13 @@ export class TwoGenerations {
  * program, not because it is another one.
  */
 export async function taken(file: Bytes, states: StateSpec, isAny: (program: string) => boolean): Promise<Taken> {
-  const checkSize = () => {
-    if (file.length > largestFile(states)) throw new DamagedStateError("it is too large for this program");
-  };
+  const isTooLarge = file.length > largestFile(states);
   const state = await unpack(file, (spec) => {
     if (isAny(spec.program)) return;
     // Of an older version it shows in the tensors how they are laid out.
     if (saysLayouts(spec)) checkOwn(differences(spec, states));
-    checkSize();
+    else if (spec.program !== states.program) checkOwn(isTooLarge ? ["it is larger than any of this program's"] : []);
+    if (isTooLarge) throw new DamagedStateError("it is too large for this program");
   });
   const { program } = state.spec;
   const compared = compare(state, states);

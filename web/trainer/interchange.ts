@@ -117,8 +117,8 @@ function trained(there: StateSpec, here: StateSpec): string[] {
   const [a, b] = [byName(there, false), byName(here, false)];
   const [stillA, stillB] = [frozenNames(there), frozenNames(here)];
   const isNew = (name: string) => `${name} ${stillA.has(name) ? "is frozen" : "is not"} there and trains here`;
-  const tnew_ = (name: string) => `${name} trains there and ${stillB.has(name) ? "is frozen" : "is not"} here`;
-  return [...few(inBoth(a, b)), ...few(without(b, a).map(isNew)), ...few(without(a, b).map(tnew_))];
+  const isGone = (name: string) => `${name} trains there and ${stillB.has(name) ? "is frozen" : "is not"} here`;
+  return [...few(inBoth(a, b)), ...few(without(b, a).map(isNew)), ...few(without(a, b).map(isGone))];
 }
 
 /** What differs in what the optimizer keeps. */

@@ -25,6 +25,7 @@ const FROZEN = "pocketune.frozen/";
 
 /** What an accumulator is called: this, and the state tensor whose gradient it holds. */
 const GRADIENT = "gradient/";
+const MASK = "mask/";
 
 /** What the Fisher information of a weight's channels is called: this, and the weight's name. */
 export const FISHER = "fisher/";
@@ -155,7 +156,7 @@ class ManifestChecks {
     if ((learningRate === null) === (runningRate === null)) {
       fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs of an older Pocketune say neither: build it again");
     }
-    if (learningRate !== null && !(learningRate >= 0)) fail(`learning_rate: ${learningRate} is none`);
+    if (learningRate !== null && !(Number.isFinite(learningRate) && learningRate >= 0)) fail(`learning_rate: ${learningRate} is none`);
     if ((runningRate?.zero_from ?? 0) < 0) {
       fail(`running_rate.zero_from: ${runningRate?.zero_from} is no number of a step`);
     }
@@ -355,7 +356,9 @@ class ManifestChecks {
       const isNumber = spec.shape.length === 1 && (spec.role === "weight" || spec.shape[0] === 1);
       if (!isNumber) fail(`${where}: bad shape [${spec.shape}]`);
     }
-    if (spec.role === "mask" && spec.dtype !== "float32") fail(`${where}: a mask is of float32`);
+    if (spec.role === "mask" && (spec.dtype !== "float32" || !spec.name.startsWith(MASK))) {
+      fail(`${where}: a mask is of float32 and called ${MASK}...`);
+    }
     if (spec.role === "figure" && (spec.dtype !== "float32" || spec.shape.join() !== "1")) {
       fail(`${where}: a figure is one float32`);
     }

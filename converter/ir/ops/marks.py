@@ -74,7 +74,7 @@ class InTraining(Mark):
 
 @dataclass(frozen=True)
 class Masked(Mark):
-    """x, of whose places a loss counts those that the mask, the other operand, says (`converter.losses`)."""
+    """x, of whose places a loss, or the statistics of a batch, count those that the mask, the other operand, says."""
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ class Identity:
     update: str
     forward: str
     frozen: tuple[FrozenWeight, ...]
-    int8: str = ""
-    version: int = FINGERPRINT
+    int8: str
+    version: int
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""

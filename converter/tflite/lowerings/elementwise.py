@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from converter.ir import Op, Value, ops
+from converter.ir import Node, Op, Value, ops
 from converter.targets import Target
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Activation
@@ -144,12 +144,33 @@ def rsqrt(c: Lowering, op: ops.Rsqrt, x: Value) -> Value:
 
 
 def _is_above_zero(c: Lowering, x: Value) -> bool:
-    """Whether a positive number is added to x, or bounds it."""
-    made = next((node for node in reversed(c.graph.nodes) if x in node.outputs), None)
+    """Whether x is bounded by a positive number, or the sum of one and of what is not negative."""
+    made = _maker(c, x)
     if made is None or not isinstance(made.op, tfl.Add | tfl.Maximum):
         return False
     arrays = [c.array(v) for v in made.inputs]
-    return any(array is not None and bool((array > 0).all()) for array in arrays)
+    if not any(array is not None and bool((array > 0).all()) for array in arrays):
+        return False
+    return isinstance(made.op, tfl.Maximum) or all(_is_never_negative(c, v) for v in made.inputs)
+
+
+def _is_never_negative(c: Lowering, x: Value) -> bool:
+    """Whether x is, by how it was made, 0 or more: a square, or sums and multiples of such."""
+    if (array := c.array(x)) is not None:
+        return bool((array >= 0).all())
+    made = _maker(c, x)
+    if made is None:
+        return False
+    if isinstance(made.op, tfl.SquaredDifference | tfl.Abs | tfl.Sqrt) or (
+        isinstance(made.op, tfl.Mul) and len(set(made.inputs)) == 1
+    ):
+        return True
+    passes_on = isinstance(made.op, tfl.Add | tfl.Mul | tfl.Sum | tfl.Mean | tfl.Reshape)
+    return passes_on and all(_is_never_negative(c, v) for v in made.inputs)
+
+
+def _maker(c: Lowering, x: Value) -> Node | None:
+    return next((node for node in reversed(c.graph.nodes) if x in node.outputs), None)
 
 
 @lowers(ops.Log1p)

@@ -19,9 +19,10 @@ internal fun samplesOf(file: File, manifest: Manifest): List<Sample> {
         arrays[name] ?: throw UsageException("$file has no array '$name', only ${arrays.keys.sorted()}")
     val inputs = manifest.step.taking(Role.INPUT)
     val targets = manifest.step.taking(Role.TARGET)
-    val counts = (inputs + targets).associate { it.label to (array(it.label).shape.firstOrNull() ?: 0) }
-    val rows = counts.values.distinct().singleOrNull() ?: throw UsageException("$file: rows differ: $counts")
     val weight = arrays["weight"]
+    val names = (inputs + targets).map { it.label } + listOfNotNull("weight".takeIf { weight != null })
+    val counts = names.associateWith { array(it).shape.firstOrNull() ?: 0 }
+    val rows = counts.values.distinct().singleOrNull() ?: throw UsageException("$file: rows differ: $counts")
     fun row(specs: List<TensorSpec>, i: Int) = specs.associate { it.label to array(it.label).row(i, it.dtype) }
     return List(rows) { i ->
         val counted = (weight?.row(i, Dtype.FLOAT32) as Values.Floats?)?.array?.single() ?: 1f

@@ -53,7 +53,7 @@ internal class Assembly private constructor(
             Source.STATE -> state[name] ?: damagedAssembly("the state has no $name")
             Source.MERGED -> throw InputException(
                 "$name has an adapter, and only the host merges it: export the state, and there call " +
-                    "program.export_inference or python -m converter export"
+                    "program.export_inference or pocketune export"
             )
             else -> damagedAssembly("$source is no place for bytes")
         }

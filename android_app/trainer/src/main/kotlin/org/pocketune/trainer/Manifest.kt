@@ -139,8 +139,8 @@ data class Identity(
     val update: String,
     val forward: String,
     val frozen: List<FrozenWeight>,
-    val int8: String = "",
-    val version: Int = 1,
+    val int8: String,
+    val version: Int,
 ) {
     /** Whether its digests are such. */
     internal val isGood: Boolean

@@ -12,6 +12,9 @@ private const val FROZEN = "pocketune.frozen/"
 /** What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to. */
 internal const val GRADIENT = "gradient/"
 
+/** What the mask of an output is called: this, and the name of the output. */
+private const val MASK = "mask/"
+
 /** What the Fisher information of a weight's channels is called: this, and the weight's name. */
 internal const val FISHER = "fisher/"
 
@@ -330,7 +333,9 @@ private class ManifestChecks(private val manifest: Manifest) {
             val isNumber = spec.shape.size == 1 && (spec.role == Role.WEIGHT || spec.shape[0] == 1)
             if (!isNumber) fail("$where: bad shape ${spec.shape}")
         }
-        if (spec.role == Role.MASK && spec.dtype != Dtype.FLOAT32) fail("$where: a mask is of float32, not $spec")
+        if (spec.role == Role.MASK && (spec.dtype != Dtype.FLOAT32 || !spec.name.startsWith(MASK))) {
+            fail("$where: a mask is of float32 and called $MASK..., not $spec")
+        }
         if (spec.role == Role.FIGURE && (spec.dtype != Dtype.FLOAT32 || spec.shape != listOf(1))) {
             fail("$where: a figure is one float32, not $spec")
         }

@@ -129,15 +129,18 @@ internal class TwoGenerations(
     }
 
     private fun find(at: File, takesAny: Boolean = false): Found? {
-        // A larger file is none of this program, whatever else it is: one byte more is enough to know.
-        val limit = if (takesAny) most else minOf(most, states.largest)
+        // A larger file is none of this program, whatever else it is: one byte more is enough to know. It may be that of
+        // one whose state was adopted.
+        val limit = if (takesAny || adopted.isNotEmpty()) most else minOf(most, states.largest)
         val data = storing("read") { disk.read(at, limit + 1) } ?: return null
         val isOurs = data.limit() == 0 || StateFile.startsLikeOne(data)
         return try {
             val state = StateFile.unpack(data) { spec ->
-                // Of an older version it shows in the tensors how they are laid out.
-                val isTaken = takesAny || spec.program in adopted || !spec.saysLayouts
-                if (!isTaken) checkOwn(at, differences(spec, states))
+                val isTaken = takesAny || spec.program in adopted
+                if (!isTaken && spec.saysLayouts) checkOwn(at, differences(spec, states))
+                // Of an older version it shows in the tensors how they are laid out; these may have been left unread.
+                val isTooLarge = spec.program != states.program && data.limit() > states.largest
+                if (!isTaken && isTooLarge) checkOwn(at, listOf("it is larger than any of this program's"))
             }
             val found = Taken(state.spec.program, state.generation, compare(state, states))
             if (!takesAny && found.program !in adopted) checkOwn(at, found.compared.differences)

@@ -97,6 +97,25 @@ class InterchangeTest {
         }
     }
 
+    @Test
+    fun `a larger state of another program is kept where parts of it were taken over`() = runBlocking {
+        val larger = put("interchange-larger.state").readBytes()
+        trainer("interchange-stateless").use { trainer ->
+            assertEquals(listOf("bank trains there and is not here"), trainer.restore(Adopt.MATCHING).differences)
+            assertEquals(2L, trainer.save())
+            assertContentEquals(larger, File(folder, "personal.state.previous").readBytes())
+        }
+    }
+
+    @Test
+    fun `a larger state of another program, of an older version, is not overwritten`() = runBlocking {
+        val larger = put("interchange-larger-old.state").readBytes()
+        trainer("interchange-stateless").use { trainer ->
+            assertFailsWith<ForeignStateException> { trainer.save() }
+            assertContentEquals(larger, File(folder, "personal.state").readBytes())
+        }
+    }
+
     private fun read(name: String) = StateFile.unpack(ByteBuffer.wrap(Fixture.file(name).readBytes()))
 
     private fun put(name: String) = Fixture.file(name).copyTo(File(folder, "personal.state"))

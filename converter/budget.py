@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil, prod
-from typing import Literal, get_args
 
 from converter.errors import PocketuneError, UsageError
 from converter.ir import Graph, reachable
 from converter.program.program import Choice, Plan
+from converter.requests import CHOICES
 from converter.words import size
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: Schemes that are looked at where the one that was asked for does not fit; the first trains least.
 OTHERS = ("head", "sparse", "last-3", "last-2", "bias-only", "lora")
-
-Frozen = Literal["float32", "int8"]
 
 
 def parse_bytes(budget: str | int) -> int:
@@ -52,7 +50,7 @@ def fit(
     budget: int,
     sizes: Sequence[int],
     plan: Callable[[int, bool], Plan],
-    other: Callable[[str, Frozen], Plan],
+    other: Callable[[str, str], Plan],
 ) -> Plan:
     """Return the plan with the largest micro-batch whose resident memory is within the budget.
 
@@ -102,10 +100,10 @@ def _largest(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
     return sizes[low - 1]
 
 
-def _instead(budget: int, least: Plan, other: Callable[[str, Frozen], Plan]) -> str:
+def _instead(budget: int, least: Plan, other: Callable[[str, str], Plan]) -> str:
     """What fits where a scheme does not, in words; of what does not fit either, the least."""
     found: list[tuple[str, Plan]] = []
-    for frozen in get_args(Frozen):
+    for frozen in CHOICES["frozen"]:
         for name in OTHERS:
             said = f"update={name!r}" + ", frozen='int8'" * (frozen == "int8")
             try:

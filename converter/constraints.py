@@ -26,7 +26,7 @@ class Constraint:
 
     def holds(self, weight: Parameter) -> bool:
         """Whether it can be computed of what trains of a weight: not where it looks at the rest, too."""
-        return is_elementwise(self.graph) or all(step[0] != "slice" for step in weight.view.steps)
+        return is_elementwise(self.graph) or not weight.view.is_cut
 
 
 def constrained(

@@ -101,10 +101,10 @@ def _frozen_numbers(parameter: Parameter, view: View | None) -> np.ndarray | Non
     array = parameter.model_value
     if view is None:
         return array
-    if not any(kind == "slice" for kind, *_ in view.steps):
+    if not view.is_cut:
         return None
     still = np.ones(array.size, bool)
-    still[view.apply(np.arange(array.size).reshape(array.shape)).reshape(-1)] = False
+    still[view.places(array.shape)] = False
     return array.reshape(-1)[still]
 
 

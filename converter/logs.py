@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from threading import RLock
 from types import ModuleType
+from typing import IO
 
 #: Set to anything but 0 to see what libraries log.
 VERBOSE = "POCKETUNE_VERBOSE"
@@ -90,12 +91,19 @@ def listening() -> Iterator[Callable[[], str]]:
             return heard.read().decode(errors="replace")
 
         sys.stdout.flush()
-        kept = {number: os.dup(number) for number in (1, 2)}
-        try:
-            for number in kept:
-                os.dup2(heard.fileno(), number)
+        with redirected(heard):
             yield said
-        finally:
-            for number, old in kept.items():
-                os.dup2(old, number)
-                os.close(old)
+
+
+@contextmanager
+def redirected(file: IO[bytes]) -> Iterator[None]:
+    """Has what anybody writes to stdout or stderr, also what C does, go into a file."""
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        for number in kept:
+            os.dup2(file.fileno(), number)
+        yield
+    finally:
+        for number, old in kept.items():
+            os.dup2(old, number)
+            os.close(old)

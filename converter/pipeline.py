@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
-from converter.budget import Frozen, check_room, fit, parse_bytes
+from converter.budget import check_room, fit, parse_bytes
 from converter.collecting import uncollected
 from converter.costs import costs
 from converter.defaults import taken_over
@@ -215,7 +215,7 @@ def _without(notes: Sequence[Note], augment: Any) -> list[Note]:
     return [note for note in notes if note.status != "left out" or note.subject not in layers]
 
 
-def _other(imported: Import, request: Request, scheme: str, frozen: Frozen) -> Plan:
+def _other(imported: Import, request: Request, scheme: str, frozen: str) -> Plan:
     """What a named scheme comes to with micro-batches of one row; int8, whatever the samples are, takes the same."""
     from converter.quantize import QuantizationWarning
 

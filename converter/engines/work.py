@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from converter.errors import UsageError
+from converter.logs import redirected
 
 #: Lines of a log that are an engine's last words.
 LAST_WORDS = 6
@@ -218,7 +219,7 @@ def serve(load: Callable[[Path, Mapping[str, Any]], Runner]) -> None:
     while (folder / f"{number}.task").exists():
         calls = json.loads((folder / f"{number}.task").read_text())
         log, said, error = folder / f"{number}.log", dict[str, Any](), ""
-        with _into(log):
+        with log.open("wb") as file, redirected(file):
             try:
                 runner = load(folder / f"{number}.tflite", options)
                 said = runner.said(log.read_text(errors="replace"))
@@ -245,18 +246,3 @@ def _end_with_who_asked() -> None:
     fcntl.fcntl(stdin, fcntl.F_SETFL, fcntl.fcntl(stdin, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([stdin], [], [], 0)[0]:  # it was gone before
         os.killpg(0, signal.SIGKILL)
-
-
-@contextmanager
-def _into(log: Path) -> Iterator[None]:
-    """What anybody writes to stdout or stderr goes into a file, also what C does."""
-    kept = [os.dup(1), os.dup(2)]
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        for number, old in enumerate(kept, 1):
-            os.dup2(old, number)
-            os.close(old)

@@ -42,21 +42,21 @@ def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
     """
     if (own := rows_of(data)) == rows:
         return data
+    refusal = UsageError(
+        f"the model takes {own} rows and no other number{f': {why}' if why else ''}. Leave the number out, or build "
+        f"the program with batch={rows}"
+    )
+    if own != 1:
+        raise refusal
     file = PlainFile(data)
     for operator in file.graph.operators:
         if file.kind(operator) == "TRANSPOSE_CONV":
-            _name_rows(file, int(operator.inputs[0]), own, rows)
+            _name_rows(file, int(operator.inputs[0]), rows)
     prepared = file.write()
     try:
-        if own != 1:
-            raise ValueError
         details = _resized(prepared, rows).get_tensor_details()
     except (RuntimeError, ValueError):
-        reason = f": {why}" if why else ""
-        raise UsageError(
-            f"the model takes {own} rows and no other number{reason}. Leave the number out, or build the program with "
-            f"batch={rows}"
-        ) from None
+        raise refusal from None
     file = PlainFile(prepared)
     for detail in details:
         if detail["index"] < len(file.graph.tensors):
@@ -64,11 +64,11 @@ def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
     return file.write()
 
 
-def _name_rows(file: PlainFile, index: int, own: int, rows: int) -> None:
-    """Writes the rows into the shape of a result, which names them."""
+def _name_rows(file: PlainFile, index: int, rows: int) -> None:
+    """Writes the rows into the shape of a result of one, which names it."""
     shape = file.array(index)
     if shape is not None:
-        file.constants[index] = np.array([shape[0] // own * rows, *shape[1:]], np.int32)
+        file.constants[index] = np.array([shape[0] * rows, *shape[1:]], np.int32)
 
 
 def _resized(data: bytes, rows: int) -> Any:

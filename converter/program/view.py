@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,15 @@ class View:
                 raise ValueError(f"unknown view step {kind!r}")
         return array
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether what is stored is a part of the tensor."""
+        return any(kind == "slice" for kind, *_ in self.steps)
+
+    def places(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return where each stored element lies in a contiguous tensor of this shape: int64 [elements]."""
+        return self.apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
+
     def rest(self, array: np.ndarray) -> View:
         """For a view that ends by cutting the first channels off a tensor: the view of those behind."""
         *before, (kind, axis, start, stop) = self.steps
@@ -56,8 +66,7 @@ class View:
 
     def scatter(self, into: np.ndarray, stored: np.ndarray) -> None:
         """Writes the stored tensor to its place in a contiguous tensor of the model's layout, in place."""
-        places = self.apply(np.arange(into.size).reshape(into.shape))
-        into.reshape(-1)[places.reshape(-1)] = stored.reshape(-1)
+        into.reshape(-1)[self.places(into.shape)] = stored.reshape(-1)
 
     def to_json(self) -> list[list[Any]]:
         """For the manifest."""

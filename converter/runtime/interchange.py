@@ -212,7 +212,7 @@ def _covers_same(there: StateTensor, here: StateTensor) -> bool:
     a, b = _view(there), _view(here)
     if prod(there.shape) != prod(here.shape):
         return False
-    if a == b or not any(step[0] == "slice" for view in (a, b) for step in view.steps):
+    if a == b or not (a.is_cut or b.is_cut):
         return True
     return np.array_equal(np.sort(_places(there), axis=None), np.sort(_places(here), axis=None))
 
@@ -229,7 +229,7 @@ def _stored(array: np.ndarray, there: StateTensor, here: StateTensor) -> np.ndar
 def _places(tensor: StateTensor) -> np.ndarray:
     """Where each element lies in the model's tensor."""
     shape = tensor.shape if tensor.model is None else tensor.model.shape
-    return _view(tensor).apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
+    return _view(tensor).places(shape)
 
 
 def _view(tensor: StateTensor) -> View:

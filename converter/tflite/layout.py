@@ -25,8 +25,14 @@ def better_turned(graph: Graph, target: Target) -> set[str]:
     readers, behind = graph.consumers(), dependents(graph, graph.parameters)
     names = set()
     for w, parameter in graph.parameters.items():
-        nodes, is_cut = readers.get(w, []), any(kind == "slice" for kind, *_ in parameter.view.steps)
-        if is_cut or len(nodes) != 1 or nodes[0].op != ops.MatMul() or nodes[0].inputs[1] is not w or not target.is_cpu:
+        nodes = readers.get(w, [])
+        if (
+            parameter.view.is_cut
+            or len(nodes) != 1
+            or nodes[0].op != ops.MatMul()
+            or nodes[0].inputs[1] is not w
+            or not target.is_cpu
+        ):
             continue
         x = nodes[0].inputs[0]
         if len(x.shape) == len(w.shape) == 2 and x not in behind:

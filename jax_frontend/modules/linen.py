@@ -13,6 +13,7 @@ from converter.errors import UsageError
 from jax_frontend.dropout import dropout
 from jax_frontend.findings import Findings
 from jax_frontend.modules import Opened
+from jax_frontend.modules.normalization import batch_norm
 
 
 def open_linen(apply: Callable[..., Any] | None, params: Any, findings: Findings) -> Opened:
@@ -69,16 +70,6 @@ def _meet(findings: Findings, call: Callable[..., Any], arguments: Any, options:
 
 
 def _batch_norm(name: str, layer: Any, is_masked: bool) -> BatchNorm:
-    axis = layer.axis if isinstance(layer.axis, int) else None
-    problem = "it is called with a mask" if is_masked else None
-    return BatchNorm(
-        layer=name,
-        mean=f"batch_stats/{name}/mean",
-        variance=f"batch_stats/{name}/var",
-        weights=[
-            f"params/{name}/{part}" for part, used in (("scale", layer.use_scale), ("bias", layer.use_bias)) if used
-        ],
-        axis=-1 if axis is None else axis,
-        momentum=float(layer.momentum),
-        problem="its channels lie along several axes" if axis is None else problem,
-    )
+    used = {"scale": layer.use_scale, "bias": layer.use_bias}
+    weights = [f"params/{name}/{part}" for part, is_used in used.items() if is_used]
+    return batch_norm(layer, name, f"batch_stats/{name}/mean", f"batch_stats/{name}/var", weights, is_masked)

@@ -12,6 +12,7 @@ from converter.batch_norm import BatchNorm
 from jax_frontend.dropout import dropout
 from jax_frontend.findings import Findings
 from jax_frontend.modules import Opened
+from jax_frontend.modules.normalization import batch_norm
 
 
 def open_nnx(apply: Callable[..., Any] | None, module: Any, findings: Findings) -> Opened:
@@ -64,21 +65,13 @@ def _told_of_masks(layer: Any, name: str, findings: Findings) -> type:
 
         def __call__(self, x: Any, *arguments: Any, mask: Any = None, **options: Any) -> Any:
             if mask is not None:
-                findings.batch_norms[name] = _batch_norm(name, layer, "it is called with a mask")
+                findings.batch_norms[name] = _batch_norm(name, layer, is_masked=True)
             return super().__call__(x, *arguments, mask=mask, **options)
 
     return BatchNormalization
 
 
-def _batch_norm(name: str, layer: Any, problem: str | None = None) -> BatchNorm:
+def _batch_norm(name: str, layer: Any, is_masked: bool = False) -> BatchNorm:
     prefix = f"{name}/" if name else ""
-    axis = layer.axis if isinstance(layer.axis, int) else None
-    return BatchNorm(
-        layer=name or "BatchNorm",
-        mean=f"{prefix}mean",
-        variance=f"{prefix}var",
-        weights=[f"{prefix}{part}" for part in ("scale", "bias") if getattr(layer, part) is not None],
-        axis=-1 if axis is None else axis,
-        momentum=float(layer.momentum),
-        problem="its channels lie along several axes" if axis is None else problem,
-    )
+    weights = [f"{prefix}{part}" for part in ("scale", "bias") if getattr(layer, part) is not None]
+    return batch_norm(layer, name or "BatchNorm", f"{prefix}mean", f"{prefix}var", weights, is_masked)

@@ -154,9 +154,12 @@ class ManifestChecks {
   private rate(): void {
     const { learningRate, runningRate } = this.manifest;
     if ((learningRate === null) === (runningRate === null)) {
-      fail("learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs of an older Pocketune say neither: build it again");
+      fail(
+        "learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs of an older Pocketune say neither: build it again",
+      );
     }
-    if (learningRate !== null && !(Number.isFinite(learningRate) && learningRate >= 0)) fail(`learning_rate: ${learningRate} is none`);
+    if (learningRate !== null && !(Number.isFinite(learningRate) && learningRate >= 0))
+      fail(`learning_rate: ${learningRate} is none`);
     if ((runningRate?.zero_from ?? 0) < 0) {
       fail(`running_rate.zero_from: ${runningRate?.zero_from} is no number of a step`);
     }

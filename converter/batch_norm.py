@@ -188,6 +188,8 @@ def _input_of(graph: Graph, layer: BatchNorm) -> Value:
         advice = "Build with batch_norm='fixed', or set layer.trainable = False."
         site = UnsupportedSite("batch normalization in training", layer.layer, "", reason, advice)
         raise UnsupportedError(
-            f"{layer.layer}: the statistics of the batch cannot be taken here: {reason}. {advice}", [site]
+            f"{layer.layer}: the statistics of the batch cannot be taken here: {reason}. {advice}",
+            [site],
+            page="batch-normalization",
         )
     return met[0]

@@ -25,7 +25,7 @@ def parse_bytes(budget: str | int) -> int:
         return budget
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)\s*", budget) if isinstance(budget, str) else None
     if found is None or not float(found[1]):
-        raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}")
+        raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}", page="memory-budget")
     return round(float(found[1]) * UNITS[found[2]])
 
 
@@ -42,7 +42,8 @@ def check_room(budget: int, model: Graph) -> None:
     if numbers > budget:
         raise UsageError(
             f"memory_budget: {size(budget)} is less than the weights of the model alone, which take {size(numbers)} in "
-            "int8: no scheme fits"
+            "int8: no scheme fits",
+            page="memory-budget",
         )
 
 
@@ -86,7 +87,7 @@ def fit(
         packs_alike = len(tried) > 1 or not parts
         needs = f"more than {size(min(_fixed(each, packs_alike) for each in tried.values()))}"
     said = f"memory_budget: {size(budget)} is less than the scheme {least.scheme!r} can do, which needs {needs}."
-    raise UsageError(f"{said} {_instead(budget, least, other)}")
+    raise UsageError(f"{said} {_instead(budget, least, other)}", page="memory-budget")
 
 
 def _largest(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:

@@ -56,7 +56,8 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
         if compiled.problem is not None:
             raise UsageError(
                 f"{source.name} was compiled with a loss that cannot be taken over: {compiled.problem}. Name one, "
-                'for example loss="mse" (--loss mse), or pass a function (outputs, targets) -> per-example loss'
+                'for example loss="mse" (--loss mse), or pass a function (outputs, targets) -> per-example loss',
+                page="arguments",
             )
         if compiled.loss is not None:
             loss = compiled.loss
@@ -87,7 +88,8 @@ def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
             raise UsageError(
                 f"{source.name} was compiled with an optimizer that cannot be taken over, "
                 f"{compiled.optimizer_problem}. "
-                'Name one, for example optimizer="adam" (--optimizer adam), or pass an optax.GradientTransformation'
+                'Name one, for example optimizer="adam" (--optimizer adam), or pass an optax.GradientTransformation',
+                page="arguments",
             )
         if compiled.optimizer is not None:
             rate = compiled.learning_rate

@@ -37,7 +37,7 @@ def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
         reason, advice = "dropout within a long loop", "drop before or behind the loop, or build with dropout='off'"
         sites = [UnsupportedSite("dropout", n.origin.layer, n.origin.source, reason, advice) for n in inside]
         where = ", ".join(sorted({str(node.origin) for node in inside}))
-        raise UnsupportedError(f"{reason}, {where}, would drop the same in each step: {advice}", sites)
+        raise UnsupportedError(f"{reason}, {where}, would drop the same in each step: {advice}", sites, page="dropout")
     counted = graph.copy()
     counted.parameters[counter] = parameter
 

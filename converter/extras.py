@@ -39,4 +39,7 @@ def require(extra: str, what: str) -> None:
     """
     if lacking := missing(extra):
         verb = "is" if len(lacking) == 1 else "are"
-        raise UsageError(f"{what} needs {' and '.join(lacking)}, which {verb} not installed: {how_to_install(extra)}")
+        raise UsageError(
+            f"{what} needs {' and '.join(lacking)}, which {verb} not installed: {how_to_install(extra)}",
+            page="arguments",
+        )

@@ -36,7 +36,8 @@ def fisher(graph: Graph, loss: Loss | JointLoss) -> Graph:
         if choice not in weighed:
             raise UsageError(
                 f"{choice}: what it is multiplied with is the same for all samples, so they cannot weigh its channels: "
-                "leave the signature 'fisher' out, and its first channels train"
+                "leave the signature 'fisher' out, and its first channels train",
+                page="adapters",
             )
     axes = {node.output: _rows_axis(graph, node, rows) for node in _probes(graph)}
     scored = attach_loss(graph, loss, mean=False)
@@ -82,5 +83,6 @@ def _rows_axis(graph: Graph, node: Node, rows: int) -> int:
             return candidate
     raise UsageError(
         f"{node.op.weight}: what it is multiplied with is not row by row, so its channels cannot be weighed sample by "
-        "sample: leave the signature 'fisher' out, and its first channels train"
+        "sample: leave the signature 'fisher' out, and its first channels train",
+        page="adapters",
     )

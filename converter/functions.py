@@ -67,11 +67,15 @@ class Function:
             behind = len(arrays) - len(floats)
             arrays = arrays[:behind] + [a for a, kept in zip(arrays[behind:], floats, strict=True) if kept]
         if len(arrays) != len(inputs):
-            raise UsageError(f"the function takes {len(inputs)} arrays ({_listed(inputs)}), not {len(arrays)}")
+            raise UsageError(
+                f"the function takes {len(inputs)} arrays ({_listed(inputs)}), not {len(arrays)}", page="functions"
+            )
         feed = {}
         for value, array in zip(inputs, arrays, strict=True):
             if array.shape != value.shape:
-                raise UsageError(f"{value.name} has shape {list(value.shape)}, not {list(array.shape)}")
+                raise UsageError(
+                    f"{value.name} has shape {list(value.shape)}, not {list(array.shape)}", page="functions"
+                )
             if array.size:
                 feed[value.name] = array.astype(value.dtype).reshape(value.shape or (1,))
         try:
@@ -90,7 +94,9 @@ class Function:
         except (RuntimeError, ValueError) as error:
             reason = f"a kernel of the stock interpreter refuses its operator: {error}"
             advice = "Compute it in float32, with fewer axes, or outside the model."
-            raise UnsupportedError(f"{reason} {advice}", [UnsupportedSite("call", "", "", reason, advice)]) from None
+            raise UnsupportedError(
+                f"{reason} {advice}", [UnsupportedSite("call", "", "", reason, advice)], page="functions"
+            ) from None
 
     @cached_property
     def _interpreter(self) -> Any:

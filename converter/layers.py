@@ -45,7 +45,7 @@ class Entry:
         self._model, self._graph = file.model, file.model.Subgraphs(definition.SubgraphIndex())
         operators = file.operators(definition.SubgraphIndex())
         if len(origins) != len(operators):
-            raise UsageError("its operators are not those that it says they are: build it again")
+            raise UsageError("its operators are not those that it says they are: build it again", page="program-files")
         self.places = [Place(*pair) for pair in zip(operators, origins, strict=True)]
         self.inputs = {
             m.TensorIndex(): m.Name().decode() for m in map(definition.Inputs, range(definition.InputsLength()))

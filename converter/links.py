@@ -57,7 +57,8 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
         if isinstance(node.op, _OPS[other]):
             raise UsageError(
                 f"the model ends in a {other} ({node.origin.layer or output.name}), and the loss takes the logits of a "
-                f"{link}: use {_LOSSES[other]}, or take the {other} out of the model"
+                f"{link}: use {_LOSSES[other]}, or take the {other} out of the model",
+                page="losses",
             )
         if not (isinstance(node.op, _MOVES) and (link == "sigmoid" or _keeps_rows(node))):
             break
@@ -68,7 +69,8 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
         raise UsageError(
             f"the model's output holds probabilities (it lies between {low:g} and {high:g}), and the loss takes the "
             f"logits of a {link}. Let the model end in the {link} itself, which is then joined with the loss, or in "
-            "the logits; or pass a loss of your own, a function (outputs, targets) -> per-example loss"
+            "the logits; or pass a loss of your own, a function (outputs, targets) -> per-example loss",
+            page="losses",
         )
     return None
 

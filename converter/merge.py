@@ -66,7 +66,7 @@ def read_merge(program: ProgramFile) -> Merge | None:
     try:
         merge = decode(Merge, json.loads(bytes(program.metadata[MERGE])), "merge")
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"its metadata entry {MERGE!r} is not JSON ({error})") from None
+        raise UsageError(f"its metadata entry {MERGE!r} is not JSON ({error})", page="adapters") from None
     for weight in merge.weights:
         _check(weight, program.manifest)
     return merge
@@ -86,7 +86,9 @@ def _check(weight: MergedWeight, manifest: Manifest) -> None:
         a = *b[:-2], choice.channels, manifest.trained_channels(choice)
     fits = len(b) >= 2 and len(a) >= 2 and a[-1] == b[-2] and product == (*a[:-1], b[-1])
     if not fits or prod(stored) != prod(weight.stored):
-        raise UsageError(f"{where}: {list(a)} by {list(b)} is not what is added to {list(weight.shape)}")
+        raise UsageError(
+            f"{where}: {list(a)} by {list(b)} is not what is added to {list(weight.shape)}", page="adapters"
+        )
 
 
 def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

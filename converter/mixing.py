@@ -41,7 +41,8 @@ def whole_batches(
         if (mixed := mixing(features, features.outputs.values())) is not None:
             raise UsageError(
                 f"rows of a batch influence each other in the frozen layers ({mixed}), so what these give cannot be "
-                "kept for another batch: leave the signature `features` out"
+                "kept for another batch: leave the signature `features` out",
+                page="mixing",
             )
     on_features = f"{step}_features"
     found = {step: trained, "evaluate": evaluated, "infer": inferred, on_features: trained}
@@ -63,7 +64,8 @@ def check_parts(graph: Graph, loss: Loss | JointLoss, augmentation: Graph | None
     if (place := _augmented(augmentation) or _scored(graph, loss)) is not None:
         raise UsageError(
             f"rows of a batch influence each other ({place}), so micro-batches would train something else: leave "
-            "micro_batch and memory_budget out, or choose a smaller batch"
+            "micro_batch and memory_budget out, or choose a smaller batch",
+            page="mixing",
         )
 
 

@@ -73,12 +73,13 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
     if not isinstance(inputs, list | tuple) or not all(hasattr(i, "shape") and hasattr(i, "dtype") for i in inputs):
         raise UsageError(
             "inputs is a list with an entry for each input, jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32') or an "
-            f"array, not {inputs!r}"
+            f"array, not {inputs!r}",
+            page="models",
         )
     if isinstance(model, str | Path) or _is_of("keras", model):
         return Shaped(model, inputs)
     if _is_of("jax_frontend", model):
-        raise UsageError("inputs: the Model says what it takes; leave it out, or pass the module itself")
+        raise UsageError("inputs: the Model says what it takes; leave it out, or pass the module itself", page="models")
     import jax_frontend
 
     return jax_frontend.Model(model, inputs=inputs) if jax_frontend.is_module(model) else model
@@ -119,12 +120,14 @@ def import_model(model: Any, batch: int) -> Source:
         raise UsageError(
             f"a module of Flax or Equinox does not say what it takes: build({type(model).__name__}, inputs=["
             "jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32')]), one entry an input, the first axis the batch; "
-            "elsewhere pocketune.Model(module, inputs=[...])"
+            "elsewhere pocketune.Model(module, inputs=[...])",
+            page="models",
         )
     raise UsageError(
         f"cannot build a {type(model).__module__}.{type(model).__qualname__}: "
         "pass a keras.Model, the path of a .keras file, a module of Flax or Equinox, or a pocketune.Model(apply, "
-        "params, inputs=[...]) of a JAX function"
+        "params, inputs=[...]) of a JAX function",
+        page="models",
     )
 
 
@@ -177,11 +180,11 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
         return loss if weights is None else loss.weighed(_factors(weights, forward))
     if not isinstance(loss, Mapping | list | tuple):
         if weights is not None:
-            raise UsageError("loss_weights is for losses by output: pass loss={'<output>': ...} as well")
+            raise UsageError("loss_weights is for losses by output: pass loss={'<output>': ...} as well", page="models")
         return _one_loss(loss, dict(forward.outputs), targets)
     parts = {name: part for name, part in _by_output("loss", loss, forward).items() if part is not None}
     if not parts:
-        raise UsageError("loss: every output has None, there is nothing to train for")
+        raise UsageError("loss: every output has None, there is nothing to train for", page="models")
     kinds = {} if targets is None else _by_output("targets", targets, forward)
     joint = {name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name)) for name, part in parts.items()}
     return JointLoss(joint) if weights is None else JointLoss(joint).weighed(_factors(weights, forward))
@@ -212,15 +215,20 @@ def _by_output(what: str, given: Any, forward: Graph) -> dict[str, Any]:
     names = list(forward.outputs)
     listed = ", ".join(names)
     if len(names) == 1:
-        raise UsageError(f"{what}: the model has one output, pass what it is for that output alone, not {given!r}")
+        raise UsageError(
+            f"{what}: the model has one output, pass what it is for that output alone, not {given!r}", page="models"
+        )
     if isinstance(given, Mapping):
         if wrong := [name for name in given if name not in names]:
             raise UsageError(
-                f"{what}: the model has no output {wrong[0]!r}.{nearest(str(wrong[0]), names)} It has {listed}."
+                f"{what}: the model has no output {wrong[0]!r}.{nearest(str(wrong[0]), names)} It has {listed}.",
+                page="models",
             )
         return {name: given[name] for name in names if name in given}
     if not isinstance(given, list | tuple) or len(given) != len(names):
-        raise UsageError(f"{what}: the model has {len(names)} outputs, {listed}: pass a dict by these names")
+        raise UsageError(
+            f"{what}: the model has {len(names)} outputs, {listed}: pass a dict by these names", page="models"
+        )
     return dict(zip(names, given, strict=True))
 
 
@@ -228,7 +236,7 @@ def _factors(weights: Any, forward: Graph) -> dict[str, float]:
     factors = _by_output("loss_weights", weights, forward)
     for name, factor in factors.items():
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor):
-            raise UsageError(f"loss_weights: that of {name} must be a number, got {factor!r}")
+            raise UsageError(f"loss_weights: that of {name} must be a number, got {factor!r}", page="models")
     return {name: float(factor) for name, factor in factors.items()}
 
 
@@ -245,7 +253,9 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
 
         return loss_of(loss)
     if not callable(loss):
-        raise UsageError(f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}")
+        raise UsageError(
+            f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}", page="models"
+        )
     return own_loss(loss, outputs, targets)
 
 
@@ -257,7 +267,9 @@ def _check_targets(loss: Loss, outputs: Mapping[str, Value], targets: Any) -> No
     named = {f"{TARGET}/{name}": kind for name, kind in said.items()} if isinstance(said, dict) else {TARGET: said}
     if loss.outputs in (None, len(types)) and named != taken:
         wanted = ", ".join(f"{name} as {kind}" for name, kind in taken.items()) or "no y"
-        raise UsageError(f"the loss {loss.name} takes {wanted}, which is not what targets says: leave targets out")
+        raise UsageError(
+            f"the loss {loss.name} takes {wanted}, which is not what targets says: leave targets out", page="models"
+        )
 
 
 def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
@@ -266,6 +278,7 @@ def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
     if targets is None or len(getattr(targets, "shape", ())) != 2:
         raise UsageError(
             "the loss ctc needs to know how long the labels are: targets=jax.ShapeDtypeStruct((1, 20), 'int32') "
-            "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank"
+            "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank",
+            page="models",
         )
     return replace(_one_loss(ctc, outputs, targets), link="softmax", outputs=1, counts=False, labels=labels_of(TARGET))

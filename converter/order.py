@@ -90,7 +90,9 @@ def check_limits(lowered: Graph, target: Target) -> None:
     if found := dict(_lacking(lowered, target, "")):
         listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in found)
         advice = _sentence(dict.fromkeys(found.values()))
-        raise UnsupportedError(f"The runtime lacks operators that this program needs:{listed}\n{advice}", found)
+        raise UnsupportedError(
+            f"The runtime lacks operators that this program needs:{listed}\n{advice}", found, page="targets"
+        )
 
 
 def _lacking(graph: Graph, target: Target, around: str) -> Iterator[tuple[UnsupportedSite, str]]:

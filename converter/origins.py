@@ -49,4 +49,6 @@ def read_origins(program: ProgramFile) -> dict[str, list[Origin]]:
             for name, runs in said["signatures"].items()
         }
     except (KeyError, ValueError, TypeError, AttributeError, IndexError):
-        raise UsageError("it does not say which layers its operators belong to: build it again") from None
+        raise UsageError(
+            "it does not say which layers its operators belong to: build it again", page="program-files"
+        ) from None

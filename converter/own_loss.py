@@ -67,7 +67,8 @@ def _check_order(function: Callable[..., Any], name: str) -> None:
     if first in (*_TARGETS, "targets") and second.startswith(_OUTPUTS) and second not in _TARGETS:
         raise UsageError(
             f"the loss {name}({first}, {second}) takes the targets first, as Keras calls it; here it is called as "
-            f"loss(outputs, targets): swap them, or pass lambda outputs, targets: {name}(targets, outputs)"
+            f"loss(outputs, targets): swap them, or pass lambda outputs, targets: {name}(targets, outputs)",
+            page="losses",
         )
 
 
@@ -82,10 +83,13 @@ def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
     if isinstance(targets, list | tuple) and targets:
         return tuple(target_types(kind, batch) for kind in targets)
     if not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
-        raise UsageError(f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}")
+        raise UsageError(
+            f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}", page="losses"
+        )
     if not targets.shape:
         raise UsageError(
             f"targets: the first axis is the batch, and {targets!r} has none: jax.ShapeDtypeStruct((1,), "
-            f"{str(targets.dtype)!r}) is one number for each example"
+            f"{str(targets.dtype)!r}) is one number for each example",
+            page="losses",
         )
     return TensorType((*batch, *targets.shape[1:]), targets.dtype)

@@ -113,7 +113,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
         DeviceError: LiteRT does not run it.
     """
     if steps < 1 or threads < 1:
-        raise UsageError(f"steps and threads must be at least 1, got {steps} and {threads}")
+        raise UsageError(f"steps and threads must be at least 1, got {steps} and {threads}", page="program-files")
     program = read_program(path)
     operators = _operators(program)
     manifest = program.manifest
@@ -146,7 +146,9 @@ def _operators(program: ProgramFile) -> dict[str, list[tuple[Origin, FileOperato
         found = {name: operators for name, operators in OperatorFile(program.data).subgraphs() if name in wanted}
         return {name: list(zip(origins[name], found[name], strict=True)) for name in wanted}
     except (struct.error, IndexError, ValueError, KeyError):
-        raise UsageError("its operators are not those that it says they are: build it again") from None
+        raise UsageError(
+            "its operators are not those that it says they are: build it again", page="program-files"
+        ) from None
 
 
 def _signature_times(program: ProgramFile, names: list[str], steps: int, threads: int) -> list[tuple[str, float]]:

@@ -36,7 +36,7 @@ def whole_batch(rows: Any) -> int:
     """The rows of a step. Raises UsageError."""
     rows = _whole_number("batch", rows)
     if rows > LARGEST_BATCH:
-        raise UsageError(f"batch: a step has at most {LARGEST_BATCH:,} rows, got {rows:,}")
+        raise UsageError(f"batch: a step has at most {LARGEST_BATCH:,} rows, got {rows:,}", page="arguments")
     return rows
 
 
@@ -45,7 +45,9 @@ def part_of_batch(batch: int, rows: Any) -> int:
     rows = batch if rows is None else _whole_number("micro_batch", rows)
     if batch % rows:
         divisors = ", ".join(str(n) for n in range(1, batch + 1) if not batch % n)
-        raise UsageError(f"micro_batch {rows} does not divide the batch of {batch}: it can be {divisors}")
+        raise UsageError(
+            f"micro_batch {rows} does not divide the batch of {batch}: it can be {divisors}", page="arguments"
+        )
     return rows
 
 
@@ -85,25 +87,29 @@ class Request:
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
-                raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}")
+                raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}", page="arguments")
         if not self.target.keeps(self.state):
             lacks = "has no variables" if self.state == "variables" else "rounds weights and optimizer slots to float16"
             raise UsageError(
                 f"state={self.state!r}: the engine of {self.target.name} {lacks}. Leave it out, for "
-                f"{self.target.state!r}"
+                f"{self.target.state!r}",
+                page="arguments",
             )
         for name in self.signatures:
             if name not in SIGNATURES and not rows_to_infer(name):
                 raise UsageError(
                     f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
-                    "infer_1 or any other number of rows."
+                    "infer_1 or any other number of rows.",
+                    page="arguments",
                 )
         if self.rows_to_infer:
             self._check_rows_to_infer()
         if "train" not in self.signatures:
-            raise UsageError("the signature 'train' is missing: it is what the program is for")
+            raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
         if self.frozen == "float32" and self.calibration is not None:
-            raise UsageError("calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out")
+            raise UsageError(
+                "calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out", page="arguments"
+            )
         self._check_labels()
         if self.augment is not None:
             self._check_augment()
@@ -118,42 +124,50 @@ class Request:
     def _check_rows_to_infer(self) -> None:
         rows = self.rows_to_infer[-1]
         if "infer" not in self.signatures:
-            raise UsageError(f"the signature 'infer_{rows}' is there beside 'infer': ask for that too")
+            raise UsageError(
+                f"the signature 'infer_{rows}' is there beside 'infer': ask for that too", page="arguments"
+            )
         if rows > LARGEST_BATCH:
-            raise UsageError(f"infer_{rows}: a call has at most {LARGEST_BATCH:,} rows")
+            raise UsageError(f"infer_{rows}: a call has at most {LARGEST_BATCH:,} rows", page="arguments")
         if self.frozen == "int8":
-            raise UsageError(f"infer_{rows} does not go together with frozen='int8': leave one out")
+            raise UsageError(f"infer_{rows} does not go together with frozen='int8': leave one out", page="arguments")
 
     def _check_labels(self) -> None:
         given: Any = self.labels
         listed = isinstance(given, Collection) and not isinstance(given, str)
         if given is not None and not (listed and all(isinstance(name, str) for name in given)):
-            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}")
+            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}", page="arguments")
 
     def _check_augment(self) -> None:
         if not callable(self.augment):
-            raise UsageError(f"augment is a JAX function (x, key) -> x, not {self.augment!r}")
+            raise UsageError(f"augment is a JAX function (x, key) -> x, not {self.augment!r}", page="arguments")
         if "features" in self.signatures:
             raise UsageError(
                 "augment makes new samples in each step, and `features` keeps what the first layers give for a sample: "
-                "leave one out"
+                "leave one out",
+                page="arguments",
             )
         if self.state == "stateless" and self.accumulates:
-            raise UsageError("augment counts micro-batches in a variable: leave state='stateless' or micro_batch out")
+            raise UsageError(
+                "augment counts micro-batches in a variable: leave state='stateless' or micro_batch out",
+                page="arguments",
+            )
 
     def _check_loss_scale(self) -> None:
         scale = self.loss_scale
         if isinstance(scale, bool) or not isinstance(scale, int | float) or not isfinite(scale) or scale <= 0:
-            raise UsageError(f"loss_scale must be a positive number, got {scale!r}")
+            raise UsageError(f"loss_scale must be a positive number, got {scale!r}", page="arguments")
         if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
             raise UsageError(
                 f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
-                "nothing but the range of the gradients"
+                "nothing but the range of the gradients",
+                page="arguments",
             )
         if scale != 1 and self.state != "split":
             raise UsageError(
                 "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
-                "state='split' (--state split), or leave it out"
+                "state='split' (--state split), or leave it out",
+                page="arguments",
             )
 
     @property
@@ -176,14 +190,16 @@ def check_dropout(request: Request, drops: bool) -> None:
     if not drops:
         raise UsageError(
             "dropout='train': this model drops nothing that could be kept (dropout, noise and recurrent layers of "
-            "Keras, pocketune.dropout in JAX). Leave it out"
+            "Keras, pocketune.dropout in JAX). Leave it out",
+            page="arguments",
         )
     if request.state == "stateless" and request.accumulates:
         raise UsageError(
-            "dropout='train' counts micro-batches in a variable: leave state='stateless' or micro_batch out"
+            "dropout='train' counts micro-batches in a variable: leave state='stateless' or micro_batch out",
+            page="arguments",
         )
     if request.frozen == "int8":
-        raise UsageError("dropout='train' does not go together with frozen='int8': leave one out")
+        raise UsageError("dropout='train' does not go together with frozen='int8': leave one out", page="arguments")
 
 
 def check_fisher(request: Request, chooses: bool, mixing: str | None) -> None:
@@ -199,12 +215,14 @@ def check_fisher(request: Request, chooses: bool, mixing: str | None) -> None:
     if not chooses:
         raise UsageError(
             "the signature 'fisher' weighs the channels of weights with an update rule of Channels, and there are "
-            "none: leave it out, or add a rule, for example {'*/kernel': pocketune.Channels(0.25)}"
+            "none: leave it out, or add a rule, for example {'*/kernel': pocketune.Channels(0.25)}",
+            page="arguments",
         )
     if mixing is not None:
         raise UsageError(
             f"rows of a batch influence each other ({mixing}), so channels cannot be weighed sample by sample: leave "
-            "the signature 'fisher' out"
+            "the signature 'fisher' out",
+            page="arguments",
         )
 
 
@@ -223,7 +241,8 @@ def check_batch_norm(
         raise UsageError(
             "batch_norm='train' is for batch normalization layers of Keras and Flax, and none is seen in this model: "
             "leave it out. Of a Flax model pass all variables as params, batch_stats too, with use_running_average; "
-            "of another JAX function it is not known which values are moving statistics"
+            "of another JAX function it is not known which values are moving statistics",
+            page="arguments",
         )
     asked = {
         "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,
@@ -232,7 +251,7 @@ def check_batch_norm(
         "LoRA or Channels": adapters,
     }
     for what in (what for what, is_asked in asked.items() if is_asked and chosen):
-        raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}")
+        raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}", page="arguments")
 
 
 def check_sizes(source: Source, rows: int) -> None:
@@ -241,7 +260,8 @@ def check_sizes(source: Source, rows: int) -> None:
         if value.type.size > MAX_ELEMENTS:
             raise UsageError(
                 f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
-                f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it"
+                f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it",
+                page="arguments",
             )
 
 
@@ -252,7 +272,8 @@ def check_labels(labels: Sequence[str] | None, source: Source) -> None:
     if labels is not None and len(labels) not in classes:
         raise UsageError(
             f"labels names {len(labels)} classes, and the model has {' or '.join(map(str, classes))}: "
-            "one name for each, in order"
+            "one name for each, in order",
+            page="arguments",
         )
 
 
@@ -262,7 +283,8 @@ def check_weights(source: Source) -> None:
     if without:
         raise UsageError(
             f"the parameter {without[0]} has no value: initialise the model, jax.eval_shape gives only shapes. "
-            f"`{command('schemes')}` (converter.compare_schemes) shows what a model of shapes would cost"
+            f"`{command('schemes')}` (converter.compare_schemes) shows what a model of shapes would cost",
+            page="arguments",
         )
 
 
@@ -272,5 +294,5 @@ def _whole_number(name: str, value: Any) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise UsageError(f"{name} must be at least 1, a whole number; got {value!r}")
+        raise UsageError(f"{name} must be at least 1, a whole number; got {value!r}", page="arguments")
     return number

@@ -71,7 +71,8 @@ def distillation(temperature: float = 2.0, alpha: float = 1.0) -> RowLossOfSever
     """T^2 KL(teacher / T, logits / T), which alpha mixes with the cross entropy of labels (arXiv 1503.02531)."""
     if not temperature or alpha > 1:
         raise UsageError(
-            f"the loss distillation: temperature is above 0 and alpha at most 1, not {temperature}, {alpha}"
+            f"the loss distillation: temperature is above 0 and alpha at most 1, not {temperature}, {alpha}",
+            page="losses",
         )
 
     def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
@@ -263,7 +264,9 @@ def categorical_hinge() -> RowLoss:
 def generalized_cross_entropy(q: float = 0.5) -> RowLoss:
     """(1 - p^q) / q of the probability of the label (Zhang and Sabuncu, arXiv 1805.07836)."""
     if not 0 < q < 1:
-        raise UsageError(f"the loss categorical_generalized_cross_entropy: q is between 0 and 1, not {q}")
+        raise UsageError(
+            f"the loss categorical_generalized_cross_entropy: q is between 0 and 1, not {q}", page="losses"
+        )
     surprise = sparse_cross_entropy()
 
     def emit(b: Builder, logits: Value, y: Value) -> Value:
@@ -305,7 +308,9 @@ def _axes(x: Value, axis: Axes) -> tuple[int, ...]:
         return tuple(range(rank))
     axes = [axis] if isinstance(axis, int) else list(axis)
     if any(not -rank <= n < rank for n in axes):
-        raise UsageError(f"the loss sums over axis {axis}, and the output {list(x.shape)} has {rank} axes")
+        raise UsageError(
+            f"the loss sums over axis {axis}, and the output {list(x.shape)} has {rank} axes", page="losses"
+        )
     return tuple(sorted({n % rank for n in axes}))
 
 

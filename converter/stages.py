@@ -132,7 +132,8 @@ def compile_signatures(
     if "features" in signatures and not has_frozen_prefix(selected):
         raise UsageError(
             "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
-            "leave the signature `features` out."
+            "leave the signature `features` out.",
+            page="arguments",
         )
     goal = replace(import_loss(loss, selected, request.targets, request.loss_weights), penalties=source.penalties)
     mixing = whole_batches(selected, goal, signatures, request.step, augmented)
@@ -251,6 +252,7 @@ def with_optimizer(
                 f"{error} The optimizer looks at rows and columns of weights, so they are kept as the model has them; "
                 "any that looks at single numbers, as Adam, trains it in part.",
                 error.sites,
+                page="arguments",
             ) from None
         if layout is absorb_layout:
             selected = outputs_first(selected, better_turned(selected, target) if turned is None else turned)
@@ -280,7 +282,8 @@ def like(selected: Graph, forward: Graph, rows: list[Row], layout_invariant: boo
         if stored.get(parameter.name) != (value.type, parameter.view):
             rows_of_it = forward.inputs[0].shape[0]
             raise UsageError(
-                f"infer_{rows_of_it}: for so many rows {parameter.name} is kept in another form: leave it out"
+                f"infer_{rows_of_it}: for so many rows {parameter.name} is kept in another form: leave it out",
+                page="arguments",
             )
     return eliminate_dead_code(other)
 

@@ -41,7 +41,10 @@ def trace_augmentation(function: Callable[..., Any], inputs: Mapping[str, Tensor
             made = function(x, key)
         found, wanted = _described(made), _described(given)
         if found != wanted:
-            raise UsageError(f"augment: {_name(function)} must give what it is given, {wanted}, and gives {found}")
+            raise UsageError(
+                f"augment: {_name(function)} must give what it is given, {wanted}, and gives {found}",
+                page="augmentation",
+            )
         return made
 
     try:

@@ -35,7 +35,7 @@ def dropout(x: Any, rate: float, shared: Sequence[int] = (), label: str = "Dropo
         UsageError: the rate is none.
     """
     if not 0 <= rate <= 1:
-        raise UsageError(f"dropout: a rate is from 0 to 1, got {rate}")
+        raise UsageError(f"dropout: a rate is from 0 to 1, got {rate}", page="dropout")
     # Counted from the end: jax.vmap adds axes in front.
     axes = ",".join(str(axis % x.ndim - x.ndim) for axis in shared)
     return checkpoint_name(x, f"{_MARK} {float(rate)!r} {label} {axes}") if rate else x

@@ -49,21 +49,28 @@ class Model:
         if is_module(self.apply):
             self._take_module(self.apply)
         elif self.apply is None and not is_module(self.params):
-            raise UsageError(f"a Model is a function apply(params, *inputs) or a module, not {self.params!r}")
+            raise UsageError(
+                f"a Model is a function apply(params, *inputs) or a module, not {self.params!r}", page="models"
+            )
         if not self.name:
             object.__setattr__(self, "name", _called(self.params if self.apply is None else self.apply))
         if not isinstance(self.inputs, Sequence):
-            raise UsageError(f"inputs of a Model is a list, one entry an input, not {self.inputs!r}")
+            raise UsageError(f"inputs of a Model is a list, one entry an input, not {self.inputs!r}", page="models")
         if not self.inputs and self.apply is None:
             raise UsageError(
                 f"{self.name} does not say what it takes: inputs=[jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32')], "
-                "one entry an input, the first axis the batch"
+                "one entry an input, the first axis the batch",
+                page="models",
             )
         for spec in self.inputs:
             if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
-                raise UsageError(f"inputs of a Model are jax.ShapeDtypeStruct(shape, dtype), not {spec!r}")
+                raise UsageError(
+                    f"inputs of a Model are jax.ShapeDtypeStruct(shape, dtype), not {spec!r}", page="models"
+                )
             if not spec.shape:
-                raise UsageError("an input of a Model has no axes: the first axis of every input is the batch")
+                raise UsageError(
+                    "an input of a Model has no axes: the first axis of every input is the batch", page="models"
+                )
 
     def _take_module(self, module: Any) -> None:
         """Takes a module in the place of a function: with its variables, or as what holds its own weights."""
@@ -71,7 +78,8 @@ class Model:
         if self.params is not None and method is None:
             raise UsageError(
                 f"{type(module).__name__} holds its weights itself: leave params out, or pass a function "
-                "(module, *inputs) -> outputs first and the module as params"
+                "(module, *inputs) -> outputs first and the module as params",
+                page="models",
             )
         object.__setattr__(self, "apply", method)
         if method is None:
@@ -99,7 +107,7 @@ def named_leaves(params: Any) -> dict[str, Any]:
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
         name = _name(path[:-1] if path[:-1] in variables else path)
         if name in names:
-            raise UsageError(f"two parameters have the path {name!r}: rename one of the dictionary keys")
+            raise UsageError(f"two parameters have the path {name!r}: rename one of the dictionary keys", page="models")
         names[name] = leaf
     return names
 
@@ -117,7 +125,7 @@ def output_names(result: Any) -> list[str]:
         return [f"output_{i}" for i in range(len(paths))]
     names = [_name(path) for path in paths]
     if repeated := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise UsageError(f"two outputs have the path {repeated[0]!r}: rename one of the dictionary keys")
+        raise UsageError(f"two outputs have the path {repeated[0]!r}: rename one of the dictionary keys", page="models")
     return names
 
 
@@ -134,7 +142,9 @@ def untrained(model: Model, params: Any, names: Sequence[str]) -> set[str]:
     for pattern in model.frozen:
         found = {n for n in names if fnmatchcase(n, pattern) or n.startswith(f"{pattern.rstrip('/')}/")}
         if not found:
-            raise UsageError(f"frozen: {pattern!r} is no parameter of {model.name}.{nearest(pattern, names)}")
+            raise UsageError(
+                f"frozen: {pattern!r} is no parameter of {model.name}.{nearest(pattern, names)}", page="models"
+            )
         fixed |= found
     return fixed.intersection(names)
 

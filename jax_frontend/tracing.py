@@ -48,7 +48,9 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     importer = Importer(FoldingBuilder(), Problems(halves=findings.halves))
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
     if unknown := [n for n, leaf in leaves.items() if n not in arrays and isinstance(leaf, jax.ShapeDtypeStruct)]:
-        raise UsageError(f"{unknown[0]} has no value: what is not of floating point is a constant, give its numbers")
+        raise UsageError(
+            f"{unknown[0]} has no value: what is not of floating point is a constant, give its numbers", page="models"
+        )
     check_finite(arrays)
     types = {name: str(getattr(leaves[name], "dtype", "")) for name in arrays}
     importer.problems.halves.update({name: dtype for name, dtype in types.items() if dtype in HALVES})
@@ -66,7 +68,7 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     with _explained(model, specs):
         closed, result = jax.make_jaxpr(call, return_shape=True)(given, *specs)
     if not closed.out_avals:
-        raise UsageError(f"{model.name} returns nothing: apply(params, *inputs) must return its outputs")
+        raise UsageError(f"{model.name} returns nothing: apply(params, *inputs) must return its outputs", page="models")
     weights: dict[str, Value] = {}
     for name, array in arrays.items():
         weights[name] = Value(TensorType(array.shape, array.dtype), name)
@@ -141,7 +143,7 @@ def _explained(model: Model, specs: Sequence[jax.ShapeDtypeStruct]) -> Iterator[
 
 def _struct(type: Any) -> jax.ShapeDtypeStruct:
     if not hasattr(type, "shape") or not hasattr(type, "dtype"):
-        raise UsageError(f"arguments are described by TensorType or jax.ShapeDtypeStruct, not {type!r}")
+        raise UsageError(f"arguments are described by TensorType or jax.ShapeDtypeStruct, not {type!r}", page="models")
     return jax.ShapeDtypeStruct(type.shape, type.dtype)
 
 

@@ -70,7 +70,7 @@ class Problems:
             lines += [f"    {describe(where)}" for where in sites]
             lines.append(f"    what to do: {advice}")
             records += [UnsupportedSite(name, at.layer, at.source, what, advice) for at, name in sites.items()]
-        raise UnsupportedError("\n".join(lines), records)
+        raise UnsupportedError("\n".join(lines), records, page="operations")
 
 
 def describe(where: Site) -> str:

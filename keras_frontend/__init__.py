@@ -63,7 +63,9 @@ def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtype
         check_archive(Path(model_or_path))
         return import_in_child((str(Path(model_or_path).resolve()), batch, specs, None))
     if not model_or_path.built:
-        raise UsageError(f"the model {model_or_path.name!r} has no weights yet: call it once on a batch")
+        raise UsageError(
+            f"the model {model_or_path.name!r} has no weights yet: call it once on a batch", page="keras-files"
+        )
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         path = Path(folder) / "model.keras"
         model_or_path.save(path)
@@ -73,7 +75,7 @@ def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtype
         except UnsupportedError as error:
             reason = str(error).replace(str(path), f"model {model_or_path.name!r}")
             raise UnsupportedError(
-                f"{reason}\n{_ADVICE} It then need not be saved to be traced.", error.sites
+                f"{reason}\n{_ADVICE} It then need not be saved to be traced.", error.sites, page="keras-files"
             ) from None
     return replace(traced, compiled=compile_config(model_or_path))  # the file leaves out what the live model knows
 
@@ -89,7 +91,7 @@ def to_jax_model(model_or_path: Any, inputs: Sequence[jax.ShapeDtypeStruct] | No
         UsageError: as `trace`, or Keras runs another backend.
     """
     if not runs_jax():
-        raise UsageError(f"Keras runs another backend in this process. {_ADVICE}")
+        raise UsageError(f"Keras runs another backend in this process. {_ADVICE}", page="keras-files")
     with logs.without_chatter():
         from keras_frontend.importer import jax_model, load
 

@@ -35,7 +35,9 @@ def application(
         UsageError: there is no such net.
     """
     if name not in names():
-        raise UsageError(f"keras.applications has no {name!r}.{nearest(name, names())} It has {', '.join(names())}.")
+        raise UsageError(
+            f"keras.applications has no {name!r}.{nearest(name, names())} It has {', '.join(names())}.", page="models"
+        )
     import keras
 
     keras.utils.set_random_seed(seed)

@@ -88,16 +88,16 @@ def check_path(path: Path) -> None:
     if not path.exists():
         folder = path.parent
         siblings = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}")
+        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}", page="keras-files")
     if path.is_dir():
         found = "a TensorFlow SavedModel" if (path / "saved_model.pb").exists() else "a directory"
-        raise UsageError(f"{path} is {found}. {_ADVICE}")
+        raise UsageError(f"{path} is {found}. {_ADVICE}", page="keras-files")
     check_regular(path)
     kind = _OTHER_FORMATS.get(path.suffix.lower()) or _kind_by_content(path)
     if kind:
-        raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE}")
+        raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE}", page="keras-files")
     if path.suffix != ".keras":
-        raise UsageError(f"{path} has no .keras suffix. {_ADVICE}")
+        raise UsageError(f"{path} has no .keras suffix. {_ADVICE}", page="keras-files")
 
 
 def check_archive(path: Path) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def check_archive(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(_read_config(path).decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: its {CONFIG} is not valid: {error}. {_AGAIN}") from None
+        raise UsageError(f"{path}: its {CONFIG} is not valid: {error}. {_AGAIN}", page="keras-files") from None
     if not isinstance(config, dict) or "class_name" not in config:
-        raise UsageError(f"{path}: its {CONFIG} describes no model. {_AGAIN}")
+        raise UsageError(f"{path}: its {CONFIG} describes no model. {_AGAIN}", page="keras-files")
     check_config(config, str(path))
     return config
 
@@ -131,7 +131,8 @@ def check_config(config: dict[str, Any], where: str) -> None:
         raise UnsupportedError(
             f"{where} cannot be loaded safely:\n"
             + "\n".join(f"  {problem}" for problem in problems)
-            + "\nReplace these by Keras layers, or pass the live model object instead of the file."
+            + "\nReplace these by Keras layers, or pass the live model object instead of the file.",
+            page="keras-files",
         )
 
 
@@ -140,7 +141,7 @@ def _kind_by_content(path: Path) -> str | None:
         with path.open("rb") as file:
             head = file.read(8)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}", page="keras-files") from None
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -151,12 +152,16 @@ def _read_config(path: Path) -> bytes:
             _check_members(archive, path)
             broken = archive.testzip()
             if broken is not None:
-                raise UsageError(f"{path} is corrupt: the checksum of its member {broken!r} is wrong. {_AGAIN}")
+                raise UsageError(
+                    f"{path} is corrupt: the checksum of its member {broken!r} is wrong. {_AGAIN}", page="keras-files"
+                )
             return archive.read(CONFIG)
     except UsageError:
         raise
     except Exception as error:  # on damaged bytes zipfile and its decompressors raise errors of many kinds
-        raise UsageError(f"{path} is no .keras archive, or it is truncated: {error}. {_AGAIN}") from None
+        raise UsageError(
+            f"{path} is no .keras archive, or it is truncated: {error}. {_AGAIN}", page="keras-files"
+        ) from None
 
 
 def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
@@ -164,22 +169,27 @@ def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
     infos = archive.infolist()
     names = [info.filename for info in infos]
     if len(infos) > MAX_MEMBERS or sum(info.file_size for info in infos) > MAX_TOTAL_BYTES:
-        raise UsageError(f"{path} is larger than any model: {len(infos)} members. Refused.")
+        raise UsageError(f"{path} is larger than any model: {len(infos)} members. Refused.", page="keras-files")
     for info in infos:
         parts = PurePosixPath(info.filename).parts
         if info.filename.startswith("/") or ".." in parts or "\\" in info.filename or ":" in info.filename:
-            raise UsageError(f"{path}: its member {info.filename!r} points outside of the archive. Refused.")
+            raise UsageError(
+                f"{path}: its member {info.filename!r} points outside of the archive. Refused.", page="keras-files"
+            )
         if info.file_size > max(EXPANSION_FLOOR_BYTES, MAX_EXPANSION * info.compress_size):
             raise UsageError(
                 f"{path}: its member {info.filename!r} expands from {info.compress_size} to {info.file_size} bytes: "
-                "a decompression bomb. Refused."
+                "a decompression bomb. Refused.",
+                page="keras-files",
             )
         if info.filename == CONFIG and info.file_size > MAX_CONFIG_BYTES:
-            raise UsageError(f"{path}: its {CONFIG} has {info.file_size} bytes. Refused.")
+            raise UsageError(f"{path}: its {CONFIG} has {info.file_size} bytes. Refused.", page="keras-files")
     if len(set(names)) != len(names):
-        raise UsageError(f"{path} holds two members of the same name. Refused.")
+        raise UsageError(f"{path} holds two members of the same name. Refused.", page="keras-files")
     if CONFIG not in names or not set(WEIGHTS) & set(names):
-        raise UsageError(f"{path} is no .keras archive: it lacks {CONFIG} or {WEIGHTS[0]}. {_ADVICE}")
+        raise UsageError(
+            f"{path} is no .keras archive: it lacks {CONFIG} or {WEIGHTS[0]}. {_ADVICE}", page="keras-files"
+        )
 
 
 def _refusals(config: Any) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,8 @@ def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
     """
     if not runs_jax():
         raise UsageError(
-            "augment='keras' needs Keras on JAX in this process: set KERAS_BACKEND=jax before it is imported"
+            "augment='keras' needs Keras on JAX in this process: set KERAS_BACKEND=jax before it is imported",
+            page="augmentation",
         )
     import keras
 
@@ -36,21 +37,24 @@ def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
     model = load(Path(model_or_path)) if is_file else model_or_path
     if not isinstance(model, keras.Model):
         raise UsageError(
-            "augment='keras' compiles the random layers of a Keras model: pass a JAX function (x, key) -> x"
+            "augment='keras' compiles the random layers of a Keras model: pass a JAX function (x, key) -> x",
+            page="augmentation",
         )
 
     chain = list(_leading(model))
     if not chain:
         raise UsageError(
             f"augment='keras': the model {model.name!r} does not begin with random layers (RandomFlip, RandomRotation, "
-            "...), which are what it means: leave it out, or pass a JAX function (x, key) -> x"
+            "...), which are what it means: leave it out, or pass a JAX function (x, key) -> x",
+            page="augmentation",
         )
     within = {id(part) for layer in chain for part in (layer, *layer._flatten_layers())}
     later = [layer.name for layer in model._flatten_layers() if id(layer) not in within and is_random_picture(layer)]
     if later:
         raise UsageError(
             f"augment='keras': {', '.join(later)} stand behind layers that are not random: let the model begin with "
-            "them, or pass a JAX function (x, key) -> x"
+            "them, or pass a JAX function (x, key) -> x",
+            page="augmentation",
         )
 
     def own_layers(x: Any, key: Any) -> Any:

@@ -154,7 +154,8 @@ def loss_of(loss: Any) -> Loss:
         name = getattr(loss, "__name__", type(loss).__name__)
         raise UsageError(
             f"the loss {name} cannot be taken over: {reason}. Name one of converter.losses.LOSSES, or write it in JAX: "
-            "(outputs, targets) -> loss of each example"
+            "(outputs, targets) -> loss of each example",
+            page="keras-files",
         ) from None
 
 

@@ -35,12 +35,18 @@ def _traced(name: str, variable: Any) -> Constraint:
     try:
         graph = jax_frontend.trace_function(project, [spec])
     except UnsupportedError as error:
-        raise UnsupportedError(f"the constraint {kind} of {name}: {error}\n{advice}", error.sites) from error
+        raise UnsupportedError(
+            f"the constraint {kind} of {name}: {error}\n{advice}", error.sites, page="operations"
+        ) from error
     except Exception as error:  # it is the author's code
-        raise UnsupportedError(f"the constraint {kind} of {name} cannot be traced: {error}. {advice}") from error
+        raise UnsupportedError(
+            f"the constraint {kind} of {name} cannot be traced: {error}. {advice}", page="operations"
+        ) from error
     (kept,) = graph.outputs.values()
     if kept.type != graph.inputs[0].type:
-        raise UnsupportedError(f"the constraint {kind} of {name} makes {kept.type} of {graph.inputs[0].type}: {advice}")
+        raise UnsupportedError(
+            f"the constraint {kind} of {name} makes {kept.type} of {graph.inputs[0].type}: {advice}", page="operations"
+        )
     return Constraint(f"{kind}({_options(variable.constraint)})", graph)
 
 

@@ -53,11 +53,13 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> C
     for name, array in weights.items():
         if name not in variables:
             raise UsageError(
-                f"{model} has no weight {name!r}: the program is of another model.{nearest(name, variables)}"
+                f"{model} has no weight {name!r}: the program is of another model.{nearest(name, variables)}",
+                page="keras-files",
             )
         if tuple(variables[name].shape) != array.shape:
             raise UsageError(
-                f"{model}: its {name} has the shape {list(variables[name].shape)}, not {list(array.shape)}"
+                f"{model}: its {name} has the shape {list(variables[name].shape)}, not {list(array.shape)}",
+                page="keras-files",
             )
         variables[name].assign(array)
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:

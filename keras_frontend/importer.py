@@ -85,7 +85,7 @@ def _loaded(path: Path, config: dict[str, Any]) -> Any:
     except UsageError:
         raise
     except Exception as error:  # whatever a foreign file makes Keras raise: the person's file is the cause
-        raise UsageError(f"Keras {keras.__version__} cannot load {path}: {_reason(error)}") from error
+        raise UsageError(f"Keras {keras.__version__} cannot load {path}: {_reason(error)}", page="models") from error
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def import_archive(
     except Exception as error:
         if isinstance(error, PocketuneError) or not _raised_by_keras(error):
             raise
-        raise UsageError(f"{path}: Keras cannot run the model: {_reason(error)}") from error
+        raise UsageError(f"{path}: Keras cannot run the model: {_reason(error)}", page="models") from error
     return replace(imported, compiled=archived_config(Path(path), config))
 
 
@@ -199,7 +199,9 @@ def jax_model(
 
     if not model.built:
         raise UsageError(
-            f"the model {model.name!r} has no weights yet: start it with keras.Input(shape), or call it once on a batch"
+            f"the model {model.name!r} has no weights yet: start it with keras.Input(shape), or call it "
+            "once on a batch",
+            page="models",
         )
     check_preprocessing(model)
     call, specs = _calling(model)
@@ -208,7 +210,9 @@ def jax_model(
     if inputs is None:
         inputs = [_input_spec(model, index, spec) for index, spec in enumerate(specs)]
     elif len(inputs) != len(specs):
-        raise UsageError(f"the model {model.name!r} has {len(specs)} inputs, {len(inputs)} are described")
+        raise UsageError(
+            f"the model {model.name!r} has {len(specs)} inputs, {len(inputs)} are described", page="models"
+        )
 
     def apply(params: dict[str, Any], *arrays: Any) -> Any:
         mapping = [(v, params[name]) for name, v in variables.items()]
@@ -249,7 +253,8 @@ def _masked(output: Any) -> Any:
     if mask.shape != output.shape[: mask.ndim]:
         raise UsageError(
             f"an output of the model has the shape {list(output.shape)} and a Keras mask of the shape "
-            f"{list(mask.shape)}, which is not one number for each of its places"
+            f"{list(mask.shape)}, which is not one number for each of its places",
+            page="models",
         )
     return masked(output, mask)
 
@@ -322,11 +327,14 @@ def _built_shape(model: Any) -> Any:
         raise UsageError(
             f"{type(model).__name__}.call takes {len(needed)} arguments ({', '.join(needed)}), whose shapes Keras does "
             f"not keep. Wrap it: {needed[0]}, ... = keras.Input(...), ...; keras.Model([{', '.join(needed)}], "
-            f"model({', '.join(needed)}))"
+            f"model({', '.join(needed)}))",
+            page="models",
         )
     shape = (model.get_build_config() or {}).get("input_shape")
     if shape is None:
-        raise UsageError(f"the shape of the input of {model.name!r} is not known: call it once on a batch")
+        raise UsageError(
+            f"the shape of the input of {model.name!r} is not known: call it once on a batch", page="models"
+        )
     return _plain(shape)
 
 
@@ -349,12 +357,14 @@ def _input_spec(model: Any, index: int, spec: tuple[tuple[int | None, ...], str]
         raise UsageError(
             f"input {index} of {model.name!r} has the shape {shape}: every axis after the batch needs a fixed size, "
             "for example keras.Input((224, 224, 3)), or said for this build alone: inputs=[jax.ShapeDtypeStruct("
-            "(1, 224, 224, 3), 'float32')]"
+            "(1, 224, 224, 3), 'float32')]",
+            page="models",
         )
     if dtype == "string":
         raise UnsupportedError(
             f"input {index} of {model.name!r} takes strings: turn them into numbers before the model, for example by "
-            "taking its preprocessing layers out"
+            "taking its preprocessing layers out",
+            page="models",
         )
     return jax.ShapeDtypeStruct((1, *shape[1:]), dtype if dtype != "int64" else "int32")
 

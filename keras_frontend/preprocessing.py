@@ -30,7 +30,9 @@ def check_preprocessing(model: Any) -> None:
             sites.append(UnsupportedSite(type(layer).__name__, layer.name, "", reason, _BEFORE))
     if sites:
         listed = "\n".join(f"  {site.primitive} {site.layer!r}: {site.reason}" for site in sites)
-        raise UnsupportedError(f"layers of {model.name!r} cannot be compiled:\n{listed}\n{_BEFORE}", sites)
+        raise UnsupportedError(
+            f"layers of {model.name!r} cannot be compiled:\n{listed}\n{_BEFORE}", sites, page="operations"
+        )
 
 
 def _refusal(layer: Any) -> str | None:
@@ -74,7 +76,7 @@ def within_jax(model: Any) -> Iterator[None]:
         advice = "write it with keras.ops or jax.numpy, or compute it before the model"
         site = UnsupportedSite(kind, layer.name, "", reason, advice)
         raise UnsupportedError(
-            f"the layer {kind} {layer.name!r} cannot be compiled: {reason}. {advice}", [site]
+            f"the layer {kind} {layer.name!r} cannot be compiled: {reason}. {advice}", [site], page="operations"
         ) from None
 
 

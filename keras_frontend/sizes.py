@@ -43,9 +43,13 @@ def check_weights(path: Path) -> int:
         except UsageError:
             raise
         except Exception as error:  # h5py raises errors of many kinds for damaged bytes
-            raise UsageError(f"{path}: cannot load its weights, {name} is damaged: {error}. {_AGAIN}") from None
+            raise UsageError(
+                f"{path}: cannot load its weights, {name} is damaged: {error}. {_AGAIN}", page="keras-files"
+            ) from None
     if claimed > size:
-        raise UsageError(f"{path}: its weights claim {claimed} bytes, and {name} has {size}. Refused.")
+        raise UsageError(
+            f"{path}: its weights claim {claimed} bytes, and {name} has {size}. Refused.", page="keras-files"
+        )
     return size
 
 
@@ -60,13 +64,19 @@ def check_sizes(model: Any, stored: int, path: Path) -> None:
         largest = max(model.variables, key=lambda v: prod(v.shape))
         raise UsageError(
             f"{path}: its config describes weights of {described} bytes, and it stores {stored}; the largest is "
-            f"{largest.path} {list(largest.shape)}. {_AGAIN}"
+            f"{largest.path} {list(largest.shape)}. {_AGAIN}",
+            page="keras-files",
         )
     for name, shape in _outputs(model):
         if len(shape) > MAX_AXES:
-            raise UsageError(f"{path}: {name!r} has {len(shape)} axes, and no tensor has more than {MAX_AXES}")
+            raise UsageError(
+                f"{path}: {name!r} has {len(shape)} axes, and no tensor has more than {MAX_AXES}", page="keras-files"
+            )
         if prod(size or 1 for size in shape[1:]) > MAX_ROW_ELEMENTS:
-            raise UsageError(f"{path}: the layer {name!r} gives {list(shape[1:])} for one example: no phone holds that")
+            raise UsageError(
+                f"{path}: the layer {name!r} gives {list(shape[1:])} for one example: no phone holds that",
+                page="keras-files",
+            )
 
 
 def _claimed_bytes(path: Path, file: Any) -> int:
@@ -83,15 +93,19 @@ def _claimed_bytes(path: Path, file: Any) -> int:
                 seen += 1
                 link = group.get(key, getlink=True)
                 if not isinstance(link, h5py.HardLink) or seen > MAX_ENTRIES:
-                    raise UsageError(f"{path}: its weights hold a link, {key!r}. Refused.")
+                    raise UsageError(f"{path}: its weights hold a link, {key!r}. Refused.", page="keras-files")
                 item = group[key]
                 if isinstance(item, h5py.Group):
                     stack.append(item)
                     continue
                 if not isinstance(item, h5py.Dataset) or item.is_virtual or item.external:
-                    raise UsageError(f"{path}: its weights {item.name!r} lie outside of the file. Refused.")
+                    raise UsageError(
+                        f"{path}: its weights {item.name!r} lie outside of the file. Refused.", page="keras-files"
+                    )
                 if item.dtype.kind not in "fiubV":
-                    raise UsageError(f"{path}: its weights {item.name!r} are of type {item.dtype}. Refused.")
+                    raise UsageError(
+                        f"{path}: its weights {item.name!r} are of type {item.dtype}. Refused.", page="keras-files"
+                    )
                 total += item.size * item.dtype.itemsize
     return total
 

@@ -133,15 +133,19 @@ def read_account(program: ProgramFile) -> Account:
         UsageError: there is none, or it is damaged.
     """
     if ACCOUNT not in program.metadata:
-        raise UsageError("it holds no account of its build: build it again with this version of Pocketune")
+        raise UsageError(
+            "it holds no account of its build: build it again with this version of Pocketune", page="program-files"
+        )
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(program.metadata[ACCOUNT], MAX_BYTES)
         if not unpacker.eof:
-            raise UsageError(f"account: more than {MAX_BYTES} bytes, or cut short")
+            raise UsageError(f"account: more than {MAX_BYTES} bytes, or cut short", page="program-files")
         account: Account = decode(Account, json.loads(text), "account")
     except (zlib.error, ValueError, RecursionError) as error:
-        raise UsageError(f"account: it cannot be read ({error}): build the program again") from None
+        raise UsageError(
+            f"account: it cannot be read ({error}): build the program again", page="program-files"
+        ) from None
     _check(account)
     return account
 
@@ -150,7 +154,7 @@ def _check(account: Account) -> None:
     """Raises UsageError where numbers point at what is not there."""
     for place, part in enumerate(account.model):
         if not all(0 <= read < place for read in part.reads):
-            raise UsageError(f"account: model[{place}] reads what comes after it")
+            raise UsageError(f"account: model[{place}] reads what comes after it", page="program-files")
     for name, call in account.calls.items():
         count, memory = len(call.flops), call.memory
         columns = (memory.nbytes, memory.first, memory.last, memory.maker, memory.kinds)
@@ -164,4 +168,4 @@ def _check(account: Account) -> None:
             and all(nbytes >= 0 for nbytes in memory.nbytes)
         )
         if not good:
-            raise UsageError(f"account: the columns of {name} do not fit each other")
+            raise UsageError(f"account: the columns of {name} do not fit each other", page="program-files")

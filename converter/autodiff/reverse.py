@@ -102,7 +102,7 @@ def _of_operands(
         advice = "Freeze what lies before it, or write the layer with another operation."
         origin = node.origin
         site = UnsupportedSite(node.op.name, origin.layer, origin.source, reason, advice)
-        raise UnsupportedError(f"{reason}: {origin}. {advice}", [site]) from None
+        raise UnsupportedError(f"{reason}: {origin}. {advice}", [site], page="gradients") from None
     for value, thunk in zip(node.inputs, thunks, strict=True):
         if value in active and thunk is not None:
             yield value, thunk()

@@ -54,10 +54,10 @@ def certify(
         DeviceError: the stock interpreter does not run the program.
     """
     if steps < 1:
-        raise UsageError(f"steps must be at least 1, got {steps}")
+        raise UsageError(f"steps must be at least 1, got {steps}", page="engines")
     chosen, program = engine(on), read_program(path)
     if (missing := chosen.missing()) is not None:
-        raise UsageError(f"{on}: {missing}")
+        raise UsageError(f"{on}: {missing}", page="engines")
     with at_most(limit, on):
         certificate = examine(program, chosen, steps, data)
     sign(path, certificate)

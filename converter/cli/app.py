@@ -324,14 +324,15 @@ def export(
         ".safetensors": lambda program: export_weights(program, out, state),
     }
     if out.suffix not in (*exports, ".keras"):
-        raise UsageError(f"--out must end with {' or '.join((*exports, '.keras'))}, got {out}")
+        raise UsageError(f"--out must end with {' or '.join((*exports, '.keras'))}, got {out}", page="command-line")
     if (out.suffix == ".keras") != (model is not None):
         raise UsageError(
-            "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras"
+            "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras",
+            page="command-line",
         )
     for flag, given in (("--quantize", quantize), ("--batch", batch), ("--fast", fast or None)):
         if given is not None and out.suffix != ".tflite":
-            raise UsageError(f"{flag} is for a .tflite, and --out is {out}")
+            raise UsageError(f"{flag} is for a .tflite, and --out is {out}", page="command-line")
     program = read_program(file)
     too_late()
     if model is not None:
@@ -355,7 +356,7 @@ def _export_keras(model: Path, weights: Mapping[str, Any], out: Path) -> None:
     from keras_frontend import runs_jax
 
     if not runs_jax():
-        raise UsageError("a .keras is written by Keras on JAX: set KERAS_BACKEND=jax")
+        raise UsageError("a .keras is written by Keras on JAX: set KERAS_BACKEND=jax", page="command-line")
     from keras_frontend.export import with_weights
 
     copied = with_weights(model, weights, out)

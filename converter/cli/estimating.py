@@ -77,7 +77,9 @@ def estimate(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         if device is None:
-            raise UsageError(f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}")
+            raise UsageError(
+                f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}", page="command-line"
+            )
         flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
         job = measured(job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags), narrator)
         chosen, table = setting(device, job.recipe.target)

@@ -23,7 +23,9 @@ def explain(
 ) -> None:
     """Show the page about a kind of error: why it is refused, and what to do."""
     if page is not None and page not in _pages():
-        raise UsageError(f"there is no page {page!r}.{nearest(page, _pages())} There are {', '.join(_pages())}")
+        raise UsageError(
+            f"there is no page {page!r}.{nearest(page, _pages())} There are {', '.join(_pages())}", page="command-line"
+        )
     results = Results()
     if page is None:
         for name in _pages():

@@ -52,7 +52,9 @@ def read_contents(path: Path) -> Contents:
     try:
         operators = _with_bodies(count_operators(program.data))
     except (struct.error, IndexError, ValueError, KeyError):
-        raise UsageError(f"{path} is damaged: its operators cannot be read. Build or copy it again") from None
+        raise UsageError(
+            f"{path} is damaged: its operators cannot be read. Build or copy it again", page="command-line"
+        ) from None
     return Contents(path, len(program.data), program.manifest, operators)
 
 

@@ -90,7 +90,7 @@ def read_recipe(path: str | os.PathLike) -> Recipe:
     try:
         recipe = decode(Recipe, read_table(path), "recipe")
     except UsageError as error:
-        raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}", page="command-line") from None
     folder = path.parent
     return replace(
         recipe,
@@ -111,18 +111,20 @@ def read_table(path: Path) -> dict[str, Any]:
     kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{path} has {path.stat().st_size} bytes, more than any recipe or table of rules")
+            raise UsageError(
+                f"{path} has {path.stat().st_size} bytes, more than any recipe or table of rules", page="command-line"
+            )
         text = path.read_bytes().decode()
         table = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except FileNotFoundError:
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}") from None
+        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}", page="command-line") from None
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="command-line") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid {kind}: {error}") from None
+        raise UsageError(f"{path} is not valid {kind}: {error}", page="command-line") from None
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: expected an object at the top, got {type(table).__name__}")
+        raise UsageError(f"{path}: expected an object at the top, got {type(table).__name__}", page="command-line")
     return table
 
 

@@ -25,7 +25,7 @@ def is_reference(text: str) -> bool:
     if ":" not in text or text.startswith(APPLICATION):
         return False
     if not _REFERENCE.fullmatch(text):
-        raise UsageError(f"{text!r} is not of the form package.module:name")
+        raise UsageError(f"{text!r} is not of the form package.module:name", page="command-line")
     return True
 
 
@@ -42,9 +42,11 @@ def find(reference: str) -> Callable[..., Any]:
         function = getattr(module, name)
     except AttributeError:
         names = [n for n in vars(module) if not n.startswith("_")]
-        raise UsageError(f"the module {module_name!r} has no {name!r}.{nearest(name, names)}") from None
+        raise UsageError(
+            f"the module {module_name!r} has no {name!r}.{nearest(name, names)}", page="command-line"
+        ) from None
     if not callable(function):
-        raise UsageError(f"{reference} is not a function, it is of type {type(function).__name__}")
+        raise UsageError(f"{reference} is not a function, it is of type {type(function).__name__}", page="command-line")
     return function
 
 
@@ -71,11 +73,14 @@ def _check_options(reference: str, parameters: Mapping[str, inspect.Parameter], 
     if inspect.Parameter.VAR_KEYWORD not in kinds.values():
         for name in options:
             if name not in parameters:
-                raise UsageError(f"{reference} has no option {name!r}.{nearest(name, parameters)}")
+                raise UsageError(f"{reference} has no option {name!r}.{nearest(name, parameters)}", page="command-line")
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [n for n, p in parameters.items() if p.default is p.empty and p.kind not in variadic and n not in options]
     if needed:
-        raise UsageError(f"{reference} needs the argument {needed[0]!r}: name a function that can be called without it")
+        raise UsageError(
+            f"{reference} needs the argument {needed[0]!r}: name a function that can be called without it",
+            page="command-line",
+        )
 
 
 def _import(name: str) -> ModuleType:
@@ -92,11 +97,12 @@ def _import(name: str) -> ModuleType:
             raise  # the module is there; what it imports is not
         modules = [p.stem for p in Path.cwd().iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()]
         raise UsageError(
-            f"there is no module {error.name!r}, neither installed nor in {here}.{nearest(error.name, modules)}"
+            f"there is no module {error.name!r}, neither installed nor in {here}.{nearest(error.name, modules)}",
+            page="command-line",
         ) from None
     except SyntaxError as error:
         place = f"{os.path.relpath(error.filename)}:{error.lineno}" if error.filename else name
-        raise UsageError(f"{place}: {type(error).__name__}: {error.msg}") from None
+        raise UsageError(f"{place}: {type(error).__name__}: {error.msg}", page="command-line") from None
 
 
 @contextmanager
@@ -106,5 +112,6 @@ def _no_exit(reference: str) -> Iterator[None]:
         yield
     except SystemExit as error:
         raise UsageError(
-            f'{reference} ended with sys.exit({error.code!r}): guard its script with if __name__ == "__main__"'
+            f'{reference} ended with sys.exit({error.code!r}): guard its script with if __name__ == "__main__"',
+            page="command-line",
         ) from None

@@ -92,7 +92,7 @@ def resolve(recipe: Recipe) -> Job:
     name, example = _model(recipe.model)
     batch = DEFAULT_BATCH if recipe.batch is None else recipe.batch
     if batch < 1:
-        raise UsageError(f"batch must be at least 1, got {batch}")
+        raise UsageError(f"batch must be at least 1, got {batch}", page="command-line")
     loss = recipe.loss if recipe.loss is not None or example is None else example.loss
     return Job(
         recipe=recipe,
@@ -117,7 +117,8 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
         if flags.get(entry) is None and not trust:
             raise UsageError(
                 f"{recipe}: {entry} names code, {code!r}, which would be run. Add --trust if you trust this recipe and "
-                f"that module, or name the {entry} on the command line"
+                f"that module, or name the {entry} on the command line",
+                page="command-line",
             )
     wanted = base.overridden(**flags)
     model = wanted.model or ""
@@ -133,13 +134,16 @@ def output_path(job: Job) -> Path:
     """
     path = Path(job.recipe.out or f"{job.name}.tflite")
     if path.suffix != ".tflite":
-        raise UsageError(f"the file to write must end with .tflite, got {path}")
+        raise UsageError(f"the file to write must end with .tflite, got {path}", page="command-line")
     if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a directory")
+        raise UsageError(f"cannot write {path}: it is a directory", page="command-line")
     if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: there is no directory {path.parent}. Make it: mkdir -p {path.parent}")
+        raise UsageError(
+            f"cannot write {path}: there is no directory {path.parent}. Make it: mkdir -p {path.parent}",
+            page="command-line",
+        )
     if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"cannot write {path}: the directory {path.parent} is not writable")
+        raise UsageError(f"cannot write {path}: the directory {path.parent} is not writable", page="command-line")
     return path
 
 
@@ -159,7 +163,9 @@ def resolve_update(update: Any) -> Any:
 
 def _rules(table: Any, where: str) -> dict[str, Any]:
     if not isinstance(table, Mapping) or not table:
-        raise UsageError(f'{where}: expected a name, or a table of rules {{"glob" = fraction}}, got {table!r}')
+        raise UsageError(
+            f'{where}: expected a name, or a table of rules {{"glob" = fraction}}, got {table!r}', page="command-line"
+        )
     rules: dict[str, Any] = {}
     for pattern, grant in table.items():
         if isinstance(grant, Mapping):
@@ -169,7 +175,8 @@ def _rules(table: Any, where: str) -> dict[str, Any]:
         if not number and grant not in ("bias", "all"):
             raise UsageError(
                 f'{where}: rule {pattern!r}: expected a fraction in 0..1, "bias", "all", {{lora = 8}} or '
-                f"{{channels = 0.25}}, got {grant!r}"
+                f"{{channels = 0.25}}, got {grant!r}",
+                page="command-line",
             )
         rules[pattern] = 1.0 if grant == "all" else grant
     return rules
@@ -181,18 +188,19 @@ def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
         if table.keys() == {"channels"}:
             return Channels(table["channels"])
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", page="command-line") from None
     options = [field.name for field in fields(LoRA) if field.name != "rank"]
     if odd := [key for key in table if key not in ("lora", *options)]:
-        raise UsageError(f"{where}: unknown option {odd[0]!r}.{nearest(odd[0], options)}")
+        raise UsageError(f"{where}: unknown option {odd[0]!r}.{nearest(odd[0], options)}", page="command-line")
     if "lora" not in table:
         raise UsageError(
-            f"{where}: the rank is missing: {{lora = 8, alpha = 16}}; the other adapter is {{channels = 0.25}}"
+            f"{where}: the rank is missing: {{lora = 8, alpha = 16}}; the other adapter is {{channels = 0.25}}",
+            page="command-line",
         )
     try:
         return LoRA(**{"rank" if key == "lora" else key: value for key, value in table.items()})
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", page="command-line") from None
 
 
 def _optimizer(entry: Any) -> Any:
@@ -200,7 +208,9 @@ def _optimizer(entry: Any) -> Any:
     if isinstance(entry, str) or entry is None:
         return call(entry) if entry is not None and is_reference(entry) else entry
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-        raise UsageError(f'optimizer: expected a name, or a table {{name = "adamw", ...options}}, got {entry!r}')
+        raise UsageError(
+            f'optimizer: expected a name, or a table {{name = "adamw", ...options}}, got {entry!r}', page="command-line"
+        )
     options = {key: value for key, value in entry.items() if key != "name"}
     name: str = entry["name"]
     if is_reference(name):
@@ -214,7 +224,7 @@ def _augment(entry: str | None) -> Any:
     if entry is None or entry == "keras":
         return entry
     if not is_reference(entry):
-        raise UsageError(f"augment: expected package.module:function, or keras, got {entry!r}")
+        raise UsageError(f"augment: expected package.module:function, or keras, got {entry!r}", page="command-line")
     return find(entry)
 
 
@@ -229,7 +239,9 @@ def _one_loss(entry: Any) -> Any:
     if isinstance(entry, Mapping):
         return loss_from_table(entry)
     if entry is not None and not isinstance(entry, str):
-        raise UsageError(f"loss: expected a name, or a table with a name and options, got {entry!r}")
+        raise UsageError(
+            f"loss: expected a name, or a table with a name and options, got {entry!r}", page="command-line"
+        )
     return find(entry) if entry is not None and is_reference(entry) else entry
 
 
@@ -241,14 +253,15 @@ def _model(model: str | None) -> tuple[str, Example | None]:
         return Path(model).stem, None
     examples, default = _examples()
     if model is None and not examples:
-        raise UsageError("name a MODEL: the built-in examples are not part of this installation")
+        raise UsageError("name a MODEL: the built-in examples are not part of this installation", page="command-line")
     name = model or default
     if name not in examples:
         beside = [p.name for p in Path.cwd().glob("*.keras")]
         raise UsageError(
             f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras file, "
             f"package.module:factory, keras:MobileNetV3Small (any net of keras.applications), or a built-in example: "
-            f"{', '.join(examples)}."
+            f"{', '.join(examples)}.",
+            page="command-line",
         )
     return name, examples[name]
 
@@ -284,6 +297,8 @@ def _type(text: str, batch: int) -> TensorType:
     """The type of a batch of y from that of one example's: `int32`, `float32[10]`."""
     match = re.fullmatch(r"(float32|int32)(?:\[((?:\d+(?:,\s*\d+)*)?)\])?", text.strip())
     if match is None:
-        raise UsageError(f"y: expected a type such as int32, int32[16] or float32[10], got {text!r}")
+        raise UsageError(
+            f"y: expected a type such as int32, int32[16] or float32[10], got {text!r}", page="command-line"
+        )
     dims = tuple(int(size) for size in (match[2] or "").split(",") if size)
     return TensorType((batch, *dims), FLOAT32 if match[1] == "float32" else INT32)

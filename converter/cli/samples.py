@@ -35,10 +35,11 @@ def read_samples(path: Path) -> Any:
         raise
     except FileNotFoundError:
         siblings = [p.name for p in path.parent.glob("*.npz")]
-        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}") from None
+        raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}", page="command-line") from None
     except Exception as error:  # on damaged bytes zipfile, its decompressors and NumPy raise errors of many kinds
         raise UsageError(
-            f"{path}: expected an .npz file of arrays, from numpy.savez(path, x=..., y=...) ({error})"
+            f"{path}: expected an .npz file of arrays, from numpy.savez(path, x=..., y=...) ({error})",
+            page="command-line",
         ) from None
     y: Any = arrays.pop(TARGET, None)
     if several := {name: arrays.pop(name) for name in list(arrays) if name.startswith(f"{TARGET}/")}:
@@ -50,10 +51,15 @@ def read_samples(path: Path) -> Any:
 def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
     """Refuses an array that expands, or claims a shape that the member cannot hold, before any of it is read."""
     if info.file_size > min(MAX_BYTES, max(1 << 20, MAX_EXPANSION * info.compress_size)):
-        raise UsageError(f"{archive.filename}: {info.filename!r} expands to {info.file_size} bytes. Refused.")
+        raise UsageError(
+            f"{archive.filename}: {info.filename!r} expands to {info.file_size} bytes. Refused.", page="command-line"
+        )
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(member)
     if prod(shape) * dtype.itemsize > info.file_size:
-        raise UsageError(f"{archive.filename}: {info.filename!r} claims {dtype} {list(shape)}, more than it holds")
+        raise UsageError(
+            f"{archive.filename}: {info.filename!r} claims {dtype} {list(shape)}, more than it holds",
+            page="command-line",
+        )

@@ -179,10 +179,10 @@ def _recipe(job: Job, found: Found, folder: Path) -> str:
 def _rows(path: Path | None) -> tuple[tuple[Any, Any], Any]:
     """x and y, and whose each row is."""
     if path is None:
-        raise UsageError("name the rows: --data ROWS.npz, from numpy.savez(path, x=..., y=...)")
+        raise UsageError("name the rows: --data ROWS.npz, from numpy.savez(path, x=..., y=...)", page="command-line")
     found = read_samples(path)
     if not isinstance(found, tuple):
-        raise UsageError(f"{path}: y is missing: numpy.savez(path, x=..., y=...)")
+        raise UsageError(f"{path}: y is missing: numpy.savez(path, x=..., y=...)", page="command-line")
     x, y = found
     if not isinstance(x, dict) or "group" not in x:
         return (x, y), None
@@ -196,5 +196,8 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...]:
     except ValueError:
         numbers = (-1.0,)
     if any(not 0 < number < float("inf") or (option == "ratios" and number > 1) for number in numbers):
-        raise UsageError(f"--{option}: expected numbers above 0 separated by commas, such as 0.125,0.25; got {text!r}")
+        raise UsageError(
+            f"--{option}: expected numbers above 0 separated by commas, such as 0.125,0.25; got {text!r}",
+            page="command-line",
+        )
     return numbers

@@ -40,7 +40,8 @@ def state(
         raise UsageError(
             f"{''.join(f'{line} ' for line in heard)}{file} does not go on in {against}: "
             f"{'; '.join(result.differences)}. Restored with adopt='matching' it "
-            f"gives {len(result.adopted)} of the program's {whole} tensors"
+            f"gives {len(result.adopted)} of the program's {whole} tensors",
+            page="command-line",
         )
     if as_json:
         what = {"file": str(file), "warnings": heard, **_json(found, result)}

@@ -23,5 +23,7 @@ def engine(on: str) -> Engine:
     """
     name, _, processor = on.partition(":")
     if name not in ENGINES:
-        raise UsageError(f"on: there is no engine {on!r}, but {', '.join(ENGINES)}.{nearest(name, ENGINES)}")
+        raise UsageError(
+            f"on: there is no engine {on!r}, but {', '.join(ENGINES)}.{nearest(name, ENGINES)}", page="engines"
+        )
     return ENGINES[name](processor)

@@ -55,7 +55,7 @@ class Android(Engine):
 
     def set_up(self, accepted: bool) -> str:
         if not _is_linux_on_x86():
-            raise UsageError(f"Android's library runs on Linux on x86-64 only, this is {sys.platform}")
+            raise UsageError(f"Android's library runs on Linux on x86-64 only, this is {sys.platform}", page="engines")
         if not self._is_here:
             with replaced(self._folder) as (temporary, ready):
                 wanted = [f"-Dartifact=org.tensorflow:tensorflow-lite:{VERSION}:aar", f"-DoutputDirectory={temporary}"]

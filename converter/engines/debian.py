@@ -27,5 +27,7 @@ def fetch(packages: Sequence[str], files: Iterable[str], folder: Path) -> None:
         for name in files:
             found = next(iter(sorted(unpacked.rglob(name))), None)
             if found is None:
-                raise UsageError(f"Debian's packages {', '.join(packages)} hold no {name}: is this another release?")
+                raise UsageError(
+                    f"Debian's packages {', '.join(packages)} hold no {name}: is this another release?", page="engines"
+                )
             shutil.copy(found, ready / name)  # of a link what it points to

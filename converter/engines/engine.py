@@ -48,7 +48,7 @@ class Engine(ABC):
     def __init__(self, processor: str = "") -> None:
         """The engine, for a processor where it compiles for one. Raises UsageError for one that is not known."""
         if processor:
-            raise UsageError(f"on: {self.name} stands alone, without {processor!r}")
+            raise UsageError(f"on: {self.name} stands alone, without {processor!r}", page="engines")
 
     @property
     def on(self) -> str:

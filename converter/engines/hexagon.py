@@ -39,7 +39,9 @@ class Hexagon(Engine):
         self.soc = processor or "SM8650"
         if self.soc not in SOCS:
             known = ", ".join(f"hexagon:{soc}" for soc in SOCS)
-            raise UsageError(f"on: no emulation of {self.soc} is known here, but {known}.{nearest(self.soc, SOCS)}")
+            raise UsageError(
+                f"on: no emulation of {self.soc} is known here, but {known}.{nearest(self.soc, SOCS)}", page="engines"
+            )
 
     @property
     def on(self) -> str:
@@ -74,7 +76,9 @@ class Hexagon(Engine):
         if not accepted:
             raise UsageError(
                 f"Qualcomm's libraries are not ours to give: they are in the wheel {QNN} {QNN_VERSION} on PyPI, under "
-                f"Qualcomm's licence, which is in it ({_LICENCE}). Add --accept-licence if you do, and they are fetched"
+                f"Qualcomm's licence, which is in it ({_LICENCE}). Add --accept-licence if you do, and they are "
+                "fetched",
+                page="engines",
             )
         with replaced(self._folder) as (temporary, ready):
             wheel = ["--no-deps", "--only-binary=:all:", "-q", "-d", str(temporary), f"{QNN}=={QNN_VERSION}"]

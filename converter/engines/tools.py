@@ -29,9 +29,11 @@ def run(command: Sequence[str], where: Path | None = None, advice: str = "") -> 
     try:
         done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=LIMIT, check=False)  # noqa: S603
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{command[0]} is needed{advice and f' ({advice})'}: {error}") from None
+        raise UsageError(f"{command[0]} is needed{advice and f' ({advice})'}: {error}", page="engines") from None
     if done.returncode:
-        raise UsageError(f"{' '.join(command)} failed{advice and f' ({advice})'}: {done.stderr.strip()[-400:]}")
+        raise UsageError(
+            f"{' '.join(command)} failed{advice and f' ({advice})'}: {done.stderr.strip()[-400:]}", page="engines"
+        )
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def engine_time_left() -> float:
         return float("inf")
     end, said = deadline
     if (left := end - time.monotonic()) <= 0:
-        raise UsageError(said)
+        raise UsageError(said, page="engines")
     return left
 
 

@@ -109,7 +109,8 @@ def device(name: str) -> Device:
     if name not in known:
         raise UsageError(
             f"unknown device {name!r}.{nearest(name.lower(), known)} Known: {', '.join(known)}. For another one write "
-            "a file with its cores, --device mine.toml: see docs/estimate.md"
+            "a file with its cores, --device mine.toml: see docs/estimate.md",
+            page="estimates",
         )
     return known[name]
 
@@ -119,7 +120,7 @@ def _read(path: Path) -> Device:
         check_regular(path)
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the device {path} cannot be read: {error}") from None
+        raise UsageError(f"the device {path} cannot be read: {error}", page="estimates") from None
     read: Device = decode(Device, table, str(path))
     check(read, str(path))
     return read
@@ -128,16 +129,17 @@ def _read(path: Path) -> Device:
 def check(found: Device, where: str) -> None:
     """Raises UsageError for cores that nothing is known of, and figures that no device has."""
     if not found.cores:
-        raise UsageError(f"{where}: cores: it has none")
+        raise UsageError(f"{where}: cores: it has none", page="estimates")
     for core in found.cores:
         if core.kind not in _classes():
             raise UsageError(
-                f"{where}: unknown core {core.kind!r}.{nearest(core.kind, _classes())} Known: {', '.join(_classes())}"
+                f"{where}: unknown core {core.kind!r}.{nearest(core.kind, _classes())} Known: {', '.join(_classes())}",
+                page="estimates",
             )
         if not (0 < core.ghz < 10 and core.count > 0):
-            raise UsageError(f"{where}: {core.kind}: {core.count} at {core.ghz:g} GHz cannot be")
+            raise UsageError(f"{where}: {core.kind}: {core.count} at {core.ghz:g} GHz cannot be", page="estimates")
     if found.memory_gib <= 0:
-        raise UsageError(f"{where}: memory_gib must be above 0, got {found.memory_gib:g}")
+        raise UsageError(f"{where}: memory_gib must be above 0, got {found.memory_gib:g}", page="estimates")
 
 
 @cache

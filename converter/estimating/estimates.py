@@ -156,14 +156,16 @@ def setting(name: str, asked: str | Target | None) -> tuple[Device, Target]:
     if target.unit not in ("ns", "instructions") or target.avoids or target.state != "variables":
         raise UsageError(
             f"{target.name} is not a processor's table: it compares forms, and its engine's times are not known. "
-            f"Leave the target out (it is {chosen.target} on {chosen.name}), or measure: scripts/device bench"
+            f"Leave the target out (it is {chosen.target} on {chosen.name}), or measure: scripts/device bench",
+            page="estimates",
         )
     native = find_target(chosen.target).unit
     own = asked is not None and str(asked).endswith(".toml")
     if target.unit != native and not own:
         raise UsageError(
             f"the table of {target.name} is of another processor than that of {chosen.name} ({chosen.soc}): take "
-            f"{chosen.target}, or a table that was measured there: mine.toml"
+            f"{chosen.target}, or a table that was measured there: mine.toml",
+            page="estimates",
         )
     return chosen, target
 
@@ -204,7 +206,7 @@ def estimate_rows(
 def steps_of(samples: int, epochs: int, batch: int) -> int:
     """Steps of a training, the last batch of an epoch filled up. Raises UsageError for numbers below 1."""
     if samples < 1 or epochs < 1:
-        raise UsageError(f"samples and epochs must be at least 1, got {samples} and {epochs}")
+        raise UsageError(f"samples and epochs must be at least 1, got {samples} and {epochs}", page="estimates")
     return epochs * ceil(samples / batch)
 
 

@@ -76,7 +76,9 @@ def read_measured(
         try:
             _read(path, lines, manifests, found, left_out)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise UsageError(f"{path}: a line is not as it should be ({type(error).__name__}: {error})") from None
+            raise UsageError(
+                f"{path}: a line is not as it should be ({type(error).__name__}: {error})", page="estimates"
+            ) from None
     return found, left_out
 
 
@@ -89,7 +91,7 @@ def _read(
 ) -> None:
     first = next((line for line in lines if line.get("type") == "run"), None)
     if first is None:
-        raise UsageError(f"{path} is no result file of scripts/device: no line of it begins a run")
+        raise UsageError(f"{path} is no result file of scripts/device: no line of it begins a run", page="estimates")
     facts, warmup = first["facts"], int(first["setup"]["warmup"])
     if facts["is_emulator"]:
         left_out.append(f"{path}: of an emulated device, whose times say nothing")
@@ -138,4 +140,4 @@ def _hash(path: str | os.PathLike) -> str:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UsageError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
+        raise UsageError(f"cannot read {os.fspath(path)}: {error.strerror}", page="estimates") from None

@@ -168,7 +168,10 @@ def _within(most: int, nbytes: int) -> int:
 def _unpack(program: ProgramFile) -> tuple[_Contents, memoryview]:
     packed = program.metadata.get(INFERENCE)
     if packed is None:
-        raise UsageError("this program has no signature 'infer' to export: build it with signatures=('train', 'infer')")
+        raise UsageError(
+            "this program has no signature 'infer' to export: build it with signatures=('train', 'infer')",
+            page="program-files",
+        )
     inflating = zlib.decompressobj()
     try:
         data = inflating.decompress(packed, _MOST)
@@ -189,4 +192,4 @@ def _bytes(array: np.ndarray | None) -> bytes:
 
 
 def _damaged(problem: str) -> UsageError:
-    return UsageError(f"its metadata entry {INFERENCE!r} is damaged ({problem}): build it again")
+    return UsageError(f"its metadata entry {INFERENCE!r} is damaged ({problem}): build it again", page="program-files")

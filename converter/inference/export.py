@@ -92,9 +92,9 @@ def export_inference(
             these, the model takes no such number of rows, or the file cannot be written.
     """
     if quantize is not None and quantize not in _SMALLER:
-        raise UsageError(f"quantize must be {' or '.join(map(repr, _SMALLER))}, got {quantize!r}")
+        raise UsageError(f"quantize must be {' or '.join(map(repr, _SMALLER))}, got {quantize!r}", page="program-files")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}")
+        raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}", page="program-files")
     tensors, merge = _tensors(program, state), read_merge(program)
     data = assemble(program, tensors, {} if merge is None else stored_weights(program, merge, tensors))
     if merge is not None or not exact or quantize is not None:
@@ -172,5 +172,5 @@ def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
     tensors = {name: np.asarray(array) for name, array in state.items()}
     check_tensors(program.manifest, tensors, "state")
     if lost := next((name for name, a in tensors.items() if a.dtype.kind == "f" and not np.isfinite(a).all()), None):
-        raise UsageError(f"state: {lost} holds NaN or infinity; nothing was written")
+        raise UsageError(f"state: {lost} holds NaN or infinity; nothing was written", page="program-files")
     return tensors

@@ -44,7 +44,8 @@ def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
         return data
     refusal = UsageError(
         f"the model takes {own} rows and no other number{f': {why}' if why else ''}. Leave the number out, or build "
-        f"the program with batch={rows}"
+        f"the program with batch={rows}",
+        page="program-files",
     )
     if own != 1:
         raise refusal

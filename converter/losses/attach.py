@@ -150,7 +150,8 @@ def _check_parts(parts: list[Part]) -> None:
         else:
             continue
         raise UsageError(
-            f"{why} cannot be taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out"
+            f"{why} cannot be taken in parts: leave micro_batch, memory_budget and the signature 'fisher' out",
+            page="losses",
         )
 
 
@@ -227,12 +228,14 @@ def _check_names(graph: Graph) -> None:
     if taken := sorted(v.name for v in graph.inputs if v.name in RESERVED or v.name.startswith(f"{TARGET}/")):
         raise UsageError(
             f"the model has an input named {taken[0]!r}, a name that the training step needs for itself "
-            f"({', '.join(sorted(RESERVED))}): rename the argument or the keras.Input"
+            f"({', '.join(sorted(RESERVED))}): rename the argument or the keras.Input",
+            page="losses",
         )
     if taken := sorted(RESULTS & graph.outputs.keys()):
         raise UsageError(
             f"the model has an output named {taken[0]!r}, a name that the training step needs for itself "
-            f"({', '.join(sorted(RESULTS))}): rename the key or the layer"
+            f"({', '.join(sorted(RESULTS))}): rename the key or the layer",
+            page="losses",
         )
 
 
@@ -241,41 +244,50 @@ def _check_term(graph: Graph, term: Term) -> None:
     if loss.outputs not in (None, 1, len(outputs)):
         raise UsageError(
             f"the loss {loss.name} compares {loss.outputs} outputs of the model, and there are {len(outputs)}: let the "
-            "model return a tuple of so many embeddings"
+            "model return a tuple of so many embeddings",
+            page="losses",
         )
     if loss.outputs == 1 and len(outputs) != 1:
         names = ", ".join(f"{name!r}: ..." for name in term.reads)
         raise UnsupportedError(
             f"the loss {loss.name} takes one output and the model has {len(outputs)}: name one for each output, "
-            f"loss={{{names}}} (None for an output that has none), or pass a function (outputs, targets) of all"
+            f"loss={{{names}}} (None for an output that has none), or pass a function (outputs, targets) of all",
+            page="losses",
         )
     rows = graph.inputs[0].shape[:1]
     if term.name and outputs[0].shape[:1] != rows:
         raise UsageError(
             f"the output {term.name} has the shape {list(outputs[0].shape)}, which is not one row for each of the "
-            f"{rows[0]} rows of the input: give it no loss (None), or pass one function (outputs, targets) of all"
+            f"{rows[0]} rows of the input: give it no loss (None), or pass one function (outputs, targets) of all",
+            page="losses",
         )
     if loss.summed and len(outputs[0].shape) < 2:
         raise UsageError(
             f"the loss {loss.name} is summed (reduction='sum') over an output of one axis, of which Keras takes the "
-            "mean: name the loss instead"
+            "mean: name the loss instead",
+            page="losses",
         )
     if loss.link is not None:
         _check_logits(loss, outputs[0])
     if loss.needs_link and _folded(graph, term) is None:
         raise UsageError(
             f"the loss {loss.name} is compiled with from_logits=False, and the model does not end in a {loss.link}: "
-            f"name the loss, {loss.name!r}, if the output holds logits, or let the model end in the {loss.link}"
+            f"name the loss, {loss.name!r}, if the output holds logits, or let the model end in the {loss.link}",
+            page="losses",
         )
 
 
 def _check_logits(loss: Loss, output: Value) -> None:
     if loss.link == "softmax" and len(output.shape) < 2:
-        raise UsageError(f"the loss {loss.name} wants logits [batch, ..., classes]; the output is {list(output.shape)}")
+        raise UsageError(
+            f"the loss {loss.name} wants logits [batch, ..., classes]; the output is {list(output.shape)}",
+            page="losses",
+        )
     if loss.link == "softmax" and output.shape[-1] == 1:
         raise UsageError(
             f"the loss {loss.name} compares classes, and the output {list(output.shape)} has one number a row: use "
-            "binary_crossentropy (y is 0 or 1), or mse for a number"
+            "binary_crossentropy (y is 0 or 1), or mse for a number",
+            page="losses",
         )
 
 

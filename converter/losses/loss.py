@@ -185,6 +185,7 @@ def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:
     if result.shape != targets[0].shape[:1]:
         raise UsageError(
             f"the loss {name} must return one number per example, shape [{(*targets[0].shape, 'batch')[0]}]; "
-            f"it returns {list(result.shape)}. Take the mean over the other axes."
+            f"it returns {list(result.shape)}. Take the mean over the other axes.",
+            page="losses",
         )
     return Loss(name, lambda outputs: {y.name: y.type for y in targets}, emit)

@@ -160,19 +160,23 @@ def named_loss(name: str, **options: Any) -> Loss:
     """
     if name not in _NAMED:
         names = (*LOSSES, "ctc")  # which is traced for a length of y, see `converter.models`
-        raise UsageError(f"unknown loss {name!r}.{nearest(name, names)} Known: {', '.join(names)}.")
+        raise UsageError(f"unknown loss {name!r}.{nearest(name, names)} Known: {', '.join(names)}.", page="losses")
     kind = _NAMED[name]
     known = (*inspect.signature(kind.make).parameters, *kind.aside)
     for option, value in options.items():
         if option not in known:
-            raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}")
+            raise UsageError(f"the loss {name} has no option {option!r}.{nearest(option, known)}", page="losses")
         number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
         if option == _LABEL and not (number and value == int(value) and abs(value) < 1 << 31):
-            raise UsageError(f"the loss {name}: {option} is a label, an int32, got {value!r}")
+            raise UsageError(f"the loss {name}: {option} is a label, an int32, got {value!r}", page="losses")
         if option == _AXES and not _is_axes(value):
-            raise UsageError(f"the loss {name}: axis is a number or a list of numbers of axes, got {value!r}")
+            raise UsageError(
+                f"the loss {name}: axis is a number or a list of numbers of axes, got {value!r}", page="losses"
+            )
         if option not in (_LABEL, _AXES) and not (number and value >= 0):
-            raise UsageError(f"the loss {name}: {option} is a number that is not negative, got {value!r}")
+            raise UsageError(
+                f"the loss {name}: {option} is a number that is not negative, got {value!r}", page="losses"
+            )
     return Loss(
         name,
         kind.targets(**options),
@@ -190,5 +194,7 @@ def loss_from_table(table: Mapping[str, Any]) -> Loss:
     options = dict(table)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise UsageError(f"loss: expected a name, or a table with a name and options, got {dict(table)!r}")
+        raise UsageError(
+            f"loss: expected a name, or a table with a name and options, got {dict(table)!r}", page="losses"
+        )
     return named_loss(name, **options)

@@ -66,7 +66,10 @@ class NamedOptimizer:
         factory, parameters = self._factory, inspect.signature(self._factory).parameters
         for option in self.options:
             if option not in parameters:
-                raise UsageError(f"the optimizer {self.name} has no option {option!r}.{nearest(option, parameters)}")
+                raise UsageError(
+                    f"the optimizer {self.name} has no option {option!r}.{nearest(option, parameters)}",
+                    page="optimizers",
+                )
         implied = _ALIASES.get(self.name, (self.name, {}))[1]
         rate = {"learning_rate": self.default_rate} if self.takes_default else {}
         weights = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
@@ -75,7 +78,9 @@ class NamedOptimizer:
             made.update(weights, made.init(weights), weights)  # options of a wrong type are noticed only here
         except (TypeError, ValueError, AttributeError) as error:
             shown = ", ".join(f"{key} = {value!r}" for key, value in self.options.items())
-            raise UsageError(f"optimizer: {self.name} cannot compute with {shown or 'its defaults'}: {error}") from None
+            raise UsageError(
+                f"optimizer: {self.name} cannot compute with {shown or 'its defaults'}: {error}", page="optimizers"
+            ) from None
         return made
 
     @property
@@ -84,7 +89,8 @@ class NamedOptimizer:
         known = [*(n for n, f in factories.items() if callable(f)), *_ALIASES]
         if self.name not in known:
             raise UsageError(
-                f"unknown optimizer {self.name!r}.{nearest(self.name, known)} optax has no optimizer of that name."
+                f"unknown optimizer {self.name!r}.{nearest(self.name, known)} optax has no optimizer of that name.",
+                page="optimizers",
             )
         return factories[_ALIASES.get(self.name, (self.name, {}))[0]]
 
@@ -100,14 +106,16 @@ def resolve(optimizer: Any) -> Any:
             raise UsageError(
                 f"unknown optimizer {optimizer!r}.{nearest(optimizer.lower(), NAMED)} "
                 f"Known: {', '.join(NAMED)}, or an optax.GradientTransformation (in a recipe: a table of name and "
-                'options, as { name = "lamb" }).'
+                'options, as { name = "lamb" }).',
+                page="optimizers",
             )
         return NamedOptimizer(optimizer).transformation()
     if isinstance(optimizer, NamedOptimizer):
         return optimizer.transformation()
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UsageError(
-            f"an optimizer is one of the names {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}"
+            f"an optimizer is one of {', '.join(NAMED)} or an optax.GradientTransformation, not {optimizer!r}",
+            page="optimizers",
         )
     return optax.chain(optimizer, optax.scale(-RATE_OF_ADADELTA)) if lacks_rate(optimizer) else optimizer
 

@@ -126,7 +126,8 @@ def check_descends(optimizer: Any) -> None:
     if uphill:
         raise UsageError(
             f"the optimizer {describe(optimizer)} goes up the gradient: its updates lack the minus of a learning rate. "
-            "Chain it: optax.chain(..., optax.scale_by_learning_rate(1.0))"
+            "Chain it: optax.chain(..., optax.scale_by_learning_rate(1.0))",
+            page="optimizers",
         )
 
 

@@ -69,7 +69,8 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
         if kind not in (("f",) if np.ndim(leaf) else ("f", "i", "b")):
             raise UnsupportedError(
                 f"The optimizer {describe(optimizer)} keeps state of type {getattr(leaf, 'dtype', type(leaf).__name__)}"
-                f" ({path}): only float32 tensors and scalars can be stored. Leave that transformation out."
+                f" ({path}): only float32 tensors and scalars can be stored. Leave that transformation out.",
+                page="optimizers",
             )
     try:
         graph = _trace(optimizer, tx, arrays, state, as_float=True)
@@ -175,7 +176,8 @@ def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UnsupportedError(
             f"The optimizer {describe(optimizer)} does not take the tree of the trained parameters: {error}. "
-            "Give masks and labels as functions of the parameters."
+            "Give masks and labels as functions of the parameters.",
+            page="optimizers",
         ) from error
 
 
@@ -205,12 +207,15 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if as_float:
             raise _KeepsType from error
-        raise UnsupportedError(f"The optimizer {describe(optimizer)} cannot be traced: {error}") from error
+        raise UnsupportedError(
+            f"The optimizer {describe(optimizer)} cannot be traced: {error}", page="optimizers"
+        ) from error
     except _KeepsType:
         if as_float:
             raise
         raise UnsupportedError(
-            f"The optimizer {describe(optimizer)} changes the shape or type of its state from step to step."
+            f"The optimizer {describe(optimizer)} changes the shape or type of its state from step to step.",
+            page="optimizers",
         ) from None
 
 

@@ -65,7 +65,8 @@ def measured_table(like: str | None = None) -> Path:
     if like != usual:
         raise UsageError(
             f"what is measured here are the costs of {usual}, not of {like}: leave the target out. A phone is measured "
-            "by scripts/device measure."
+            "by scripts/device measure.",
+            page="targets",
         )
     folder = Path(os.environ.get(FOLDER) or Path.home() / ".cache/pocketune/tables")
     name = re.sub(r"[^\w.]+", "-", f"{processor()} litert {version('ai-edge-litert')}").strip("-").lower()

@@ -59,7 +59,9 @@ class ProgramFile:
         raw, dtype = self.metadata.get(entry), np.dtype(kind).newbyteorder("<")
         size = int(np.prod(shape, dtype=np.int64))
         if raw is None or len(raw) not in (size * dtype.itemsize, dtype.itemsize):
-            raise UsageError(f"its metadata entry {entry!r} is missing or of another size: build it again")
+            raise UsageError(
+                f"its metadata entry {entry!r} is missing or of another size: build it again", page="program-files"
+            )
         array = np.frombuffer(raw, dtype)
         return array.reshape(shape) if len(array) == size else np.broadcast_to(array, shape)
 
@@ -77,14 +79,14 @@ def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
     if isinstance(program, bytes):
         return _checked("the program", program)
     if not isinstance(program, str | os.PathLike):
-        raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}")
+        raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}", page="program-files")
     path = Path(program)
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file") from None
+        raise UsageError(f"{path}: there is no such file", page="program-files") from None
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="program-files") from None
     try:
         file = _checked(os.fspath(program), _mapped(path, descriptor), descriptor)
     except BaseException:
@@ -100,7 +102,7 @@ def _mapped(path: Path, descriptor: int) -> bytes | mmap.mmap:
             return b""
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="program-files") from None
 
 
 def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None) -> ProgramFile:
@@ -109,14 +111,14 @@ def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None)
         digest = check_seal(data)
         metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT))
         if MANIFEST not in metadata:
-            raise UsageError("it is no Pocketune program: it has no manifest")
+            raise UsageError("it is no Pocketune program: it has no manifest", page="program-files")
         file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)
         for tensor in file.manifest.state_tensors:
             file.initial(tensor)
         for parameter in file.manifest.parameters:
             file.frozen(parameter)
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", page="program-files") from None
     if isinstance(data, mmap.mmap):
         data.madvise(mmap.MADV_DONTNEED)  # the check has touched every page, and few are needed again
     return file

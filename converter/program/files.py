@@ -15,7 +15,7 @@ def beside(path: str | os.PathLike, suffix: str) -> Path:
     """`<path>.<suffix>`. Raises UsageError when the path names no file."""
     path = Path(path)
     if not path.name:
-        raise UsageError(f"{os.fspath(path)!r} names no file")
+        raise UsageError(f"{os.fspath(path)!r} names no file", page="program-files")
     return path.with_name(f"{path.name}.{suffix}")
 
 
@@ -52,7 +52,7 @@ def _refuse_irregular(path: str | os.PathLike, mode: int) -> None:
         return
     kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
     kind = kinds.get(stat.S_IFMT(mode), "device")
-    raise UsageError(f"{os.fspath(path)} is a {kind}, and a file is expected")
+    raise UsageError(f"{os.fspath(path)} is a {kind}, and a file is expected", page="program-files")
 
 
 def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None = None) -> None:
@@ -83,7 +83,7 @@ def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None
             raise
         _flush_directory(path.parent)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", page="program-files") from error
 
 
 def _write(path: Path, data: bytes) -> None:

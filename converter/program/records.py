@@ -39,7 +39,9 @@ def decode(kind: Any, data: Any, where: str) -> Any:
         return _record(kind, data, where)
     if origin is Literal:
         if data not in arguments or type(data) not in map(type, arguments):
-            raise UsageError(f"{where}: expected one of {', '.join(map(repr, arguments))}, got {data!r}")
+            raise UsageError(
+                f"{where}: expected one of {', '.join(map(repr, arguments))}, got {data!r}", page="program-files"
+            )
         return data
     if origin in (Union, types.UnionType):
         if data is None and type(None) in arguments:
@@ -57,15 +59,15 @@ def decode(kind: Any, data: Any, where: str) -> Any:
     try:
         return float(data) if kind is float else data
     except OverflowError:
-        raise UsageError(f"{where}: a number too large") from None
+        raise UsageError(f"{where}: a number too large", page="program-files") from None
 
 
 def _expect(kind: type, data: Any, where: str) -> None:
     accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(data, accepted) or (isinstance(data, bool) and kind is not bool):
-        raise UsageError(f"{where}: expected {NAMES[kind]}, got {_short(data)}")
+        raise UsageError(f"{where}: expected {NAMES[kind]}, got {_short(data)}", page="program-files")
     if isinstance(data, float) and not isfinite(data):
-        raise UsageError(f"{where}: expected a finite number, got {data}")
+        raise UsageError(f"{where}: expected a finite number, got {data}", page="program-files")
 
 
 def _record(kind: Any, data: Any, where: str) -> Any:
@@ -73,10 +75,10 @@ def _record(kind: Any, data: Any, where: str) -> Any:
     hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}
     for name in data:
         if name not in known:
-            raise UsageError(f"{where}: unknown field {name!r}.{nearest(name, known)}")
+            raise UsageError(f"{where}: unknown field {name!r}.{nearest(name, known)}", page="program-files")
     missing = [n for n, f in known.items() if n not in data and f.default is MISSING and f.default_factory is MISSING]
     if missing:
-        raise UsageError(f"{where}: missing field {missing[0]!r}")
+        raise UsageError(f"{where}: missing field {missing[0]!r}", page="program-files")
     return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in data.items()})
 
 

@@ -44,11 +44,11 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     """
     mark = data.find(_MARK)
     if mark < 0:
-        raise UsageError("it is no Pocketune program, or damaged: it has no seal")
+        raise UsageError("it is no Pocketune program, or damaged: it has no seal", page="program-files")
     start, end = mark + len(_MARK), mark + len(BLANK)
     digest = hashlib.sha256(memoryview(data)[:start])
     digest.update(b"0" * _DIGITS)
     digest.update(memoryview(data)[end:])
     if digest.hexdigest().encode() != data[start:end]:
-        raise UsageError("it is damaged, its seal does not match: build or copy it again")
+        raise UsageError("it is damaged, its seal does not match: build or copy it again", page="program-files")
     return digest.hexdigest()

@@ -20,6 +20,8 @@ from converter.targets import Target
 class NothingToQuantizeError(UsageError):
     """No frozen layer becomes int8."""
 
+    page = "quantization"
+
 
 @dataclass(frozen=True)
 class Quantized:

@@ -37,7 +37,8 @@ def check_samples(calibration: Any, model: Graph, targets: Mapping[str, TensorTy
         raise UsageError(
             "frozen='int8' needs samples to find the range of each activation: pass calibration=x, about a hundred "
             "inputs as the model takes them, or calibration=(x, y) to have the accuracy measured too; on the command "
-            "line --calibration FILE.npz"
+            "line --calibration FILE.npz",
+            page="quantization",
         )
     x, y = calibration, None
     pair = isinstance(calibration, tuple) and len(calibration) == 2
@@ -49,7 +50,7 @@ def check_samples(calibration: Any, model: Graph, targets: Mapping[str, TensorTy
     try:
         examples = check_examples(Signature(tuple(specs), ()), x, y)
     except UsageError as error:
-        raise UsageError(f"calibration: {error}") from None
+        raise UsageError(f"calibration: {error}", page="quantization") from None
     return Samples(examples.arrays, y is not None)
 
 

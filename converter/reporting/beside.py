@@ -45,7 +45,7 @@ def beside(first: Contents, second: Contents) -> Beside:
         UsageError: they are the same.
     """
     if bytes(first.program.data) == bytes(second.program.data):
-        raise UsageError("beside: both files are the same program")
+        raise UsageError("beside: both files are the same program", page="reports")
     one, other = first.program.manifest, second.program.manifest
     same_unit = one.target == other.target
     names = (one.name, other.name) if one.name != other.name else (f"{one.name} (1)", f"{other.name} (2)")

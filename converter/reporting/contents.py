@@ -73,7 +73,9 @@ class Contents:
         """The origin of each operator by call, in the file's order. Raises UsageError."""
         origins = read_origins(self.program)
         if any(len(origins.get(name, ())) != len(call.flops) for name, call in self.account.calls.items()):
-            raise UsageError("account: it is of other operators than the file holds: build the program again")
+            raise UsageError(
+                "account: it is of other operators than the file holds: build the program again", page="reports"
+            )
         return origins
 
     @cached_property
@@ -82,7 +84,7 @@ class Contents:
         try:
             return {name: [o.kind for o in ops] for name, ops in OperatorFile(self.program.data).subgraphs()}
         except (struct.error, IndexError, ValueError, KeyError):
-            raise UsageError("its operators cannot be read: build or copy it again") from None
+            raise UsageError("its operators cannot be read: build or copy it again", page="reports") from None
 
     def times(self, signature: str) -> int:
         """How often a step calls a signature."""
@@ -163,7 +165,9 @@ class Contents:
     def _call(self, name: str) -> dict[str, Any]:
         call, origins, kinds = self.account.calls[name], self.origins[name], self.operators.get(name, [])
         if len(kinds) != len(origins):
-            raise UsageError("account: it is of other operators than the file holds: build the program again")
+            raise UsageError(
+                "account: it is of other operators than the file holds: build the program again", page="reports"
+            )
         order = call.order or range(len(origins))
         layers, names = _indexed(origins[i].layer or "(compiler)" for i in order)
         codes, builtins = _indexed(kinds[i] for i in order)

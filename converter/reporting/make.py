@@ -86,7 +86,7 @@ def changes(program: ProgramFile, state: str | os.PathLike | None) -> list[Row]:
     from converter.inference.export import trained_weights
 
     if not Path(state).exists():
-        raise UsageError(f"{os.fspath(state)}: there is no such file")
+        raise UsageError(f"{os.fspath(state)}: there is no such file", page="reports")
     before, after = trained_weights(program), trained_weights(program, state)
     rows: list[Row] = []
     for name, built in before.items():
@@ -107,7 +107,7 @@ def figures(program: ProgramFile, state: str | os.PathLike | None, data: Any) ->
     if data is None:
         return []
     if not isinstance(data, tuple):
-        raise UsageError("data: there is no y: samples are x and y, to say how well the program does")
+        raise UsageError("data: there is no y: samples are x and y, to say how well the program does", page="reports")
     from converter.runtime import TrainingSession
 
     with TrainingSession(program.path or bytes(program.data)) as session:

@@ -63,7 +63,7 @@ def write_overlays(contents: Contents, folder: str | os.PathLike) -> list[Path]:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make {os.fspath(folder)}: {error.strerror or error}") from None
+        raise UsageError(f"cannot make {os.fspath(folder)}: {error.strerror or error}", page="reports") from None
     paths = []
     for name, data in overlays(contents).items():
         paths.append(Path(folder) / f"{name}.json")

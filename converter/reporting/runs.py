@@ -65,9 +65,12 @@ def read_run(path: str | os.PathLike) -> Run:
         if "step" in kinds:
             return _fit(Path(path).name, lines)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UsageError(f"{path}: a line is not as it should be ({type(error).__name__}: {error})") from None
+        raise UsageError(
+            f"{path}: a line is not as it should be ({type(error).__name__}: {error})", page="reports"
+        ) from None
     raise UsageError(
-        f"{path} holds no steps of a training: pass what pocketune.Journal, the app or scripts/device wrote"
+        f"{path} holds no steps of a training: pass what pocketune.Journal, the app or scripts/device wrote",
+        page="reports",
     )
 
 
@@ -77,15 +80,15 @@ def json_lines(path: Path) -> Iterable[dict[str, Any]]:
         with os.fdopen(open_regular(path), "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="reports") from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
+        raise UsageError(f"{path} is larger than {MAX_BYTES >> 20} MiB", page="reports")
     whole, newline, _ = data.rpartition(b"\n")  # the last line of a run that goes on may be cut short
     for number, text in enumerate((whole + newline).splitlines(), 1):
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
-            raise UsageError(f"{path}:{number} is no JSON") from None
+            raise UsageError(f"{path}:{number} is no JSON", page="reports") from None
         if isinstance(line, dict):
             yield line
 

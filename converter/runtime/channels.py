@@ -28,7 +28,7 @@ def information(entry: Entry, examples: Examples, size: int) -> dict[str, np.nda
     """
     count = np.count_nonzero(examples.arrays["weight"])
     if not count:
-        raise UsageError("weight: all rows have the weight 0, there is nothing to weigh channels by")
+        raise UsageError("weight: all rows have the weight 0, there is nothing to weigh channels by", page="sessions")
     given = entry.signature.giving("fisher")
     sums = {spec.name: np.zeros(spec.shape) for spec in given}
     for part in examples.parts(size):
@@ -75,7 +75,8 @@ def choose(running: Running, program: ProgramFile, examples: Examples, reset: bo
     elif has_trained(program, running.memory.read()):
         raise UsageError(
             "the training has begun with other channels: choose_channels(..., reset=True) goes back to what "
-            "was built, or call it before the first step"
+            "was built, or call it before the first step",
+            page="sessions",
         )
     found = information(running.ready("fisher"), examples, program.manifest.micro_batch)
     running.take(running.memory.read() | largest(found, program.manifest))

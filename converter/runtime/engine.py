@@ -30,13 +30,17 @@ def open_engine(
     kind, _, soc = str(accelerator).partition(":")
     if accelerator not in ACCELERATORS and not (kind == "hexagon" and soc):
         known = ", ".join(ACCELERATORS)
-        raise UsageError(f"accelerator: {accelerator!r} is none of {known}.{nearest(kind, ACCELERATORS)}")
+        raise UsageError(
+            f"accelerator: {accelerator!r} is none of {known}.{nearest(kind, ACCELERATORS)}", page="engines"
+        )
     if kind != "cpu":
         return _accelerated(program, threads, xnnpack, weight_cache, accelerator)
     if weight_cache is None:
         return InterpreterEngine(program, threads, xnnpack)
     if not xnnpack:
-        raise UsageError("weight_cache holds what XNNPACK packs, and xnnpack=False runs without it: leave one out")
+        raise UsageError(
+            "weight_cache holds what XNNPACK packs, and xnnpack=False runs without it: leave one out", page="engines"
+        )
     # Loads libraries of LiteRT that the interpreter does without.
     from converter.runtime.compiled import CompiledEngine
 
@@ -51,12 +55,15 @@ def _accelerated(
     if state == "variables" and accelerator != "web:wasm":
         raise UsageError(
             f"this program keeps its state in variables, which {kind} does not run: build it with state='stateless' or "
-            "'split' (--state), or open it without accelerator"
+            "'split' (--state), or open it without accelerator",
+            page="engines",
         )
     if kind == "hexagon" and state != "split":
-        raise UsageError("hexagon rounds to float16, in which small updates are lost: build with state='split'")
+        raise UsageError(
+            "hexagon rounds to float16, in which small updates are lost: build with state='split'", page="engines"
+        )
     if weight_cache is not None:
-        raise UsageError(f"weight_cache holds what the CPU packs: leave it or accelerator={kind!r} out")
+        raise UsageError(f"weight_cache holds what the CPU packs: leave it or accelerator={kind!r} out", page="engines")
     engine: Engine
     if kind == "gpu":
         from converter.runtime.gpu import GpuEngine

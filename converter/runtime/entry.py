@@ -64,7 +64,9 @@ class Entry(ABC):
             self.run()
         except (RuntimeError, ValueError) as error:
             if "out of bounds" in str(error):
-                raise UsageError(f"{self.name}: an index in an input is out of range (LiteRT: {error})") from None
+                raise UsageError(
+                    f"{self.name}: an index in an input is out of range (LiteRT: {error})", page="sessions"
+                ) from None
             raise DeviceError(f"LiteRT could not run {self.name}: {error}") from None
         if self._settles:
             self._settles -= 1
@@ -115,7 +117,9 @@ class Engine:
         try:
             self._entries = {name: make(name, signature) for name, signature in manifest.signatures.items()}
         except ValueError as error:
-            raise UsageError(f"the program is not what its manifest says ({error}): build it again") from None
+            raise UsageError(
+                f"the program is not what its manifest says ({error}): build it again", page="sessions"
+            ) from None
 
     def entry(self, name: str) -> Entry:
         """A signature by name, ready to be called. Raises DeviceError when there is no memory for it."""

@@ -48,7 +48,7 @@ def figures(entry: Entry, examples: Examples, size: int) -> tuple[dict[str, floa
         for output, mask in masks.items():
             mask[start : start + part.rows] = entry.output(MASK + output)[: part.rows]
     if not total:
-        raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate")
+        raise UsageError("weight: all rows have the weight 0, there is nothing to evaluate", page="sessions")
     if not isfinite(sums["loss"]):
         raise NumericError(f"the loss is {sums['loss']}: restore() a saved state or reset()")
     weight = examples.arrays["weight"]
@@ -73,7 +73,9 @@ def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str,
     """
     given, size = entry.signature.giving("output"), entry.signature.taking("input")[0].shape[0]
     if examples.rows != size and any(spec.shape[0] != size for spec in given):
-        raise UsageError(f"an output of this model is not row by row: {entry.name} takes exactly {size} rows")
+        raise UsageError(
+            f"an output of this model is not row by row: {entry.name} takes exactly {size} rows", page="sessions"
+        )
     check_whole(entry.name, entry.signature, examples.rows)
     rows = Examples({spec.name: examples.arrays[spec.name] for spec in entry.signature.taking("input")})
     for start in range(0, rows.rows, size):

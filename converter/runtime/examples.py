@@ -77,21 +77,25 @@ def check_examples(signature: Signature, x: Any, y: Any = None, weight: Any = No
     if targets := signature.taking("target"):
         arrays |= {spec.name: _checked(spec, value) for spec, value in _by_name("y", targets, y)}
     elif y is not None and not (isinstance(y, Mapping) and not y) and signature.taking("weight"):
-        raise UsageError("y: the loss of this program compares the model's outputs with each other and takes no y")
+        raise UsageError(
+            "y: the loss of this program compares the model's outputs with each other and takes no y", page="sessions"
+        )
     if isinstance(weight, Mapping):
         raise UsageError(
             f"weight: one number a row, which counts for all outputs, and not a dict ({', '.join(map(str, weight))}): "
-            "what an output counts is said by loss_weights when it is built"
+            "what an output counts is said by loss_weights when it is built",
+            page="sessions",
         )
     first, rows = next((name, len(array)) for name, array in arrays.items())
     for spec in signature.taking("weight"):
         arrays[spec.name] = np.ones(rows, np.float32) if weight is None else _checked(spec, weight)
         if arrays[spec.name].min() < 0:
-            raise UsageError(f"{spec.name}: a weight is below zero")
+            raise UsageError(f"{spec.name}: a weight is below zero", page="sessions")
     for name, array in arrays.items():
         if len(array) != rows:
             raise UsageError(
-                f"{first} has {rows} rows and {name} has {len(array)}: each row of one belongs to a row of the other"
+                f"{first} has {rows} rows and {name} has {len(array)}: each row of one belongs to a row of the other",
+                page="sessions",
             )
     return Examples(arrays)
 
@@ -103,7 +107,8 @@ def check_whole(name: str, signature: Signature, rows: int) -> None:
         raise UsageError(
             f"{name}: rows of a batch influence each other in this program ({signature.mixing}), so it takes whole "
             f"batches of {size}, and {rows} rows cannot be filled up: pass a multiple of {size} (fit leaves rows of "
-            f"weight 0 out), or build with a batch that divides {rows}"
+            f"weight 0 out), or build with a batch that divides {rows}",
+            page="sessions",
         )
 
 
@@ -114,9 +119,9 @@ def finite_number(name: str, number: Any) -> float:
             raise TypeError
         value = float(number)
     except (TypeError, ValueError):
-        raise UsageError(f"{name} must be a number, got {number!r}") from None
+        raise UsageError(f"{name} must be a number, got {number!r}", page="sessions") from None
     if not isfinite(value):
-        raise UsageError(f"{name} must be finite, got {value}")
+        raise UsageError(f"{name} must be finite, got {value}", page="sessions")
     return value
 
 
@@ -127,20 +132,23 @@ def _by_name(what: str, specs: tuple[TensorSpec, ...], given: Any) -> list[tuple
     listed = ", ".join(names)
     if isinstance(given, Mapping):
         if names == [TARGET] and TARGET not in given:
-            raise UsageError(f"{what}: {has} one {kind}, not a dict of them: pass its array")
+            raise UsageError(f"{what}: {has} one {kind}, not a dict of them: pass its array", page="sessions")
         for name in given:
             if name not in names:
                 none = "; an output without a loss has none" if what == "y" else ""
-                raise UsageError(f"{what}: {has} no {kind} {name!r}.{nearest(str(name), names)} It has {listed}{none}.")
+                raise UsageError(
+                    f"{what}: {has} no {kind} {name!r}.{nearest(str(name), names)} It has {listed}{none}.",
+                    page="sessions",
+                )
         if missing := [name for name in names if name not in given]:
-            raise UsageError(f"{what}: the {kind} {missing[0]} is missing")
+            raise UsageError(f"{what}: the {kind} {missing[0]} is missing", page="sessions")
         return [(spec, given[spec.label]) for spec in specs]
     if len(specs) == 1:
         return [(specs[0], given)]
     if given is None:
-        raise UsageError(f"{what}: missing; pass a tuple or a dict with {listed}")
+        raise UsageError(f"{what}: missing; pass a tuple or a dict with {listed}", page="sessions")
     if not isinstance(given, list | tuple) or len(given) != len(specs):
-        raise UsageError(f"{what}: {has} {len(specs)} {kind}s: pass a tuple or a dict with {listed}")
+        raise UsageError(f"{what}: {has} {len(specs)} {kind}s: pass a tuple or a dict with {listed}", page="sessions")
     return list(zip(specs, given, strict=True))
 
 
@@ -148,26 +156,30 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
     """The array of an input: [rows, ...], of its dtype, finite. No copy when it is so already."""
     expected = f"{spec.dtype} [rows{''.join(f', {d}' for d in spec.shape[1:])}]"
     if value is None:
-        raise UsageError(f"{spec.name}: missing; expected {expected}")
+        raise UsageError(f"{spec.name}: missing; expected {expected}", page="sessions")
     if callable(value) and not hasattr(value, "__array__"):
-        raise UsageError(f"{spec.name}: expected {expected}, and this is a function: call it, and pass what it gives")
+        raise UsageError(
+            f"{spec.name}: expected {expected}, and this is a function: call it, and pass what it gives",
+            page="sessions",
+        )
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         reason = _hint_of_list(spec, value) or f" ({error})"
-        raise UsageError(f"{spec.name}: expected {expected}, and this is no array.{reason}") from None
+        raise UsageError(f"{spec.name}: expected {expected}, and this is no array.{reason}", page="sessions") from None
     array = _as_rows_of(spec, array)
     if array.shape[1:] != spec.shape[1:] or array.ndim != len(spec.shape):
         raise UsageError(
             f"{spec.name}: expected {expected}, got {array.dtype} {list(array.shape)}."
-            f"{_hint(spec, array)}{_hint_of_list(spec, value)}"
+            f"{_hint(spec, array)}{_hint_of_list(spec, value)}",
+            page="sessions",
         )
     if not len(array):
-        raise UsageError(f"{spec.name}: there are no rows")
+        raise UsageError(f"{spec.name}: there are no rows", page="sessions")
     array = _cast(spec, array, expected)
     if array.dtype.kind == "f" and not _all_finite(array):
         row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise UsageError(f"{spec.name}: row {row} holds NaN or infinity")
+        raise UsageError(f"{spec.name}: row {row} holds NaN or infinity", page="sessions")
     return array
 
 
@@ -208,17 +220,22 @@ def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
         return array
     accepted = {"f": "fiub", "i": "iubf", "b": ""}[wanted.kind]
     if array.dtype.kind not in accepted:
-        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype}")
+        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype}", page="sessions")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted)
     if wanted.kind == "i" and array.dtype.kind == "f" and (broken := array != np.round(array)).any():
         number = array[tuple(np.argwhere(broken)[0])]
-        raise UsageError(f"{spec.name}: expected {expected}, whole numbers, and {number:g} is none")
+        raise UsageError(f"{spec.name}: expected {expected}, whole numbers, and {number:g} is none", page="sessions")
     if array.dtype.kind == "f" and not _all_finite(cast) and (lost := np.isfinite(array) & ~np.isfinite(cast)).any():
         number = array[tuple(np.argwhere(lost)[0])]
-        raise UsageError(f"{spec.name}: expected {expected}, and {number:g} is larger than {wanted} can hold")
+        raise UsageError(
+            f"{spec.name}: expected {expected}, and {number:g} is larger than {wanted} can hold", page="sessions"
+        )
     if array.dtype.kind in ("iuf" if wanted.kind == "i" else "iu") and not (cast == array).all():
-        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold")
+        raise UsageError(
+            f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold",
+            page="sessions",
+        )
     return cast
 
 

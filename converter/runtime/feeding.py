@@ -76,7 +76,9 @@ def feed_of(
 def check_resumable(feed: Feed, initial_epoch: int, learning_rate: Any) -> None:
     """Raise UsageError where the step that a training goes on with is not known."""
     if isinstance(feed.batches, Batches) and initial_epoch and callable(learning_rate):
-        raise UsageError("initial_epoch: a stream does not say which step it begins with: pass a number")
+        raise UsageError(
+            "initial_epoch: a stream does not say which step it begins with: pass a number", page="sessions"
+        )
 
 
 def check_one_step(examples: Examples, manifest: Manifest) -> None:
@@ -84,10 +86,11 @@ def check_one_step(examples: Examples, manifest: Manifest) -> None:
     if examples.rows > manifest.batch:
         raise UsageError(
             f"train takes at most {manifest.batch} rows, the batch of the program, and got "
-            f"{examples.rows}: call fit, or build with a larger batch"
+            f"{examples.rows}: call fit, or build with a larger batch",
+            page="sessions",
         )
     if not examples.weight:
-        raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+        raise UsageError("weight: all rows have the weight 0, there is nothing to learn from", page="sessions")
 
 
 def check_validation(judged: Examples | None, metrics: Metrics, manifest: Manifest) -> None:
@@ -95,7 +98,9 @@ def check_validation(judged: Examples | None, metrics: Metrics, manifest: Manife
     if judged is not None:
         check_whole("evaluate", manifest.signatures["evaluate"], judged.rows)
     elif metrics is not None:
-        raise UsageError("metrics are computed after each epoch on validation rows: pass validation=(x, y) as well")
+        raise UsageError(
+            "metrics are computed after each epoch on validation rows: pass validation=(x, y) as well", page="sessions"
+        )
     measures(metrics, manifest, judged)
 
 
@@ -104,6 +109,7 @@ def examples_for(signature: str, manifest: Manifest, x: Any, y: Any, weight: Any
     if signature not in manifest.signatures:
         raise UsageError(
             f"this program has no signature {signature!r}: build it with signatures=(..., {signature!r}), "
-            f"on the command line --signatures ...,{signature}"
+            f"on the command line --signatures ...,{signature}",
+            page="sessions",
         )
     return check_targets(check_examples(manifest.signatures[signature], x, y, weight), manifest)

@@ -27,4 +27,4 @@ def check_keywords(given: Iterable[str], known: Iterable[str], batch: int) -> No
         for name in given
     ]
     if said:
-        raise UsageError("; ".join(said))
+        raise UsageError("; ".join(said), page="sessions")

@@ -94,7 +94,8 @@ def arguments_of(validation: Any) -> tuple[Any, ...]:
         return (validation,)
     if not isinstance(validation, list | tuple) or len(validation) not in (2, 3):
         raise UsageError(
-            f"validation must be (x, y), (x, y, weight) or batches of these, got {type(validation).__name__}"
+            f"validation must be (x, y), (x, y, weight) or batches of these, got {type(validation).__name__}",
+            page="sessions",
         )
     return tuple(validation)
 
@@ -104,30 +105,34 @@ def check_arguments(epochs: Any, initial_epoch: Any, patience: Any, seed: Any, l
     numbers = {"epochs": (epochs, 1), "initial_epoch": (initial_epoch, 0), "patience": (patience, 1), "seed": (seed, 0)}
     for name, (number, least) in numbers.items():
         if number is not None and (not isinstance(number, int | np.integer) or number < least):
-            raise UsageError(f"{name} must be a whole number from {least} on, got {number!r}")
+            raise UsageError(f"{name} must be a whole number from {least} on, got {number!r}", page="sessions")
     if listener is not None and not callable(listener):
-        raise UsageError(f"listener must be a function of an event, got {listener!r}")
+        raise UsageError(f"listener must be a function of an event, got {listener!r}", page="sessions")
     if initial_epoch >= epochs:
         raise UsageError(
-            f"initial_epoch {initial_epoch}: all of the {epochs} epochs are done, there is nothing to go on"
+            f"initial_epoch {initial_epoch}: all of the {epochs} epochs are done, there is nothing to go on",
+            page="sessions",
         )
 
 
 def all_rows(source: Iterable[Any], check: Callable[..., Examples]) -> Examples:
     """The rows of all batches, for what needs no order; the arguments and errors are those of `Batches`."""
     if not (batches := list(_checked(source, check))):
-        raise UsageError("x: there are no rows")
+        raise UsageError("x: there are no rows", page="sessions")
     return Examples.joined(batches)
 
 
 def _checked(source: Iterable[Any], check: Callable[..., Examples]) -> Iterator[Examples]:
     for number, batch in enumerate(source):
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-            raise UsageError(f"x: batch {number} is {type(batch).__name__}, and expected is (x, y) or (x, y, weight)")
+            raise UsageError(
+                f"x: batch {number} is {type(batch).__name__}, and expected is (x, y) or (x, y, weight)",
+                page="sessions",
+            )
         try:
             rows = check(*batch)
         except UsageError as error:
-            raise UsageError(f"batch {number}: {error}") from None
+            raise UsageError(f"batch {number}: {error}", page="sessions") from None
         yield rows
 
 
@@ -149,7 +154,8 @@ class Batches:
         if epochs > 1 and isinstance(source, Iterator):
             raise UsageError(
                 f"x: {type(source).__name__} can be gone through once, and there are {epochs} epochs: pass something "
-                "that can be iterated again (a list, a Dataset, a DataLoader), or epochs=1"
+                "that can be iterated again (a list, a Dataset, a DataLoader), or epochs=1",
+                page="sessions",
             )
         self._source, self._check, self._size = source, check, size
 
@@ -191,7 +197,7 @@ class Shuffled:
         self._examples, self._size, self._seed, self._first = examples, size, seed, first
         self._rows = np.flatnonzero(examples.arrays["weight"])
         if not len(self._rows):
-            raise UsageError("weight: all rows have the weight 0, there is nothing to learn from")
+            raise UsageError("weight: all rows have the weight 0, there is nothing to learn from", page="sessions")
         self.rows = len(self._rows)
         self.per_epoch: int | None = -(-self.rows // size)
         self.begun = 0
@@ -258,7 +264,7 @@ class Loop:
                     self._tell(Step(epoch, number, losses[-1], time.perf_counter() - before))
                     number += 1
                 if not losses:
-                    raise UsageError("x: there are no rows to learn from")
+                    raise UsageError("x: there are no rows to learn from", page="sessions")
                 figures = {"loss": float(np.average(losses, weights=weights)), "seconds": time.perf_counter() - started}
                 if self.validate is not None:
                     figures |= {f"validation_{name}": value for name, value in self.validate().items()}

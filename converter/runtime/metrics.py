@@ -83,7 +83,8 @@ class AreaUnderCurve(OfAllRows):
         if len(kinds) == 1:
             raise UsageError(
                 f"all {len(answers)} rows are of class {kinds[0]}, and the area under the curve compares rows of two "
-                "classes: take rows of both, or leave it out"
+                "classes: take rows of both, or leave it out",
+                page="sessions",
             )
 
 
@@ -111,7 +112,7 @@ class Measure:
         try:
             yield
         except UsageError as error:
-            raise UsageError(f"metrics: {self.name}: {error}") from None
+            raise UsageError(f"metrics: {self.name}: {error}", page="sessions") from None
 
 
 def measures(metrics: Metrics, manifest: Manifest, examples: Examples | None) -> list[Measure]:
@@ -128,23 +129,26 @@ def measures(metrics: Metrics, manifest: Manifest, examples: Examples | None) ->
     if metrics is None or examples is None:
         return []
     if "infer" not in manifest.signatures:
-        raise UsageError("metrics need the signature 'infer': build with signatures=('train', 'evaluate', 'infer')")
+        raise UsageError(
+            "metrics need the signature 'infer': build with signatures=('train', 'evaluate', 'infer')", page="sessions"
+        )
     outputs = [spec.name for spec in manifest.signatures["infer"].giving("output")]
     several, listed = len(outputs) > 1, ", ".join(outputs)
     if isinstance(metrics, Mapping) != several:
         how = f"a dict by output, of {listed}" if several else "a name, a function, or a list of them"
-        raise UsageError(f"metrics: pass {how}; got {metrics!r}")
+        raise UsageError(f"metrics: pass {how}; got {metrics!r}", page="sessions")
     found: list[Measure] = []
     for output, wanted in metrics.items() if several else [(outputs[0], metrics)]:
         if output not in outputs:
             raise UsageError(
-                f"metrics: the model has no output {output!r}.{nearest(str(output), outputs)} It has {listed}."
+                f"metrics: the model has no output {output!r}.{nearest(str(output), outputs)} It has {listed}.",
+                page="sessions",
             )
         for each in wanted if isinstance(wanted, list | tuple) else [wanted]:
             name = each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__)
             called = f"{output}_{name}" if several else name
             if called in {"loss", *(m.name for m in found)}:
-                raise UsageError(f"metrics: two figures would be called {called!r}")
+                raise UsageError(f"metrics: two figures would be called {called!r}", page="sessions")
             target = _target(output, manifest)
             own = each in ("accuracy", "acc") or (
                 each == "binary_accuracy" and manifest.losses.get(target, "").startswith("binary_")
@@ -194,7 +198,10 @@ def _target(output: str, manifest: Manifest) -> str:
     if names == [TARGET]:
         return TARGET
     if f"{TARGET}/{output}" not in names:
-        raise UsageError(f"metrics: the output {output} has no target to compare it with; there are {', '.join(names)}")
+        raise UsageError(
+            f"metrics: the output {output} has no target to compare it with; there are {', '.join(names)}",
+            page="sessions",
+        )
     return f"{TARGET}/{output}"
 
 
@@ -202,7 +209,7 @@ def _metric(given: Any) -> Metric:
     if callable(given):
         return OfAllRows(lambda y, output, weight, mask: _by_function(given, y, output, weight, mask))
     if not isinstance(given, str):
-        raise UsageError(f"metrics: expected a name or a function (y, output), got {given!r}")
+        raise UsageError(f"metrics: expected a name or a function (y, output), got {given!r}", page="sessions")
     name = re.sub("(?<=[a-z])(?=[A-Z])", "_", given).lower()
     if name == "auc":
         return AreaUnderCurve()
@@ -210,7 +217,9 @@ def _metric(given: Any) -> Metric:
         return MeanOfRows(_top(int(top[1])))
     if name not in _OF_ROWS:
         known = [*_OF_ROWS, "auc", "top_5"]
-        raise UsageError(f"metrics: unknown name {given!r}.{nearest(name, known)} Known: {', '.join(known)}.")
+        raise UsageError(
+            f"metrics: unknown name {given!r}.{nearest(name, known)} Known: {', '.join(known)}.", page="sessions"
+        )
     return MeanOfRows(_OF_ROWS[name])
 
 
@@ -232,7 +241,9 @@ def _by_function(
     if not value.ndim:
         return float(value)
     if len(value) != len(weight):
-        raise UsageError(f"a function gave {list(value.shape)} for {len(weight)} rows, not a number for each")
+        raise UsageError(
+            f"a function gave {list(value.shape)} for {len(weight)} rows, not a number for each", page="sessions"
+        )
     total, weights = _weighted(value, weight, mask)
     return total / weights if weights else 0.0
 
@@ -247,18 +258,19 @@ def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
     if y.shape == output.shape and y.ndim > 1:
         return y.argmax(-1)
     if y.shape != output.shape[:-1]:
-        raise UsageError(f"y {_shape(y)} are no labels or one-hot rows of an output {_shape(output)}")
+        raise UsageError(f"y {_shape(y)} are no labels or one-hot rows of an output {_shape(output)}", page="sessions")
     if (y < 0).any():
         raise UsageError(
             "labels below 0 are places that the loss leaves out, and this metric would count them: pass a "
-            "function (y, output) that leaves them out too"
+            "function (y, output) that leaves them out too",
+            page="sessions",
         )
     return y
 
 
 def _like(y: np.ndarray, output: np.ndarray) -> np.ndarray:
     if y.shape != output.shape:
-        raise UsageError(f"y {_shape(y)} is not like the output {_shape(output)}")
+        raise UsageError(f"y {_shape(y)} is not like the output {_shape(output)}", page="sessions")
     return y.astype(np.float64)
 
 
@@ -302,7 +314,9 @@ def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray
     if output.shape[1:] == (2,):  # two scores a row: what counts is the difference
         y, output = _labels(y, output), output[:, 1] - output[:, 0]
     if output.size != y.size:
-        raise UsageError(f"it is of one score a row, or of two classes; the output is {_shape(output)}")
+        raise UsageError(
+            f"it is of one score a row, or of two classes; the output is {_shape(output)}", page="sessions"
+        )
     positive, scores = _like(y, output.reshape(y.shape)).reshape(-1) > 0.5, output.reshape(-1)
     weights = np.repeat(weight.astype(np.float64), len(scores) // len(weight))
     _, place = np.unique(scores, return_inverse=True)

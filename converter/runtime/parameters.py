@@ -16,11 +16,12 @@ def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: 
     """Raises UsageError unless these are the tensors of a state of this program, `where` says of whom."""
     wanted = {t.tensor: (t.shape, t.dtype) for t in manifest.state_tensors}
     if {name: (array.shape, array.dtype.name) for name, array in tensors.items()} != wanted:
-        raise UsageError(f"{where}: its tensors are not those of this program")
+        raise UsageError(f"{where}: its tensors are not those of this program", page="program-files")
     for choice in manifest.choices:
         if not choice.is_good(tensors[choice.indices]):
             raise UsageError(
-                f"{where}: {choice.indices} are not different channels of the {choice.channels} of {choice.weight}"
+                f"{where}: {choice.indices} are not different channels of the {choice.channels} of {choice.weight}",
+                page="program-files",
             )
 
 

@@ -34,7 +34,8 @@ def rate_of_steps(given: Rate, scale: float, manifest: Manifest) -> Callable[[in
     if running is not None and given is not None:
         raise UsageError(
             f"learning_rate: the rate of this program runs in it ({running.description}): leave it out. rate_scale= "
-            "multiplies that rate; for rates of your own build with a constant one, as optimizer=optax.adam(1e-3)"
+            "multiplies that rate; for rates of your own build with a constant one, as optimizer=optax.adam(1e-3)",
+            page="sessions",
         )
     factor = _checked("rate_scale", scale)
     if callable(given):
@@ -70,9 +71,9 @@ def _scaled(given: float | None, factor: float) -> float:
 
 def _checked(name: str, given: float | None) -> float:
     if (rate := finite_number(name, given)) < 0:
-        raise UsageError(f"{name} is below zero: {rate:g}")
+        raise UsageError(f"{name} is below zero: {rate:g}", page="sessions")
     if rate > float(np.finfo(np.float32).max):
-        raise UsageError(f"{name} is larger than float32 can hold: {rate:g}")
+        raise UsageError(f"{name} is larger than float32 can hold: {rate:g}", page="sessions")
     return rate
 
 

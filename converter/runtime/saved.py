@@ -85,9 +85,9 @@ def save_state(
     path = Path(path)
     newest, older = _attempt(path, spec, replacing), _attempt(previous_of(path), spec, replacing)
     if isinstance(newest, ForeignState):
-        raise UsageError(f"{path} is not overwritten: {newest}")
+        raise UsageError(f"{path} is not overwritten: {newest}", page="state-files")
     if isinstance(newest, DamagedState) and not isinstance(older, State) and not _is_ours(path):
-        raise UsageError(f"{path} is not overwritten: {newest}")
+        raise UsageError(f"{path} is not overwritten: {newest}", page="state-files")
     generation = 1 + max((s.generation for s in (newest, older) if isinstance(s, State)), default=0)
     data = pack(State(spec, generation, dict(tensors)))
     # A damaged file must not take the place of a good older one.
@@ -121,7 +121,7 @@ def restore_state(
         UsageError: there is none, neither is good, it belongs to another program, or nothing matches.
     """
     if adopt not in (None, "matching"):
-        raise UsageError(f"adopt is None or 'matching', not {adopt!r}")
+        raise UsageError(f"adopt is None or 'matching', not {adopt!r}", page="state-files")
     state = _newest(Path(path), _attempt if adopt else partial(_attempt, spec=spec))
     found = compared(state, spec)
     if not found.differences and found.left:
@@ -160,7 +160,7 @@ def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]
         )
         return older
     if newest is None and older is None:
-        raise UsageError(f"{path}: there is no such state file")
+        raise UsageError(f"{path}: there is no such state file", page="state-files")
     raise DamagedState(f"{path}: {reason}; {previous_of(path).name}: {older or 'it is missing'}")
 
 
@@ -180,7 +180,7 @@ def _attempt(
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="state-files") from error
 
     def check(there: StateSpec) -> None:
         if spec is None or there.program in replacing:

@@ -74,7 +74,7 @@ class TrainingSession:
             DeviceError: LiteRT does not take it.
         """
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
-            raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}")
+            raise UsageError(f"threads must be a whole number from 1 on, got {threads!r}", page="sessions")
         self._program = program = read_program(path)
         self.manifest: Manifest = program.manifest
         self._lock = threading.RLock()
@@ -378,7 +378,7 @@ class TrainingSession:
 
     def _open(self) -> Running:
         if self._running is None:
-            raise UsageError("the session is closed: open a new TrainingSession")
+            raise UsageError("the session is closed: open a new TrainingSession", page="sessions")
         return self._running
 
     def _examples(self, signature: str, x: Any, y: Any = None, weight: Any = None) -> Examples:

@@ -33,9 +33,13 @@ _OLD_SLOTS = ("optimizer/", "random/step")
 class DamagedState(UsageError):
     """The file is cut short, altered, or not a state at all."""
 
+    page = "state-files"
+
 
 class ForeignState(UsageError):
     """A good state that belongs to another program or a newer Pocketune."""
+
+    page = "state-files"
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,10 @@ def pack(state: State) -> bytes:
     fixed = _FIXED.pack(MAGIC, VERSION, len(text))
     digest_of_header = hashlib.sha256(fixed + text).digest()
     if len(text) > MAX_HEADER:
-        raise UsageError(f"the state has too many tensors: a header of {len(text)} bytes, and {MAX_HEADER} are allowed")
+        raise UsageError(
+            f"the state has too many tensors: a header of {len(text)} bytes, and {MAX_HEADER} are allowed",
+            page="state-files",
+        )
     padding = bytes(-(len(fixed) + _DIGEST + len(text)) % ALIGNMENT)
     return b"".join([fixed, digest_of_header, text, padding, *blocks])
 

@@ -48,7 +48,8 @@ def check_targets(examples: Examples, manifest: Manifest) -> Examples:
         if labels is not None and not known.fit(labels).all():
             raise UsageError(
                 f"{name}: labels go from 0 to {known.count - 1} in this program, and these from {labels.min()} to "
-                f"{labels.max()}"
+                f"{labels.max()}",
+                page="sessions",
             )
     for name, loss in manifest.losses.items():
         numbers, y = _TAKES.get(loss), examples.arrays.get(name)
@@ -56,7 +57,9 @@ def check_targets(examples: Examples, manifest: Manifest) -> Examples:
             continue
         if len(wrong := np.argwhere(~numbers.fit(y))):
             place = tuple(wrong[0])
-            raise UsageError(f"{name}: {loss} takes {numbers.words}, and row {place[0]} holds {y[place]:g}")
+            raise UsageError(
+                f"{name}: {loss} takes {numbers.words}, and row {place[0]} holds {y[place]:g}", page="sessions"
+            )
     return examples
 
 
@@ -72,9 +75,11 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
         UsageError: y are no labels of rows, a key is no label, or a weight is no number from 0 on.
     """
     if not isinstance(weights, Mapping):
-        raise UsageError(f"class_weight must be a dict {{label: weight}}, got {weights!r}")
+        raise UsageError(f"class_weight must be a dict {{label: weight}}, got {weights!r}", page="sessions")
     if len(manifest.targets) != 1:
-        raise UsageError(f"class_weight is for one target, and this program has {len(manifest.targets) or 'none'}")
+        raise UsageError(
+            f"class_weight is for one target, and this program has {len(manifest.targets) or 'none'}", page="sessions"
+        )
     name = manifest.targets[0].name
     y = examples.arrays[name]
     labels = y.reshape(len(y), -1)
@@ -83,7 +88,8 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
         labels = y.argmax(1)[:, None]
     if labels.shape[1] != 1 or (labels != np.round(labels)).any():
         raise UsageError(
-            f"class_weight is for labels, one whole number or one-hot row each; {name} is {y.dtype} {list(y.shape)}"
+            f"class_weight is for labels, one whole number or one-hot row each; {name} is {y.dtype} {list(y.shape)}",
+            page="sessions",
         )
     known = y.shape[1] if one_hot else 2 if manifest.losses.get(name, "").startswith("binary_") else None
     if name in manifest.target_labels:
@@ -91,10 +97,12 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
     factors = np.ones(len(y), np.float32)
     for label, weight in weights.items():
         if not isinstance(label, int | float | np.number) or label != np.round(label):
-            raise UsageError(f"class_weight: {label!r} is no label, which is a whole number")
+            raise UsageError(f"class_weight: {label!r} is no label, which is a whole number", page="sessions")
         if known is not None and not 0 <= label < known:
-            raise UsageError(f"class_weight: {label!r} is no label of this program, which has 0 to {known - 1}")
+            raise UsageError(
+                f"class_weight: {label!r} is no label of this program, which has 0 to {known - 1}", page="sessions"
+            )
         if (number := finite_number(f"class_weight[{label!r}]", weight)) < 0:
-            raise UsageError(f"class_weight[{label!r}] is below zero: {number}")
+            raise UsageError(f"class_weight[{label!r}] is below zero: {number}", page="sessions")
         factors[labels[:, 0] == label] = number
     return Examples(examples.arrays | {"weight": examples.arrays["weight"] * factors})

@@ -64,7 +64,9 @@ class WeightCache:
         return None
 
     def _unusable(self, error: OSError) -> UsageError:
-        return UsageError(f"weight_cache: cannot use the folder {self._folder}: {error.strerror or error}")
+        return UsageError(
+            f"weight_cache: cannot use the folder {self._folder}: {error.strerror or error}", page="sessions"
+        )
 
 
 def _key(program: str) -> str:

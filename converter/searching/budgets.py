@@ -45,7 +45,7 @@ def parse_budgets(texts: Sequence[str], target: Target) -> list[Budget]:
     """
     budgets = [_parse(text, target) for text in texts]
     if len({b.resource for b in budgets}) < len(budgets):
-        raise UsageError("budget: one for memory and one for step at the most")
+        raise UsageError("budget: one for memory and one for step at the most", page="search")
     return budgets
 
 
@@ -57,14 +57,15 @@ def check_head(budgets: Sequence[Budget], costs: Mapping[str, Mapping[str, float
             said = f", {that_fits(int(taken))}" if budget.resource == "memory" else ""
             raise UsageError(
                 f"budget {budget.text}: the head alone takes {taken / limit:.2f} times that{said}. Give it more, or "
-                "take a smaller batch or micro-batch, fewer signatures, or int8 for frozen layers (frozen='int8')"
+                "take a smaller batch or micro-batch, fewer signatures, or int8 for frozen layers (frozen='int8')",
+                page="search",
             )
 
 
 def _parse(text: str, target: Target) -> Budget:
     resource, _, amount = text.partition("=")
     if resource not in RESOURCES:
-        raise UsageError(f"budget: expected memory=... or step=..., got {text!r}")
+        raise UsageError(f"budget: expected memory=... or step=..., got {text!r}", page="search")
     if found := re.fullmatch(r"(head\+)?(\d+(?:\.\d+)?)%", amount):
         share = float(found[2]) / 100
         return Budget(resource, 1 + share, "head", text) if found[1] else Budget(resource, share, "full", text)
@@ -73,12 +74,14 @@ def _parse(text: str, target: Target) -> Budget:
     if found is None or found[2] not in units or not float(found[1]):
         example = "64MiB" if resource == "memory" else "40ms"
         raise UsageError(
-            f"budget: expected {resource}={example}, {resource}=30% (of full) or {resource}=head+25%, got {text!r}"
+            f"budget: expected {resource}={example}, {resource}=30% (of full) or {resource}=head+25%, got {text!r}",
+            page="search",
         )
     if resource == "step" and target.unit != "ns":
         raise UsageError(
             f"budget: the costs of the target {target.name} are in {target.unit or 'a unit of its own'}, not in "
             f"time, so {text} cannot be told: say step=30% (of full) or step=head+25%, or measure this "
-            "machine (--profile measured) or a phone (scripts/device measure phone.toml, --target phone.toml)"
+            "machine (--profile measured) or a phone (scripts/device measure phone.toml, --target phone.toml)",
+            page="search",
         )
     return Budget(resource, float(found[1]) * units[found[2]], None, text)

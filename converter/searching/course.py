@@ -29,9 +29,11 @@ class Course:
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
-            raise UsageError(f"schedule: expected {' or '.join(SCHEDULES)}, got {self.schedule!r}")
+            raise UsageError(f"schedule: expected {' or '.join(SCHEDULES)}, got {self.schedule!r}", page="search")
         if not 0 <= self.warmup < 1:
-            raise UsageError(f"warmup: expected a share of the steps, 0.1 for a tenth of them; got {self.warmup:g}")
+            raise UsageError(
+                f"warmup: expected a share of the steps, 0.1 for a tenth of them; got {self.warmup:g}", page="search"
+            )
 
     def rates(self, rate: float, steps: int) -> list[float]:
         """The rate of each step, of which the highest is given."""

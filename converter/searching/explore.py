@@ -148,7 +148,7 @@ class Explorer:
         costs = {name: each["costs"] for name, each in zip(names, priced, strict=True) if "costs" in each}
         refused = {name: each["error"] for name, each in zip(names, priced, strict=True) if "error" in each}
         for name in {"full", "head"} & refused.keys():
-            raise UsageError(f"the scheme {name} is not for this model: {refused[name]}")
+            raise UsageError(f"the scheme {name} is not for this model: {refused[name]}", page="search")
         self._limits = {RESOURCES[budget.resource]: budget.limit(costs) for budget in self._budgets}
         check_head(self._budgets, costs)
         units = [] if self._effort.named else units_of(self._space)
@@ -157,7 +157,9 @@ class Explorer:
         self._train([Wanted(name, name, costs[name]) for name in names if name in costs])
         head = self._known("head")
         if head is None:
-            raise UsageError(f"the head diverges with each learning rate, {self._effort.rates}: give smaller ones")
+            raise UsageError(
+                f"the head diverges with each learning rate, {self._effort.rates}: give smaller ones", page="search"
+            )
         alone = self._train([Wanted(unit.name, unit.update, of_units[unit.name]) for unit in units])
         gains = {part.name: difference(part.scores, head.scores) for part in alone if part is not None}
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}

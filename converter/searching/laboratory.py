@@ -41,7 +41,8 @@ class Journal:
         if found != first:
             raise UsageError(
                 f"{path} is of another search (model, data, options or the target's table differ): name another "
-                "folder, or remove it"
+                "folder, or remove it",
+                page="search",
             )
         for line in lines:
             record = json.loads(line)
@@ -110,7 +111,7 @@ class Laboratory:
         found = self._found([Job(update, timed=True) for update in [REFERENCE, *updates]])
         for each in found:
             if "error" in each:
-                raise UsageError(f"a step cannot be measured: {each['error']}")
+                raise UsageError(f"a step cannot be measured: {each['error']}", page="search")
         (base, _), *turns = (each["times"] for each in found)
         return [base * step / reference for step, reference in turns]
 
@@ -126,7 +127,7 @@ class Laboratory:
             jobs += [Job(update, missing)] if missing else []
         for number, (job, found) in enumerate(self._each(jobs), 1):
             if "error" in found:
-                raise UsageError(f"the scheme {job.update} does not train: {found['error']}")
+                raise UsageError(f"the scheme {job.update} does not train: {found['error']}", page="search")
             for trial, score in zip(job.trials, found["scores"], strict=True):
                 self._journal[_trial(job.update, trial)] = score
             self._progress(number, len(jobs))

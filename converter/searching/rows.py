@@ -57,7 +57,7 @@ def split(rows: int, y: Any, group: np.ndarray | None, samples: int | None, seed
         UsageError: there are too few rows or groups.
     """
     if seeds < 2:
-        raise UsageError(f"seeds must be at least 2, for an interval; got {seeds}")
+        raise UsageError(f"seeds must be at least 2, for an interval; got {seeds}", page="search")
     labels = y if isinstance(y, np.ndarray) and y.shape == (rows,) and y.dtype.kind in "iu" else np.zeros(rows, int)
     rng, everything = np.random.default_rng(0), np.arange(rows)
     if group is None:
@@ -67,11 +67,15 @@ def split(rows: int, y: Any, group: np.ndarray | None, samples: int | None, seed
         sides = [(pools, None), (pools, judged)]
     else:
         if group.shape != (rows,):
-            raise UsageError(f"group: expected one number or name for each of the {rows} rows, got {list(group.shape)}")
+            raise UsageError(
+                f"group: expected one number or name for each of the {rows} rows, got {list(group.shape)}",
+                page="search",
+            )
         names = rng.permutation(np.unique(group))
         if len(names) < 2 * _FEWEST_GROUPS:
             raise UsageError(
-                f"group: {len(names)} groups are too few to select with some and report others: at least 4"
+                f"group: {len(names)} groups are too few to select with some and report others: at least 4",
+                page="search",
             )
         parts = [[np.flatnonzero(group == name) for name in half] for half in np.array_split(names, 2)]
         sides = [(parts[0], None), (parts[1], None)]
@@ -92,11 +96,16 @@ def _episodes(
         pool = pools[seed % len(pools)]
         count = len(pool) // 2 if samples is None else samples
         if not 0 < count < len(pool):
-            raise UsageError(f"samples: {count} of {len(pool)} rows to learn from leave none to select by")
+            raise UsageError(
+                f"samples: {count} of {len(pool)} rows to learn from leave none to select by", page="search"
+            )
         learned = _sample(pool, labels, count, np.random.default_rng((side, seed)))
         rest = np.setdiff1d(pool, learned) if judged is None else judged[seed % len(judged)]
         if len(rest) < _FEWEST_ROWS:
-            raise UsageError(f"{len(rest)} rows are too few to judge a training by: at least {_FEWEST_ROWS} are needed")
+            raise UsageError(
+                f"{len(rest)} rows are too few to judge a training by: at least {_FEWEST_ROWS} are needed",
+                page="search",
+            )
         episodes.append(Episode(learned, rest))
     return tuple(episodes)
 

@@ -85,14 +85,16 @@ def search(
     require(*(("ray", "--ray") if ray else ("search", "search")))
     if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
         raise UsageError(
-            "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'"
+            "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",
+            page="search",
         )
     course = Course(schedule, warmup)
     target = find_target(options.get("target", "litert-2"))
     if effort is not None and effort.measure and target.unit != "ns":
         raise UsageError(
             f"measure: the table of {target.name} holds no times. On x86-64 say target='litert-2/x86-64', "
-            "anywhere --profile measured"
+            "anywhere --profile measured",
+            page="search",
         )
     budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
     x, y = data
@@ -142,7 +144,8 @@ def _counts(source: Any, options: Mapping[str, Any]) -> bool:
     if rule.running_rate is not None:
         raise UsageError(
             f"search tries learning rates, and that of {rule.name} runs in the program "
-            f"({rule.running_rate.description}): name an optimizer with a constant rate (--optimizer adam)"
+            f"({rule.running_rate.description}): name an optimizer with a constant rate (--optimizer adam)",
+            page="search",
         )
     goal = import_loss(loss, source.graph, options.get("targets"), options.get("loss_weights"))
     return isinstance(goal, Loss) and goal.link is not None and goal.counts
@@ -159,7 +162,7 @@ def _journal(out: str | Path | None) -> Path | None:
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {out}: {error.strerror or error}") from None
+        raise UsageError(f"cannot make the folder {out}: {error.strerror or error}", page="search") from None
     return Path(out) / "journal.jsonl"
 
 

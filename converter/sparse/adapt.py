@@ -81,7 +81,8 @@ def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter
         example = refused[0].partition(" (")[0]
         raise UnsupportedError(
             f"no adapter for {'; '.join(refused)}. Leave these weights out: name the others, or add a rule behind, "
-            f"{example!r}: 0 (frozen) or 1 (trained whole)."
+            f"{example!r}: 0 (frozen) or 1 (trained whole).",
+            page="adapters",
         )
 
     def with_adapter(b: Rewriter, node: Node) -> Value | None:

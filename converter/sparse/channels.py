@@ -26,7 +26,7 @@ class Channels:
     def __post_init__(self) -> None:
         ratio: Any = self.ratio
         if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
-            raise UsageError(f"Channels: ratio must be a number above 0 and up to 1, got {ratio!r}")
+            raise UsageError(f"Channels: ratio must be a number above 0 and up to 1, got {ratio!r}", page="adapters")
 
     def of(self, channels: int) -> int:
         """How many of so many channels train."""

@@ -42,12 +42,14 @@ class LoRA:
         for name, least in (("rank", 1), ("seed", 0)):
             number = getattr(self, name)
             if type(number) is not int or number < least:
-                raise UsageError(f"LoRA: {name} must be a whole number of at least {least}, got {number!r}")
+                raise UsageError(
+                    f"LoRA: {name} must be a whole number of at least {least}, got {number!r}", page="adapters"
+                )
         alpha: Any = self.alpha
         if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 < float(alpha) < float("inf"):
-            raise UsageError(f"LoRA: alpha must be a positive number, got {alpha!r}")
+            raise UsageError(f"LoRA: alpha must be a positive number, got {alpha!r}", page="adapters")
         if type(self.train_a) is not bool:
-            raise UsageError(f"LoRA: train_a must be true or false, got {self.train_a!r}")
+            raise UsageError(f"LoRA: train_a must be true or false, got {self.train_a!r}", page="adapters")
 
     @property
     def scale(self) -> float:

@@ -65,7 +65,8 @@ class UpdateScheme:
         for block in blocks or ():
             if not any(m.block == block for m in everything):
                 raise UsageError(
-                    f"the model's layers name {block!r}, and no parameter is in it.{nearest(block, names)}"
+                    f"the model's layers name {block!r}, and no parameter is in it.{nearest(block, names)}",
+                    page="update-rules",
                 )
         granted = self.choose(everything) if self.choose else self._by_rules(everything)
         rows = []
@@ -90,7 +91,8 @@ class UpdateScheme:
             rows.append(Row(member.name, fraction, why))
         if not any(row.fraction or row.adapter for row in rows):
             raise UsageError(
-                f"update scheme {self.name!r} trains nothing in this model: no trainable parameter is chosen"
+                f"update scheme {self.name!r} trains nothing in this model: no trainable parameter is chosen",
+                page="update-rules",
             )
         return rows
 
@@ -100,14 +102,18 @@ class UpdateScheme:
         for pattern, grant in self.rules.items():
             matched = [m for m in everything if fnmatchcase(m.name, pattern)]
             if not matched:
-                raise UsageError(f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}")
+                raise UsageError(
+                    f"update rule {pattern!r} matches no parameter of the model.{nearest(pattern, names)}",
+                    page="update-rules",
+                )
             if isinstance(grant, LoRA | Channels):
                 granted |= {m.name: (grant, f"rule {pattern} = {grant}") for m in matched}
                 if not any(m.role == "kernel" for m in matched):
                     others = ", ".join(f"{m.name} ({_said(m)})" for m in matched[:_MOST_NAMES])
                     kind = type(grant).__name__
                     raise UsageError(
-                        f"update rule {pattern!r}: {kind} adapts kernels, and it matches none, only {others}"
+                        f"update rule {pattern!r}: {kind} adapts kernels, and it matches none, only {others}",
+                        page="update-rules",
                     )
                 continue
             granted_fraction = _fraction(pattern, grant)
@@ -141,7 +147,8 @@ def _fraction(pattern: str, grant: Any) -> float | None:
     if isinstance(grant, bool) or not isinstance(grant, Real) or not 0 <= float(grant) <= 1:
         raise UsageError(
             f'update rule {pattern!r}: {grant!r} is neither a fraction in 0..1 nor "bias" nor "all" nor a LoRA nor '
-            "Channels"
+            "Channels",
+            page="update-rules",
         )
     return float(grant)
 
@@ -176,7 +183,8 @@ def _bias_only(everything: list[Member]) -> dict[str, tuple[float, str]]:
     if biases.keys() <= _head(everything).keys():
         raise UsageError(
             "update scheme 'bias-only': the model has no biases outside of its head, so there is nothing that sets it "
-            "apart: choose 'head', 'lora' or rules of your own"
+            "apart: choose 'head', 'lora' or rules of your own",
+            page="update-rules",
         )
     return biases | head
 
@@ -263,7 +271,8 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
             instead = f"the largest rank here is {largest}, lora-{largest}" if largest else "choose 'head'"
             raise UsageError(
                 f"no weight outside of the head has twice the numbers of an adapter of rank {rank}: {instead}, or "
-                "rules of your own"
+                "rules of your own",
+                page="update-rules",
             )
         return {**granted, **head}
 
@@ -279,7 +288,10 @@ def _channels(percent: int) -> Callable[[list[Member]], Granted]:
             if m.role == "kernel" and isinstance(m.place, Place) and problem(m.place) is None and m.name not in head
         }
         if not granted:
-            raise UsageError("no weight outside of the head has input channels that can be chosen: use other rules")
+            raise UsageError(
+                "no weight outside of the head has input channels that can be chosen: use other rules",
+                page="update-rules",
+            )
         return {**granted, **head}
 
     return choose
@@ -307,10 +319,13 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
         return update
     if isinstance(update, Mapping):
         if odd := [pattern for pattern in update if not isinstance(pattern, str)]:
-            raise UsageError(f"the patterns of update rules are strings, got {odd[0]!r}")
+            raise UsageError(f"the patterns of update rules are strings, got {odd[0]!r}", page="update-rules")
         return UpdateScheme("rules", dict(update))
     if not isinstance(update, str):
-        raise UsageError(f"update must be a scheme's name, a dict of glob rules or an UpdateScheme, not {update!r}")
+        raise UsageError(
+            f"update must be a scheme's name, a dict of glob rules or an UpdateScheme, not {update!r}",
+            page="update-rules",
+        )
     kind, _, count = update.partition("-")
     if kind == "last" and count.isdecimal() and int(count) > 0:
         return UpdateScheme(update, choose=_last(int(count)))
@@ -322,6 +337,7 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
         known = [*NAMED, "last-1", "last-3", "lora-16", "channels-10"]
         raise UsageError(
             f"unknown update scheme {update!r}.{nearest(update, known)} "
-            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, channels-PERCENT, or glob rules."
+            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, channels-PERCENT, or glob rules.",
+            page="update-rules",
         )
     return NAMED[update]

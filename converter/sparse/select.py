@@ -48,7 +48,9 @@ def _cut(graph: Graph, value: Value, parameter: Parameter, row: Row) -> tuple[Va
     if len(users) != 1 or not is_cut_by(users[0], value) or value in set(graph.results()):
         raise UnsupportedError(
             f"{row.parameter}: fraction {row.fraction:g} needs a weight that one dense or convolution layer reads as "
-            f"it is; this one goes to {', '.join(str(n.op.name) for n in users)}. Train it whole (1) or not at all (0)."
+            f"it is; this one goes to {', '.join(str(n.op.name) for n in users)}. Train it whole (1) or not "
+            "at all (0).",
+            page="update-rules",
         )
     axis = users[0].op.channel_axis(value.type)
     channels = value.shape[axis]

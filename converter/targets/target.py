@@ -234,13 +234,17 @@ def target(name: object) -> Target:
     known = tables()
     if not isinstance(name, str):
         described = " What y is goes into `targets`." if hasattr(name, "shape") else ""
-        raise UsageError(f"target must be a name, not {name!r}.{described} Known: {', '.join(sorted(known))}.")
+        raise UsageError(
+            f"target must be a name, not {name!r}.{described} Known: {', '.join(sorted(known))}.", page="targets"
+        )
     if "," in name:
         return _joined([target(part.strip()) for part in name.split(",")])
     if name.endswith(".toml"):
         return _read(Path(name), [read for read in map(tomllib.loads, known.values()) if "like" not in read])
     if name not in known:
-        raise UsageError(f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.")
+        raise UsageError(
+            f"unknown target {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}.", page="targets"
+        )
     return Target(**_table(name, known))
 
 
@@ -296,13 +300,14 @@ def _read(path: Path, complete: Sequence[Mapping[str, Any]]) -> Target:
         check_regular(path)
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the target {path} cannot be read: {error}") from None
+        raise UsageError(f"the target {path} cannot be read: {error}", page="targets") from None
     wrong = min([_differences(like, table, "") for like in complete], key=len)
     if not wrong and table["shared_cache_bytes"] < table["cache_bytes"]:
         wrong = ["shared_cache_bytes is less than cache_bytes, which is a part of it"]
     if wrong:
         raise UsageError(
-            f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/device measure FILE` writes one."
+            f"{path} is no table of a target: {'; '.join(wrong)}. `scripts/device measure FILE` writes one.",
+            page="targets",
         )
     return Target(**table)
 

@@ -143,7 +143,8 @@ def draft(
     if buffers.nbytes > schema.LARGEST_FILE:
         raise UnsupportedError(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
-            "Freeze nothing twice, use a smaller model, or drop signatures."
+            "Freeze nothing twice, use a smaller model, or drop signatures.",
+            page="file-size",
         )
     builder = schema.roomy_builder(buffers.nbytes)
     model.write(builder, description, entries)

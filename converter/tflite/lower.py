@@ -158,4 +158,4 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
 def _unsupported(node: Node, reason: str) -> UnsupportedError:
     origin, advice = node.origin, "Compute it in float32, or outside the model."
     site = UnsupportedSite(node.op.name, origin.layer, origin.source, reason, advice)
-    return UnsupportedError(f"{reason}: {origin}. {advice}", [site])
+    return UnsupportedError(f"{reason}: {origin}. {advice}", [site], page="kernels")

@@ -38,11 +38,11 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
         UsageError: it is no TFLite model, or it is cut short.
     """
     if data[4:8] != b"TFL3":
-        raise UsageError("the model is not a TFLite model")
+        raise UsageError("the model is not a TFLite model", page="program-files")
     try:
         return _entries(data, tuple(references))
     except (struct.error, IndexError, ValueError):
-        raise UsageError("the model is damaged or cut short: build or copy it again") from None
+        raise UsageError("the model is damaged or cut short: build or copy it again", page="program-files") from None
 
 
 def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
@@ -68,7 +68,7 @@ def with_entry(data: bytes, name: str, content: bytes) -> bytes:
     entries = _tables(_root(data), _MODEL_METADATA)
     found = [_uint32(e, _METADATA_BUFFER) for e in entries if bytes(_bytes(e, _METADATA_NAME)).decode() == name]
     if not found:
-        raise UsageError(f"the model has no metadata entry {name!r}: build it again")
+        raise UsageError(f"the model has no metadata entry {name!r}: build it again", page="program-files")
     buffer = buffers[found[0]]
     place = buffer.Pos + _field(buffer, _BUFFER_DATA)
     start = buffer.Vector(_field(buffer, _BUFFER_DATA))
@@ -78,7 +78,7 @@ def with_entry(data: bytes, name: str, content: bytes) -> bytes:
     vector = len(kept) + len(padding)
     changed = bytearray(b"".join((kept, padding, _LENGTH.pack(len(content)), content)))
     if len(changed) > _LARGEST:
-        raise UsageError("the model would be larger than 2 GiB, where a .tflite ends")
+        raise UsageError("the model would be larger than 2 GiB, where a .tflite ends", page="program-files")
     _LENGTH.pack_into(changed, place, vector - place)
     return bytes(changed)
 

@@ -27,7 +27,8 @@ def open_linen(apply: Callable[..., Any] | None, params: Any, findings: Findings
             kind = type(params).__name__
             raise UsageError(
                 f"a linen module holds no weights: pocketune.Model({kind}(...).apply, variables, inputs=[...]), with "
-                "what init gave, or bind them: module.bind(variables)"
+                "what init gave, or bind them: module.bind(variables)",
+                page="models",
             )
         module, params = params.unbind()
         apply = module.apply if apply is None else _on_bound(apply, module)

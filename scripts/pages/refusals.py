@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from converter import errors
-from converter.errors import PocketuneError, page_of
+from converter.errors import PocketuneError
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("converter", "jax_frontend", "keras_frontend")
@@ -52,7 +52,8 @@ def refusals_of(source: str, module: str) -> Iterator[Refusal]:
     """Those of one file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
-            page = KINDS[node.func.id].page or page_of(module)
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "page"]
+            page = str(ast.literal_eval(given[0])) if given else KINDS[node.func.id].page
             yield Refusal(page, node.func.id, _text(node.args[0]) if node.args else "", module)
 
 

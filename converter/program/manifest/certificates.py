@@ -86,18 +86,18 @@ def check_certificates(certificates: Iterable[Certificate]) -> None:
     for certificate in certificates:
         where = f"manifest: certificates.{certificate.on}"
         if not re.fullmatch(ON, certificate.on):
-            raise UsageError(f"{where}: no engine that is known here")
+            raise UsageError(f"{where}: no engine that is known here", page="program-files")
         if certificate.on in seen:
-            raise UsageError(f"{where}: stands there twice")
+            raise UsageError(f"{where}: stands there twice", page="program-files")
         seen.add(certificate.on)
         if not re.fullmatch(DATE, certificate.date):
-            raise UsageError(f"{where}: {certificate.date!r} is no time in UTC")
+            raise UsageError(f"{where}: {certificate.date!r} is no time in UTC", page="program-files")
         if certificate.steps < 1:
-            raise UsageError(f"{where}: {certificate.steps} steps")
+            raise UsageError(f"{where}: {certificate.steps} steps", page="program-files")
         figures = (certificate.loss_error, certificate.update_error, certificate.output_error, certificate.floor)
         if any(figure is not None and figure < 0 for figure in figures):
-            raise UsageError(f"{where}: an error below zero")
+            raise UsageError(f"{where}: an error below zero", page="program-files")
         if certificate.ok and (not certificate.whole or certificate.failures or certificate.update_error is None):
-            raise UsageError(f"{where}: it says that all is well, and that something is not")
+            raise UsageError(f"{where}: it says that all is well, and that something is not", page="program-files")
         if len(certificate.failures) > MOST_FAILURES:
-            raise UsageError(f"{where}: more than {MOST_FAILURES} failures")
+            raise UsageError(f"{where}: more than {MOST_FAILURES} failures", page="program-files")

@@ -314,7 +314,7 @@ def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _fail(problem: str) -> Any:
-    raise UsageError(f"manifest: {problem}")
+    raise UsageError(f"manifest: {problem}", page="program-files")
 
 
 def _unique(where: str, names: Iterable[str]) -> None:

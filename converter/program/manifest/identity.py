@@ -75,4 +75,4 @@ class Identity:
         """Raises UsageError where a digest is none."""
         digests = [self.update, self.forward, self.int8 or self.forward, *(weight.digest for weight in self.frozen)]
         if wrong := next((digest for digest in digests if not _DIGEST.fullmatch(digest)), None):
-            raise UsageError(f"identity: expected 16 hexadecimal digits, got {wrong!r}")
+            raise UsageError(f"identity: expected 16 hexadecimal digits, got {wrong!r}", page="program-files")

@@ -307,7 +307,8 @@ class Manifest:
         """
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise UsageError(
-                f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune"
+                f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune",
+                page="program-files",
             )
         from converter.program.manifest.checks import check_manifest
 
@@ -319,11 +320,11 @@ class Manifest:
     def from_bytes(data: bytes) -> Manifest:
         """A checked manifest from the metadata entry `pocketune.manifest`. Raises UsageError."""
         if len(data) > MAX_BYTES:
-            raise UsageError(f"manifest: {len(data)} bytes, more than {MAX_BYTES}")
+            raise UsageError(f"manifest: {len(data)} bytes, more than {MAX_BYTES}", page="program-files")
         try:
             parsed = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"manifest: not JSON ({error})") from None
+            raise UsageError(f"manifest: not JSON ({error})", page="program-files") from None
         return Manifest.from_json(parsed)
 
     def to_json(self) -> dict[str, Any]:

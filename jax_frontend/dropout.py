@@ -14,9 +14,10 @@ from jax.ad_checkpoint import checkpoint_name
 
 from converter.errors import UsageError
 from converter.ir import Value, ops
-from jax_frontend.registry import Call, Result, rule
-from jax_frontend.rules.control import MARKED
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.random import generator
+
+rule = Rules()
 
 _MARK, _ACTIVITY = "pocketune.dropout", "pocketune.activity"
 _IN_TRAINING, _KEY = "pocketune.in_training", "pocketune.key"
@@ -80,15 +81,16 @@ def name(call: Call, x: Value) -> Result:
     return call.b(ops.Dropout(float(rate), shared, label, _who(call)), x)
 
 
-def _in_training(call: Call, x: Value, trained: Value) -> Value:
+@rule(f"jit {_IN_TRAINING}")
+def in_training_mark(call: Call, x: Value, trained: Value) -> Result:
+    """What stands for a value while the model trains."""
     return call.b(ops.InTraining(call.params["name"].partition(" ")[2]), x, trained)
 
 
-def _random_key(call: Call) -> Value:
+@rule(f"jit {_KEY}")
+def key_mark(call: Call) -> Result:
+    """A key that is new in each step."""
     return call.b(ops.CallKey(_who(call)))
-
-
-MARKED.update({_IN_TRAINING: _in_training, _KEY: _random_key})
 
 
 def _who(call: Call) -> int:

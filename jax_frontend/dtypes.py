@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.ir import BOOL, FLOAT32, INT32, TensorType
 from jax_frontend.keys import KEY, WORDS, is_key
-from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
+from jax_frontend.unsupported import COMPLEX, RANDOM, NotImportable
 
 #: What JAX calls the keys that a compiled program has.
 KEYS = "pocketune"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,16 +16,19 @@ from jax_frontend.folding import squeezed
 from jax_frontend.integers import BITWISE, as_typed, by_order, is_narrow
 from jax_frontend.keys import draws, on_words
 from jax_frontend.origins import NOWHERE, Site, site
-from jax_frontend.registry import RANDOM, RULES, Call, NotImportable
-from jax_frontend.unsupported import GROUPS, Problems
+from jax_frontend.registry import Call, Rule
+from jax_frontend.unsupported import GROUPS, RANDOM, NotImportable, Problems
 
 
 class Importer:
     """Imports jaxprs into one builder; sites that cannot be imported are collected in `problems`."""
 
-    def __init__(self, builder: Builder, problems: Problems | None = None, is_primal: bool = False) -> None:
+    def __init__(
+        self, builder: Builder, rules: Mapping[str, Rule], problems: Problems, is_primal: bool = False
+    ) -> None:
         self.b = builder
-        self.problems = problems if problems is not None else Problems()
+        self.problems = problems
+        self._rules = rules
         self._is_primal = is_primal  # what is imported is never differentiated
         self._unknown: set[Value] = set()  # stand-ins for results of equations that could not be imported
 
@@ -75,14 +78,14 @@ class Importer:
                 return self._apply(eqn, values, where)
             except NotImportable as problem:
                 if not self._follows(eqn, values, problem):
-                    self.problems.add(problem, where, _culprit(eqn))
+                    self.problems.add(problem, where, self._culprit(eqn))
                 return [self._stand_in(v.aval) for v in eqn.outvars]
 
     def _follows(self, eqn: Any, values: list[Value], problem: NotImportable) -> bool:
         """Whether a problem only follows from one that is reported: a rule that misses a known operand, random bits."""
         if problem.what in GROUPS.values() or not self._unknown:
             return False
-        known_primitive = eqn.primitive.name in RULES
+        known_primitive = eqn.primitive.name in self._rules
         return (known_primitive or any(map(is_bits, eqn.invars))) and not self._reached().isdisjoint(values)
 
     def _reached(self) -> set[Value]:
@@ -92,7 +95,7 @@ class Importer:
         name = eqn.primitive.name
         if draws(eqn):
             return self._by_words(eqn, values, where)
-        if name not in RULES:
+        if name not in self._rules:
             return self._computed(eqn, values)
         avals = [a.aval for a in eqn.invars]
         if name == "convert_element_type" and (half := str(eqn.params["new_dtype"])) in HALVES:
@@ -107,10 +110,11 @@ class Importer:
             lambda closed, arguments: self._inline_primal(closed, arguments, where),
             self._is_primal,
             tuple(str(a.dtype) for a in avals),
+            lambda builder, problems, is_primal: Importer(builder, self._rules, problems, is_primal),
             where,
             self.problems,
         )
-        rule = RULES.get(f"unsigned {name}", RULES[name]) if call.unsigned else RULES[name]
+        rule = self._rule_of(eqn, call.unsigned)
         if not rule.broadcasts:
             values = [full(self.b, v, t) for v, t in zip(values, call.inputs, strict=True)]
         if name in BITWISE and any(map(is_narrow, avals)):
@@ -127,6 +131,12 @@ class Importer:
             assert value.dtype == type.dtype, made
             assert np.broadcast_shapes(value.shape, type.shape) == type.shape, made
         return results
+
+    def _rule_of(self, eqn: Any, unsigned: bool) -> Rule:
+        """The rule of a primitive, of its form for unsigned integers, or of a function of JAX marked by its name."""
+        name = eqn.primitive.name
+        special = f"unsigned {name}" if unsigned else f"jit {str(eqn.params.get('name', '')).partition(' ')[0]}"
+        return self._rules.get(special, self._rules[name])
 
     def _computed(self, eqn: Any, values: list[Value]) -> list[Value]:
         """What has no rule but is known while the program is built, as JAX computes it."""
@@ -147,6 +157,12 @@ class Importer:
         made = self._inline_primal(jax.make_jaxpr(function)(*types), values, where)
         return [full(self.b, v, ir_type(o.aval)) for v, o in zip(made, eqn.outvars, strict=True)]
 
+    def _culprit(self, eqn: Any) -> str:
+        """The primitive of an equation; of a call the first one inside that has no rule."""
+        inner = eqn.params.get("jaxpr")
+        names = map(self._culprit, getattr(getattr(inner, "jaxpr", inner), "eqns", ()))
+        return next((name for name in names if name not in self._rules), eqn.primitive.name)
+
     def _stand_in(self, aval: Any) -> Value:
         try:
             type = ir_type(aval)
@@ -165,13 +181,6 @@ def _applied(eqn: Any, arrays: Sequence[Any]) -> list[Any]:
     """An equation on other arrays than its own."""
     made = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(eqn.params))
     return list(made) if eqn.primitive.multiple_results else [made]
-
-
-def _culprit(eqn: Any) -> str:
-    """The primitive of an equation; of a call the first one inside that has no rule."""
-    inner = eqn.params.get("jaxpr")
-    names = map(_culprit, getattr(getattr(inner, "jaxpr", inner), "eqns", ()))
-    return next((name for name in names if name not in RULES), eqn.primitive.name)
 
 
 def full(b: Builder, value: Value, type: TensorType) -> Value:

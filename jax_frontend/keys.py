@@ -13,7 +13,7 @@ import jax
 import jax.extend.random
 import jax.numpy as jnp
 
-from jax_frontend.registry import RANDOM, NotImportable
+from jax_frontend.unsupported import RANDOM, NotImportable
 
 #: The type of a key of JAX's default generator, and how many numbers it is.
 KEY, WORDS = "key<fry>", 2

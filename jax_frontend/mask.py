@@ -10,7 +10,9 @@ from jax.interpreters import ad, mlir
 
 from converter.ir import Value, ops
 from jax_frontend.importer import full
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
+
+rule = Rules()
 
 _MASKED = Primitive("pocketune_masked")
 _MASKED.def_impl(lambda x, mask: x)

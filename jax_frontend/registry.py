@@ -1,39 +1,27 @@
-"""The table of import rules: one function per jaxpr primitive."""
+"""What an import rule is and is given: one function per jaxpr primitive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from converter.ir import Builder, TensorType, Value
-
-if TYPE_CHECKING:
-    from jax_frontend.origins import Site
-    from jax_frontend.unsupported import Problems
+from converter.registry import Registry
+from jax_frontend.origins import Site
+from jax_frontend.unsupported import NotImportable, Problems, Refusal
 
 #: What a rule returns: the output, or the outputs in order.
 Result = Value | Sequence[Value]
 
 
-#: Names in the report for what many primitives and element types come from.
-COMPLEX, RANDOM = "complex numbers, as in fft", "random numbers"
+class GraphImporter(Protocol):
+    """Imports jaxprs into one builder."""
 
-
-class NotImportable(Exception):
-    """A site that has no import rule, or that the rule cannot express. Collected, reported all at once.
-
-    Args:
-        what: the primitive or the form of it, as the report calls it.
-        advice: what the person can do; empty to use the hint table.
-    """
-
-    def __init__(self, what: str, advice: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.advice = advice
+    def run(self, closed: Any, arguments: Sequence[Value], caller: Site) -> list[Value]:
+        """Import a jaxpr with its inputs bound to `arguments`; return its outputs."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +38,7 @@ class Call:
         inline_primal: the same for a jaxpr that is never differentiated: its derivative is known otherwise.
         is_primal: the equation stands in such a jaxpr.
         dtypes: names of the operands' element types in JAX, which may be narrower than those of `inputs`.
+        importer: makes one for a graph of its own, `importer(builder, problems, is_primal)`.
         site: where the equation stands.
         problems: collects what cannot be imported.
     """
@@ -63,6 +52,7 @@ class Call:
     inline_primal: Callable[[Any, Sequence[Value]], list[Value]]
     is_primal: bool
     dtypes: tuple[str, ...]
+    importer: Callable[[Builder, Problems, bool], GraphImporter]
     site: Site
     problems: Problems
 
@@ -91,31 +81,40 @@ class Call:
 
 @dataclass(frozen=True)
 class Rule:
-    """An import rule. `broadcasts`: it takes operands that are still to be repeated to the type JAX gives them."""
+    """An import rule.
 
-    function: Callable[..., Result]
-    broadcasts: bool
-
-
-RULES: dict[str, Rule] = {}
-
-
-def rule(*primitives: str, broadcasts: bool = False) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Registers an import rule `function(call, *values)` for the named primitives.
-
-    JAX spells every broadcast out; the IR's elementwise ops broadcast as NumPy does. So a Value may stand for a
-    larger tensor that it broadcasts to. A rule with `broadcasts=True` accepts that (and may return such a value);
-    for all others the operands are repeated first.
-
-    Raises:
-        ValueError: a primitive has a rule already.
+    Attributes:
+        function: `function(call, *values)`.
+        broadcasts: it takes operands that are still to be repeated to the type JAX gives them.
+        refuses: forms of its primitive that it does not import.
     """
 
-    def register(function: Callable[..., Result]) -> Callable[..., Result]:
-        for name in primitives:
-            if name in RULES:
-                raise ValueError(f"two import rules for the primitive {name!r}")
-            RULES[name] = Rule(function, broadcasts)
-        return function
+    function: Callable[..., Result]
+    broadcasts: bool = False
+    refuses: tuple[Refusal, ...] = ()
 
-    return register
+
+class Rules(Registry[str, Rule]):
+    """The import rules of one subject; its call is a decorator: `@rule("dot_general")`."""
+
+    def __call__(
+        self, *primitives: str, broadcasts: bool = False, refuses: Sequence[Refusal] = ()
+    ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+        """Add the decorated function, `function(call, *values)`, for the named primitives.
+
+        JAX spells every broadcast out; the IR's elementwise ops broadcast as NumPy does. So a Value may stand for a
+        larger tensor that it broadcasts to. A rule with `broadcasts=True` accepts that (and may return such a value);
+        for all others the operands are repeated first.
+
+        A key `jit NAME` is of what `jax.jit` made of a function whose name begins with that word.
+
+        Raises:
+            ValueError: a primitive has a rule already.
+        """
+
+        def register(function: Callable[..., Result]) -> Callable[..., Result]:
+            for name in primitives:
+                self.add(name, Rule(function, broadcasts, tuple(refuses)))
+            return function
+
+        return register

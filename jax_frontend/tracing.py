@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-import jax_frontend.rules  # noqa: F401  (fills the table of rules)
 from converter.errors import UsageError
 from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
 from jax_frontend.cleanup import with_layers, without_dead_code
@@ -22,9 +21,9 @@ from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, 
 from jax_frontend.modules import open_module
 from jax_frontend.origins import Site
 from jax_frontend.raise_forms import raise_forms
-from jax_frontend.registry import NotImportable
 from jax_frontend.rules.random import RAW_BITS
-from jax_frontend.unsupported import Problems
+from jax_frontend.table import RULES
+from jax_frontend.unsupported import NotImportable, Problems
 
 
 def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
@@ -45,7 +44,7 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     apply, params = open_module(model.apply, model.params, findings)
     leaves = named_leaves(params)
     treedef = jax.tree_util.tree_structure(params)
-    importer = Importer(FoldingBuilder(), Problems(halves=findings.halves))
+    importer = Importer(FoldingBuilder(), RULES, Problems(halves=findings.halves))
     arrays = {name: _narrowed(importer, name, leaf) for name, leaf in leaves.items() if is_parameter(leaf)}
     if unknown := [n for n, leaf in leaves.items() if n not in arrays and isinstance(leaf, jax.ShapeDtypeStruct)]:
         raise UsageError(
@@ -99,7 +98,7 @@ def trace_function(
     """
     if names is None:
         names = ["x"] if len(arguments) == 1 else [f"x_{i}" for i in range(len(arguments))]
-    importer = Importer(FoldingBuilder(), Problems(refuses_known_keys=not known_keys))
+    importer = Importer(FoldingBuilder(), RULES, Problems(refuses_known_keys=not known_keys))
     specs, labels = [], []
     for name, argument in zip(names, arguments, strict=True):
         tree = jax.tree_util.tree_map(_struct, argument)
@@ -178,6 +177,6 @@ def _finish(importer: Importer, closed: Any, arguments: Sequence[Value], names: 
     importer.b.graph.outputs = dict(zip(names, outputs, strict=True))
     graph = without_dead_code(importer.b.graph)
     for node in (node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, ops.RandomBits)):
-        importer.problems.add(RAW_BITS, Site(node.origin.layer, node.origin.source), "random_bits")
+        importer.problems.add(NotImportable(*RAW_BITS), Site(node.origin.layer, node.origin.source), "random_bits")
     importer.problems.check()
     return verify(with_layers(raise_forms(graph)), after="tracing")

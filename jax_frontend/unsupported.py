@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from converter.errors import UnsupportedError, UnsupportedSite
 from jax_frontend.origins import Site
-from jax_frontend.registry import COMPLEX, RANDOM, NotImportable
+
+#: Names in the report for what many primitives and element types come from.
+COMPLEX, RANDOM = "complex numbers, as in fft", "random numbers"
+
+
+class NotImportable(Exception):
+    """A site that has no import rule, or that the rule cannot express. Collected, reported all at once.
+
+    Args:
+        what: the primitive or the form of it, as the report calls it.
+        advice: what the person can do; empty to use the hint table.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.advice = advice
+
+
+class Refusal(NamedTuple):
+    """A form of a primitive that its rule does not import, and what to do: the arguments of NotImportable."""
+
+    what: str
+    advice: str = ""
+
 
 _NOISE = (
     "make the step deterministic: turn dropout and noise off, or pass the random array in as an input; an augmentation "

@@ -16,7 +16,8 @@ from converter.ir import TensorType, Value
 from converter.step_cost import step_cost
 from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering
+from converter.tflite.context import Lowering
+from converter.tflite.lower import lower
 
 PHONE = target("litert-2")
 #: Images, size, filter, channels before and after: instructions with a constant filter, with one that arrives.
@@ -69,7 +70,7 @@ DENSE = {(256, 256, 256): 5518207, (8, 64, 64): 17737, (64, 72, 16): 29228}
 
 def predicted(emit: Callable[[Lowering], Value]) -> int:
     """The cost of what is emitted."""
-    c = Lowering(PHONE)
+    c = Lowering(PHONE, lower)
     c.graph.outputs = {"y": emit(c)}
     return step_cost(c.graph, PHONE)
 

@@ -16,8 +16,9 @@ from converter.ir import INT8, Graph, Shape, TensorType, Value
 from converter.quantize.scales import of_bias, of_range, of_weight
 from converter.targets import Target
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering
 from converter.tflite.emit import Subgraph, emit
-from converter.tflite.lower import Lowering
+from converter.tflite.lower import lower
 
 #: Lowering asks for costs only where it chooses; here every form is emitted by hand.
 _NO_TARGET = Target("none", "", {}, {}, {}, 0, 1, 1, 0, 0, 0, 0)
@@ -210,7 +211,7 @@ def _movements() -> list[Case]:
 
 def graph_of(case: Case) -> Graph:
     """The operators of a case."""
-    c = Lowering(_NO_TARGET)
+    c = Lowering(_NO_TARGET, lower)
     c.graph.outputs = {"y": case.emit(c)}
     return c.graph
 

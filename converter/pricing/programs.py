@@ -20,7 +20,8 @@ from converter.program.program import Program
 from converter.step_cost import step_cost
 from converter.targets import Target
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering
+from converter.tflite.context import Lowering
+from converter.tflite.lower import lower
 
 #: What of the operators' results is added to the loss.
 _SHARE = 1e-6
@@ -98,7 +99,7 @@ class _InStep(Lowering):
     """Builds in a step; what is an input of a case is here a number that is only known when the step runs."""
 
     def __init__(self, step: Graph, target: Target) -> None:
-        super().__init__(target)
+        super().__init__(target, lower)
         self.graph = step.copy()
         (self._weight,) = (value for value, p in step.parameters.items() if p.kind == "weight")
         self._made: dict[tuple[str, TensorType], Value] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from converter.ir import Graph, TensorType, dependents, ops
 from converter.targets import Target
-from converter.tflite.lower import RULES, Lowering
+from converter.tflite.context import Lowering
+from converter.tflite.lower import RULES, lower
 
 #: Of what a product costs as it is: so much less is not within the error of a table.
 _CLEARLY = 0.9
@@ -20,8 +21,6 @@ def better_turned(graph: Graph, target: Target) -> set[str]:
         graph: semantic; its parameters are what trains.
         target: where it will run.
     """
-    import converter.tflite.lowerings  # noqa: F401  registers the rules
-
     readers, behind = graph.consumers(), dependents(graph, graph.parameters)
     names = set()
     for w, parameter in graph.parameters.items():
@@ -44,6 +43,6 @@ def better_turned(graph: Graph, target: Target) -> set[str]:
 
 
 def _cost(op: ops.MatMul, x: TensorType, w: TensorType, target: Target) -> float:
-    c = Lowering(target)
+    c = Lowering(target, lower)
     RULES[type(op)](c, op, c.input("x", x), c.input("w", w))
     return c.choices[-1].cost

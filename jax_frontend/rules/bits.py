@@ -11,9 +11,11 @@ from jax import lax
 
 from converter.ir import BOOL, Value, ops
 from jax_frontend.importer import full
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.random import mantissa, with_exponent
 from jax_frontend.rules.spelled import written_out
+
+rule = Rules()
 
 #: 2^n as int32, the sign bit last.
 _POWERS = (np.int64(1) << np.arange(32)).astype(np.uint32).view(np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,29 +14,27 @@ from converter.ir import Builder, Graph, TensorType, Value, guarded, ops
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.folding import FoldingBuilder
-from jax_frontend.importer import Importer, full
+from jax_frontend.importer import full
 from jax_frontend.raise_forms import raise_forms
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.bounds import most_steps
 from jax_frontend.rules.reduction import folded
 from jax_frontend.rules.shape import cut_axis
 from jax_frontend.rules.spelled import with_derivative
 from jax_frontend.unsupported import Problems
 
+rule = Rules()
+
 #: Functions of JAX with a rule of their own that says what differentiating their ops gives.
 _PLAIN = ("relu", "relu6", "softmax", "_softmax", "silu")
 #: A loop of more steps than this, or whose steps come to more nodes, is not unrolled: each operator takes 3 KiB of the
 #: runtime's memory, and the backward pass has two for each. A step of a loop that stays one copies what it hands on.
 MOST_UNROLLED = 256
-#: Marks: functions of JAX of which these are the first words of the name.
-MARKED: dict[str, Callable[..., Value]] = {}
 
 
 @rule("jit", "pjit", "closed_call", "core_call", "composite", "remat", "remat2", "checkpoint", broadcasts=True)
 def nested_call(call: Call, *values: Value) -> Result:
-    """Inlined; what is marked by its name is what the mark says."""
-    if (mark := MARKED.get(str(call.params.get("name", "")).partition(" ")[0])) is not None:
-        return mark(call, *(full(call.b, v, t) for v, t in zip(values, call.inputs, strict=True)))
+    """Inlined."""
     jaxpr = call.params.get("jaxpr", call.params.get("call_jaxpr"))
     return call.inline(jaxpr if hasattr(jaxpr, "consts") else ClosedJaxpr(jaxpr, ()), values)
 
@@ -114,7 +112,7 @@ def _backward(call: Call, types: list[jax.ShapeDtypeStruct], wanted: list[bool])
 
     closed = jax.make_jaxpr(run)(*types)
     builder = FoldingBuilder()
-    importer = Importer(builder, call.problems)
+    importer = call.importer(builder, call.problems, False)
     inputs = [builder.input(f"input_{i}", ir_type(t)) for i, t in enumerate(types)]
     builder.graph.outputs = dict(zip(given, importer.run(closed, inputs, call.site), strict=True))
     return builder.graph
@@ -197,7 +195,7 @@ def _graph_of(
         read: which of the inputs the jaxpr takes; all by default.
     """
     builder = FoldingBuilder()
-    importer = Importer(builder, problems, call.is_primal)
+    importer = call.importer(builder, problems, call.is_primal)
     inputs = [builder.input(f"operand_{k}", t) for k, t in enumerate(types)]
     arrays = [call.constant(value) for value in fixed]
     known = [v if a is None else builder.constant(a) for v, a in zip(inputs, arrays, strict=False)]

@@ -10,23 +10,29 @@ import numpy as np
 
 from converter.ir import FLOAT32, Builder, Value, ops
 from converter.ir.ops import Padding
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.shape import cut, cut_axis, padded
+from jax_frontend.unsupported import NotImportable, Refusal
+
+rule = Rules()
+
+_AXES = Refusal("convolution over more than three axes, or none", "use one to three spatial axes")
+_INTEGERS = Refusal("convolution of integers", "convert both operands to float32")
 
 Pair = tuple[int, int]
 T = TypeVar("T")
 
 
-@rule("conv_general_dilated")
+@rule("conv_general_dilated", refuses=[_AXES, _INTEGERS])
 def conv_general_dilated(call: Call, x: Value, w: Value) -> Result:
     """One to three spatial axes, any layouts, groups, strides and dilations."""
     b, p = call.b, call.params
     numbers, groups, batches = p["dimension_numbers"], int(p["feature_group_count"]), int(p["batch_group_count"])
     spatial = len(numbers.lhs_spec) - 2
     if spatial not in (1, 2, 3):
-        raise NotImportable(f"convolution over {spatial} axes", "use one to three spatial axes")
+        raise NotImportable(*_AXES)
     if x.dtype != FLOAT32:
-        raise NotImportable("convolution of integers", "convert both operands to float32")
+        raise NotImportable(*_INTEGERS)
     deep = max(spatial, 2)
     strides, dilation, spread = (
         _leading(deep, [int(n) for n in p[key]], 1) for key in ("window_strides", "rhs_dilation", "lhs_dilation")

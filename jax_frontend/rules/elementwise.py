@@ -13,11 +13,17 @@ from converter.ir import BOOL, FLOAT32, Builder, Op, Value, ops
 from converter.randomness import LARGEST_DIVISOR, unsigned_remainder
 from jax_frontend.importer import full
 from jax_frontend.integers import clamped
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.bits import rounded, unsigned_rem
 from jax_frontend.rules.functions import trigamma
 from jax_frontend.rules.random import drawn
 from jax_frontend.rules.spelled import with_derivative, without_derivative, written_out
+from jax_frontend.unsupported import NotImportable, Refusal
+
+rule = Rules()
+
+_COMPUTED_RANGE = Refusal("jax.random.randint between numbers that are computed")
+_HIGHER_ORDER = Refusal("polygamma of an order other than 1", "digamma and its derivative are what there is")
 
 _UNARY: dict[str, Op] = {
     "neg": ops.Neg(),
@@ -155,12 +161,12 @@ def _whole_quotient(call: Call, x: Value, y: Value) -> Value:
     return b(ops.Select(), none, b.constant(np.int32(-1)), quotient)
 
 
-@rule("rem", broadcasts=True)
+@rule("rem", broadcasts=True, refuses=[_COMPUTED_RANGE])
 def rem(call: Call, x: Value, y: Value) -> Result:
     """Remainder with the sign of the dividend; of integers by 0 the dividend."""
     b, divisor = call.b, call.constant(y)
     if call.unsigned and (bits := drawn(b, x)) is not None:
-        x, divisor = bits, call.known(y, "jax.random.randint between numbers that are computed")
+        x, divisor = bits, call.known(y, *_COMPUTED_RANGE)
     if call.unsigned and divisor is not None and 0 < divisor.min() <= divisor.max() <= LARGEST_DIVISOR:
         return unsigned_remainder(b, x, divisor)
     x, y = (full(b, v, t) for v, t in zip((x, y), call.inputs, strict=True))
@@ -253,10 +259,10 @@ def convert_element_type(call: Call, x: Value) -> Result:
     return call.b(ops.Cast(dtype), x)
 
 
-@rule("polygamma")
+@rule("polygamma", refuses=[_HIGHER_ORDER])
 def polygamma(call: Call, order: Value, x: Value) -> Result:
     """The derivative of digamma."""
     known = call.constant(order)
     if known is None or not (known == 1).all():
-        raise NotImportable("polygamma of an order other than 1", "digamma and its derivative are what there is")
+        raise NotImportable(*_HIGHER_ORDER)
     return written_out(call, lambda _, z: trigamma(z), (order, x))

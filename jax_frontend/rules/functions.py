@@ -8,7 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jax_frontend.registry import Rules
 from jax_frontend.rules.spelled import spelled
+
+rule = Rules()
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
@@ -19,31 +22,31 @@ def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
     return total
 
 
-@spelled("tan")
+@spelled(rule, "tan")
 def tan(x: Any, **_: Any) -> Any:
     """sin(x) / cos(x)."""
     return lax.sin(x) / lax.cos(x)
 
 
-@spelled("atan")
+@spelled(rule, "atan")
 def atan(x: Any, **_: Any) -> Any:
     """atan2(x, 1)."""
     return lax.atan2(x, jnp.ones_like(x))
 
 
-@spelled("asin")
+@spelled(rule, "asin")
 def asin(x: Any, **_: Any) -> Any:
     """atan2(x, sqrt((1 - x) (1 + x)))."""
     return lax.atan2(x, lax.sqrt((1 - x) * (1 + x)))
 
 
-@spelled("acos")
+@spelled(rule, "acos")
 def acos(x: Any, **_: Any) -> Any:
     """atan2(sqrt((1 - x) (1 + x)), x)."""
     return lax.atan2(lax.sqrt((1 - x) * (1 + x)), x)
 
 
-@spelled("sinh")
+@spelled(rule, "sinh")
 def sinh(x: Any, **_: Any) -> Any:
     """Where e^x - 1 is small the quotient of it, else e^(|x| - log 2), which overflows no earlier than the result."""
     a = lax.abs(x)
@@ -53,13 +56,13 @@ def sinh(x: Any, **_: Any) -> Any:
     return lax.sign(x) * jnp.where(a < 1, small, large)
 
 
-@spelled("cosh")
+@spelled(rule, "cosh")
 def cosh(x: Any, **_: Any) -> Any:
     """(e^x + e^-x) / 2, halved in the exponents, which overflow no earlier than the result."""
     return lax.exp(x - log(2)) + lax.exp(-x - log(2))
 
 
-@spelled("asinh")
+@spelled(rule, "asinh")
 def asinh(x: Any, **_: Any) -> Any:
     """By log1p near 0, by a logarithm far away, where the square would overflow."""
     a = lax.abs(x)
@@ -68,7 +71,7 @@ def asinh(x: Any, **_: Any) -> Any:
     return lax.sign(x) * jnp.where(a < 1e9, near, lax.log(lax.max(a, jnp.float32(1))) + log(2))
 
 
-@spelled("acosh")
+@spelled(rule, "acosh")
 def acosh(x: Any, **_: Any) -> Any:
     """By log1p near 1, by a logarithm far away, where the square would overflow; below 1 there is none."""
     t = lax.min(x, jnp.float32(1e9)) - 1
@@ -77,13 +80,13 @@ def acosh(x: Any, **_: Any) -> Any:
     return jnp.where(x < 1, jnp.nan, jnp.where(x < 1e9, near, far))
 
 
-@spelled("atanh")
+@spelled(rule, "atanh")
 def atanh(x: Any, **_: Any) -> Any:
     """(log1p(x) - log1p(-x)) / 2."""
     return 0.5 * (lax.log1p(x) - lax.log1p(-x))
 
 
-@spelled("cbrt")
+@spelled(rule, "cbrt")
 def cbrt(x: Any, **_: Any) -> Any:
     """By the logarithm, then a step of Newton's method; on a number in 1..8, so that nothing overflows."""
     a = lax.abs(x)
@@ -96,7 +99,7 @@ def cbrt(x: Any, **_: Any) -> Any:
     return lax.sign(x) * jnp.where((a > 0) & (a < jnp.inf), y * third * third, a)
 
 
-@spelled("erf_inv")
+@spelled(rule, "erf_inv")
 def erf_inv(x: Any, **_: Any) -> Any:
     """Giles' polynomials of w = -log(1 - x^2), which XLA takes too."""
     w = -lax.log1p(-x * x)
@@ -123,7 +126,7 @@ def _lanczos_argument(x: Any) -> tuple[Any, Any]:
     return reflected, jnp.where(reflected, -x, x - 1)
 
 
-@spelled("lgamma")
+@spelled(rule, "lgamma")
 def lgamma(x: Any, **_: Any) -> Any:
     """Lanczos' approximation, and the reflection formula below 1/2, as XLA writes them."""
     reflected, z = _lanczos_argument(x)
@@ -138,7 +141,7 @@ def lgamma(x: Any, **_: Any) -> Any:
     return jnp.where(lax.abs(x) == jnp.inf, jnp.inf, jnp.where(reflected, mirrored, value))
 
 
-@spelled("digamma")
+@spelled(rule, "digamma")
 def digamma(x: Any, **_: Any) -> Any:
     """The derivative of Lanczos' approximation, as XLA writes it."""
     reflected, z = _lanczos_argument(x)

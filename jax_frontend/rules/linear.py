@@ -8,7 +8,9 @@ import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Value, ops
 from jax_frontend.folding import FoldingBuilder
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
+
+rule = Rules()
 
 
 @rule("dot_general")

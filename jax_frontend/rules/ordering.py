@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from converter.ir import BOOL, INT32, Builder, Value, ops
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
+
+rule = Rules()
 
 
 @rule("sort")

@@ -17,13 +17,18 @@ from converter.ir import Builder, Value, ops
 from converter.randomness import folded_key, random_bits, split_keys, uniform
 from jax_frontend.dtypes import KEYS
 from jax_frontend.folding import FoldingBuilder
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.unsupported import NotImportable, Refusal
+
+rule = Rules()
 
 #: The bits of 1.0 in float32, whose mantissa is in the lowest 23.
 _ONE, _MANTISSA = 0x3F800000, 23
 _ADVICE = "draw with jax.random.uniform, normal, bernoulli or randint of float32 and int32"
+_WIDTH = Refusal("random bits of another width than 32", _ADVICE)
+_SIZE = Refusal("bits of another size taken for numbers", "use types of 32 bits")
 #: Bits that become neither.
-RAW_BITS = NotImportable("random bits as they are", _ADVICE)
+RAW_BITS = Refusal("random bits as they are", _ADVICE)
 
 
 @cache
@@ -43,11 +48,11 @@ def key_type() -> jax.ShapeDtypeStruct:
     return jax.eval_shape(lambda: jax.random.wrap_key_data(np.zeros(1, np.uint32), impl=generator()))
 
 
-@rule("random_bits")
+@rule("random_bits", refuses=[_WIDTH])
 def bits(call: Call, keys: Value) -> Result:
     """Bits of a hash, for uniform numbers and for integers."""
     if call.params["bit_width"] != 32:
-        raise NotImportable("random bits of another width than 32", _ADVICE)
+        raise NotImportable(*_WIDTH)
     return call.b(ops.RandomBits(tuple(call.params["shape"])), keys)
 
 
@@ -69,17 +74,17 @@ def clone(call: Call, keys: Value) -> Result:
     return keys
 
 
-@rule("bitcast_convert_type")
+@rule("bitcast_convert_type", refuses=[_SIZE, RAW_BITS])
 def bitcast_convert_type(call: Call, x: Value) -> Result:
     """The same bits of 32 as another type; of random bits below the exponent of 1.0 a uniform number from 1 to 2."""
     assert isinstance(call.b, FoldingBuilder)
     node = call.b.source(x, ops.RandomBits)
     if node is None:
         if np.dtype(call.params["new_dtype"]).itemsize != 4 or call.inputs[0].shape != call.output.shape:
-            raise NotImportable("bits of another size taken for numbers", "use types of 32 bits")
+            raise NotImportable(*_SIZE)
         return x if x.dtype == call.output.dtype else call.b(ops.Bitcast(call.output.dtype), x)
     if node.op.use != "float":
-        raise RAW_BITS
+        raise NotImportable(*RAW_BITS)
     return call.b(ops.Add(), uniform(call.b, random_bits(call.b, node.inputs[0], node.op.shape)), 1.0)
 
 

@@ -14,12 +14,17 @@ import numpy as np
 from jax import lax
 
 from converter.ir import BOOL, FLOAT32, INT32, Builder, Op, Value, ops
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.bits import bitwise_and, bitwise_or
 from jax_frontend.rules.ordering import opposite
 from jax_frontend.rules.shape import cut_axis, with_rank
 from jax_frontend.rules.spelled import Formula, structs, written_out
-from jax_frontend.unsupported import HINTS
+from jax_frontend.unsupported import HINTS, NotImportable, Refusal
+
+rule = Rules()
+
+_NAMED_AXES = Refusal("psum", HINTS["psum"])
+_OWN_FUNCTION = Refusal("a reduction by a function of one's own", "use jnp.sum, max, min, prod, any or all")
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -97,12 +102,12 @@ def reduce_xor(call: Call, x: Value) -> Result:
     return folded(call.b, x, _axes(call), ops.NotEqual() if x.dtype == BOOL else ops.BitwiseXor())
 
 
-@rule("psum")
+@rule("psum", refuses=[_NAMED_AXES])
 def psum(call: Call, *values: Value) -> Result:
     """Over axes of the operands, which jax.vmap leaves of named ones; there are no others on one device."""
     axes = call.params["axes"]
     if any(isinstance(axis, str) for axis in axes) or call.params["axis_index_groups"] is not None:
-        raise NotImportable("psum", HINTS["psum"])
+        raise NotImportable(*_NAMED_AXES)
     return [call.b(ops.Sum(tuple(sorted(axes))), x) for x in values]
 
 
@@ -145,12 +150,12 @@ _running("cummin", lax.min)
 _running("cumlogsumexp", jnp.logaddexp)
 
 
-@rule("reduce")
+@rule("reduce", refuses=[_OWN_FUNCTION])
 def reduce_(call: Call, *values: Value) -> Result:
     """One operand by an operation that is known, from any start."""
     b, op = call.b, monoid(call.params["jaxpr"])
     if len(values) != 2 or op is None:
-        raise NotImportable("a reduction by a function of one's own", "use jnp.sum, max, min, prod, any or all")
+        raise NotImportable(*_OWN_FUNCTION)
     x, start = values
     axes = tuple(sorted(int(a) for a in call.params["dimensions"]))
     if isinstance(op, ops.Add | ops.Maximum | ops.Minimum) and x.dtype != BOOL:

@@ -8,10 +8,15 @@ import jax
 import numpy as np
 
 from converter.ir import Builder, Op, Shape, Value, ops
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.indexing import Boxes, bounded_starts, known_places, unpromised
 from jax_frontend.rules.shape import overwritten
 from jax_frontend.rules.spelled import with_derivative
+from jax_frontend.unsupported import NotImportable, Refusal
+
+rule = Rules()
+
+_OWN_FUNCTION = Refusal("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
 
 #: What makes one row of all that go to the same place.
 _SEGMENTS: dict[type[Op], type[ops.Segment]] = {
@@ -22,12 +27,12 @@ _SEGMENTS: dict[type[Op], type[ops.Segment]] = {
 
 
 def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
-    @rule(name)
+    @rule(name, refuses=[_OWN_FUNCTION])
     def apply(call: Call, x: Value, indices: Value, updates: Value) -> Result:
         """What comes is put in the place of, or combined with, what is there; elements outside are dropped."""
         given = call.params.get("update_jaxpr")
         if combine is None and given is not None and given.outvars[0] is not given.invars[1]:
-            raise NotImportable("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
+            raise NotImportable(*_OWN_FUNCTION)
         call = unpromised(call, jax.lax.GatherScatterMode.FILL_OR_DROP)
         b, numbers, positions = call.b, call.params["dimension_numbers"], call.constant(indices)
         updates = updates if sign > 0 else b(ops.Neg(), updates)

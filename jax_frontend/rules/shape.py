@@ -9,7 +9,9 @@ import numpy as np
 
 from converter.ir import Builder, Shape, Value, ops
 from jax_frontend.importer import aligned, full
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
+
+rule = Rules()
 
 
 def with_rank(shape: Shape, rank: int) -> Shape:

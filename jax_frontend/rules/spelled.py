@@ -11,15 +11,15 @@ import jax
 from converter.ir import Builder, Graph, Value, ops
 from jax_frontend.dtypes import ir_type
 from jax_frontend.folding import FoldingBuilder
-from jax_frontend.importer import Importer, full
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.importer import full
+from jax_frontend.registry import Call, Result, Rules
 
 #: A JAX function of arrays, with the equation's parameters as keywords.
 Formula = Callable[..., Any]
 
 
-def spelled(*primitives: str) -> Callable[[Formula], Formula]:
-    """Registers a formula as the import rule of primitives; the derivative is the primitives' own."""
+def spelled(rule: Rules, *primitives: str) -> Callable[[Formula], Formula]:
+    """Add a formula to a table as the import rule of primitives; the derivative is the primitives' own."""
 
     def register(formula: Formula) -> Formula:
         @rule(*primitives)
@@ -78,7 +78,7 @@ def _backward(call: Call, floats: Sequence[int]) -> Graph | None:
     types = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (*call.inputs, *call.outputs)]
     closed = jax.make_jaxpr(run)(*types)
     builder, problems = FoldingBuilder(), call.problems.empty()
-    importer = Importer(builder, problems, is_primal=True)
+    importer = call.importer(builder, problems, True)
     inputs = [builder.input(f"input_{i}", ir_type(t)) for i, t in enumerate(types)]
     outputs = importer.run(closed, inputs, call.site)
     if problems:

@@ -9,8 +9,10 @@ import numpy as np
 from jax import lax
 
 from converter.ir import Value
-from jax_frontend.registry import Call, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.spelled import written_out
+
+rule = Rules()
 
 #: By how many places a word is turned, four rounds at a time.
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))

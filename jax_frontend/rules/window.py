@@ -12,13 +12,18 @@ import numpy as np
 from jax import lax
 
 from converter.ir import FLOAT32, Builder, Op, Value, ops
-from jax_frontend.registry import Call, NotImportable, Result, rule
+from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.reduction import monoid
 from jax_frontend.rules.shape import cut, padded
 from jax_frontend.rules.spelled import written_out
+from jax_frontend.unsupported import NotImportable, Refusal
+
+rule = Rules()
 
 #: Windows of more positions than this along one axis are not sliced.
 LONGEST_WINDOW = 64
+_LONG = Refusal(f"a window of more than {LONGEST_WINDOW} positions", "use a smaller window")
+_OWN_FUNCTION = Refusal("windows reduced by a function of one's own", "use max, min, sum or product")
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def _pooled(b: Builder, x: Value, axes: list[_Axis], pair: list[int], op: Op) ->
 def _sliced(b: Builder, x: Value, axis: int, a: _Axis, op: Op) -> Value:
     """Every position of the window along one axis as a strided slice; of equal extrema the first is taken."""
     if a.window > LONGEST_WINDOW:
-        raise NotImportable(f"a window of more than {LONGEST_WINDOW} positions", "use a smaller window")
+        raise NotImportable(*_LONG)
     config = [(*a.padding, 0) if i == axis else (0, 0, 0) for i in range(len(x.shape))]
     unit = _unit(op, x.dtype)
     if x.dtype == FLOAT32 or not unit:
@@ -141,7 +146,7 @@ def _taken(b: Builder, op: Op, before: Value, new: Value) -> Value:
 
 
 def _reduce_window(name: str, op: Op) -> None:
-    @rule(name)
+    @rule(name, refuses=[_LONG])
     def apply(call: Call, x: Value) -> Result:
         """A pool where the window is one, else the positions of the window one after the other."""
         return _windows(call.b, x, _axes(call.params), op)
@@ -152,12 +157,12 @@ _reduce_window("reduce_window_min", ops.Minimum())
 _reduce_window("reduce_window_sum", ops.Add())
 
 
-@rule("reduce_window")
+@rule("reduce_window", refuses=[_OWN_FUNCTION, _LONG])
 def reduce_window(call: Call, *values: Value) -> Result:
     """By an operation that is known, from any start."""
     op = monoid(call.params["jaxpr"])
     if len(values) != 2 or op is None:
-        raise NotImportable("windows reduced by a function of one's own", "use max, min, sum or product")
+        raise NotImportable(*_OWN_FUNCTION)
     x, start = values
     return call.b(op, _windows(call.b, x, _axes(call.params), op), start)
 

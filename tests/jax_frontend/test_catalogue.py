@@ -6,13 +6,13 @@ import pytest
 
 import converter
 from jax_frontend.catalogue import catalogue
-from jax_frontend.registry import RULES
+from jax_frontend.table import RULES
 
 BY_NAME = {entry.primitive: entry for entry in catalogue()}
 
 
 def test_every_rule_says_what_it_does() -> None:
-    entries = catalogue()  # Keras' rules are there once a Keras model was read
+    entries = catalogue()
     assert set(RULES) <= {entry.primitive for entry in entries}
     assert not [entry.primitive for entry in entries if not entry.how]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from converter.ir import UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.forms import Form
-from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings import taps
 from converter.tflite.lowerings.filters import Filter
 from converter.tflite.lowerings.gathered import columns_of, gathered
@@ -30,6 +30,8 @@ from converter.tflite.lowerings.windows import (
     zero_bias,
 )
 from converter.tflite.lowerings.winograd import winograd
+
+lowers = Rules()
 
 
 @lowers(ops.Conv2D)

@@ -8,8 +8,8 @@ from math import prod
 
 from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.forms import Form
-from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings.gathered import columns_of, gathered
 from converter.tflite.lowerings.planes import (
     Block,
@@ -24,6 +24,8 @@ from converter.tflite.lowerings.planes import (
     windows_cost,
 )
 from converter.tflite.lowerings.windows import macs, pad_explicitly, zero_bias
+
+lowers = Rules()
 
 
 @lowers(ops.Conv2DFilterGrad)

@@ -10,8 +10,8 @@ import numpy as np
 from converter.ir import Value, described, fingerprint, is_described, known_result, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.conv import DEPTHWISE_TAPS
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.forms import Form
-from converter.tflite.lower import Lowering, lowers
 from converter.tflite.lowerings.windows import (
     backward_padding,
     crop,
@@ -20,6 +20,8 @@ from converter.tflite.lowerings.windows import (
     spread_out,
     zero_bias,
 )
+
+lowers = Rules()
 
 
 @lowers(ops.DepthwiseConv2D)

@@ -14,8 +14,10 @@ from converter.ir import Node, Op, Value, ops
 from converter.targets import Target
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Activation
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.forms import Form
-from converter.tflite.lower import Lowering, lowers
+
+lowers = Rules()
 
 #: Ops that have a builtin of the same meaning.
 SAME_MEANING: dict[type[Op], Op] = {

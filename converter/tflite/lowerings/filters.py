@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.ir import Shape, Value, described, fingerprint, is_described
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering
+from converter.tflite.context import Lowering
 from converter.tflite.lowerings.planes import joined
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering
 from converter.tflite.forms import Form, choose
-from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.windows import fit_padding, pad_explicitly, zero_bias
 
 #: Numbers of one window that are gathered at most: the constant filter has the square of it.

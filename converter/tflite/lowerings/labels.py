@@ -6,8 +6,10 @@ import numpy as np
 
 from converter.ir import FLOAT32, Op, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering, lowers
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.lowerings.normalize import LARGEST, log_sum_exp, shifted_rows
+
+lowers = Rules()
 
 #: The integers up to here are float32 numbers.
 EXACT = 2**24

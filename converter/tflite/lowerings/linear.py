@@ -7,8 +7,10 @@ from math import prod
 
 from converter.ir import INT32, Value, known_result, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.forms import PER_STORED, Form
-from converter.tflite.lower import Lowering, lowers
+
+lowers = Rules()
 
 
 @lowers(ops.MatMul)

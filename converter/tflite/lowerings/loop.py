@@ -8,7 +8,9 @@ import numpy as np
 
 from converter.ir import INT32, Graph, TensorType, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering, lower, lowers
+from converter.tflite.context import Lowering, Rules
+
+lowers = Rules()
 
 _COUNTER = TensorType((1,), INT32)
 
@@ -31,10 +33,10 @@ def scan(c: Lowering, op: ops.Scan, *operands: Value) -> tuple[Value, ...]:
 def while_(c: Lowering, op: ops.While, *operands: Value) -> tuple[Value, ...]:
     """What is handed on, then what the steps only read."""
     fixed, carried = operands[: op.fixed], operands[op.fixed :]
-    condition, body = lower(op.condition, c.target, c.choices), lower(op.body, c.target, c.choices)
+    condition, body = c.lowered(op.condition), c.lowered(op.body)
     for graph in (condition, body):
         graph.inputs = [*graph.inputs[op.fixed :], *graph.inputs[: op.fixed]]
-    b = Lowering(c.target)
+    b = c.inner()
     b.graph = body
     _set_results(b, list(body.outputs.values()), body.inputs[len(carried) :])
     return c.node(tfl.While(condition, body), *carried, *fixed).outputs[: len(carried)]
@@ -42,7 +44,7 @@ def while_(c: Lowering, op: ops.While, *operands: Value) -> tuple[Value, ...]:
 
 def _counting(c: Lowering, operands: Sequence[Value], length: int) -> Graph:
     """The condition: the first operand is less than `length`."""
-    b = Lowering(c.target)
+    b = c.inner()
     counter, *_ = [b.input(f"operand_{k}", v.type) for k, v in enumerate(operands)]
     b.graph.outputs["goes_on"] = b(tfl.Less(), counter, np.array([length], np.int32))
     return b.graph
@@ -50,8 +52,8 @@ def _counting(c: Lowering, operands: Sequence[Value], length: int) -> Graph:
 
 def _step(c: Lowering, op: ops.Scan, operands: Sequence[Value]) -> Graph:
     """The body."""
-    b = Lowering(c.target)
-    inner = lower(op.body, c.target, c.choices)
+    b = c.inner()
+    inner = c.lowered(op.body)
     inputs = [b.input(f"operand_{k}", v.type) for k, v in enumerate(operands)]
     names = list(inner.outputs)
     given = len(names) - op.carried

@@ -6,7 +6,9 @@ from math import prod
 
 from converter.ir import BOOL, INT32, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import MOST_ONES, Lowering, lowers, stored_shape
+from converter.tflite.context import MOST_ONES, Lowering, Rules, stored_shape
+
+lowers = Rules()
 
 _SEGMENTS: dict[type[ops.Segment], type[tfl.UnsortedSegment]] = {
     ops.SegmentMax: tfl.UnsortedSegmentMax,

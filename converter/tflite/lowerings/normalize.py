@@ -5,7 +5,9 @@ from __future__ import annotations
 from converter.ir import Value, ops
 from converter.ir.ops.reduce import normal_axes
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering, lowers
+from converter.tflite.context import Lowering, Rules
+
+lowers = Rules()
 
 REDUCTIONS = {ops.Sum: tfl.Sum, ops.Mean: tfl.Mean, ops.Max: tfl.ReduceMax, ops.Min: tfl.ReduceMin}
 

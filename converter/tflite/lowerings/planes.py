@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering
 from converter.tflite.forms import Form
-from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.windows import pad_explicitly
 
 #: Operands of a CONCATENATION that XNNPACK takes.

@@ -8,10 +8,12 @@ import numpy as np
 
 from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering, lowers
+from converter.tflite.context import Lowering, Rules
 from converter.tflite.lowerings.elementwise import HUGE
 from converter.tflite.lowerings.planes import interleaved
 from converter.tflite.lowerings.windows import crop, fit_padding, pad_explicitly, tap
+
+lowers = Rules()
 
 #: Never the largest element of a window.
 LOWEST = float(np.finfo(np.float32).min)

@@ -9,8 +9,8 @@ import numpy as np
 
 from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering
 from converter.tflite.forms import Form
-from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.filters import Filter
 from converter.tflite.lowerings.planes import (
     IN_USE,

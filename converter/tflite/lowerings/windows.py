@@ -8,7 +8,7 @@ import numpy as np
 
 from converter.ir import Shape, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lower import Lowering
+from converter.tflite.context import Lowering
 from converter.tflite.lowerings.movement import dilate
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from converter.ir import Shape, Value, described, fingerprint, is_described, ops
 from converter.tflite import builtins as tfl
+from converter.tflite.context import Lowering
 from converter.tflite.forms import PER_STORED, Form
-from converter.tflite.lower import Lowering
 from converter.tflite.lowerings.filters import Filter
 from converter.tflite.lowerings.windows import crop, fit_padding, pad_explicitly, zero_bias
 

@@ -36,13 +36,13 @@ import numpy as np
 import optax
 
 import converter
-from converter.losses import named_loss
 from converter.program.file import read_program
 from converter.program.manifest import ModelTensor, StateTensor
 from converter.runtime import Event, Step, TrainingSession
 from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import compared, save_state
 from converter.runtime.state_file import State, pack, unpack
+from converter.training.losses import named_loss
 from jax_frontend import Model
 
 BATCH, STEPS, CLASSES = 8, 50, 4

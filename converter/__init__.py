@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from converter import runtime
-    from converter.certification.certify import certify
-    from converter.compare import compare_schemes
-    from converter.errors import UnsupportedError
-    from converter.estimating import estimate
-    from converter.functions import Function, function
-    from converter.pipeline import build
+    from converter.driver.assemble import Program
+    from converter.driver.compare import compare_schemes
+    from converter.driver.functions import Function, function
+    from converter.driver.pipeline import build
     from converter.program.manifest import Certificate
-    from converter.program.program import Program
-    from converter.reporting.make import report
-    from converter.searching import search
-    from converter.sparse import Channels, LoRA, UpdateScheme
+    from converter.support.errors import UnsupportedError
+    from converter.tools.certify.certify import certify
+    from converter.tools.estimate import estimate
+    from converter.tools.report.make import report
+    from converter.tools.search import search
+    from converter.training.schemes import Channels, LoRA, UpdateScheme
 
 __all__ = [
     "Certificate",
@@ -46,19 +46,19 @@ __all__ = [
 #: Where each name is, which is loaded when it is first asked for: a session on a phone's host needs no compiler.
 _HOMES = {
     "Certificate": "converter.program.manifest",
-    "Channels": "converter.sparse",
-    "Function": "converter.functions",
-    "LoRA": "converter.sparse",
-    "Program": "converter.program.program",
-    "UnsupportedError": "converter.errors",
-    "UpdateScheme": "converter.sparse",
-    "build": "converter.pipeline",
-    "certify": "converter.certification.certify",
-    "compare_schemes": "converter.compare",
-    "estimate": "converter.estimating",
-    "function": "converter.functions",
-    "report": "converter.reporting.make",
-    "search": "converter.searching",
+    "Channels": "converter.training.schemes",
+    "Function": "converter.driver.functions",
+    "LoRA": "converter.training.schemes",
+    "Program": "converter.driver.assemble",
+    "UnsupportedError": "converter.support.errors",
+    "UpdateScheme": "converter.training.schemes",
+    "build": "converter.driver.pipeline",
+    "certify": "converter.tools.certify.certify",
+    "compare_schemes": "converter.driver.compare",
+    "estimate": "converter.tools.estimate",
+    "function": "converter.driver.functions",
+    "report": "converter.tools.report.make",
+    "search": "converter.tools.search",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.interrupts import end_at_once
+from converter.support.interrupts import end_at_once
 
 TYPE_CHECKING = False  # that of typing takes longer to import than all the rest
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Runs the command line; see `converter.cli`."""
     end_at_once()  # before what takes a while to import
-    from converter.logs import hush
+    from converter.support.logs import hush
 
     hush()  # the process is ours, and libraries read it as they are loaded
     from converter.cli import main as run

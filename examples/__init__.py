@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import UsageError
-from converter.extras import EXTRAS, how_to_install
-from converter.sparse.scheme import Grant
+from converter.support.errors import UsageError
+from converter.support.extras import EXTRAS, how_to_install
+from converter.training.schemes.scheme import Grant
 
 __all__ = ["DEFAULT", "EXAMPLES", "Example"]
 

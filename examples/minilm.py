@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 import jax_frontend
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from examples import safetensors_file
 from examples.encoder import PAD, norm, stack
 from examples.packages import resource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 FOLDER = Path(__file__).resolve().parents[1] / ".models"
 

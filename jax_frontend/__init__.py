@@ -1,7 +1,7 @@
 """JAX models and functions, traced to the IR."""
 
 # ruff: noqa: E402 (what is missing is said before it is imported)
-from converter.extras import require
+from converter.support.extras import require
 
 require("compiler", "a model of JAX")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from converter.errors import UsageError
 from converter.ir import Graph, TensorType
+from converter.support.errors import UsageError
 from jax_frontend.rules.random import key_type
 from jax_frontend.tracing import trace_function
 

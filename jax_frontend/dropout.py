@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from converter.errors import UsageError
 from converter.ir import Value, ops
+from converter.support.errors import UsageError
 from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.random import generator
 

@@ -32,7 +32,7 @@ def ir_dtype(dtype: Any) -> np.dtype:
     if name.startswith("complex"):
         raise NotImportable(COMPLEX)
     if name == f"key<{KEYS}>":
-        return INT32  # a key is one number, see converter.randomness
+        return INT32  # a key is one number, see converter.ir.random_numbers
     if name.startswith("key<"):
         raise NotImportable(RANDOM)
     if name not in _NARROWED:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from converter.batch_norm import BatchNorm
-from converter.notes import Note
+from converter.support.notes import Note
+from converter.training.batch_norm import BatchNorm
 
 
 @dataclass(frozen=True)

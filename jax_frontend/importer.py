@@ -10,9 +10,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from converter.ir import Builder, Origin, TensorType, Value, dependents
+from converter.ir.folding import squeezed
 from converter.ir.op import ShapeError
 from jax_frontend.dtypes import HALVES, ir_type, is_bits, narrow
-from jax_frontend.folding import squeezed
 from jax_frontend.integers import BITWISE, as_typed, by_order, is_narrow
 from jax_frontend.keys import draws, on_words
 from jax_frontend.origins import NOWHERE, Site, site

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from converter.errors import NumericError, UsageError, nearest
 from converter.ir import is_described
+from converter.support.errors import NumericError, UsageError, nearest
 from jax_frontend.modules import is_module
 
 

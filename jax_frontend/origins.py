@@ -13,7 +13,17 @@ from typing import Any
 from jax._src import source_info_util
 
 #: Code that the person did not write: its frames are never "their line".
-_LIBRARIES = ("jax", "jaxlib", "flax", "keras", "optax", "numpy", "jax_frontend", "keras_frontend", "converter.optim")
+_LIBRARIES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "keras",
+    "optax",
+    "numpy",
+    "jax_frontend",
+    "keras_frontend",
+    "converter.training.optim",
+)
 
 #: What JAX's own transformations add to a name stack.
 _TRANSFORM = re.compile(r"^(jit|pjit|jvp|vmap|transpose|remat|checkpoint|rematted_computation|custom_jvp|custom_vjp)$")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from converter.ir import Builder, TensorType, Value
-from converter.registry import Registry
+from converter.support.registry import Registry
 from jax_frontend.origins import Site
 from jax_frontend.unsupported import NotImportable, Problems, Refusal
 

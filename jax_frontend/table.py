@@ -1,6 +1,6 @@
 """The import rule of each jaxpr primitive."""
 
-from converter.registry import collect
+from converter.support.registry import collect
 from jax_frontend import dropout, mask
 from jax_frontend.rules import (
     bits,

@@ -10,17 +10,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from converter.errors import UsageError
 from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
+from converter.ir.folding import FoldingBuilder
+from converter.passes.raising.raise_forms import raise_forms
+from converter.support.errors import UsageError
 from jax_frontend.cleanup import with_layers, without_dead_code
 from jax_frontend.dtypes import HALVES, ir_type, narrow
 from jax_frontend.findings import Findings
-from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import Importer
 from jax_frontend.model import Model, check_finite, is_parameter, named_leaves, output_names, untrained
 from jax_frontend.modules import open_module
 from jax_frontend.origins import Site
-from jax_frontend.raise_forms import raise_forms
 from jax_frontend.rules.random import RAW_BITS
 from jax_frontend.table import RULES
 from jax_frontend.unsupported import NotImportable, Problems

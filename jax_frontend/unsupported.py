@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from converter.errors import UnsupportedError, UnsupportedSite
+from converter.support.errors import UnsupportedError, UnsupportedSite
 from jax_frontend.origins import Site
 
 #: Names in the report for what many primitives and element types come from.

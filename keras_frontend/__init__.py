@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter import logs
-from converter.errors import UnsupportedError, UsageError
-from converter.extras import require
 from converter.ir import Graph
+from converter.support import logs
+from converter.support.errors import UnsupportedError, UsageError
+from converter.support.extras import require
 from keras_frontend.archive import check_archive
 from keras_frontend.compile_config import compile_config
 from keras_frontend.process import import_in_child, runs_jax

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import jax_frontend
-from converter.losses import Penalty
+from converter.training.losses import Penalty
 
 
 def penalty_of(regularizer: Any) -> Penalty | None:

@@ -6,7 +6,7 @@ import inspect
 import os
 from typing import Any
 
-from converter.errors import UsageError, nearest
+from converter.support.errors import UsageError, nearest
 
 
 def names() -> list[str]:

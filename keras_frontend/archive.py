@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from converter.errors import UnsupportedError, UsageError, nearest
-from converter.program.files import check_regular
+from converter.support.errors import UnsupportedError, UsageError, nearest
+from converter.support.files import check_regular
 
 CONFIG = "config.json"
 #: Where the configuration has what the model was compiled with.

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import jax
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from keras_frontend.process import runs_jax
 from keras_frontend.training_only import is_random_picture, layers_of
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from converter.errors import PocketuneError
+from converter.support.errors import PocketuneError
 from keras_frontend.importer import import_archive
 from keras_frontend.process import Request
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from converter.errors import UsageError
-from converter.losses import LOSSES, JointLoss, Loss, named_loss
-from converter.notes import Note
+from converter.support.errors import UsageError
+from converter.support.notes import Note
+from converter.training.losses import LOSSES, JointLoss, Loss, named_loss
 from keras_frontend.compile_config import with_options
 from keras_frontend.configuration import Unreadable
 from keras_frontend.optimizers import read_optimizer
@@ -153,7 +153,7 @@ def loss_of(loss: Any) -> Loss:
     except Unreadable as reason:
         name = getattr(loss, "__name__", type(loss).__name__)
         raise UsageError(
-            f"the loss {name} cannot be taken over: {reason}. Name one of converter.losses.LOSSES, or write it in JAX: "
+            f"the loss {name} cannot be taken over: {reason}. Name one of pocketune.losses.LOSSES, or write it in JAX: "
             "(outputs, targets) -> loss of each example",
             page="keras-files",
         ) from None

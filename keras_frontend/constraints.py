@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 import jax_frontend
-from converter.constraints import Constraint
-from converter.errors import UnsupportedError
+from converter.support.errors import UnsupportedError
+from converter.training.constraints import Constraint
 
 
 def constraints_of(variables: Mapping[str, Any]) -> dict[str, Constraint]:

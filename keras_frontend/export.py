@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from converter.errors import UsageError, nearest
-from converter.program.files import write_atomically
+from converter.support.errors import UsageError, nearest
+from converter.support.files import write_atomically
 from keras_frontend.archive import COMPILED, CONFIG, check_archive
 from keras_frontend.importer import load, named_variables
 

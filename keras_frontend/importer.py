@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 import jax_frontend
-from converter.batch_norm import BatchNorm
-from converter.constraints import Constraint
-from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError, is_ours
 from converter.ir import Graph, ops
-from converter.losses import Penalty
-from converter.notes import Note, half_notes
+from converter.support.errors import NumericError, PocketuneError, UnsupportedError, UsageError, is_ours
+from converter.support.notes import Note, half_notes
+from converter.training.batch_norm import BatchNorm
+from converter.training.constraints import Constraint
+from converter.training.losses import Penalty
 from jax_frontend.mask import masked
 from keras_frontend.activity import Activities
 from keras_frontend.archive import COMPILED, check_archive

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from converter.errors import UnsupportedError, UnsupportedSite
+from converter.support.errors import UnsupportedError, UnsupportedSite
 
 #: What to do with what no program can do.
 _BEFORE = "compute it before the model, on the device too, and let the model begin with keras.Input of its numbers"

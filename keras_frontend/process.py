@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter import logs
+from converter.support import logs
 
 if TYPE_CHECKING:
     from keras_frontend.importer import Imported

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from keras_frontend.archive import WEIGHTS
 
 #: No layer of a model for a phone gives more numbers for one example.

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from converter.batch_norm import BatchNorm
-from converter.losses import Penalty
-from converter.notes import Note
+from converter.support.notes import Note
+from converter.training.batch_norm import BatchNorm
+from converter.training.losses import Penalty
 from keras_frontend.activity import penalty_of
 from keras_frontend.dropout import drops
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
         compare_schemes,
         estimate,
         function,
-        losses,
         report,
         runtime,
         search,
     )
-    from converter.errors import PocketuneError
     from converter.runtime import Evaluated, Finished, Journal, Started, Step, TrainingSession
+    from converter.support.errors import PocketuneError
+    from converter.training import losses
     from jax_frontend import Model, activity, dropout, in_training, masked, random_key
 
 __all__ = [
@@ -72,7 +72,7 @@ _HOMES = {
     "Finished": "converter.runtime",
     "Journal": "converter.runtime",
     "Model": "jax_frontend",
-    "PocketuneError": "converter.errors",
+    "PocketuneError": "converter.support.errors",
     "Started": "converter.runtime",
     "Step": "converter.runtime",
     "TrainingSession": "converter.runtime",
@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'pocketune' has no attribute {name!r}")
     if name == "losses":
-        return import_module("converter.losses")
+        return import_module("converter.training.losses")
     return getattr(import_module(_HOMES.get(name, "converter")), name)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import optax
 from jax import lax
 
-from converter.autodiff import differentiate
 from converter.ir import Builder, Graph, Op, TensorType, ops
+from converter.passes.autodiff import differentiate
 
 Case = tuple[Op, list[np.ndarray], Callable]
 

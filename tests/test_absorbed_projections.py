@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import converter
 import jax_frontend
-from converter.attention import absorb_projections
 from converter.ir import Builder, Graph, TensorType, evaluate, ops, verify
 from converter.runtime import TrainingSession
+from converter.tflite.prepare import absorb_projections
 from tests.models.oracle import Oracle, assert_trains_as_in_jax
 from tests.test_attention import EAGER
 

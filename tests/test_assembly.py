@@ -19,11 +19,11 @@ from ai_edge_litert.interpreter import Interpreter
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
-from converter.inference import export_inference
 from converter.program.file import ProgramFile, read_program
+from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.manifest import INFERENCE
-from converter.tflite.operators import OperatorFile
+from converter.runtime.export import export_inference
+from converter.support.errors import UsageError
 
 WIDTH = 48
 

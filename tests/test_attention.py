@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import converter
 import jax_frontend
-from converter.attention import attend_in_blocks
-from converter.attention.visible import Visible
 from converter.ir import Builder, Graph, TensorType, evaluate, evaluate_values, ops, verify
 from converter.runtime import TrainingSession
-from converter.targets import target
+from converter.tflite.prepare import attend_in_blocks
+from converter.tflite.prepare.visible import Visible
+from converter.tflite.targets import target
 from tests.models.oracle import Oracle, assert_trains_as_in_jax
 
 LENGTH, WIDTH, HEADS, BATCH = 16, 12, 3, 2

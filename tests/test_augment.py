@@ -11,12 +11,12 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.augment import augmentation
-from converter.errors import UnsupportedError, UsageError
 from converter.ir import TensorType, Value
 from converter.ir.evaluate import evaluate
-from converter.randomness import call_counter
+from converter.ir.random_numbers import call_counter
 from converter.runtime import TrainingSession
+from converter.support.errors import UnsupportedError, UsageError
+from converter.training.augment import augmentation
 from tests.randomness import key_of
 
 BATCH, RATE = 8, 0.1

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import converter
-from converter import pipeline
-from converter.budget import OTHERS, parse_bytes, that_fits
-from converter.errors import UsageError
+from converter.driver import pipeline
+from converter.driver.budget import OTHERS, parse_bytes, that_fits
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
 from tests.models.zoo import CASES
 from tests.schedule.process import STEADY_HEAP
 
@@ -77,7 +77,7 @@ def test_all_that_fits_is_named_with_what_it_needs_and_nothing_else() -> None:
     fit = set()
     for name, frozen in itertools.product(OTHERS, ("float32", "int8")):
         samples = {"frozen": "int8", "calibration": calibration} if frozen == "int8" else {}
-        target = converter.targets.target("litert-2").storing_once()
+        target = converter.tflite.targets.target("litert-2").storing_once()
         try:
             costs = built(None, update=name, micro_batch=1, target=target, **samples).costs
         except UsageError:  # nothing becomes int8

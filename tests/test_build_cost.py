@@ -97,7 +97,7 @@ _FREED = """
 import mmap
 from pathlib import Path
 import numpy as np
-from converter.collecting import give_back
+from converter.support.collecting import give_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

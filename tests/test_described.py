@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import converter
-from converter.errors import UsageError
 from converter.ir import View, described, fingerprint, is_described, known_result, ops
 from converter.ir.types import TensorType
+from converter.support.errors import UsageError
 from examples import llama, llama2_7b
 from jax_frontend import Model
 from tests.models.zoo import CASES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 W = np.linspace(1, -1, 12, dtype=np.float32).reshape(3, 4)

@@ -13,7 +13,7 @@ from keras import layers
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 BATCH, FEATURES, CLASSES, STEPS, RATE = 6, 5, 4, 10, 0.5
 

@@ -13,7 +13,7 @@ from jax import lax
 
 import converter
 from converter.cli.inspection import count_operators
-from converter.functions import Function
+from converter.driver.functions import Function
 from converter.ir import evaluate, ops, verify
 from tests.jax_frontend.common import op_names, traced
 

@@ -8,9 +8,9 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UnsupportedError, UsageError
 from converter.ir import Builder, TensorType, evaluate, verify
-from converter.losses import attach_loss, named_loss
+from converter.support.errors import UnsupportedError, UsageError
+from converter.training.losses import attach_loss, named_loss
 
 BATCH, CLASSES = 4, 5
 WEIGHT = np.array([1, 0.5, 0, 2], np.float32)

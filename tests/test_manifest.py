@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from converter.errors import UsageError
+from converter.ir.view import View
 from converter.program.manifest import Manifest
 from converter.program.manifest.checks import _viewed
-from converter.program.view import View
+from converter.support.errors import UsageError
 from tests.runtime.programs import EXAMPLES, program
 
 CASES = [

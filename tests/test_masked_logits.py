@@ -12,8 +12,8 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import NumericError
 from converter.runtime import TrainingSession
+from converter.support.errors import NumericError
 
 LOGITS = np.array([[1, 2, 3, 4], [0, 1, 0, 1], [0.5, 0, 0, 0], [1, 2, 3, 4], [1, 2, 3, 4]], np.float32)
 #: The label of the last row is hidden.

@@ -11,11 +11,11 @@ import optax
 import pytest
 
 import converter
-from converter.errors import UsageError
+from converter.driver.stages import canonicalize
 from converter.ir.evaluate import evaluate_outputs
-from converter.mixing import mixing
 from converter.runtime import TrainingSession
-from converter.stages import canonicalize
+from converter.support.errors import UsageError
+from converter.training.mixing import mixing
 from jax_frontend import Model, trace
 
 BATCH = 4

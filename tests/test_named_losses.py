@@ -13,11 +13,11 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.autodiff import differentiate
-from converter.errors import UnsupportedError, UsageError
 from converter.ir import Builder, Parameter, TensorType, Value, evaluate
-from converter.losses import LOSSES, Penalty, attach_loss, loss_from_table, named_loss
+from converter.passes.autodiff import differentiate
 from converter.runtime import TrainingSession
+from converter.support.errors import UnsupportedError, UsageError
+from converter.training.losses import LOSSES, Penalty, attach_loss, loss_from_table, named_loss
 
 BATCH, PLACES, CLASSES = 4, 3, 5
 WEIGHT = np.array([1, 0.5, 0, 2], np.float32)

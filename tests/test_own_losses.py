@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from jax_frontend import Model
 
 RNG = np.random.default_rng(0)

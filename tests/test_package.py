@@ -55,7 +55,7 @@ def test_in_the_wheel_no_module_means_one_outside_of_the_package() -> None:
         ("from converter.ir import ops\n", "from pocketune.converter.ir import ops\n"),
         ("import jax_frontend\n", "from pocketune import jax_frontend\n"),
         ("import converter.tflite  # é\n", "import pocketune.converter.tflite  # é\n"),
-        ("é = 'converter.errors'\n", "é = 'pocketune.converter.errors'\n"),
+        ("é = 'converter.support.errors'\n", "é = 'pocketune.converter.support.errors'\n"),
         ("x = 'converter.build(...)'  # from converter.ir import x\n",) * 2,
         ("def f():\n    '''converter.'''\n    import converters\n",) * 2,
     ],

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
-from converter.pricing import cases, figures, fitted, machine, measured_table
-from converter.pricing.programs import timed_programs
 from converter.runtime import TrainingSession
-from converter.targets import tables, target
+from converter.support.errors import UsageError
+from converter.tflite.targets import tables, target
+from converter.tools.measure import cases, figures, fitted, machine, measured_table
+from converter.tools.measure.programs import timed_programs
 
 X86, ARM64 = "litert-2/x86-64", "litert-2"
 #: The builtin of some forms.

@@ -13,7 +13,7 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from tests.runtime.programs import EXAMPLES
 
 LABEL = jax.ShapeDtypeStruct((1,), "int32")

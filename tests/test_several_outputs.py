@@ -18,10 +18,10 @@ from keras import layers, losses, optimizers
 
 import converter
 import jax_frontend
-from converter.errors import UnsupportedError, UsageError
+from converter.driver.assemble import Program
 from converter.program.manifest import Manifest
-from converter.program.program import Program
 from converter.runtime import TrainingSession
+from converter.support.errors import UnsupportedError, UsageError
 from scripts.harness.batches import batches_from, random_batches, read_batches
 
 BATCH, FEATURES, CLASSES, VALUES, STEPS = 6, 5, 3, 2, 10

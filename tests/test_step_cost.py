@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from converter.ir import TensorType, Value
-from converter.step_cost import step_cost
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.context import Lowering
-from converter.tflite.lower import lower
+from converter.tflite.costs.step_cost import step_cost
+from converter.tflite.lowering.context import Lowering
+from converter.tflite.lowering.lower import lower
+from converter.tflite.targets import target
 
 PHONE = target("litert-2")
 #: Images, size, filter, channels before and after: instructions with a constant filter, with one that arrives.

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import converter
-from converter.errors import UnsupportedError, UsageError
 from converter.ir import INT32, Builder, TensorType
-from converter.order import check_limits
-from converter.targets import tables, target
+from converter.support.errors import UnsupportedError, UsageError
 from converter.tflite import builtins as tfl
+from converter.tflite.backend import check_limits
+from converter.tflite.targets import tables, target
 from tests.models.zoo import CASES
 
-PHONE = resources.files("converter.targets").joinpath("litert-2.toml").read_text()
+PHONE = resources.files("converter.tflite.targets").joinpath("litert-2.toml").read_text()
 
 
 def forms(where: Path) -> set[str]:

@@ -16,9 +16,9 @@ import converter
 import jax_frontend
 from converter.ir import Builder, Graph, TensorType, Value, evaluate, ops, verify
 from converter.runtime import TrainingSession
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tiling import tile_batch
+from converter.tflite.prepare.tiling import tile_batch
+from converter.tflite.targets import target
 from tests.models.oracle import Oracle
 from tests.random_models import random_network
 

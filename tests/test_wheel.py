@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.errors import PAGES
+from converter.support.errors import PAGES
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -58,15 +58,15 @@ from converter.cli.resolve import job_of, output_path
 from converter.cli.searching import search
 from converter.cli.states import state
 from converter.cli.tables import Results
-from converter.errors import UsageError
-from converter.inference import Exported, export_inference, export_weights, trained_weights
-from converter.interrupts import too_late
-from converter.invocation import NAME
-from converter.invocation import program as typed_program
-from converter.pipeline import build as build_program
+from converter.driver.assemble import Program
+from converter.driver.pipeline import build as build_program
 from converter.program.file import ProgramFile, read_program
-from converter.program.program import Program
-from converter.words import counted, size
+from converter.runtime.export import Exported, export_inference, export_weights, trained_weights
+from converter.support.errors import UsageError
+from converter.support.interrupts import too_late
+from converter.support.invocation import NAME
+from converter.support.invocation import program as typed_program
+from converter.support.words import counted, size
 
 app = typer.Typer(
     help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
@@ -162,7 +162,7 @@ def build(
         program.write(path)
     certificate = None
     if certify_on is not None:
-        from converter.certification.certify import certify as certify_program
+        from converter.tools.certify.certify import certify as certify_program
 
         with narrator.stage(f"run on {certify_on}"):
             certificate = certify_program(path, on=certify_on)
@@ -265,7 +265,7 @@ def profile(
     debug: Debug = False,
 ) -> None:
     """Measure where the time of a training step goes: by layer, phase and operator."""
-    from converter.profile import profile as measure
+    from converter.tools.measure.profile import profile as measure
 
     with Narrator(quiet).stage("measure"):
         measured = measure(file, steps, threads)
@@ -385,7 +385,7 @@ def _print_json(result: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command line and ends the process with its exit code; see `converter.errors`."""
+    """Runs the command line and ends the process with its exit code; see `converter.support.errors`."""
     settings = {"debug": bool(os.environ.get(DEBUG))}
     try:
         name = NAME if completion.is_asked(arguments) else typed_program()

@@ -14,8 +14,8 @@ from converter.cli.narration import Narrator
 from converter.cli.options import Debug, Json, ProgramPath, Quiet, Wide
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
-from converter.errors import NumericError
 from converter.program.manifest import Certificate
+from converter.support.errors import NumericError
 
 #: Seconds that an engine may take for a program; one of the web runs both of its parts in them.
 LIMIT = 3600.0
@@ -41,7 +41,7 @@ def certify(
     debug: Debug = False,
 ) -> None:
     """Run a program on a real engine, compare it with the CPU, and sign the result into its manifest."""
-    from converter.certification.certify import certify as examine
+    from converter.tools.certify.certify import certify as examine
 
     with Narrator(quiet).stage(f"run on {on}"):
         rows = None if data is None else read_samples(data)
@@ -74,7 +74,7 @@ def engines(
     debug: Debug = False,
 ) -> None:
     """Set up an engine that programs are certified on, or show which ones this machine has."""
-    from converter.engines import ENGINES, engine, engines_folder
+    from converter.runtime.engines import ENGINES, engine, engines_folder
 
     results = Results()
     if name is None:

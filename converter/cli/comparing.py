@@ -7,8 +7,8 @@ from typing import Any
 
 from converter.cli.narration import Narrator
 from converter.cli.resolve import Job, resolve_update
-from converter.compare import DEFAULT_SCHEMES, compare_schemes, import_once
-from converter.errors import PocketuneError
+from converter.driver.compare import DEFAULT_SCHEMES, compare_schemes, import_once
+from converter.support.errors import PocketuneError
 
 
 def schemes_of(job: Job, updates: Sequence[str] | None) -> list[Any]:

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from converter.invocation import NAME
-from converter.losses import LOSSES
-from converter.requests import CHOICES, SIGNATURES
-from converter.sparse.scheme import NAMED
-from converter.targets.target import tables
+from converter.driver.requests import CHOICES, SIGNATURES
+from converter.support.invocation import NAME
+from converter.tflite.targets.target import tables
+from converter.training.losses import LOSSES
+from converter.training.schemes.scheme import NAMED
 
 Completer = Callable[[str], list[str]]
 
@@ -45,19 +45,19 @@ def _schemes() -> Iterable[str]:
 
 
 def _optimizers() -> Iterable[str]:
-    from converter.optim import named
+    from converter.training.optim import named
 
     return named.NAMED
 
 
 def _engines() -> Iterable[str]:
-    from converter.engines import ENGINES
+    from converter.runtime.engines import ENGINES
 
     return ENGINES
 
 
 def _devices() -> Iterable[str]:
-    from converter.estimating import devices
+    from converter.tools.estimate import devices
 
     return devices()
 

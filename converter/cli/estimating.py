@@ -31,9 +31,9 @@ from converter.cli.options import (
 )
 from converter.cli.resolve import job_of
 from converter.cli.tables import Results
-from converter.errors import UsageError
-from converter.estimating import Estimate, Estimates, Interval
-from converter.words import size
+from converter.support.errors import UsageError
+from converter.support.words import size
+from converter.tools.estimate import Estimate, Estimates, Interval
 
 #: Words for what the planner foresees of the memory.
 _MEMORY = {"fits": "fits", "tight": "may be killed", "too much": "too much"}
@@ -72,7 +72,7 @@ def estimate(
     debug: Debug = False,
 ) -> None:
     """Estimate time, memory and energy of training MODEL on a device, before anything is deployed."""
-    from converter.estimating import devices, estimate_rows, read_measured, setting, steps_of
+    from converter.tools.estimate import devices, estimate_rows, read_measured, setting, steps_of
 
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):

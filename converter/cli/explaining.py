@@ -8,7 +8,7 @@ import typer
 
 from converter.cli.options import Debug
 from converter.cli.tables import Results
-from converter.errors import UsageError, nearest, pages_folder
+from converter.support.errors import UsageError, nearest, pages_folder
 
 
 def _pages() -> list[str]:

@@ -7,9 +7,9 @@ import sys
 import traceback
 from types import TracebackType
 
-from converter.errors import PocketuneError, UsageError, is_ours
+from converter.support.errors import PocketuneError, UsageError, is_ours
 
-#: Exit code of a defect of Pocketune itself; those of all other failures stand in `converter.errors`.
+#: Exit code of a defect of Pocketune itself; those of all other failures stand in `converter.support.errors`.
 BUG = 1
 #: Set to anything to see tracebacks, as `--debug` does.
 DEBUG = "POCKETUNE_DEBUG"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from converter.errors import UsageError
 from converter.program.file import read_program
+from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.manifest import Manifest
-from converter.tflite.operators import OperatorFile
+from converter.support.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def measured(job: Job, narrator: Narrator) -> Job:
     """
     if job.recipe.profile is None:
         return job
-    from converter.pricing import measured_table
+    from converter.tools.measure import measured_table
 
     with narrator.stage("measure this machine"):
         table = measured_table(job.recipe.target)

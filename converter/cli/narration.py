@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 
 from rich.console import Console
 
-from converter.errors import PocketuneError
+from converter.support.errors import PocketuneError
 
 #: Seconds after which a stage says that it still runs.
 EVERY = 20.0

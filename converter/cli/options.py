@@ -10,8 +10,8 @@ import typer
 from converter.cli import completion
 from converter.cli.completion import choices
 from converter.cli.resolve import DEFAULT_BATCH
-from converter.defaults import DEFAULT_LOSS, DEFAULT_OPTIMIZER
-from converter.requests import CHOICES
+from converter.driver.defaults import DEFAULT_LOSS, DEFAULT_OPTIMIZER
+from converter.driver.requests import CHOICES
 
 #: Of loss and optimizer.
 _COMPILED = "what a Keras model was compiled with, else {}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from converter.cli.references import is_reference
-from converter.errors import UsageError, nearest
-from converter.program.files import check_regular
-from converter.program.records import decode
+from converter.support.errors import UsageError, nearest
+from converter.support.files import check_regular
+from converter.support.records import decode
 
 #: No recipe and no table of rules is larger.
 MAX_BYTES = 16 << 20

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from converter.errors import UsageError, nearest
+from converter.support.errors import UsageError, nearest
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 #: Before the name of a net of keras.applications, which is no code of the person's.

@@ -12,7 +12,7 @@ from converter.cli.narration import Narrator
 from converter.cli.options import Debug, ProgramPath, Quiet
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
-from converter.words import size
+from converter.support.words import size
 
 
 def report(
@@ -42,7 +42,7 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a page about a program: what trains and why, the memory of a step, what each layer costs."""
-    from converter.reporting.make import report as make
+    from converter.tools.report.make import report as make
 
     with Narrator(quiet).stage("write the report"):
         samples = None if data is None else read_samples(data)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from converter.cli.recipe import Recipe, is_by_output, is_path, read_recipe, read_table
 from converter.cli.references import APPLICATION, call, find, is_reference
 from converter.cli.samples import read_samples
-from converter.errors import UsageError, nearest
-from converter.extras import require
 from converter.ir import FLOAT32, INT32, TensorType
-from converter.losses import loss_from_table
-from converter.sparse import Channels, LoRA, UpdateScheme, update_scheme
+from converter.support.errors import UsageError, nearest
+from converter.support.extras import require
+from converter.training.losses import loss_from_table
+from converter.training.schemes import Channels, LoRA, UpdateScheme, update_scheme
 
 if TYPE_CHECKING:
     from examples import Example
@@ -215,7 +215,7 @@ def _optimizer(entry: Any) -> Any:
     name: str = entry["name"]
     if is_reference(name):
         return call(name, options)
-    from converter.optim.named import NamedOptimizer
+    from converter.training.optim.named import NamedOptimizer
 
     return NamedOptimizer(name, options)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import UsageError, nearest
-from converter.program.files import check_regular
 from converter.program.manifest import TARGET
+from converter.support.errors import UsageError, nearest
+from converter.support.files import check_regular
 
 #: A hundred samples are much smaller; compressed ones do not expand by more than this.
 MAX_BYTES = 1 << 30

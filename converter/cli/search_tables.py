@@ -6,11 +6,11 @@ from pathlib import Path
 from shlex import quote
 
 from converter.cli.tables import Results
-from converter.invocation import command
-from converter.searching import Found
-from converter.searching.analysis import GUESSES
-from converter.searching.explore import Trained
-from converter.words import share, size
+from converter.support.invocation import command
+from converter.support.words import share, size
+from converter.tools.search import Found
+from converter.tools.search.analysis import GUESSES
+from converter.tools.search.explore import Trained
 
 #: Combinations that a table shows beside the named schemes, and parts.
 _MOST_ROWS = 30

@@ -39,12 +39,12 @@ from converter.cli.recipe_text import recipe_text
 from converter.cli.resolve import Job, job_of
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
-from converter.errors import UsageError
-from converter.extras import require
-from converter.program.files import write_atomically
+from converter.support.errors import UsageError
+from converter.support.extras import require
+from converter.support.files import write_atomically
 
 if TYPE_CHECKING:
-    from converter.searching import Found
+    from converter.tools.search import Found
 
 
 def search(
@@ -110,10 +110,10 @@ def search(
 ) -> None:
     """Find which part of MODEL should train within a budget, by training its parts on DATA."""
     from converter.cli.search_tables import show
-    from converter.searching import Effort
-    from converter.searching import search as find
-    from converter.searching.run import default_rates
-    from converter.searching.space import RATIOS
+    from converter.tools.search import Effort
+    from converter.tools.search import search as find
+    from converter.tools.search.run import default_rates
+    from converter.tools.search.space import RATIOS
 
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):

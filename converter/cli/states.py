@@ -11,11 +11,11 @@ import typer
 
 from converter.cli.options import Debug, Json
 from converter.cli.tables import Results
-from converter.errors import UsageError
 from converter.program.file import read_program
 from converter.runtime.interchange import UNPROVEN, StateSpec
 from converter.runtime.saved import Compared, compared, load_state
 from converter.runtime.state_file import State
+from converter.support.errors import UsageError
 
 #: Digits of a hash that people compare by eye.
 _DIGITS = 16

@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from converter.cli.inspection import Contents
-from converter.invocation import command
-from converter.notes import Note
-from converter.origins import PHASES
+from converter.driver.assemble import Choice
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
-from converter.program.program import Choice
-from converter.tflite.forms import FormChoice, form_rows
-from converter.words import COSTS, amount, count, counted, share, size
+from converter.program.origins import PHASES
+from converter.support.invocation import command
+from converter.support.notes import Note
+from converter.support.words import COSTS, amount, count, counted, share, size
+from converter.tflite.lowering.forms import FormChoice, form_rows
 
 if TYPE_CHECKING:
-    from converter.profile import Profile
-    from converter.quantize import QuantizationReport
+    from converter.driver.int8 import QuantizationReport
+    from converter.tools.measure.profile import Profile
     from jax_frontend.catalogue import Entry
 
 #: Columns where stdout is no terminal and COLUMNS is not set: wide enough that names of layers stay on one line.

@@ -9,4 +9,4 @@ from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.quantization import INT8, UNSCALED, Quantization
 from converter.ir.types import BOOL, FLOAT32, INT32, Origin, Shape, TensorType
 from converter.ir.verify import VerifyError, verify
-from converter.program.view import View
+from converter.ir.view import View

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from converter.ir.types import NOWHERE, Origin, TensorType
-from converter.program.view import View
+from converter.ir.view import View
 
 
 class Value:

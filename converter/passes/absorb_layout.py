@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from converter.ir import Graph, Node, Parameter, Value, ops
 from converter.ir.op import Op
-from converter.passes.rewrite import Rewriter, eliminate_dead_code, rewrite
+from converter.ir.rewrite import Rewriter, eliminate_dead_code, rewrite
 
 
 def absorb_layout(graph: Graph, only: Container[str] | None = None) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.ir import Graph, Node, Value
-from converter.passes.rewrite import Rewriter, rewrite
+from converter.ir.rewrite import Rewriter, rewrite
 
 
 def merge_common_subexpressions(graph: Graph) -> Graph:

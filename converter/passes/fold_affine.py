@@ -10,8 +10,8 @@ import numpy as np
 
 from converter.ir import Builder, Graph, Node, Op, Value, ops
 from converter.ir.ops.conv import NO_PADDING, Windowed
+from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.affine import Affine, Chains, Step, length
-from converter.passes.rewrite import Rewriter, rewrite
 
 PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad, ops.MatMul)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.ir import Graph, Node, Value, known_result, ops
-from converter.passes.rewrite import Rewriter, rewrite
+from converter.ir.rewrite import Rewriter, rewrite
 
 #: A constant that only repeats another one is not worth more bytes in the file than this.
 LARGEST_REPEATED = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from converter.ir import FLOAT32, Graph, Node, Op, Value, known_result, ops
-from converter.passes.rewrite import Rewriter, rewrite
+from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.simplify import is_ordinary
 
 #: What gives a multiple of its result for multiples of all its operands.

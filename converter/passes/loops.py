@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from converter.ir import Graph, Node, Value, ops
+from converter.ir.rewrite import Rewriter, eliminate_dead_code, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
-from converter.passes.rewrite import Rewriter, eliminate_dead_code, rewrite
 from converter.passes.simplify import simplify
 
 LOOPS = (ops.Scan, ops.While)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.ir import Node, Op, Value, ops
-from converter.passes.rewrite import Rewriter
+from converter.ir.rewrite import Rewriter
 
 
 def read_by_rows(b: Rewriter, node: Node) -> Value | None:

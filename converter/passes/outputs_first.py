@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from converter.ir import Graph, Node, Value, ops
+from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.absorb_layout import absorb_layout
-from converter.passes.rewrite import Rewriter, rewrite
 
 
 def outputs_first(graph: Graph, names: Container[str]) -> Graph:

@@ -9,8 +9,8 @@ from typing import TypeGuard
 import numpy as np
 
 from converter.ir import FLOAT32, Graph, Node, Value, is_described, ops
+from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.matrices import made_by_rows, read_by_rows, summed_over_features
-from converter.passes.rewrite import Rewriter, rewrite
 
 #: Constants whose numbers, 0 aside, are all of this size can be multiplied in any order, and with either side of a
 #: product.

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.errors import UsageError
-from converter.program.files import open_regular
+from converter.program.flatbuffer.metadata import ACCOUNT, read_metadata
 from converter.program.manifest import FROZEN, INFERENCE, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
 from converter.program.seal import check_seal
-from converter.tflite.metadata import ACCOUNT, read_metadata
+from converter.support.errors import UsageError
+from converter.support.files import open_regular
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 #: Name of the metadata entry.
 ENTRY = "pocketune.seal"

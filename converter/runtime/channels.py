@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from converter.errors import NumericError, UsageError
 from converter.program.file import ProgramFile
 from converter.program.manifest import FISHER, Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples
 from converter.runtime.running import Running
+from converter.support.errors import NumericError, UsageError
 
 
 def information(entry: Entry, examples: Examples, size: int) -> dict[str, np.ndarray]:

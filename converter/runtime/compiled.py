@@ -14,13 +14,13 @@ from ai_edge_litert.environment import Environment
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 from ai_edge_litert.tensor_buffer import TensorBuffer
 
-from converter.errors import DeviceError
-from converter.logs import listening
 from converter.program.file import ProgramFile
+from converter.program.flatbuffer.metadata import runs_bodies
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
 from converter.runtime.weight_cache import WeightCache
-from converter.tflite.metadata import runs_bodies
+from converter.support.errors import DeviceError
+from converter.support.logs import listening
 
 
 class CompiledEntry(Entry):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from converter.errors import UsageError, nearest
 from converter.program.file import ProgramFile
 from converter.runtime.entry import Divided, Engine
 from converter.runtime.interpreter import InterpreterEngine
 from converter.runtime.weight_cache import WeightCache
+from converter.support.errors import UsageError, nearest
 
 #: What may run a program, or the part of it that is not the CPU's.
 ACCELERATORS = ("cpu", "gpu", "hexagon", "hexagon:SM8650", "web", "web:wasm")

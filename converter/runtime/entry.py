@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.collecting import give_back
-from converter.errors import DeviceError, UsageError
 from converter.program.manifest import Manifest, Signature, TensorSpec
+from converter.support.collecting import give_back
+from converter.support.errors import DeviceError, UsageError
 
 #: Calls that leave freed memory behind which later ones do not use again, since what else they took lies in between.
 #: To give it back after all calls would make each half as long again.

@@ -7,10 +7,10 @@ from math import isfinite
 
 import numpy as np
 
-from converter.errors import NumericError, UsageError
 from converter.program.manifest import MASK, Manifest
 from converter.runtime.entry import Entry
 from converter.runtime.examples import Examples, check_whole
+from converter.support.errors import NumericError, UsageError
 
 
 def figures(entry: Entry, examples: Examples, size: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:

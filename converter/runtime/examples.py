@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import UsageError, nearest
 from converter.program.manifest import TARGET, Signature, TensorSpec
 from converter.runtime.entry import Entry
+from converter.support.errors import UsageError, nearest
 
 
 @dataclass(frozen=True)

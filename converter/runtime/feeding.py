@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from converter.errors import UsageError
 from converter.program.manifest import Manifest
 from converter.runtime.examples import Examples, check_examples, check_whole
 from converter.runtime.loop import Batches, Shuffled, is_stream
 from converter.runtime.metrics import Metrics, measures
 from converter.runtime.targets import check_targets, weigh_by_class
+from converter.support.errors import UsageError
 
 
 class Order(NamedTuple):

@@ -9,13 +9,13 @@ from functools import partial
 from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, GpuOptions, Options
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
-from converter.engines.gpu import Gpu
-from converter.errors import DeviceError
-from converter.logs import listening
 from converter.program.file import ProgramFile
+from converter.program.flatbuffer.metadata import runs_bodies
 from converter.runtime.compiled import CompiledEntry, compiled
+from converter.runtime.engines.gpu import Gpu
 from converter.runtime.entry import Engine, Report
-from converter.tflite.metadata import runs_bodies
+from converter.support.errors import DeviceError
+from converter.support.logs import listening
 
 #: What the GPU's delegate writes of each subgraph of which it refuses a part.
 _LEFT = r"\d+ operations will run on the GPU, and the remaining (\d+) operations"

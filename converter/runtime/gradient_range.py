@@ -10,9 +10,9 @@ import warnings
 
 import numpy as np
 
-from converter.errors import NumericError
 from converter.program.manifest import GRADIENT, Manifest
 from converter.runtime.entry import Entry
+from converter.support.errors import NumericError
 
 #: The largest number of float16, from which on a gradient is not to be believed.
 LARGEST = 65504.0

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from converter.engines.hexagon import Hexagon
-from converter.errors import DeviceError
-from converter.layers import Layers
-from converter.logs import listening
 from converter.program.file import ProgramFile
+from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
+from converter.program.layers import Layers
 from converter.program.manifest import Signature
+from converter.runtime.engines.hexagon import Hexagon
 from converter.runtime.entry import Engine, Entry, Report
-from converter.tflite.parts import SIGNATURE, tensor_name
+from converter.support.errors import DeviceError
+from converter.support.logs import listening
 
 
 class HexagonEntry(Entry):
@@ -37,7 +37,7 @@ class HexagonEntry(Entry):
         if self._compiled is not None:
             return
         # Needs libraries that nothing else does.
-        from converter.engines.workers.hexagon import Compiled
+        from converter.runtime.engines.workers.hexagon import Compiled
 
         self._operators = self._layers.entry(self.name)
         with tempfile.TemporaryDirectory() as folder, listening():

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
+from converter.ir.view import View
 from converter.program.file import ProgramFile
 from converter.program.manifest import ChosenChannels, FrozenWeight, Identity, StateTensor
-from converter.program.view import View
 
 #: So many differences of a kind are told; the number of the others is.
 _MOST = 3

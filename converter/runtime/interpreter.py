@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from converter.errors import DeviceError
-from converter.litert import Interpreter, OpResolverType
 from converter.program.file import ProgramFile
+from converter.program.flatbuffer.metadata import runs_bodies
 from converter.program.manifest import Signature
 from converter.runtime.entry import Engine, Entry, check_tensors
-from converter.tflite.metadata import runs_bodies
+from converter.support.errors import DeviceError
+from converter.support.litert import Interpreter, OpResolverType
 
 
 class InterpreterEntry(Entry):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from converter.errors import UsageError, nearest
+from converter.support.errors import UsageError, nearest
 
 #: Arguments of Keras' `fit`, and what is asked for instead.
 _OF_KERAS = {

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import UsageError
 from converter.runtime.examples import Examples
 from converter.runtime.order import order_of
 from converter.runtime.progress import progress_bar
+from converter.support.errors import UsageError
 
 
 @dataclass(frozen=True)

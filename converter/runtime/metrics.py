@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import UsageError, nearest
 from converter.program.manifest import TARGET, Manifest
 from converter.runtime.examples import Examples
+from converter.support.errors import UsageError, nearest
 
 #: A name, or a function (y, output) -> a number a row, or one for all rows; or several of these.
 Metrics = Any

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from converter.errors import UsageError
 from converter.program.manifest import Manifest
 from converter.runtime.examples import finite_number
+from converter.support.errors import UsageError
 
 #: One number for every step, or its value from the number of the step.
 Rate = float | Callable[[int], float] | None

@@ -7,12 +7,12 @@ from math import isfinite
 
 import numpy as np
 
-from converter.errors import NumericError
 from converter.program.file import ProgramFile
 from converter.runtime.entry import Engine, Entry
 from converter.runtime.examples import Examples, check_whole
 from converter.runtime.gradient_range import GradientRange
 from converter.runtime.memory import Memory, memory_of
+from converter.support.errors import NumericError
 
 
 class Running:

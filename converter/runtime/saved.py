@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.errors import PocketuneError, UsageError
-from converter.program.files import beside, check_regular, write_atomically
 from converter.runtime.interchange import UNPROVEN, StateSpec, carried, differences, is_proven, with_layouts
 from converter.runtime.state_file import MAGIC, DamagedState, ForeignState, State, pack, unpack
+from converter.support.errors import PocketuneError, UsageError
+from converter.support.files import beside, check_regular, write_atomically
 
 
 class StateWarning(UserWarning):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import UsageError
 from converter.program.file import read_program
 from converter.program.manifest import Manifest, gathered
+from converter.program.parameters import check_tensors, parameters_of
 from converter.runtime.channels import choose, information
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report
@@ -25,10 +25,10 @@ from converter.runtime.interchange import StateSpec
 from converter.runtime.keywords import check_keywords
 from converter.runtime.loop import Listener, Loop, Shuffled, all_rows, arguments_of, check_arguments, is_stream
 from converter.runtime.metrics import Metrics, measured, measures
-from converter.runtime.parameters import check_tensors, parameters_of
 from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
 from converter.runtime.saved import Restored, restore_state, save_state
+from converter.support.errors import UsageError
 
 
 class TrainingSession:

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from converter.errors import NumericError, UsageError
 from converter.program.manifest import Identity, ModelTensor, StateTensor, StoredDtype
 from converter.program.manifest.checks import check_model_tensor
-from converter.program.records import decode
 from converter.runtime.interchange import StateSpec
+from converter.support.errors import NumericError, UsageError
+from converter.support.records import decode
 
 MAGIC = b"PTSTATE\n"
 VERSION = 2

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from converter.errors import UsageError
 from converter.program.manifest import Manifest
 from converter.runtime.examples import Examples, finite_number
+from converter.support.errors import UsageError
 
 #: By how much a probability may miss its bounds: what rounding does.
 SLACK = 1e-6

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.engines.web import Web
-from converter.engines.workers.web import Loaded, Pages
-from converter.errors import DeviceError
 from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
+from converter.runtime.engines.web import Web
+from converter.runtime.engines.workers.web import Loaded, Pages
 from converter.runtime.entry import Engine, Entry, Report
+from converter.support.errors import DeviceError
 
 
 class WebEntry(Entry):

@@ -12,8 +12,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from converter.errors import UsageError
 from converter.program.file import ProgramFile
+from converter.support.errors import UsageError
 
 SUFFIX = ".packed"
 

@@ -11,11 +11,11 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from converter.ir import Builder, Graph, TensorType, Value, guarded, ops
+from converter.ir.folding import FoldingBuilder
+from converter.passes.raising.raise_forms import raise_forms
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
-from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import full
-from jax_frontend.raise_forms import raise_forms
 from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.bounds import most_steps
 from jax_frontend.rules.reduction import folded

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Op, Value, ops
-from converter.randomness import LARGEST_DIVISOR, unsigned_remainder
+from converter.ir.random_numbers import LARGEST_DIVISOR, unsigned_remainder
 from jax_frontend.importer import full
 from jax_frontend.integers import clamped
 from jax_frontend.registry import Call, Result, Rules

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from converter.ir import FLOAT32, INT32, Builder, Shape, Value, ops
-from jax_frontend.folding import FoldingBuilder
+from converter.ir.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.rules.shape import cut_axis
 

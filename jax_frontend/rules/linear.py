@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Value, ops
-from jax_frontend.folding import FoldingBuilder
+from converter.ir.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, Rules
 
 rule = Rules()

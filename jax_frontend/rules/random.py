@@ -1,4 +1,4 @@
-"""Random numbers by the keys of a compiled program (`converter.randomness`): the bits of JAX' functions that draw.
+"""Random numbers by the keys of a compiled program (`converter.ir.random_numbers`): JAX' bits.
 
 JAX makes a uniform number of the highest bits of a random word, by the layout of floats in memory, and an integer by
 remainders. Bits are marked until it is clear which of the two they become.
@@ -14,9 +14,9 @@ import jax.extend.random
 import numpy as np
 
 from converter.ir import Builder, Value, ops
-from converter.randomness import folded_key, random_bits, split_keys, uniform
+from converter.ir.folding import FoldingBuilder
+from converter.ir.random_numbers import folded_key, random_bits, split_keys, uniform
 from jax_frontend.dtypes import KEYS
-from jax_frontend.folding import FoldingBuilder
 from jax_frontend.registry import Call, Result, Rules
 from jax_frontend.unsupported import NotImportable, Refusal
 

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 from converter.ir import Builder, Graph, Value, ops
+from converter.ir.folding import FoldingBuilder
 from jax_frontend.dtypes import ir_type
-from jax_frontend.folding import FoldingBuilder
 from jax_frontend.importer import full
 from jax_frontend.registry import Call, Result, Rules
 

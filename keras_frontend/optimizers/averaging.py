@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from converter.optim.trace import Finishing
+from converter.training.optim.trace import Finishing
 
 
 def accumulated(inner: optax.GradientTransformation, steps: int) -> optax.GradientTransformation:

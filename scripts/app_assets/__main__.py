@@ -9,7 +9,7 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "android_app" / "app" / "target"

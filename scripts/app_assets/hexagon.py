@@ -8,10 +8,10 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from converter.engines.hexagon import Hexagon
-from converter.errors import UsageError
-from converter.invocation import command
-from converter.tflite.schema import generated
+from converter.program.flatbuffer.schema import generated
+from converter.runtime.engines.hexagon import Hexagon
+from converter.support.errors import UsageError
+from converter.support.invocation import command
 
 #: It updates in float32 and stays on the CPU.
 UPDATE = "apply"

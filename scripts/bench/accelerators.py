@@ -19,8 +19,8 @@ import optax
 from measured_table import MeasuredTable
 
 import converter
-from converter.engines import engine
-from converter.errors import PocketuneError, UsageError
+from converter.runtime.engines import engine
+from converter.support.errors import PocketuneError, UsageError
 from examples import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
-from converter.collecting import give_back
+from converter.support.collecting import give_back
 
 
 def main() -> None:

@@ -18,16 +18,16 @@ from rich.table import Table
 
 import converter
 from converter.cli.resolve import job_of
-from converter.models import import_model
-from converter.program.check import synthetic_inputs, synthetic_targets
-from converter.searching.clock import fitted, measured
-from converter.searching.course import Course
-from converter.searching.laboratory import Journal, Laboratory
-from converter.searching.rows import split
-from converter.searching.run import COMPARED
-from converter.searching.space import Update, read_space
-from converter.searching.subject import Subject
-from converter.searching.workers import Inline
+from converter.driver.check import synthetic_inputs, synthetic_targets
+from converter.driver.models import import_model
+from converter.tools.search.clock import fitted, measured
+from converter.tools.search.course import Course
+from converter.tools.search.laboratory import Journal, Laboratory
+from converter.tools.search.rows import split
+from converter.tools.search.run import COMPARED
+from converter.tools.search.space import Update, read_space
+from converter.tools.search.subject import Subject
+from converter.tools.search.workers import Inline
 
 TARGET, BATCH = "litert-2/x86-64", 8
 #: Of the weights of the schemes that are drawn.

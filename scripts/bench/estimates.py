@@ -15,10 +15,10 @@ from statistics import median
 import numpy as np
 
 import converter
-from converter.estimating import estimate
-from converter.program.check import synthetic_inputs, synthetic_targets
+from converter.driver.check import synthetic_inputs, synthetic_targets
 from converter.program.file import read_program
 from converter.runtime import TrainingSession
+from converter.tools.estimate import estimate
 from examples import EXAMPLES
 
 MODELS = ("digits-cnn", "lenet", "flax-cnn", "encoder", "mobilenetv2", "llama")

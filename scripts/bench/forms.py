@@ -1,4 +1,4 @@
-"""What each form of an operator costs: the figures of `converter/targets/*.toml`, measured again.
+"""What each form of an operator costs: the figures of `converter/tflite/targets/*.toml`, measured again.
 
     .venv/bin/python scripts/bench/forms.py                             # nanoseconds, on this machine
     .venv/bin/python scripts/bench/forms.py --arm64 DIR                 # instructions; scripts/arm64/prepare makes DIR
@@ -6,7 +6,7 @@
     .venv/bin/python scripts/bench/forms.py --builtin                   # without XNNPACK
     .venv/bin/python scripts/bench/forms.py --table zen5.toml           # for scripts/bench/machines
 
-What is measured: converter/pricing/cases.py. Costs of different forms are comparable within one run only. `build
+What is measured: converter/tools/measure/cases.py. Costs of different forms are comparable within one run only. `build
 --profile measured` and `scripts/device measure` make tables of one's own devices of the same cases.
 """
 
@@ -23,9 +23,9 @@ from emulated import LIBRARIES, Emulator
 from rich.console import Console
 from rich.table import Table
 
-from converter.pricing import Case, built, cases, figures, fitted, measured_here, processor
-from converter.targets import tables
-from converter.targets import target as find_target
+from converter.tflite.targets import tables
+from converter.tflite.targets import target as find_target
+from converter.tools.measure import Case, built, cases, figures, fitted, measured_here, processor
 
 
 def instructions(chosen: Sequence[Case], emulator: Emulator) -> list[tuple[Case, float]]:

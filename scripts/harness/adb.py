@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness.faults import Failed, Fault, Gone, OutOfSpace, Silent, Unauthorized, WrongDevice
 from scripts.harness.stop import rest
 from scripts.harness.transport import MARKER, SHELL_SECONDS, Reply, marked, run, unmarked

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 ANDROID = ROOT / "android_app"

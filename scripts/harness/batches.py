@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.errors import UsageError
-from converter.program.check import SIGNED, synthetic_target
+from converter.driver.check import SIGNED, synthetic_target
 from converter.program.manifest import Manifest, TensorSpec
+from converter.support.errors import UsageError
 
 #: More batches than this are not sent: steps take them in turn.
 MOST_BATCHES = 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from converter.errors import NumericError, PocketuneError, UsageError
+from converter.support.errors import NumericError, PocketuneError, UsageError
 from scripts.harness.conditions import preflight, spoiled
 from scripts.harness.device import Conditions, Device, Facts
 from scripts.harness.faults import Changed, Fault, NotInstalled, Overheated, WrongNumbers

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from converter.errors import NumericError, PocketuneError, UsageError
-from converter.program.files import write_atomically
+from converter.support.errors import NumericError, PocketuneError, UsageError
+from converter.support.files import write_atomically
 from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, check_program, describe, held, result_path, run_all
 from scripts.harness.compare import compare as compare_files
@@ -200,7 +200,7 @@ def measure(
     allow: Allow = None,
 ) -> None:
     """Measures what each form of an operator costs on a device, and writes the table of such a target."""
-    from converter.pricing import cases
+    from converter.tools.measure import cases
     from scripts.harness.pricing import table_of
 
     check_names(allow or [])
@@ -230,7 +230,7 @@ def clean(on: On = None, adb: AdbPath = None) -> None:
 
 
 def main() -> None:
-    """Runs a command; the exit status is that of the error (converter.errors)."""
+    """Runs a command; the exit status is that of the error (converter.support.errors)."""
     try:
         app(standalone_mode=True)
     except PocketuneError as error:

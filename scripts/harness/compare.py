@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness.device import Facts, Kind
 from scripts.harness.log import Result, ResultFile
 

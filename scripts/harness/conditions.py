@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from converter.errors import UsageError, nearest
+from converter.support.errors import UsageError, nearest
 from scripts.harness.device import THERMAL, Conditions, Facts
 from scripts.harness.faults import NotReady, WrongDevice
 

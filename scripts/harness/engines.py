@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
-from converter.engines.engine import Engine
-from converter.engines.gpu import Gpu
-from converter.engines.hexagon import Hexagon
-from converter.engines.web import Web
-from converter.engines.work import Outcome, Task
-from converter.errors import UsageError
 from converter.ir import FLOAT32, Builder, TensorType
+from converter.runtime.engines.engine import Engine
+from converter.runtime.engines.gpu import Gpu
+from converter.runtime.engines.hexagon import Hexagon
+from converter.runtime.engines.web import Web
+from converter.runtime.engines.work import Outcome, Task
+from converter.support.errors import UsageError
 from converter.tflite import builtins as tfl
-from converter.tflite.emit import Subgraph, emit
+from converter.tflite.emit.emit import Subgraph, emit
 from scripts.harness.computer import Computer
 from scripts.harness.device import Facts
 

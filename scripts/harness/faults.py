@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from converter.errors import DeviceError
+from converter.support.errors import DeviceError
 
 
 class Fault(DeviceError):

@@ -10,7 +10,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from converter.errors import UsageError, nearest
+from converter.support.errors import UsageError, nearest
 from scripts.harness import android_jvm
 from scripts.harness.adb import Adb, AdbTransport, adb_binary
 from scripts.harness.computer import Computer

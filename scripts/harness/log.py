@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from converter.errors import UsageError
-from converter.program.records import decode
+from converter.support.errors import UsageError
+from converter.support.records import decode
 from scripts.harness.device import Conditions, Facts
 from scripts.harness.plan import Setup, Variant
 

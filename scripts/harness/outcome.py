@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from converter.errors import UsageError
 from converter.program.manifest import Manifest
-from converter.program.records import decode
 from converter.runtime import load_state
+from converter.support.errors import UsageError
+from converter.support.records import decode
 from scripts.harness.device import LOG, RESULT, STATE, THERMAL, Device, Job
 from scripts.harness.faults import Failed, Fallback
 

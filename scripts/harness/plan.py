@@ -13,10 +13,10 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from converter.errors import UsageError, nearest
 from converter.program.file import read_program
 from converter.program.manifest import Manifest
-from converter.program.records import decode
+from converter.support.errors import UsageError, nearest
+from converter.support.records import decode
 from scripts.harness.batches import batches_from, random_batches
 from scripts.harness.device import Job
 from scripts.harness.transport import sha256_of

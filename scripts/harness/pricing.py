@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from converter.errors import NumericError, PocketuneError, UsageError
-from converter.pricing import Case, figures, fitted
-from converter.pricing.programs import Timed, timed_programs
-from converter.targets import tables
-from converter.targets import target as find_target
+from converter.support.errors import NumericError, PocketuneError, UsageError
+from converter.tflite.targets import tables
+from converter.tflite.targets import target as find_target
+from converter.tools.measure import Case, figures, fitted
+from converter.tools.measure.programs import Timed, timed_programs
 from scripts.harness.bench import Options, Say, result_path, run_all
 from scripts.harness.device import Device
 from scripts.harness.log import Result, read_results

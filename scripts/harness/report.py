@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness import plots
 from scripts.harness.device import THERMAL, Facts
 from scripts.harness.log import ResultFile, Run

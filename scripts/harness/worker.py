@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from converter.errors import PocketuneError, UsageError
-from converter.program.files import write_atomically
-from converter.program.records import decode
 from converter.runtime import TrainingSession
+from converter.support.errors import PocketuneError, UsageError
+from converter.support.files import write_atomically
+from converter.support.records import decode
 from scripts.harness.batches import read_batches
 from scripts.harness.device import LOG, RESULT, RESULT_FORMAT, STATE, Job
 

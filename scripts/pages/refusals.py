@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter import errors
-from converter.errors import PocketuneError
+from converter.support import errors
+from converter.support.errors import PocketuneError
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("converter", "jax_frontend", "keras_frontend")

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import pytest
 
 import converter
-from converter.engines.engine import FOLDER
-from converter.errors import UsageError
-from converter.tflite.schema import generated
+from converter.program.flatbuffer.schema import generated
+from converter.runtime.engines.engine import FOLDER
+from converter.support.errors import UsageError
 from jax_frontend import Model
 from scripts.app_assets.hexagon import compile_ahead
 from scripts.app_assets.pages import PAGE, misaligned, stored_at

@@ -15,7 +15,7 @@ from personal import PERSONAL
 from tasks import PRETRAINED, Data, Task
 
 from converter.runtime import TrainingSession
-from converter.sparse import update_scheme
+from converter.training.schemes import update_scheme
 from examples import mlp
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "accuracy.md"

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from converter.engines.engine import Engine, Refusal
-from converter.engines.work import Arrays, serve
+from converter.program.flatbuffer.operators import FileOperator, OperatorFile
+from converter.program.flatbuffer.parts import constant_of, tensor_name
+from converter.program.flatbuffer.schema import generated
+from converter.runtime.engines.engine import Engine, Refusal
+from converter.runtime.engines.work import Arrays, serve
 from converter.runtime.gradient_range import LARGEST
-from converter.tflite.operators import FileOperator, OperatorFile
-from converter.tflite.parts import constant_of, tensor_name
-from converter.tflite.schema import generated
 
 FAULTS = "POCKETUNE_TEST_FAULTS"
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from converter.engines.engine import Engine, Refusal
-from converter.engines.work import Arrays, serve
+from converter.runtime.engines.engine import Engine, Refusal
+from converter.runtime.engines.work import Arrays, serve
 
 WRONG = "POCKETUNE_TEST_WRONG"
 

@@ -15,16 +15,16 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.certification.certify import examine
-from converter.certification.judge import Judge
-from converter.certification.reference import calls
-from converter.certification.signing import sign
-from converter.engines.engine import Engine
-from converter.errors import UsageError
-from converter.layers import Layers
 from converter.program.file import read_program
+from converter.program.flatbuffer.operators import OperatorFile
+from converter.program.layers import Layers
 from converter.program.manifest import Certificate, Manifest
-from converter.tflite.operators import OperatorFile
+from converter.runtime.engines.engine import Engine
+from converter.support.errors import UsageError
+from converter.tools.certify.certify import examine
+from converter.tools.certify.judge import Judge
+from converter.tools.certify.reference import calls
+from converter.tools.certify.signing import sign
 from tests.certification.fake import Fake
 from tests.certification.stock import Stock
 
@@ -246,10 +246,10 @@ def test_variables_run_on_no_delegate() -> None:
 def test_a_certificate_travels_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.tflite"
     path.write_bytes(built())
-    monkeypatch.setattr("converter.certification.certify.engine", lambda on: Fake(wrong="TANH"))
+    monkeypatch.setattr("converter.tools.certify.certify.engine", lambda on: Fake(wrong="TANH"))
     bad = converter.certify(path, on="gpu", steps=1)
     assert read_program(path).manifest.certificates == (bad,)
-    monkeypatch.setattr("converter.certification.certify.engine", lambda on: Fake())
+    monkeypatch.setattr("converter.tools.certify.certify.engine", lambda on: Fake())
     good = converter.certify(path, on="gpu", steps=1)
     manifest = read_program(path).manifest  # the seal is checked
     assert manifest.certificates == (good,)

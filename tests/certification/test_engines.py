@@ -18,19 +18,19 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.certification import localize
-from converter.engines import engine
-from converter.engines.android import MAVEN
-from converter.engines.android import VERSION as ANDROID
-from converter.engines.debian import fetch
-from converter.engines.engine import Refusal
-from converter.engines.web import PACKAGES, VERSION
-from converter.engines.work import Task
-from converter.engines.workers.chromium import Browser
-from converter.errors import UsageError
-from converter.layers import Layers
 from converter.program.file import read_program
-from converter.tflite.schema import generated
+from converter.program.flatbuffer.schema import generated
+from converter.program.layers import Layers
+from converter.runtime.engines import engine
+from converter.runtime.engines.android import MAVEN
+from converter.runtime.engines.android import VERSION as ANDROID
+from converter.runtime.engines.debian import fetch
+from converter.runtime.engines.engine import Refusal
+from converter.runtime.engines.web import PACKAGES, VERSION
+from converter.runtime.engines.work import Task
+from converter.runtime.engines.workers.chromium import Browser
+from converter.support.errors import UsageError
+from converter.tools.certify import localize
 from tests.certification.test_certify import built
 
 #: As LiteRT's GPU engine writes it.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import converter
-from converter.engines import engine
+from converter.runtime.engines import engine
 from tests.certification.programs import PROGRAMS
 
 #: Those that a browser runs too, which takes a while: of each kind some.

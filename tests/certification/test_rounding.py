@@ -14,11 +14,11 @@ import optax
 
 import converter
 import jax_frontend
-from converter.certification.judge import FACTOR, LIMIT, Judge
-from converter.certification.reference import PROBE, Call, Reference, calls, neighbours
-from converter.certification.rounding import DRAWS, draws
-from converter.layers import Layers
 from converter.program.file import ProgramFile, read_program
+from converter.program.layers import Layers
+from converter.tools.certify.judge import FACTOR, LIMIT, Judge
+from converter.tools.certify.reference import PROBE, Call, Reference, calls, neighbours
+from converter.tools.certify.rounding import DRAWS, draws
 
 
 def program() -> ProgramFile:

@@ -18,11 +18,11 @@ import pytest
 
 import converter
 import jax_frontend
-from converter import targets
-from converter.engines import engine
-from converter.errors import UnsupportedError
-from converter.targets import Target
-from converter.tflite import avoid
+from converter.runtime.engines import engine
+from converter.support.errors import UnsupportedError
+from converter.tflite import legalize as avoid
+from converter.tflite import targets
+from converter.tflite.targets import Target
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:

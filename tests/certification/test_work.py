@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from converter.engines.work import Task, at_most, perform
-from converter.errors import UsageError
+from converter.runtime.engines.work import Task, at_most, perform
+from converter.support.errors import UsageError
 
 #: An engine that starts a process of its own and hangs, without letting a thread of Python run.
 ENGINE = """\
 import ctypes, os, subprocess, sys
 from pathlib import Path
-from converter.engines.work import serve
+from converter.runtime.engines.work import serve
 
 def load(path, options):
     child = subprocess.Popen(["sleep", "600"])
@@ -32,7 +32,7 @@ serve(load)
 """
 ASKS = """\
 import os, signal, sys
-from converter.engines.work import Task, perform
+from converter.runtime.engines.work import Task, perform
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 perform("hanging", [Task(b"")], {"pids": sys.argv[1]}, dict(os.environ), 600)
 """
@@ -77,7 +77,7 @@ def test_an_engine_ends_with_who_asked_for_it(how: signal.Signals, tmp_path: Pat
 #: An engine that takes a while for each program.
 SLOW = """\
 import time
-from converter.engines.work import serve
+from converter.runtime.engines.work import serve
 
 def load(path, options):
     time.sleep(1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from converter.cli import main
-from converter.invocation import program
+from converter.support.invocation import program
 
 FACTORIES = "tests.cli.factories"
 

@@ -11,8 +11,8 @@ import pytest
 
 import converter.cli.app
 from converter import Program
-from converter.errors import DeviceError, NumericError
 from converter.program.manifest import Manifest
+from converter.support.errors import DeviceError, NumericError
 from tests.cli import factories
 from tests.cli.conftest import FACTORIES, Run
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import converter
-from converter.invocation import command
 from converter.ir import INT32, TensorType
+from converter.support.invocation import command
 from tests.cli import factories
 from tests.cli.conftest import FACTORIES, Run, next_command
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from converter.cli.resolve import DEFAULT_BATCH
-from converter.defaults import DEFAULT_LOSS, DEFAULT_OPTIMIZER
-from converter.requests import CHOICES, Request
+from converter.driver.defaults import DEFAULT_LOSS, DEFAULT_OPTIMIZER
+from converter.driver.requests import CHOICES, Request
 from tests.cli.conftest import Run
 from tests.tree import ROOT
 

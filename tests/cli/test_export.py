@@ -13,12 +13,12 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from safetensors.numpy import load_file
 
 import converter
-from converter.errors import UsageError
-from converter.inference import export_inference
+from converter.driver.assemble import Program
 from converter.program.file import read_program
-from converter.program.program import Program
+from converter.program.flatbuffer.operators import OperatorFile
 from converter.runtime import TrainingSession
-from converter.tflite.operators import OperatorFile
+from converter.runtime.export import export_inference
+from converter.support.errors import UsageError
 from jax_frontend import Model
 from tests.cli.conftest import FACTORIES, Run
 from tests.cli.factories import good

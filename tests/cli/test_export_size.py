@@ -14,8 +14,8 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 import converter
-from converter.inference.plain_file import PlainFile
-from converter.tflite.operators import OperatorFile
+from converter.program.flatbuffer.operators import OperatorFile
+from converter.runtime.export.plain_file import PlainFile
 from tests.cli.test_export import results
 
 #: In a process of its own, since Keras has one backend.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.extras import EXTRAS
+from converter.support.extras import EXTRAS
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from converter.interrupts import INTERRUPTED
 from converter.program.file import read_program
+from converter.support.interrupts import INTERRUPTED
 
 
 def loads(process: subprocess.Popen[str], library: str) -> None:
@@ -63,7 +63,13 @@ def test_nothing_is_imported_before_ctrl_c_is_set() -> None:
     """What Python has not loaded by itself, before the command line ends at once."""
     script = "import sys; own = {*sys.modules}; import converter.__main__; print(*sorted({*sys.modules} - own))"
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert {*said.split()} <= {"__future__", "converter", "converter.__main__", "converter.interrupts", "signal"}
+    assert {*said.split()} <= {
+        "__future__",
+        "converter",
+        "converter.__main__",
+        "converter.support.interrupts",
+        "signal",
+    }
 
 
 @pytest.mark.slow

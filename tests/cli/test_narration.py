@@ -7,8 +7,8 @@ import time
 import pytest
 
 from converter.cli import narration
-from converter.engines.work import at_most, engine_time_left
-from converter.errors import UsageError
+from converter.runtime.engines.work import at_most, engine_time_left
+from converter.support.errors import UsageError
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -11,9 +11,9 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import converter
-from converter import origins
+from converter.program import origins
 from converter.program.file import ProgramFile, read_program
-from converter.tflite.operators import FileOperator, OperatorFile
+from converter.program.flatbuffer.operators import FileOperator, OperatorFile
 from tests.cli.conftest import FACTORIES, Run
 from tests.cli.factories import good
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_profiled(run: Run, tmp_path: Path, monkeypatch: pytest.M
         return replace(file, metadata=kept if entry is None else kept | {origins.ENTRY: memoryview(entry)})
 
     for entry in (None, b"{", b'{"layers":["a"],"signatures":{"train":[[3,0,0]]}}', b'{"layers":[],"signatures":3}'):
-        monkeypatch.setattr("converter.profile.read_program", lambda path, entry=entry: changed(entry))
+        monkeypatch.setattr("converter.tools.measure.profile.read_program", lambda path, entry=entry: changed(entry))
         failed = run("profile", "p.tflite", *QUICK)
         assert failed.code == 2
         assert "build it again" in failed.err

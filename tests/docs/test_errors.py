@@ -9,8 +9,8 @@ import pytest
 import converter
 from converter.cli import main
 from converter.cli.failures import explain
-from converter.errors import NumericError, UnsupportedError, UsageError
-from converter.invocation import command
+from converter.support.errors import NumericError, UnsupportedError, UsageError
+from converter.support.invocation import command
 from scripts.pages.refusals import index, listed, refusals, refusals_of
 from tests.tree import ROOT
 

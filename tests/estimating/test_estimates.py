@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from converter.errors import UsageError
-from converter.estimating import Device, Estimate, device, devices, estimate, estimate_rows, read_measured, setting
-from converter.estimating.catalogue import Core, check, class_of
-from converter.estimating.estimates import ENERGY, PROGRAMS_DIFFER, energy_class
-from converter.targets import tables, target
+from converter.support.errors import UsageError
+from converter.tflite.targets import tables, target
+from converter.tools.estimate import Device, Estimate, device, devices, estimate, estimate_rows, read_measured, setting
+from converter.tools.estimate.catalogue import Core, check, class_of
+from converter.tools.estimate.estimates import ENERGY, PROGRAMS_DIFFER, energy_class
 from scripts.harness.log import read_results
 from tests.cli.factories import good, wide
 from tests.estimating.common import program, results_of

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import converter
-from converter.errors import UsageError
+from converter.driver.models import import_model
 from converter.ir import evaluate
-from converter.models import import_model
+from converter.support.errors import UsageError
 from examples import DEFAULT, EXAMPLES, digits
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from examples import (
     EXAMPLES,
     efficientnet_lite,

@@ -6,10 +6,10 @@ import pytest
 
 from converter.cli.recipe import read_recipe
 from converter.cli.resolve import resolve
-from converter.models import import_model
+from converter.driver.models import import_model
+from converter.driver.stages import canonicalize
 from converter.passes import absorb_layout
-from converter.sparse import update_scheme
-from converter.stages import canonicalize
+from converter.training.schemes import update_scheme
 from tests.examples.test_examples import OPTIONS
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))

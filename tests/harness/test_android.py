@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import converter
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from examples import EXAMPLES
 from scripts.harness import android_jvm
 from scripts.harness.adb import Adb

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from converter.errors import NumericError, UsageError
+from converter.support.errors import NumericError, UsageError
 from scripts.harness.cli import app
 from scripts.harness.compare import Comparison, chance_of, compare, differences, judge
 from scripts.harness.device import Conditions, Facts, Kind

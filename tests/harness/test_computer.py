@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from converter.engines.gpu import Gpu
-from converter.engines.hexagon import Hexagon
-from converter.engines.web import Web
-from converter.errors import UsageError
+from converter.runtime.engines.gpu import Gpu
+from converter.runtime.engines.hexagon import Hexagon
+from converter.runtime.engines.web import Web
+from converter.support.errors import UsageError
 from scripts.harness import hosts
 from scripts.harness.adb import Adb, adb_binary
 from scripts.harness.bench import Options, held, run_all

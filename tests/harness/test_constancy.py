@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from converter.errors import NumericError, UsageError
+from converter.support.errors import NumericError, UsageError
 from scripts.harness.adb import Adb
 from scripts.harness.faults import Changed, Failed
 from scripts.harness.hosts import local

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness.adb import Adb, AdbTransport
 from scripts.harness.device import Job
 from scripts.harness.faults import (

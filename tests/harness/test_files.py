@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.errors import UsageError
 from converter.program.file import read_program
-from converter.program.records import decode
+from converter.support.errors import UsageError
+from converter.support.records import decode
 from scripts.harness import worker
 from scripts.harness.batches import batches_from, random_batches, read_batches
 from scripts.harness.conditions import check_names, concerns, preflight

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness import cli
 from scripts.harness.adb import Adb, AdbTransport
 from scripts.harness.bench import Options, check_program, held, run_all

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness.plan import read_plan
 from tests.harness.conftest import build_program
 from tests.harness.test_files import plan_of

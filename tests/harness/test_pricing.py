@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from converter.errors import UsageError
-from converter.pricing import Case, cases
-from converter.targets import target
+from converter.support.errors import UsageError
+from converter.tflite.targets import target
+from converter.tools.measure import Case, cases
 from scripts.harness import pricing
 from scripts.harness.bench import Options
 from scripts.harness.device import Device

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from typer.testing import CliRunner
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from scripts.harness.cli import app
 from scripts.harness.compare import compare
 from scripts.harness.log import Checked, Log, ResultFile

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.autodiff import pull_back
-from converter.errors import UnsupportedError
 from converter.ir import Graph, Op, TensorType, evaluate, ops, verify
 from converter.ir.builder import Builder
 from converter.ir.ops.elementwise import Binary, Comparison, Unary
 from converter.ir.ops.nn import OverLastAxis
-from converter.order import in_order, to_builtins
 from converter.passes import eliminate_dead_code
-from converter.targets import target
-from converter.tflite.export import with_own_results
+from converter.passes.autodiff import pull_back
+from converter.support.errors import UnsupportedError
+from converter.tflite.backend import in_order, to_builtins
+from converter.tflite.lowering.state import with_own_results
+from converter.tflite.targets import target
 from tests.ir import applications_of_structure  # registers them
 from tests.ir.applications import APPLICATIONS, Application, Numbers, graph_of
 from tests.tflite.stock import file, run

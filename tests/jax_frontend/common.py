@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_frontend
-from converter.autodiff import differentiate
 from converter.ir import Builder, Graph, TensorType, evaluate, ops
+from converter.passes.autodiff import differentiate
 
 
 def narrowed(array: Any) -> np.ndarray:

@@ -9,15 +9,15 @@ import numpy as np
 import optax
 
 import jax_frontend
-from converter.autodiff import differentiate
+from converter.driver.models import Source
+from converter.driver.stages import canonicalize, with_optimizer
 from converter.ir import Builder, evaluate, ops
-from converter.losses import named_loss
-from converter.models import Source
 from converter.passes import absorb_layout
-from converter.sparse import update_scheme
-from converter.stages import canonicalize, with_optimizer
-from converter.step import whole_step
-from converter.targets import target
+from converter.passes.autodiff import differentiate
+from converter.tflite.targets import target
+from converter.training.losses import named_loss
+from converter.training.schemes import update_scheme
+from converter.training.step import whole_step
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 2, 6, 8, 2, 2, 11
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from jax import lax
 
 import converter
 import jax_frontend
-from converter.errors import UnsupportedError
+from converter.support.errors import UnsupportedError
 
 BYTES = np.array([0, 1, 100, 127, 128, 200, 255], np.uint8)
 SIGNED = BYTES.view(np.int8)

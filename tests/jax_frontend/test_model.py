@@ -15,8 +15,8 @@ from flax import nnx
 
 import converter
 import jax_frontend
-from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.ir import FLOAT32, INT32, Graph, evaluate
+from converter.support.errors import NumericError, UnsupportedError, UsageError
 
 X = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
 SPEC = jax.ShapeDtypeStruct((1, 4), jnp.float32)

@@ -16,7 +16,7 @@ from flax import nnx
 from flax.errors import ScopeParamShapeError
 
 import converter
-from converter.errors import UnsupportedError, UsageError
+from converter.support.errors import UnsupportedError, UsageError
 from jax_frontend import Model
 
 IMAGE = [jax.ShapeDtypeStruct((1, 6, 6, 2), "float32")]

@@ -12,8 +12,8 @@ from jax import lax
 
 import jax_frontend
 from converter.ir import Builder, Graph, TensorType, Value, evaluate, ops
-from jax_frontend.folding import FoldingBuilder
-from jax_frontend.raise_forms import raise_forms
+from converter.ir.folding import FoldingBuilder
+from converter.passes.raising.raise_forms import raise_forms
 from tests.jax_frontend.common import check, op_names, with_gradients
 
 N = 4
@@ -152,7 +152,7 @@ def test_a_training_step_has_no_leaky_relu() -> None:
     """An optimizer's `+ epsilon` was once taken for one."""
     import optax
 
-    from converter.optim.trace import trace_optimizer
+    from converter.training.optim.trace import trace_optimizer
 
     program = trace_optimizer(optax.adamw(1.0), {"w": np.ones((N, N), np.float32)})
     assert not FORMS & set(op_names(program.graph))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from converter.errors import UnsupportedError
 from converter.ir import evaluate
+from converter.support.errors import UnsupportedError
 from tests.jax_frontend.common import check, close, narrowed, op_names, traced
 
 RNG = np.random.default_rng(0)

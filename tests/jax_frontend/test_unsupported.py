@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import jax_frontend
-from converter.errors import UnsupportedError
+from converter.support.errors import UnsupportedError
 
 X = np.ones((2, 4), np.float32)
 

@@ -262,7 +262,7 @@ def main() -> None:
     results, real = sys.stdout, os.dup(1)
     os.dup2(2, 1)
     import keras_frontend
-    from converter.errors import PocketuneError
+    from converter.support.errors import PocketuneError
     from keras_frontend.importer import load
 
     done: list[str] = []

@@ -6,7 +6,7 @@ import pytest
 
 from converter.cli.recipe import Recipe, read_recipe
 from converter.cli.resolve import resolve
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from keras_frontend.applications import application, names
 
 

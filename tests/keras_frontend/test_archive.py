@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from keras import layers
 
 import keras_frontend
-from converter.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from converter.ir import evaluate
+from converter.support.errors import NumericError, PocketuneError, UnsupportedError, UsageError
 from keras_frontend.importer import load
 from tests.keras_frontend.models import KINDS, functional, predict, randomized, samples, sequential, subclassed
 

@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 import converter
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 X = np.random.default_rng(0).random((1, 6, 6, 2)).astype(np.float32)
 Y = np.zeros((1, 2), np.float32)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.errors import NumericError
+from converter.support.errors import NumericError
 from keras_frontend.process import import_in_child
 from tests.keras_frontend.models import functional
 
@@ -21,7 +21,7 @@ SCRIPT = """
 import json, sys
 import keras, numpy as np
 import converter, keras_frontend
-from converter.errors import PocketuneError
+from converter.support.errors import PocketuneError
 from converter.ir import evaluate
 from keras_frontend.compile_config import UNDECAYED
 from tests.keras_frontend.models import KINDS, Subclassed, predict, randomized, samples

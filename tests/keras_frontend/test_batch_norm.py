@@ -10,8 +10,8 @@ import pytest
 from keras import layers
 
 import converter
-from converter.errors import UnsupportedError, UsageError
 from converter.runtime import TrainingSession
+from converter.support.errors import UnsupportedError, UsageError
 from jax_frontend import Model
 
 BATCH, STEPS, RATE = 6, 10, 0.1

@@ -8,7 +8,7 @@ import pytest
 from keras import constraints, layers, optimizers
 
 import converter
-from converter.errors import UnsupportedError
+from converter.support.errors import UnsupportedError
 
 BATCH = 6
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pytest
 from keras import layers, losses, optimizers
 
 import converter
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 from keras_frontend.compiled import read_compiled
 from tests.keras_frontend.compiled import (
     BATCH,

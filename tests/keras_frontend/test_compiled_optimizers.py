@@ -10,8 +10,8 @@ import pytest
 from keras import losses, optimizers
 
 import converter
-from converter.errors import UsageError
 from converter.runtime import RateWarning
+from converter.support.errors import UsageError
 from keras_frontend.compiled import read_compiled
 from keras_frontend.schedules import schedule_of
 from tests.keras_frontend.compiled import BATCH, LABELS, VALUES, X, net, trained_alike

@@ -14,9 +14,9 @@ from keras import layers
 
 import converter
 import jax_frontend
-from converter.dropout import dropouts
-from converter.errors import UsageError
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
+from converter.training.dropout import dropouts
 from tests.randomness import key_of
 
 BATCH, STEPS, RATE = 4, 10, 0.1

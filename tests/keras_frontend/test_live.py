@@ -10,9 +10,9 @@ from keras import layers
 
 import converter
 import keras_frontend
-from converter.errors import NumericError, UsageError
 from converter.ir import Graph, evaluate
 from converter.runtime import TrainingSession
+from converter.support.errors import NumericError, UsageError
 from tests.keras_frontend.models import KINDS, functional, predict, randomized, samples, sequential, two_inputs
 
 

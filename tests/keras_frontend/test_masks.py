@@ -11,8 +11,8 @@ from keras import layers, optimizers
 
 import converter
 import keras_frontend
-from converter.errors import UsageError
-from converter.losses import named_loss
+from converter.support.errors import UsageError
+from converter.training.losses import named_loss
 
 BATCH, PLACES, CLASSES, STEPS = 4, 6, 3, 5
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 import converter
-from converter.errors import UnsupportedError
+from converter.support.errors import UnsupportedError
 
 ROWS = 4
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 from keras import layers, regularizers
 
 import converter
-from converter.notes import Note
+from converter.support.notes import Note
 
 BATCH, STEPS, RATE = 4, 10, 0.1
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 import converter
 from converter.ir import Node
 from converter.ir.graph import dependents
-from converter.tflite.export import with_variables
+from converter.tflite.lowering.state import with_variables
 from tests.models.execution import with_steps
 from tests.models.zoo import CASES, NAMES
 from tests.tflite.stock import interpreter

@@ -10,9 +10,9 @@ import optax
 import pytest
 
 import converter
-from converter.errors import DeviceError, NumericError, UsageError
 from converter.runtime import TrainingSession, UnderflowWarning
 from converter.runtime.entry import Entry
+from converter.support.errors import DeviceError, NumericError, UsageError
 from tests.models.oracle import Oracle
 from tests.models.test_recurrent import batch as recurrent_batch
 from tests.models.test_recurrent import keras_model

@@ -17,10 +17,10 @@ from keras import layers
 import converter
 import jax_frontend
 from converter.cli.inspection import count_operators, read_contents
-from converter.profile import profile
 from converter.runtime import TrainingSession
-from converter.schedule import plan
-from converter.tflite.export import INITIAL, with_variables
+from converter.tflite.lowering.state import INITIAL, with_variables
+from converter.tflite.schedule import plan
+from converter.tools.measure.profile import profile
 from tests.models.oracle import Oracle
 from tests.schedule.arena import interpreter_arena
 

@@ -9,7 +9,7 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import NumericError, UsageError
+from converter.support.errors import NumericError, UsageError
 from tests.models.oracle import Oracle
 
 BATCH = 4

@@ -9,11 +9,11 @@ import numpy as np
 import optax
 import pytest
 
-from converter.errors import UnsupportedError, UsageError
 from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, View, evaluate, ops, verify
-from converter.optim import apply_updates
-from converter.optim.named import NAMED, resolve
-from converter.optim.trace import trace_optimizer, tree_of
+from converter.support.errors import UnsupportedError, UsageError
+from converter.training.optim import apply_updates
+from converter.training.optim.named import NAMED, resolve
+from converter.training.optim.trace import trace_optimizer, tree_of
 
 RNG = np.random.default_rng(0)
 PARAMETERS = {

@@ -13,10 +13,10 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.autodiff import is_linear
 from converter.ir import Builder, TensorType, ops
-from converter.layers import Layers
+from converter.passes.autodiff import is_linear
 from converter.program.file import read_program
+from converter.program.layers import Layers
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 5)).astype(np.float32)

@@ -16,9 +16,9 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
-from converter.optim.named import NAMED, NamedOptimizer
-from converter.optim.rate import own_rate
+from converter.support.errors import UsageError
+from converter.training.optim.named import NAMED, NamedOptimizer
+from converter.training.optim.rate import own_rate
 from jax_frontend.model import named_leaves
 from tests.runtime.programs import EXAMPLES
 

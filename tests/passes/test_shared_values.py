@@ -8,10 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from converter.attention import absorb_projections, attend_in_blocks
-from converter.errors import UnsupportedError
+from converter.driver.stages import canonicalize, specialize
 from converter.ir import Graph, evaluate, verify
-from converter.order import to_builtins
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
@@ -24,20 +22,22 @@ from converter.passes import (
     simplify,
     simplify_loops,
 )
-from converter.schedule import recompute
-from converter.stages import canonicalize, specialize
-from converter.targets import target
-from converter.tflite.fuse import fuse
-from converter.tflite.kept_masks import masks_in_int8
-from converter.tflite.lower import lower
-from converter.tflite.masks import without_clamps
-from converter.tflite.overwriting import without_overwriting
-from converter.tflite.products import smallest_products
-from converter.tflite.rows import met_as_rows
-from converter.tflite.turned import turned_once
-from converter.tflite.wide_pixels import with_wide_pixels
-from converter.tiling import tile_batch
-from jax_frontend.raise_forms import raise_forms
+from converter.passes.raising.raise_forms import raise_forms
+from converter.support.errors import UnsupportedError
+from converter.tflite.backend import to_builtins
+from converter.tflite.lowering.lower import lower
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.peephole.masks import without_clamps
+from converter.tflite.peephole.products import smallest_products
+from converter.tflite.peephole.rows import met_as_rows
+from converter.tflite.peephole.turned import turned_once
+from converter.tflite.peephole.wide_pixels import with_wide_pixels
+from converter.tflite.prepare import absorb_projections, attend_in_blocks
+from converter.tflite.prepare.tiling import tile_batch
+from converter.tflite.schedule import recompute
+from converter.tflite.schedule.kept_masks import masks_in_int8
+from converter.tflite.schedule.overwriting import without_overwriting
+from converter.tflite.targets import target
 from tests.shared_values import shared_values
 
 CPU = target("litert-2")

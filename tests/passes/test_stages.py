@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.driver.stages import canonicalize, specialize, with_optimizer
 from converter.ir import Graph, evaluate, verify
-from converter.losses import attach_loss, named_loss
-from converter.optim.named import resolve
 from converter.passes import (
     absorb_layout,
     eliminate_dead_code,
@@ -19,14 +18,15 @@ from converter.passes import (
     merge_common_subexpressions,
     simplify,
 )
-from converter.schedule import check_no_overlap, plan, recompute, schedule
-from converter.sparse import select, update_scheme
-from converter.stages import canonicalize, specialize, with_optimizer
-from converter.step import whole_step
-from converter.targets import tables, target
-from converter.tflite import export
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
+from converter.tflite.lowering import state as export
+from converter.tflite.lowering.lower import lower
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.schedule import check_no_overlap, plan, recompute, schedule
+from converter.tflite.targets import tables, target
+from converter.training.losses import attach_loss, named_loss
+from converter.training.optim.named import resolve
+from converter.training.schemes import select, update_scheme
+from converter.training.step import whole_step
 from tests.random_models import random_batch, random_network, random_rules
 
 PASSES = [

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from converter.autodiff import differentiate
 from converter.ir import Builder, Graph, Op, TensorType, Value, evaluate, ops, verify
+from converter.ir.scales import of_weight
 from converter.passes import eliminate_dead_code
-from converter.quantize.scales import of_weight
-from converter.targets import tables, target
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
+from converter.passes.autodiff import differentiate
+from converter.tflite.lowering.lower import lower
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.targets import tables, target
 from tests.models.execution import execution
 from tests.tflite.stock import file, run
 

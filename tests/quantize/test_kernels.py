@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.ir import UNSCALED, Builder, Graph, Quantization, TensorType, Value, evaluate, evaluate_values, verify
-from converter.quantize import calibrate
-from converter.quantize.calibrate import ranges
-from converter.quantize.prefix import quantize_prefix
-from converter.quantize.rewrite import to_int8
-from converter.quantize.scales import of_bias, of_range, of_weight
-from converter.targets import target
+from converter.ir.scales import of_bias, of_range, of_weight
 from converter.tflite import builtins as tfl
+from converter.tflite.quantize import calibrate
+from converter.tflite.quantize.calibrate import ranges
+from converter.tflite.quantize.prefix import quantize_prefix
+from converter.tflite.quantize.rewrite import to_int8
+from converter.tflite.targets import target
 from tests.models.execution import execution
 from tests.schedule.arena import interpreter_arena
 from tests.tflite.stock import file, run

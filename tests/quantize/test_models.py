@@ -16,12 +16,12 @@ from ai_edge_litert import schema_py_generated as schema
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
-from converter.quantize import QuantizationWarning
+from converter.driver.int8 import QuantizationWarning
 from converter.runtime import TrainingSession
-from converter.schedule import plan
+from converter.support.errors import UsageError
 from converter.tflite import builtins as tfl
-from converter.tflite.export import with_variables
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.schedule import plan
 from examples import EXAMPLES, encoder
 from examples.digits import PEOPLE
 from tests.models.execution import with_steps

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from converter.engines.web import find_chromium
-from converter.engines.workers.chromium import Browser
+from converter.runtime.engines.web import find_chromium
+from converter.runtime.engines.workers.chromium import Browser
 
 #: Seconds that anything may take on a busy machine.
 PATIENCE = 300.0

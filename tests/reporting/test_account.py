@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 import converter
-from converter import schedule
-from converter.account import KINDS, parts, read_account
-from converter.errors import UsageError
-from converter.models import import_model
+from converter.driver.account import KINDS, parts, read_account
+from converter.driver.models import import_model
 from converter.program.file import read_program
-from converter.reporting.contents import contents_of
-from converter.reporting.page import render
-from converter.reporting.tree import groups
-from converter.targets import target
-from converter.tflite.export import with_variables
-from converter.tflite.metadata import ACCOUNT
-from converter.words import count
+from converter.program.flatbuffer.metadata import ACCOUNT
+from converter.support.errors import UsageError
+from converter.support.words import count
+from converter.tflite import schedule
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.targets import target
+from converter.tools.report.contents import contents_of
+from converter.tools.report.page import render
+from converter.tools.report.tree import groups
 from examples import llama
 from jax_frontend import Model
 from tests.models.zoo import CASES

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import converter
-from converter.engines.web import find_chromium
+from converter.runtime.engines.web import find_chromium
 from tests.reporting.chromium import Window
 from tests.reporting.programs import NAMES, program
 from tests.reporting.test_page import HOSTILE, hostile

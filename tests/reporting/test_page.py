@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import converter
-from converter.certification.signing import sign
-from converter.errors import UsageError
 from converter.program.file import read_program
 from converter.program.manifest import Certificate, Failure
-from converter.reporting.contents import contents_of
-from converter.reporting.overlay import overlays
-from converter.reporting.rows import costs
 from converter.runtime import Journal, TrainingSession
-from converter.words import size
+from converter.support.errors import UsageError
+from converter.support.words import size
+from converter.tools.certify.signing import sign
+from converter.tools.report.contents import contents_of
+from converter.tools.report.overlay import overlays
+from converter.tools.report.rows import costs
 from jax_frontend import Model
 from tests.models.zoo import CASES
 from tests.reporting.programs import program

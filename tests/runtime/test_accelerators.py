@@ -10,14 +10,14 @@ import pytest
 
 import converter
 import converter.runtime.gpu
-from converter.engines import Engine
-from converter.engines.gpu import Gpu
-from converter.engines.hexagon import Hexagon
-from converter.engines.web import Web
-from converter.errors import UsageError
 from converter.runtime import TrainingSession
+from converter.runtime.engines import Engine
+from converter.runtime.engines.gpu import Gpu
+from converter.runtime.engines.hexagon import Hexagon
+from converter.runtime.engines.web import Web
 from converter.runtime.entry import Entry, Report
 from converter.runtime.interpreter import InterpreterEngine
+from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 #: What LiteRT wrote of a LeNet whose convolutions have runtime filters and biases, on SwiftShader.

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
 from scripts.harness.batches import random_batches, read_batches
 from tests.runtime.programs import BATCH, EXAMPLES, program
 

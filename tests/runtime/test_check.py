@@ -12,9 +12,9 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import NumericError
-from converter.program.check import StandstillWarning, check_program
+from converter.driver.check import StandstillWarning, check_program
 from converter.runtime import TrainingSession
+from converter.support.errors import NumericError
 from tests.runtime.programs import program
 
 

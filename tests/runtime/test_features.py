@@ -7,8 +7,8 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
 from tests.models.zoo import CASES
 
 ALL = ("train", "evaluate", "infer", "features")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from converter.errors import UsageError
 from converter.runtime import Evaluated, Finished, Started, Step, TrainingSession
 from converter.runtime.memory import Arguments
+from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 
 

@@ -16,10 +16,10 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
-from converter.program.program import Program
+from converter.driver.assemble import Program
 from converter.runtime import StateWarning, TrainingSession
 from converter.runtime.state_file import ForeignState
+from converter.support.errors import UsageError
 from tests.runtime.test_state_file import packed_in_version_1
 
 ROWS = 8

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
 from converter.program.manifest import StateTensor
 from converter.runtime import StateSpec, load_state, save_state
+from converter.support.errors import UsageError
 
 SPEC = StateSpec("ab" * 32, (StateTensor("w", (3,), "float32", slot=False),))
 

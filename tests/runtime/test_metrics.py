@@ -14,9 +14,9 @@ from sklearn.metrics import roc_auc_score
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
-from converter.program.program import Program
+from converter.driver.assemble import Program
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
 
 BATCH, ROWS, FEATURES, CLASSES = 4, 11, 3, 7
 RNG = np.random.default_rng(0)

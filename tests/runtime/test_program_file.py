@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
 from converter.program import seal
 from converter.program.file import read_program
+from converter.program.flatbuffer.metadata import read_metadata
 from converter.runtime import TrainingSession
 from converter.runtime.engine import open_engine
-from converter.tflite.metadata import read_metadata
+from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 from tests.tflite.stock import file, one_op
 

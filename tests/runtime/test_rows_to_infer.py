@@ -9,9 +9,9 @@ import optax
 import pytest
 
 import converter
-from converter.errors import UsageError
 from converter.runtime import TrainingSession
 from converter.runtime.evaluation import calls
+from converter.support.errors import UsageError
 from jax_frontend import Model
 from tests.models.oracle import jax_model
 from tests.models.zoo import CASES

@@ -13,9 +13,9 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import NumericError, UsageError
 from converter.runtime import TrainingSession
 from converter.runtime.examples import Examples
+from converter.support.errors import NumericError, UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, by_name, program, train_with_optax
 
 STATES = ("variables", "stateless", "split")

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
 from converter.runtime import StateWarning, TrainingSession, save_state
+from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
 from tests.runtime.test_state_file import SPEC, filled, value_at
 

@@ -11,11 +11,11 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UnsupportedError
 from converter.ir import evaluate
-from converter.targets import target
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
+from converter.support.errors import UnsupportedError
+from converter.tflite.lowering.lower import lower
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.targets import target
 from scripts.fidelity.runtimes import PYTHONS, Call, run
 from tests.quantize.test_gradients import LAYERS
 from tests.quantize.test_gradients import case as int8_case

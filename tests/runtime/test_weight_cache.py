@@ -16,10 +16,10 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.errors import UsageError
-from converter.logs import listening
-from converter.program.program import Program
+from converter.driver.assemble import Program
 from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
+from converter.support.logs import listening
 from tests.runtime.programs import BATCH, EXAMPLES, program
 from tests.schedule.process import STEADY_HEAP
 
@@ -131,7 +131,7 @@ import re, sys
 from pathlib import Path
 import numpy as np
 from converter.runtime import TrainingSession
-from converter.logs import listening
+from converter.support.logs import listening
 
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10

@@ -3,18 +3,18 @@
 import pytest
 
 import converter
+from converter.driver.models import import_model
+from converter.driver.stages import canonicalize, with_optimizer
 from converter.ir import Graph, Node
-from converter.losses import named_loss
-from converter.models import import_model
-from converter.optim.named import resolve
-from converter.order import to_builtins
 from converter.passes import absorb_layout
-from converter.schedule import check_no_overlap, plan, schedule
-from converter.sparse import update_scheme
-from converter.stages import canonicalize, with_optimizer
-from converter.step import whole_step
-from converter.targets import target
-from converter.tflite.export import with_variables
+from converter.tflite.backend import to_builtins
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.schedule import check_no_overlap, plan, schedule
+from converter.tflite.targets import target
+from converter.training.losses import named_loss
+from converter.training.optim.named import resolve
+from converter.training.schemes import update_scheme
+from converter.training.step import whole_step
 from tests.models.zoo import CASES
 from tests.schedule.arena import interpreter_arena
 

@@ -15,11 +15,11 @@ import pytest
 import converter
 import jax_frontend
 from converter.ir import INT32, Builder, Graph, Node, Parameter, TensorType, Value
-from converter.schedule import Bound, how, schedule, transient
-from converter.schedule.order import dependencies
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.export import with_variables
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.schedule import Bound, how, schedule, transient
+from converter.tflite.schedule.order import dependencies
+from converter.tflite.targets import target
 from tests.models.zoo import CASES
 
 TARGET = "litert-2/x86-64"

@@ -3,9 +3,9 @@
 import pytest
 
 from converter.ir import Builder, TensorType
-from converter.schedule import check_no_overlap, plan
-from converter.schedule.memory import Allocation, ArenaPlan
 from converter.tflite import builtins as tfl
+from converter.tflite.schedule import check_no_overlap, plan
+from converter.tflite.schedule.memory import Allocation, ArenaPlan
 
 
 def test_an_overlap_is_found() -> None:

@@ -6,10 +6,10 @@ import pytest
 import converter
 from converter.ir import FLOAT32, Builder, Graph, Node, Origin, TensorType, verify
 from converter.ir.evaluate import evaluate
-from converter.schedule import Bound, how, recompute, schedule, segmented, transient
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.export import with_variables
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.schedule import Bound, how, recompute, schedule, segmented, transient
+from converter.tflite.targets import target
 from tests.models.zoo import CASES
 
 ROWS = TensorType((128, 256), FLOAT32)
@@ -81,7 +81,7 @@ def test_the_arena_of_an_encoder_shrinks_without_another_product(monkeypatch: py
     model = CASES["encoder"].model()
     options = {"batch": 64, "check": False, "signatures": ("train",)}
     lean = converter.build(model, **options).signatures["train"]
-    monkeypatch.setattr("converter.order.recompute", lambda graph: graph)
+    monkeypatch.setattr("converter.tflite.backend.recompute", lambda graph: graph)
     kept = converter.build(model, **options).signatures["train"]
     lanes = target("litert-2").lanes
     assert transient(with_variables(lean), lanes) < 0.95 * transient(with_variables(kept), lanes)

@@ -15,12 +15,12 @@ import pytest
 import converter
 import jax_frontend
 from converter.ir import Builder, TensorType
-from converter.schedule import resident, transient
-from converter.targets import target as find_target
+from converter.program.flatbuffer import control_dependencies as order
 from converter.tflite import builtins as tfl
-from converter.tflite import order
-from converter.tflite.emit import Subgraph, emit
-from converter.tflite.export import with_variables
+from converter.tflite.emit.emit import Subgraph, emit
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.schedule import resident, transient
+from converter.tflite.targets import target as find_target
 from tests.models.zoo import CASES
 from tests.schedule.process import grown_by_training
 from tests.tflite.stock import run
@@ -93,7 +93,7 @@ def test_tensors_are_numbered_so_that_the_delegate_leaves_fewer_gaps(
     model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, rows), np.int32)])
     options = {"signatures": ("train",), "target": "litert-2/x86-64", "check": False, "update": {"h*": 1}, "batch": 1}
     program = converter.build(model, **options)
-    monkeypatch.setattr("converter.program.program.numbering", lambda graph, lanes, in_order: [])
+    monkeypatch.setattr("converter.driver.assemble.numbering", lambda graph, lanes, in_order: [])
     unnumbered = converter.build(model, **options)
     grown = [grown_by_training(p.write(tmp_path / "m.tflite")).anonymous for p in (program, unnumbered)]
     assert grown[1] - grown[0] > 4 * rows * tokens * 0.8

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from converter.searching.space import Block, Layer, Space
-from converter.searching.subject import Job
+from converter.tools.search.space import Block, Layer, Space
+from converter.tools.search.subject import Job
 
 NAMED = ("full", "head", "bias-only", "pockengine")
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from converter.searching.subject import Job
+from converter.tools.search.subject import Job
 
 
 class Mortal:

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from converter.searching.budgets import parse_budgets
-from converter.searching.effort import Effort
-from converter.searching.explore import Explorer
-from converter.searching.found import Found
-from converter.searching.laboratory import Journal, Laboratory
-from converter.searching.subject import Job
-from converter.searching.workers import Inline
-from converter.targets import target
+from converter.tflite.targets import target
+from converter.tools.search.budgets import parse_budgets
+from converter.tools.search.effort import Effort
+from converter.tools.search.explore import Explorer
+from converter.tools.search.found import Found
+from converter.tools.search.laboratory import Journal, Laboratory
+from converter.tools.search.subject import Job
+from converter.tools.search.workers import Inline
 from tests.searching.common import NAMED, fake, space
 
 EFFORT = Effort(seeds=3, rates=(0.003, 0.01, 3.0), combinations=2, generations=2, children=3)

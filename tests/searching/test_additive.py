@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.searching.additive import Gains, LinearCost, best_within, propose
-from converter.searching.evolution import evolve
-from converter.searching.space import Block, Candidate, Layer, Space
+from converter.tools.search.additive import Gains, LinearCost, best_within, propose
+from converter.tools.search.evolution import evolve
+from converter.tools.search.space import Block, Candidate, Layer, Space
 from tests.searching.common import space
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.models import import_model
-from converter.searching import turns
-from converter.searching.clock import fitted
-from converter.searching.course import Course
-from converter.searching.rows import split
-from converter.searching.subject import Job, Subject
-from converter.searching.turns import in_turns
+from converter.driver.models import import_model
+from converter.tools.search import turns
+from converter.tools.search.clock import fitted
+from converter.tools.search.course import Course
+from converter.tools.search.rows import split
+from converter.tools.search.subject import Job, Subject
+from converter.tools.search.turns import in_turns
 from tests.cli.factories import wide
 from tests.searching.common import NAMED, fake, nanoseconds
 from tests.searching.run_fake import EFFORT, run

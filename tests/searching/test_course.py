@@ -7,12 +7,12 @@ import optax
 import pytest
 
 import converter
-from converter.errors import UsageError
-from converter.models import import_model
+from converter.driver.models import import_model
 from converter.runtime import TrainingSession
-from converter.searching.course import Course
-from converter.searching.rows import split
-from converter.searching.subject import Job, Subject, Trial
+from converter.support.errors import UsageError
+from converter.tools.search.course import Course
+from converter.tools.search.rows import split
+from converter.tools.search.subject import Job, Subject, Trial
 from tests.cli.factories import good
 
 STEPS = 40

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from converter.errors import DeviceError, UsageError
-from converter.searching.analysis import estimate
-from converter.searching.budgets import parse_budgets
-from converter.searching.explore import Trained
-from converter.searching.found import Found
-from converter.searching.laboratory import Journal
-from converter.searching.space import Candidate
-from converter.searching.subject import Job
-from converter.searching.workers import Processes
-from converter.targets import target
+from converter.support.errors import DeviceError, UsageError
+from converter.tflite.targets import target
+from converter.tools.search.analysis import estimate
+from converter.tools.search.budgets import parse_budgets
+from converter.tools.search.explore import Trained
+from converter.tools.search.found import Found
+from converter.tools.search.laboratory import Journal
+from converter.tools.search.space import Candidate
+from converter.tools.search.subject import Job
+from converter.tools.search.workers import Processes
 from tests.searching.common import NAMED, fake, space
 from tests.searching.mortal import Mortal
 from tests.searching.run_fake import EFFORT, run

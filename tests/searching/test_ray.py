@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from converter.searching.budgets import parse_budgets
-from converter.searching.explore import Explorer
-from converter.searching.laboratory import Journal, Laboratory
-from converter.searching.subject import Job
-from converter.searching.workers import Ray
-from converter.targets import target
+from converter.tflite.targets import target
+from converter.tools.search.budgets import parse_budgets
+from converter.tools.search.explore import Explorer
+from converter.tools.search.laboratory import Journal, Laboratory
+from converter.tools.search.subject import Job
+from converter.tools.search.workers import Ray
 from tests.searching.common import NAMED, fake, space
 from tests.searching.mortal import Mortal
 from tests.searching.run_fake import EFFORT, PRIOR, run

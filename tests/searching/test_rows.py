@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from converter.errors import UsageError
-from converter.searching.rows import Episode, Split, split
+from converter.support.errors import UsageError
+from converter.tools.search.rows import Episode, Split, split
 
 
 def _rows(episodes: tuple[Episode, ...]) -> list[np.ndarray]:

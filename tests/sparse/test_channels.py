@@ -18,13 +18,13 @@ import pytest
 import converter
 import jax_frontend
 from converter import Channels
-from converter.errors import UnsupportedError, UsageError
-from converter.inference import trained_weights
 from converter.program.file import read_program
 from converter.program.manifest import Manifest
 from converter.runtime import TrainingSession
+from converter.runtime.export import trained_weights
 from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import save_state
+from converter.support.errors import UnsupportedError, UsageError
 from tests.models.oracle import flat, jax_model
 from tests.sparse.test_lora import ADAM, ZEROS, convolutional, drawn, infer, kinds
 

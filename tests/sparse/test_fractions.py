@@ -15,9 +15,9 @@ import pytest
 import converter
 import jax_frontend
 import keras_frontend
-from converter.errors import UnsupportedError
 from converter.runtime import TrainingSession
-from converter.sparse import Row, select, update_scheme
+from converter.support.errors import UnsupportedError
+from converter.training.schemes import Row, select, update_scheme
 from tests.models.oracle import flat
 
 BATCH, CLASSES, STEPS = 3, 2, 4

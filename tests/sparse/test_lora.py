@@ -21,13 +21,13 @@ from ai_edge_litert.interpreter import Interpreter
 import converter
 import jax_frontend
 from converter import LoRA
-from converter.errors import UnsupportedError, UsageError
-from converter.inference import export_weights
-from converter.merge import MERGE, read_merge
 from converter.program.file import read_program
+from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.manifest import FROZEN
+from converter.program.merge import MERGE, read_merge
 from converter.runtime import TrainingSession
-from converter.tflite.operators import OperatorFile
+from converter.runtime.export import export_weights
+from converter.support.errors import UnsupportedError, UsageError
 from tests.models.oracle import flat, jax_model
 
 BATCH, STEPS = 4, 10

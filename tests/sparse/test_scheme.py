@@ -7,11 +7,11 @@ import optax
 import pytest
 
 import converter
-from converter.errors import NumericError, UnsupportedError, UsageError
 from converter.ir import Builder, Graph, Origin, Parameter, TensorType, Value, ops
-from converter.sparse import UpdateScheme, update_scheme
-from converter.sparse.blocks import named_block, numbered_blocks
-from converter.sparse.structure import members
+from converter.support.errors import NumericError, UnsupportedError, UsageError
+from converter.training.schemes import UpdateScheme, update_scheme
+from converter.training.schemes.blocks import named_block, numbered_blocks
+from converter.training.schemes.structure import members
 from tests.models.zoo import CASES
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ai_edge_litert import interpreter as litert
 
 from converter.ir import Builder, Graph, Op, TensorType
-from converter.tflite.emit import Subgraph, emit
+from converter.tflite.emit.emit import Subgraph, emit
 
 
 def interpreter(model: bytes, xnnpack: bool, runtime: Any = litert, resolvers: Any = litert.OpResolverType) -> Any:

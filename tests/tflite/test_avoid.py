@@ -15,17 +15,17 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.engines import ENGINES
-from converter.engines.work import Outcome, Task
-from converter.errors import UnsupportedError, UsageError
 from converter.ir import Builder, Graph, TensorType, evaluate, verify
-from converter.order import check_limits
 from converter.passes import fold_constants
 from converter.program.manifest import Manifest
-from converter.targets import tables, target
-from converter.tflite import avoid
+from converter.runtime.engines import ENGINES
+from converter.runtime.engines.work import Outcome, Task
+from converter.support.errors import UnsupportedError, UsageError
 from converter.tflite import builtins as tfl
-from converter.tflite.export import with_own_results
+from converter.tflite import legalize as avoid
+from converter.tflite.backend import check_limits
+from converter.tflite.lowering.state import with_own_results
+from converter.tflite.targets import tables, target
 from tests.tflite.avoid_cases import BROWSER, CASES, HALF, ON_HEXAGON, REFUSED, ZEROS, floats
 from tests.tflite.stock import file, interpreter, run
 

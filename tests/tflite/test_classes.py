@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from converter.autodiff import differentiate
 from converter.ir import INT32, Builder, Graph, TensorType, ops
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify
-from converter.targets import tables, target
-from converter.tflite.lower import lower
+from converter.passes.autodiff import differentiate
+from converter.tflite.lowering.lower import lower
+from converter.tflite.targets import tables, target
 from tests.tflite.stock import file, run
 
 #: Engines of accelerators have kernels of their own for it, and round to float16.

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from jax import lax
 
 from converter.ir import Builder, Graph, TensorType, described, fingerprint, ops
-from converter.targets import Target, target
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.conv import DEPTHWISE_TAPS
-from converter.tflite.forms import FormChoice
-from converter.tflite.lower import lower
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.lowering.lower import lower
+from converter.tflite.targets import Target, target
 from tests.tflite.stock import file, run
 
 X86 = target("litert-2/x86-64")

@@ -13,11 +13,11 @@ from jax import lax
 
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.passes import fold_constants, merge_common_subexpressions
-from converter.targets import Target, target
-from converter.tflite.forms import FormChoice
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
-from converter.tflite.lowerings.winograd import WAYS
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.lowering.lower import lower
+from converter.tflite.lowering.rules.winograd import WAYS
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.targets import Target, target
 from tests.tflite.stock import file, run
 
 X86 = target("litert-2/x86-64")

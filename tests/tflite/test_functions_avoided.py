@@ -7,9 +7,9 @@ import pytest
 
 from converter.ir import Builder, TensorType, evaluate
 from converter.passes.fold_constants import fold_constants
-from converter.targets import target
-from converter.tflite import avoid
 from converter.tflite import builtins as tfl
+from converter.tflite import legalize as avoid
+from converter.tflite.targets import target
 
 
 def test_a_gate_in_a_fraction_is_no_gradient_of_gelu() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from converter.ir import Builder, TensorType, Value, verify
-from converter.quantize.scales import of_weight
+from converter.ir.scales import of_weight
 from converter.tflite import builtins as tfl
-from converter.tflite.fuse import fuse
+from converter.tflite.peephole.fuse import fuse
 from tests.tflite.stock import file, run
 
 ROWS, IN, OUT = 6, 8, 4

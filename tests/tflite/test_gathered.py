@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from jax import lax
 
-from converter.costs import costs
 from converter.ir import Builder, Graph, TensorType, ops
-from converter.schedule import recompute
-from converter.targets import Target, target
 from converter.tflite import builtins as tfl
-from converter.tflite.forms import FormChoice
-from converter.tflite.lower import lower
+from converter.tflite.costs.costs import costs
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.lowering.lower import lower
+from converter.tflite.schedule import recompute
+from converter.tflite.targets import Target, target
 from tests.tflite.stock import file, run
 
 X86 = target("litert-2/x86-64")

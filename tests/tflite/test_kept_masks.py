@@ -13,14 +13,14 @@ import pytest
 import converter
 import jax_frontend
 from converter.ir import Builder, Graph, Op, Origin, TensorType, ops, verify
-from converter.order import in_order, to_builtins
 from converter.runtime import TrainingSession
-from converter.schedule import transient
-from converter.targets import target
 from converter.tflite import builtins as tfl
+from converter.tflite.backend import in_order, to_builtins
 from converter.tflite.builtins.quantized import Quantize
-from converter.tflite.kept_masks import masks_in_int8
-from converter.tflite.masks import BOOST
+from converter.tflite.peephole.masks import BOOST
+from converter.tflite.schedule import transient
+from converter.tflite.schedule.kept_masks import masks_in_int8
+from converter.tflite.targets import target
 from tests.models.oracle import Oracle
 from tests.tflite.stock import file, run
 

@@ -12,8 +12,8 @@ import converter
 import jax_frontend
 from converter.ir import Builder, Graph, Parameter, TensorType, ops
 from converter.runtime import TrainingSession
-from converter.targets import target
-from converter.tflite.layout import better_turned
+from converter.tflite.lowering.weight_layout import better_turned
+from converter.tflite.targets import target
 
 RNG = np.random.default_rng(0)
 

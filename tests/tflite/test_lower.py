@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from converter.ir import Builder, Graph, TensorType, evaluate, ops, verify
 from converter.passes import eliminate_dead_code, fold_constants, simplify
-from converter.targets import tables, target
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
+from converter.tflite.lowering.lower import lower
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.targets import tables, target
 from tests.cases import CASES, narrowed, with_gradients
 
 

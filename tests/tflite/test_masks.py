@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from converter.ir import UNSCALED, Builder, Graph, Node, Op, Origin, TensorType, Value, ops
-from converter.order import to_builtins
 from converter.passes import merge_common_subexpressions
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.fuse import fuse
-from converter.tflite.lower import lower
-from converter.tflite.masks import BOOST, without_clamps
+from converter.tflite.backend import to_builtins
+from converter.tflite.lowering.lower import lower
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.peephole.masks import BOOST, without_clamps
+from converter.tflite.targets import target
 from tests.tflite.stock import file, run
 
 ARM64 = target("litert-2")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from converter.ir import BOOL, Builder, TensorType
+from converter.program.flatbuffer.truth_values import with_numbers
 from converter.tflite import builtins as tfl
-from converter.tflite.numbers import with_numbers
 from tests.tflite.stock import file, run
 
 

@@ -12,7 +12,7 @@ import jax_frontend
 from converter.ir import Builder, Graph, TensorType, Value, evaluate
 from converter.runtime import TrainingSession
 from converter.tflite import builtins as tfl
-from converter.tflite.overwriting import without_overwriting
+from converter.tflite.schedule.overwriting import without_overwriting
 from tests.tflite.stock import file, run
 
 ROWS, COLUMNS = 4, 5

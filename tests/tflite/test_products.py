@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.ir import Builder, Graph, TensorType, Value, evaluate, verify
-from converter.passes.rewrite import eliminate_dead_code
+from converter.ir.rewrite import eliminate_dead_code
 from converter.tflite import builtins as tfl
-from converter.tflite.products import smallest_products
+from converter.tflite.peephole.products import smallest_products
 from tests.tflite.stock import file, run
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 
 from converter.ir import Builder, Graph, Origin, TensorType, Value, verify
 from converter.tflite import builtins as tfl
-from converter.tflite.rows import met_as_rows
+from converter.tflite.peephole.rows import met_as_rows
 from tests.tflite.stock import file, run
 
 RNG = np.random.default_rng(0)

@@ -12,8 +12,8 @@ from jax import lax
 
 import converter
 import jax_frontend
-from converter.errors import NumericError
 from converter.runtime import TrainingSession
+from converter.support.errors import NumericError
 
 #: More than a vector of the kernels, and a remainder.
 VALUES = np.array([np.nan, np.inf, -np.inf, 0, 1, -1, 30, -200, 3] * 3 + [np.nan], np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 from converter.ir import Builder, TensorType
 from converter.tflite import builtins as tfl
-from converter.tflite.turned import turned_once
+from converter.tflite.peephole.turned import turned_once
 from tests.tflite.stock import file, run
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from converter.ir import Builder, Graph, TensorType
-from converter.quantize.calibrate import ranges
-from converter.quantize.choose import choose
-from converter.quantize.prefix import quantize_prefix
-from converter.quantize.rewrite import to_int8
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.forms import FormChoice
-from converter.tflite.wide_pixels import with_wide_int8, with_wide_pixels
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.peephole.wide_pixels import with_wide_int8, with_wide_pixels
+from converter.tflite.quantize.calibrate import ranges
+from converter.tflite.quantize.choose import choose
+from converter.tflite.quantize.prefix import quantize_prefix
+from converter.tflite.quantize.rewrite import to_int8
+from converter.tflite.targets import target
 from tests.tflite.stock import file, run
 
 ARM64 = target("litert-2")

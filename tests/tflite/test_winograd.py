@@ -12,14 +12,14 @@ from jax import lax
 
 import converter
 import jax_frontend
+from converter.driver.pipeline import plan
 from converter.ir import Builder, TensorType, ops
-from converter.pipeline import plan
 from converter.runtime import TrainingSession
-from converter.targets import target
 from converter.tflite import builtins as tfl
-from converter.tflite.forms import FormChoice
-from converter.tflite.lower import lower
-from converter.tflite.lowerings.winograd import WAYS
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.lowering.lower import lower
+from converter.tflite.lowering.rules.winograd import WAYS
+from converter.tflite.targets import target
 
 BATCH, SIDE, CHANNELS, CLASSES = 16, 13, 48, 5
 

@@ -14,7 +14,7 @@ const contents = record({ parts: list(part) }, { known: list(known) });
 /** Of the tables of a model with a hundred thousand operators. */
 const MOST = 1 << 26;
 
-/** As on the host (converter/inference/assembly.py). */
+/** As on the host (converter/program/assembly.py). */
 const TIMES = 4;
 
 /**

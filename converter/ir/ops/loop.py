@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Pullback(Protocol):
-    """How the derivative of a loop is computed from results that it has for that; see `converter.autodiff.scan`."""
+    """How the derivative of a loop is computed from what it kept for that; see `converter.passes.autodiff.scan`."""
 
     def thunks(self, b: Builder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
         """The cotangents of the operands, as `Op.vjp` gives them."""
@@ -153,7 +153,7 @@ class Scan(Op):
 class While(Op):
     """Runs `body` as long as `condition` holds. How often is known at run time only.
 
-    It has a derivative where it is known how often at most: that of so many steps (`converter.autodiff.bounded`).
+    It has a derivative where it is known how often at most: of so many steps (`converter.passes.autodiff.bounded`).
     Operands: what every step reads, then what each step hands to the next. Results: what the last one hands on.
 
     Attributes:

@@ -38,7 +38,7 @@ class Mark(Op):
 
 @dataclass(frozen=True)
 class Dropout(Mark):
-    """Where elements are dropped while a model trains (`converter.dropout`).
+    """Where elements are dropped while a model trains (`converter.training.dropout`).
 
     Attributes:
         rate: how likely.
@@ -60,7 +60,7 @@ class Dropout(Mark):
 
 @dataclass(frozen=True)
 class InTraining(Mark):
-    """x, and while a model trains the other operand (`converter.dropout`).
+    """x, and while a model trains the other operand (`converter.training.dropout`).
 
     Attributes:
         said: what reports call it.
@@ -79,7 +79,7 @@ class Masked(Mark):
 
 @dataclass(frozen=True)
 class Activity(Mark):
-    """x, of whose rows each adds l1 * sum(|x|) + l2 * sum(x^2) to its loss (`converter.losses`).
+    """x, of whose rows each adds l1 * sum(|x|) + l2 * sum(x^2) to its loss (`converter.training.losses`).
 
     Attributes:
         l1: the first factor.
@@ -94,7 +94,7 @@ class Activity(Mark):
 
 @dataclass(frozen=True)
 class Probe(Mark):
-    """What a weight is multiplied with: where its channels are weighed (`converter.fisher`).
+    """What a weight is multiplied with: where its channels are weighed (`converter.training.fisher`).
 
     Attributes:
         weight: name of the weight.

@@ -1,4 +1,4 @@
-"""Keys and bits of random numbers, until a step is made (`converter.randomness`)."""
+"""Keys and bits of random numbers, until a step is made (`converter.ir.random_numbers`)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 #: No more failures of a certificate are kept in a manifest.
 MOST_FAILURES = 20

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from math import frexp, isfinite, prod
 from typing import Any
 
-from converter.errors import UsageError
 from converter.program.manifest.certificates import check_certificates
 from converter.program.manifest.identity import ModelTensor
 from converter.program.manifest.records import (
@@ -26,6 +25,7 @@ from converter.program.manifest.records import (
     Signature,
     rows_to_infer,
 )
+from converter.support.errors import UsageError
 
 
 def check_manifest(manifest: Manifest) -> None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from converter.errors import UsageError
+from converter.support.errors import UsageError
 
 #: How `Identity.forward` and `Identity.update` are computed. Those of two versions say nothing of each other: to be
 #: raised when an unchanged model gets another one.
@@ -22,7 +22,7 @@ class ModelTensor:
     Attributes:
         name: of the parameter or slot.
         shape: of the whole parameter in the model's own layout; a slot that goes with one has its.
-        view: how the state tensor is cut out of that; see `converter.program.view`.
+        view: how the state tensor is cut out of that; see `converter.ir.view`.
     """
 
     name: str

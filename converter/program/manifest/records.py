@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from converter.errors import UsageError
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
-from converter.program.records import decode
+from converter.support.errors import UsageError
+from converter.support.records import decode
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a state tensor lies in the parameter that the person knows; see `converter.program.view`."""
+    """Where a state tensor lies in the parameter that the person knows; see `converter.ir.view`."""
 
     tensor: str
     view: tuple[Any, ...]
@@ -260,7 +260,7 @@ class Manifest:
             micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of `gradients` the caller
             adds up what it gives, each by its share of the weight of the whole step.
         loss: its name, or that of each output which has one.
-        costs: predicted; see `converter.costs`.
+        costs: predicted; see `converter.tflite.costs.costs`.
         labels: names of the classes, in order.
         preprocessing: how the app makes an input, in terms of its own.
         frozen: element type of the frozen layers where the target gains by it.

@@ -12,8 +12,8 @@ from journal import Journal
 from tasks import Data, Task
 
 import converter
-from converter.errors import NumericError
 from converter.runtime import TrainingSession
+from converter.support.errors import NumericError
 
 OPTIMIZER = "adam"
 #: Of the machine that this runs on: what is learned does not depend on it, how long that takes does.

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
-from converter.pricing import built, gemm
+from converter.tools.measure import built, gemm
 
 #: What a program is tuned for that the library runs.
 TARGETS = {"litert": "litert-2", "android": "tflite-2.16"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from emulated import Emulator
 
-from converter.origins import read_origins
-from converter.profile import FREE
 from converter.program.file import read_program
-from converter.tflite.operators import OperatorFile
+from converter.program.flatbuffer.operators import OperatorFile
+from converter.program.origins import read_origins
+from converter.tools.measure.profile import FREE
 
 #: Programs of one operator that one emulated process counts.
 _AT_ONCE = 100

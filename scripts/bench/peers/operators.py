@@ -58,8 +58,8 @@ def main() -> None:
 
 def _profiled(file: Path, flops: int, steps: int) -> dict[str, Any]:
     """A program's step against its products, and its shares in percent."""
-    from converter.origins import PHASES
-    from converter.profile import profile
+    from converter.program.origins import PHASES
+    from converter.tools.measure.profile import profile
 
     # Before and after: the machine may be slower for a while, for both.
     before = _milliseconds_per_flop()
@@ -74,7 +74,7 @@ def _profiled(file: Path, flops: int, steps: int) -> dict[str, Any]:
 
 def _milliseconds_per_flop() -> float:
     """Of a large constant matrix product."""
-    from converter.pricing import built, gemm, nanoseconds
+    from converter.tools.measure import built, gemm, nanoseconds
 
     return nanoseconds(built(gemm()), xnnpack=True) / 1e6 / (2 * gemm().work)
 

@@ -61,9 +61,9 @@ def main() -> None:
 
 def _measured(file: Path, runs: int) -> list[dict[str, Any]]:
     """The products of a program's step that take most."""
-    from converter.origins import read_origins
     from converter.program.file import read_program
-    from converter.tflite.operators import OperatorFile
+    from converter.program.flatbuffer.operators import OperatorFile
+    from converter.program.origins import read_origins
 
     program = read_program(file)
     origins = read_origins(program)

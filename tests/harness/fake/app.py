@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from converter.program.records import decode
+from converter.support.records import decode
 from scripts.harness import worker
 from scripts.harness.device import LOG, Job
 

@@ -30,7 +30,7 @@ internal class Part(val source: Source, val nbytes: Long, val number: Long = 0, 
 @Serializable
 private class Contents(val parts: List<Part>, val known: List<Known> = emptyList())
 
-/** How a program and a state make a plain inference model; the host reads the same (converter/inference/assembly.py). */
+/** How a program and a state make a plain inference model; the host reads the same (converter/program/assembly.py). */
 internal class Assembly private constructor(
     private val parts: List<Part>,
     private val known: List<Known>,
@@ -93,7 +93,7 @@ internal class Assembly private constructor(
         /** Of the tables of a model with a hundred thousand operators. */
         private const val MOST = 1 shl 26
 
-        /** As on the host (converter/inference/assembly.py). */
+        /** As on the host (converter/program/assembly.py). */
         private const val TIMES = 4
         private const val LINE = '\n'.code.toByte()
 

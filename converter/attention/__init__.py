@@ -1,9 +1,0 @@
-"""Attention that computes what is read and what its mask lets through.
-
-Masks that are known when a program is made save products, and so do few queries.
-"""
-
-from converter.attention.absorbed import absorb_projections
-from converter.attention.blocks import attend_in_blocks
-
-__all__ = ["absorb_projections", "attend_in_blocks"]

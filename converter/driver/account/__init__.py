@@ -1,0 +1,8 @@
+"""What a build did, kept in the program file: `record.py` says what that is and reads it, `gather.py` makes it."""
+
+from __future__ import annotations
+
+from converter.driver.account.gather import account_of, parts
+from converter.driver.account.record import KINDS, Account, Call, Memory, Part, read_account
+
+__all__ = ["KINDS", "Account", "Call", "Memory", "Part", "account_of", "parts", "read_account"]

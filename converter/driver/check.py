@@ -1,0 +1,96 @@
+"""The last gate of a build: one step in the stock interpreter."""
+
+from __future__ import annotations
+
+import warnings
+from math import prod
+
+import numpy as np
+
+from converter.program.manifest import Manifest, Signature, TensorSpec
+from converter.runtime import RateWarning, TrainingSession
+from converter.support.errors import NumericError
+
+#: Large enough to move a float32 weight, small enough for one step of any optimizer.
+LEARNING_RATE = 0.1
+#: Losses whose targets are -1 or 1.
+SIGNED = ("hinge", "squared_hinge")
+
+
+class StandstillWarning(UserWarning):
+    """A training step that changed nothing."""
+
+
+def check_program(data: bytes) -> None:
+    """Runs one step, and `infer` if there is one, on synthetic data.
+
+    A single weight may stand still (random data need not reach it: a dead unit, a row of an embedding); where all of
+    them do, a StandstillWarning says so.
+
+    Args:
+        data: the `.tflite`.
+
+    Raises:
+        NumericError: the loss or a trained weight is not finite, or the model's scheme trains a weight that the
+            program lacks.
+        DeviceError: LiteRT does not run it.
+    """
+    with TrainingSession(data) as session:
+        manifest, rng = session.manifest, np.random.default_rng(0)
+        _check_all_there(manifest)
+        x, targets = synthetic_inputs(manifest.signatures[manifest.step], rng), synthetic_targets(manifest, rng)
+        y = {spec.label: targets[spec.name] for spec in manifest.targets}
+        before = session.state()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RateWarning)  # said while building, or below
+            session.train(x, y, LEARNING_RATE if manifest.running_rate is None else None)
+        after = session.state()
+        if "infer" in manifest.signatures:
+            session.infer(x)
+    owners = {piece.tensor: parameter.name for parameter in manifest.parameters for piece in parameter.pieces}
+    broken = [owners.get(name, name) for name, array in after.items() if not np.isfinite(array).all()]
+    if broken:
+        raise NumericError(f"after one training step these hold NaN or infinity: {', '.join(broken)}")
+    # A slot of one element is a counter, which moves without any gradient.
+    # Statistics of batch normalization move with the data alone.
+    trained = tuple(row.parameter for row in manifest.update.table)
+    still = {tensor for tensor, name in owners.items() if not name.startswith(trained)}
+    telling = [t.tensor for t in manifest.state_tensors if t.tensor not in still and (not t.slot or prod(t.shape) > 1)]
+    if all(np.array_equal(before[name], after[name]) for name in telling):
+        warnings.warn(
+            f"one training step on random data moves nothing ({', '.join(owners.values())}). That is as it should be "
+            "where the loss masks such data or the learning rate starts at zero; elsewhere look for dead units.",
+            StandstillWarning,
+            stacklevel=3,
+        )
+
+
+def _check_all_there(manifest: Manifest) -> None:
+    present = {parameter.name for parameter in manifest.parameters}
+    dropped = [row.parameter for row in manifest.update.table if row.fraction and row.parameter not in present]
+    if dropped:
+        raise NumericError(f"the update scheme trains these, and the program lacks them: {', '.join(dropped)}")
+
+
+def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Numbers in 0..1 like pixels; ones for integers, as an index is small and a mask is open."""
+    return {
+        spec.name: rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.ones(spec.shape, spec.dtype)
+        for spec in signature.taking("input")
+    }
+
+
+def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Targets by name."""
+    return {spec.name: synthetic_target(spec, manifest.losses.get(spec.name, ""), rng) for spec in manifest.targets}
+
+
+def synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> np.ndarray:
+    """What any loss takes: labels, one-hot rows, signs, or numbers in 0..1."""
+    if loss in ("sparse_categorical_crossentropy", "next_token"):
+        return rng.integers(0, 2, spec.shape, np.int32)
+    if loss == "categorical_crossentropy":
+        return np.eye(spec.shape[-1], dtype=np.float32)[rng.integers(0, spec.shape[-1], spec.shape[:-1])]
+    if loss in SIGNED:
+        return rng.choice(np.array([-1, 1], np.float32), spec.shape)
+    return rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.zeros(spec.shape, spec.dtype)

@@ -1,0 +1,51 @@
+"""The cost of update schemes beside each other, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from converter.driver.models import import_model, with_own_augmentation
+from converter.driver.pipeline import plan
+from converter.program.manifest import rows_to_infer
+from converter.support.errors import UsageError
+from converter.training.schemes import UpdateScheme
+
+#: What is compared when the person names nothing.
+DEFAULT_SCHEMES = ("full", "sparse", "last-3", "bias-only", "head")
+
+
+def compare_schemes(
+    model: Any, schemes: Sequence[str | Mapping[str, Any] | UpdateScheme] = DEFAULT_SCHEMES, **options: Any
+) -> list[dict[str, Any]]:
+    """One row a scheme: its name and the figures of `converter.tflite.costs.costs`. Nothing is run, no program is made.
+
+    Args:
+        model: as for `converter.build`, or one of shapes alone.
+        schemes: names, glob rules or UpdateSchemes; of the usual ones, those that the model allows.
+        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state).
+
+    Raises:
+        UsageError, UnsupportedError, NumericError: as `converter.build`.
+    """
+    options = with_own_augmentation(model, options)
+    source = import_once(model, **options)
+    rows: list[dict[str, Any]] = []
+    refused: list[UsageError] = []
+    for scheme in schemes:
+        try:
+            each = plan(source, scheme, **options)
+        except UsageError as error:  # as bias-only of a model without biases
+            refused.append(error)
+            continue
+        rows.append({"scheme": each.scheme, **each.costs})
+    if refused and (not rows or schemes is not DEFAULT_SCHEMES):
+        raise refused[0]
+    return rows
+
+
+def import_once(model: Any, **options: Any) -> Any:
+    """The model for several plans with the same options, unless each needs it for other numbers of rows."""
+    if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
+        return model
+    return import_model(model, options.get("micro_batch") or options.get("batch", 8))

@@ -1,0 +1,110 @@
+"""Entries of a program's manifest and metadata, made of graphs, parameters and adapters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converter.ir import Graph, Parameter, Value
+from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET
+from converter.program.merge import Merge, MergedWeight
+from converter.tflite.lowering.state import is_uniform
+from converter.training.schemes import Adapter, Plain, Row
+
+if TYPE_CHECKING:
+    from converter.training.optim.running_rate import RunningRate
+
+#: Inputs of the signatures that are not the model's own.
+ROLES = {TARGET: "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
+
+
+def merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Return what the metadata says of the weights to be merged, and the tensors that merging them takes."""
+    weights, frozen = [], dict[str, np.ndarray]()
+    for value, parameter in plain.graph.parameters.items():
+        if parameter.kind != "merged":
+            continue
+        name, adapter = parameter.name, plain.adapters[parameter.name]
+        frozen[FROZEN + name] = stored_once(parameter.value)
+        chosen = adapter.a.kind == "choice"
+        if adapter.a.name not in tensors:
+            frozen[FROZEN + adapter.a.name] = stored_once(adapter.a.model_value)
+        weight = MergedWeight(
+            name=name,
+            shape=parameter.model_value.shape,
+            stored=value.shape,
+            view=parameter.view.steps,
+            a=None if chosen else adapter.a.name,
+            b=adapter.b.name,
+            a_shape=None if chosen else adapter.a.model_value.shape,
+            product=adapter.view.steps,
+            scale=adapter.scale,
+        )
+        weights.append(weight)
+    return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
+
+
+def running_rate(rate: RunningRate | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return a rate that runs in the program, with its counter as it is stored."""
+    if rate is None:
+        return None
+    counter = None if rate.counter is None else tensors[rate.counter]
+    return {"description": rate.description, "zero_from": rate.zero_from, "counter": counter}
+
+
+def state_tensor(tensor: str, value: Value, parameter: Parameter) -> dict[str, Any]:
+    """Return what outlives a step: its tensor in the file, and what it is in the model's own terms."""
+    model = {"name": parameter.name, "shape": list(parameter.model_value.shape), "view": parameter.view.to_json()}
+    kind = {"shape": list(value.shape), "dtype": value.dtype.name, "slot": parameter.kind == "slot"}
+    return {"tensor": tensor, **kind, "model": model}
+
+
+def chosen_channels(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, Any]:
+    """Return a weight of which chosen channels train: the tensors of the choice and of the change."""
+    return {
+        "weight": adapter.weight,
+        "channels": adapter.inputs,
+        "indices": tensors[adapter.a.name],
+        "change": adapter.b.name,
+    }
+
+
+def table_row(row: Row) -> dict[str, Any]:
+    """Return a row of the update scheme."""
+    return {"parameter": row.parameter, "fraction": row.fraction, "why": row.why}
+
+
+def signature_of(graph: Graph, state: set[str], gives: str, mixing: str | None) -> dict[str, Any]:
+    """Return a signature: its inputs and outputs with their roles, where `gives` is the role of what is the model's."""
+    accumulators = {GRADIENT + name for name in state} - state
+
+    def role(name: str, others: Mapping[str, str], default: str) -> str:
+        return "state" if name in state else "gradient" if name in accumulators else others.get(name, default)
+
+    def spec(name: str, value: Value, role: str) -> dict[str, Any]:
+        return {"name": name, "shape": list(value.shape), "dtype": value.dtype.name, "role": role}
+
+    roles = ROLES | {v.name: "target" for v in graph.inputs if v.name.startswith(f"{TARGET}/")}
+    results = {name: name for name in ("loss", "correct", "done")}
+    results |= {name: "mask" for name in graph.outputs if name.startswith(MASK)}
+    return {
+        "inputs": [spec(v.name, v, role(v.name, roles, "input")) for v in graph.inputs],
+        "outputs": [spec(name, v, role(name, results, gives)) for name, v in graph.outputs.items()],
+        "mixing": mixing,
+    }
+
+
+def frozen_part(parameter: Parameter) -> dict[str, Any]:
+    """Return where the frozen rest of a weight is that trains in part."""
+    rest = parameter.view.rest(parameter.model_value)
+    shape = rest.apply(parameter.model_value).shape
+    return {"entry": FROZEN + parameter.name, "shape": list(shape), "view": rest.to_json()}
+
+
+def stored_once(array: np.ndarray) -> np.ndarray:
+    """Return what is stored of a tensor: of equal elements one."""
+    return array.flat[:1] if is_uniform(array) else array

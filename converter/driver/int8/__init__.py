@@ -1,0 +1,17 @@
+"""int8 for what is frozen: calibration, the choice of what becomes int8, the rewriting, and what it costs."""
+
+from converter.driver.int8.frozen import NothingToQuantizeError, Quantized, quantize, quantize_plain
+from converter.driver.int8.report import QuantizationReport, QuantizationWarning
+from converter.tflite.quantize.choose import FrozenLayer
+from converter.tflite.quantize.kept import kept_as_int8
+
+__all__ = [
+    "FrozenLayer",
+    "NothingToQuantizeError",
+    "QuantizationReport",
+    "QuantizationWarning",
+    "Quantized",
+    "kept_as_int8",
+    "quantize",
+    "quantize_plain",
+]

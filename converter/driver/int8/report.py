@@ -1,0 +1,105 @@
+"""What quantization did to a program, and what it costs in accuracy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.driver.int8.samples import Samples
+from converter.ir import Graph
+from converter.program.manifest import MASK
+from converter.tflite.quantize.choose import FrozenLayer
+from converter.tflite.quantize.stock import Runner, batches
+
+#: Accuracy, or share of equal answers, that may be lost without a warning: one point.
+LARGEST_LOSS = 0.01
+#: Error of the outputs relative to their size that may pass where there is no accuracy.
+LARGEST_ERROR = 0.1
+
+
+class QuantizationWarning(UserWarning):
+    """int8 changes what the program answers."""
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What became int8, and the untrained program on the calibration samples before and after.
+
+    Attributes:
+        layers: each frozen layer with weights.
+        output_error: of the model's outputs, relative to their size (Euclidean norm).
+        before, after: `loss` and, for a classifier, `accuracy` in float32 and int8; without labels, for a classifier,
+            `agreement` with float32's own answers.
+    """
+
+    layers: tuple[FrozenLayer, ...]
+    output_error: float
+    before: dict[str, float]
+    after: dict[str, float]
+
+    def warn(self, stacklevel: int = 2) -> None:
+        """Warns when more than one point of accuracy is gone."""
+        kind = next((k for k in ("accuracy", "agreement") if k in self.before), None)
+        if kind is not None and self.before[kind] - self.after[kind] > LARGEST_LOSS:
+            figures = f"{kind} on the calibration samples {self.before[kind]:.1%} -> {self.after[kind]:.1%}"
+        elif kind is None and self.output_error > LARGEST_ERROR:
+            figures = f"the outputs on the calibration samples are {self.output_error:.1%} off"
+        else:
+            return
+        hint = " Pass calibration=(x, y) to see what it costs in accuracy." if kind == "agreement" else ""
+        warnings.warn(
+            f"int8 for what is frozen: {figures}. More samples, more like those in use, may help; "
+            f"frozen='float32' leaves the layers as they are.{hint}",
+            QuantizationWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def compare(
+    before: Graph,
+    after: Graph,
+    samples: Samples,
+    batch: int,
+    layers: tuple[FrozenLayer, ...],
+    classifies: bool,
+    outputs: Sequence[str],
+) -> QuantizationReport:
+    """Runs both graphs on the samples.
+
+    Args:
+        before: lowered; its outputs are the model's and, for labelled samples, those of the loss.
+        after: the same in int8.
+        samples: calibration samples.
+        batch: rows that the graphs take at once.
+        layers: for the report.
+        classifies: whether the model's output holds logits.
+        outputs: names of the model's outputs.
+    """
+    runs = Runner(before), Runner(after)
+    totals: list[dict[str, float]] = [{}, {}]
+    off = size = rows = places = 0.0  # places: the rows, under a mask by the share of them that counts
+    for feed, count in batches(samples.rows, batch):
+        weight = (np.arange(batch) < count).astype(np.float32)
+        results = [run({**feed, "weight": weight} if samples.labelled else feed) for run in runs]
+        scores = [(r.get("loss"), r.get("correct")) for r in results]
+        masks = [mask[:count] for name, mask in results[0].items() if name.startswith(MASK)]
+        places += float(masks[0].mean()) * count if masks else count
+        expected, found = ([r[name][:count] for name in outputs] for r in results)
+        off += sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in zip(expected, found, strict=True))
+        size += sum(float(np.square(a, dtype=np.float64).sum()) for a in expected)
+        rows += count
+        for total, (loss, correct), given in zip(totals, scores, (expected, found), strict=True):
+            if loss is not None:
+                total["loss"] = total.get("loss", 0.0) + float(loss[0]) * count
+            if correct is not None:
+                total["accuracy"] = total.get("accuracy", 0.0) + float(correct[0])
+            elif classifies:
+                equal = given[0].argmax(-1) == expected[0].argmax(-1)
+                total["agreement"] = total.get("agreement", 0.0) + float(equal.mean()) * count
+    first, second = (
+        {name: value / (places if name == "accuracy" else rows) for name, value in total.items()} for total in totals
+    )
+    return QuantizationReport(layers, float(np.sqrt(off / size)) if size else 0.0, first, second)

@@ -1,0 +1,115 @@
+"""How a plain inference model is put together: its file is laid out as any other, with holes for what others hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import flatbuffers
+import numpy as np
+
+from converter.driver.plain.decided import decided
+from converter.ir import Graph, Node, TensorType, Value
+from converter.program.assembly import Part, pack
+from converter.program.flatbuffer import schema
+from converter.program.flatbuffer.buffers import Buffers
+from converter.tflite import builtins as tfl
+from converter.tflite.emit.emit import ModelWriter, Subgraph
+from converter.tflite.lowering.state import with_own_results
+
+#: Operators that the delegate runs only on constant filters and biases, with other kernels than the runtime's own.
+_CHOOSY = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+
+
+def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> bytes:
+    """The metadata entry of the model that a lowered graph is when its parameters are constants.
+
+    What the parameters decide by plain arithmetic is computed at export (`decided`). A filter or bias that depends on
+    the state goes through a RESHAPE, so that it is no constant for the delegate either, which would choose another
+    kernel than the session's, whose last bits differ. Of a graph with merged weights, which rounds anyway, all are
+    constants.
+
+    Args:
+        name: of its only signature.
+        graph: lowered and scheduled; its parameters are called as the tensors of the state, or as what is merged.
+        description: free text for people.
+        program: the buffers of the program; constants that it lacks are added.
+    """
+    plain, values, known = decided(graph, program.add)
+    layout = _Layout(program)
+    parts = {value: Part("known", value.type.nbytes, number=place) for value, place in values.items()}
+    for value, parameter in plain.parameters.items():
+        source: Literal["merged", "state"] = "merged" if parameter.kind == "merged" else "state"
+        parts[value] = Part(source, value.type.nbytes, name=parameter.name)
+    if not any(parameter.kind == "merged" for parameter in graph.parameters.values()):
+        plain, parts = _keeping_from_delegate(plain, parts)
+    for value, part in parts.items():
+        plain.constants[value] = hole = np.broadcast_to(value.dtype.type(0), value.shape)
+        layout.expect(hole, part)
+    plain.parameters, plain.updates = {}, {}
+    model = ModelWriter([Subgraph(name, with_own_results(plain))], layout)
+    builder = schema.roomy_builder(layout.nbytes)
+    model.write(builder, description, {})
+    parts_of_file, own = layout.cut(memoryview(builder.Bytes)[builder.Head() :])
+    return pack(parts_of_file, known, own)
+
+
+def _keeping_from_delegate(graph: Graph, parts: Mapping[Value, Part]) -> tuple[Graph, dict[Value, Part]]:
+    """Of the filter and bias of each such operator the first one that is a part becomes the result of a RESHAPE."""
+    choosy = [node for node in graph.nodes if isinstance(node.op, tfl.Builtin) and node.op.code in _CHOOSY]
+    firsts = [next((value for value in _weights(node) if value in parts), None) for node in choosy]
+    flat = {v: Value(TensorType((v.type.size,), v.dtype), v.name) for v in firsts if v is not None}
+    after = graph.copy()
+    after.nodes = [*(Node(tfl.Reshape(v.shape), (stored,), (v,)) for v, stored in flat.items()), *graph.nodes]
+    return after, {flat.get(value, value): part for value, part in parts.items()}
+
+
+def _weights(node: Node) -> list[Value]:
+    """Filter and bias: all but the data, which may be a part too, as a trained image is."""
+    data = 1 if isinstance(node.op, tfl.TransposeConv) else 0
+    return [value for place, value in enumerate(node.inputs) if place != data]
+
+
+class _Layout(Buffers):
+    """The buffers of a plain model: for each the part that it is, and no data."""
+
+    def __init__(self, program: Buffers) -> None:
+        super().__init__()
+        self._program = program
+        self._parts: list[Part] = []
+        self._numbers: dict[int, int] = {}  # by the number in the program
+        self._holes: dict[int, Part] = {}  # by the identity of the array that stands for it
+
+    def expect(self, hole: np.ndarray, part: Part) -> None:
+        """What the array stands for that `add` will be given: a buffer of its own, never shared with an equal one."""
+        self._holes[id(hole)] = part
+
+    def add(self, data: bytes | np.ndarray) -> int:
+        if (hole := self._holes.get(id(data))) is not None:
+            return self._append(hole)
+        number = self._program.add(data)
+        if number not in self._numbers:
+            nbytes = data.nbytes if isinstance(data, np.ndarray) else len(data)
+            self._numbers[number] = self._append(Part("buffer", nbytes, number=number))
+        return self._numbers[number]
+
+    def _append(self, part: Part) -> int:
+        self._parts.append(part)
+        self.nbytes += part.nbytes + 2 * schema.ALIGNMENT
+        return len(self._parts)
+
+    def write(self, builder: flatbuffers.Builder) -> list[int]:
+        self._vectors = [schema.aligned_space(builder, part.nbytes) for part in self._parts]
+        return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
+
+    def cut(self, file: memoryview) -> tuple[list[Part], bytes]:
+        """The file in parts, and the bytes of those that are no buffer."""
+        parts, own, end = list[Part](), list[memoryview](), 0
+        # A vector begins with its length; its place counts from the end of the file.
+        places = [(len(file) - vector + 4, part) for vector, part in zip(self._vectors, self._parts, strict=True)]
+        for start, part in sorted(places, key=lambda place: place[0]):
+            own.append(file[end:start])
+            parts += [Part("own", start - end), part]
+            end = start + part.nbytes
+        own.append(file[end:])
+        return [*parts, Part("own", len(file) - end)], b"".join(own)

@@ -1,0 +1,298 @@
+"""What can be asked of a build: checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import frexp, isfinite
+from operator import index
+from typing import Any, Literal
+
+from converter.driver.models import Source
+from converter.ir import is_described
+from converter.program.manifest import MAX_ELEMENTS, rows_to_infer
+from converter.support.errors import UsageError, nearest
+from converter.support.invocation import command
+from converter.tflite.targets import Target
+from converter.training.batch_norm import BatchNorm
+from converter.training.schemes import UpdateScheme
+
+#: Some forms have an operator for each row.
+LARGEST_BATCH = 1 << 16
+#: Of `loss_scale`; it and its inverse are the smallest and largest.
+LEAST_SCALE = 2.0**-24
+#: What a program may offer, and `infer_<rows>`.
+SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
+#: Values of options that have a few.
+CHOICES = {
+    "state": ("variables", "stateless", "split"),
+    "frozen": ("float32", "int8"),
+    "batch_norm": ("fixed", "train"),
+    "dropout": ("off", "train"),
+}
+
+
+def whole_batch(rows: Any) -> int:
+    """The rows of a step. Raises UsageError."""
+    rows = _whole_number("batch", rows)
+    if rows > LARGEST_BATCH:
+        raise UsageError(f"batch: a step has at most {LARGEST_BATCH:,} rows, got {rows:,}", page="arguments")
+    return rows
+
+
+def part_of_batch(batch: int, rows: Any) -> int:
+    """The rows of one call. Raises UsageError when a batch is not made of whole ones."""
+    rows = batch if rows is None else _whole_number("micro_batch", rows)
+    if batch % rows:
+        divisors = ", ".join(str(n) for n in range(1, batch + 1) if not batch % n)
+        raise UsageError(
+            f"micro_batch {rows} does not divide the batch of {batch}: it can be {divisors}", page="arguments"
+        )
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What one program is asked for; the fields mean what the arguments of `converter.build` do.
+
+    Attributes:
+        scheme: what trains.
+        micro_batch: rows that are computed at once, a divisor of `batch`.
+        recompute: compute the forward pass again in the backward pass, where that takes less memory.
+
+    Raises:
+        UsageError: a field has no such value, or two do not go together.
+    """
+
+    scheme: UpdateScheme
+    batch: int
+    micro_batch: int
+    target: Target
+    loss: Any = None
+    loss_weights: Any = None
+    targets: Any = None
+    optimizer: Any = None
+    state: str = "variables"
+    signatures: Sequence[str] = ("train", "evaluate", "infer")
+    labels: Sequence[str] | None = None
+    preprocessing: Mapping[str, Any] | None = None
+    frozen: str = "float32"
+    calibration: Any = None
+    batch_norm: str = "fixed"
+    dropout: str = "off"
+    augment: Any = None
+    loss_scale: float = 1.0
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}", page="arguments")
+        if not self.target.keeps(self.state):
+            lacks = "has no variables" if self.state == "variables" else "rounds weights and optimizer slots to float16"
+            raise UsageError(
+                f"state={self.state!r}: the engine of {self.target.name} {lacks}. Leave it out, for "
+                f"{self.target.state!r}",
+                page="arguments",
+            )
+        for name in self.signatures:
+            if name not in SIGNATURES and not rows_to_infer(name):
+                raise UsageError(
+                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
+                    "infer_1 or any other number of rows.",
+                    page="arguments",
+                )
+        if self.rows_to_infer:
+            self._check_rows_to_infer()
+        if "train" not in self.signatures:
+            raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
+        if self.frozen == "float32" and self.calibration is not None:
+            raise UsageError(
+                "calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out", page="arguments"
+            )
+        self._check_labels()
+        if self.augment is not None:
+            self._check_augment()
+        self._check_loss_scale()
+
+    @property
+    def rows_to_infer(self) -> list[int]:
+        """For how many rows `infer` is asked for besides; as many as it takes anyway are left out."""
+        asked = {rows_to_infer(name) for name in self.signatures} - {None, self.micro_batch}
+        return sorted(rows for rows in asked if rows)
+
+    def _check_rows_to_infer(self) -> None:
+        rows = self.rows_to_infer[-1]
+        if "infer" not in self.signatures:
+            raise UsageError(
+                f"the signature 'infer_{rows}' is there beside 'infer': ask for that too", page="arguments"
+            )
+        if rows > LARGEST_BATCH:
+            raise UsageError(f"infer_{rows}: a call has at most {LARGEST_BATCH:,} rows", page="arguments")
+        if self.frozen == "int8":
+            raise UsageError(f"infer_{rows} does not go together with frozen='int8': leave one out", page="arguments")
+
+    def _check_labels(self) -> None:
+        given: Any = self.labels
+        listed = isinstance(given, Collection) and not isinstance(given, str)
+        if given is not None and not (listed and all(isinstance(name, str) for name in given)):
+            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}", page="arguments")
+
+    def _check_augment(self) -> None:
+        if not callable(self.augment):
+            raise UsageError(f"augment is a JAX function (x, key) -> x, not {self.augment!r}", page="arguments")
+        if "features" in self.signatures:
+            raise UsageError(
+                "augment makes new samples in each step, and `features` keeps what the first layers give for a sample: "
+                "leave one out",
+                page="arguments",
+            )
+        if self.state == "stateless" and self.accumulates:
+            raise UsageError(
+                "augment counts micro-batches in a variable: leave state='stateless' or micro_batch out",
+                page="arguments",
+            )
+
+    def _check_loss_scale(self) -> None:
+        scale = self.loss_scale
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not isfinite(scale) or scale <= 0:
+            raise UsageError(f"loss_scale must be a positive number, got {scale!r}", page="arguments")
+        if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+            raise UsageError(
+                f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
+                "nothing but the range of the gradients",
+                page="arguments",
+            )
+        if scale != 1 and self.state != "split":
+            raise UsageError(
+                "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
+                "state='split' (--state split), or leave it out",
+                page="arguments",
+            )
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the rows of a step come in several calls."""
+        return self.micro_batch < self.batch
+
+    @property
+    def step(self) -> Literal["train", "accumulate", "gradients"]:
+        """The signature that takes the rows of a step."""
+        if self.state == "split":
+            return "gradients"
+        return "accumulate" if self.accumulates else "train"
+
+
+def check_dropout(request: Request, drops: bool) -> None:
+    """Raises UsageError for what dropout while training does not go together with, and where nothing is dropped."""
+    if request.dropout != "train":
+        return
+    if not drops:
+        raise UsageError(
+            "dropout='train': this model drops nothing that could be kept (dropout, noise and recurrent layers of "
+            "Keras, pocketune.dropout in JAX). Leave it out",
+            page="arguments",
+        )
+    if request.state == "stateless" and request.accumulates:
+        raise UsageError(
+            "dropout='train' counts micro-batches in a variable: leave state='stateless' or micro_batch out",
+            page="arguments",
+        )
+    if request.frozen == "int8":
+        raise UsageError("dropout='train' does not go together with frozen='int8': leave one out", page="arguments")
+
+
+def check_fisher(request: Request, chooses: bool, mixing: str | None) -> None:
+    """Raises UsageError where channels are to be weighed and cannot be.
+
+    Args:
+        request: all that was asked for.
+        chooses: whether there is a weight whose channels are chosen.
+        mixing: where rows of a batch influence each other in a step, if they do.
+    """
+    if "fisher" not in request.signatures:
+        return
+    if not chooses:
+        raise UsageError(
+            "the signature 'fisher' weighs the channels of weights with an update rule of Channels, and there are "
+            "none: leave it out, or add a rule, for example {'*/kernel': pocketune.Channels(0.25)}",
+            page="arguments",
+        )
+    if mixing is not None:
+        raise UsageError(
+            f"rows of a batch influence each other ({mixing}), so channels cannot be weighed sample by sample: leave "
+            "the signature 'fisher' out",
+            page="arguments",
+        )
+
+
+def check_batch_norm(
+    request: Request, layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], adapters: bool
+) -> None:
+    """Raises UsageError for statistics of the batch in a model without such layers, and for what they do not go with.
+
+    Args:
+        request: asks for them.
+        layers: those of the model.
+        chosen: of these, what takes the statistics of the batch.
+        adapters: whether weights have adapters.
+    """
+    if not layers:
+        raise UsageError(
+            "batch_norm='train' is for batch normalization layers of Keras and Flax, and none is seen in this model: "
+            "leave it out. Of a Flax model pass all variables as params, batch_stats too, with use_running_average; "
+            "of another JAX function it is not known which values are moving statistics",
+            page="arguments",
+        )
+    asked = {
+        "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,
+        "the signature `features`, which is kept for other batches": "features" in request.signatures,
+        "frozen='int8'": request.frozen == "int8",
+        "LoRA or Channels": adapters,
+    }
+    for what in (what for what, is_asked in asked.items() if is_asked and chosen):
+        raise UsageError(f"batch_norm='train' ({chosen[0].layer}) does not go together with {what}", page="arguments")
+
+
+def check_sizes(source: Source, rows: int) -> None:
+    """Raises UsageError where an input or output has more numbers than a tensor of a program."""
+    for value in (*source.graph.inputs, *source.graph.outputs.values()):
+        if value.type.size > MAX_ELEMENTS:
+            raise UsageError(
+                f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
+                f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it",
+                page="arguments",
+            )
+
+
+def check_labels(labels: Sequence[str] | None, source: Source) -> None:
+    """Raises UsageError where no output has as many classes as there are names; a single number tells two apart."""
+    sizes = {value.shape[-1] if len(value.shape) > 1 else 1 for value in source.graph.outputs.values()}
+    classes = sorted(2 if size == 1 else size for size in sizes)
+    if labels is not None and len(labels) not in classes:
+        raise UsageError(
+            f"labels names {len(labels)} classes, and the model has {' or '.join(map(str, classes))}: "
+            "one name for each, in order",
+            page="arguments",
+        )
+
+
+def check_weights(source: Source) -> None:
+    """Raises UsageError where parameters are shapes alone: such a model can be planned, not built."""
+    without = [p.name for p in source.graph.parameters.values() if is_described(p.model_value)]
+    if without:
+        raise UsageError(
+            f"the parameter {without[0]} has no value: initialise the model, jax.eval_shape gives only shapes. "
+            f"`{command('schemes')}` (converter.compare_schemes) shows what a model of shapes would cost",
+            page="arguments",
+        )
+
+
+def _whole_number(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"{name} must be at least 1, a whole number; got {value!r}", page="arguments")
+    return number

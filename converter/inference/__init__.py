@@ -1,5 +1,0 @@
-"""Taking a trained model away: a plain inference model, or its weights, from a program and a state."""
-
-from converter.inference.export import Exported, State, export_inference, export_weights, trained_weights
-
-__all__ = ["Exported", "State", "export_inference", "export_weights", "trained_weights"]

@@ -1,6 +1,0 @@
-"""Optimizers as graphs: `trace` (needs JAX and optax) and `apply` (does not)."""
-
-from converter.optim.apply import apply_updates, layer_of
-from converter.optim.program import PARAMETER, OptimizerProgram, is_elementwise, with_shapes
-
-__all__ = ["PARAMETER", "OptimizerProgram", "apply_updates", "is_elementwise", "layer_of", "with_shapes"]

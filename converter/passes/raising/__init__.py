@@ -1,0 +1,1 @@
+"""Idiom recognition: what front ends spell out becomes the op that it means."""

@@ -1,0 +1,1 @@
+"""A `.tflite` file as bytes: its schema, tables, buffers and metadata."""

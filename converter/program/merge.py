@@ -1,0 +1,118 @@
+"""Adapters merged into the weights that they change, with the tensors of a state.
+
+The plain model that is exported of a program with adapters has none; the metadata entry `pocketune.merge` says how the
+weights that it has instead are made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from converter.ir.view import View
+from converter.program.file import ProgramFile
+from converter.program.manifest import FROZEN, Manifest
+from converter.program.manifest.checks import check_shape, viewed_shape
+from converter.program.parameters import parameters_of
+from converter.support.errors import UsageError
+from converter.support.records import decode
+
+#: The metadata entry.
+MERGE = "pocketune.merge"
+
+
+@dataclass(frozen=True)
+class MergedWeight:
+    """A weight W of the model, frozen in training, that becomes W + scale * A B, or W with B added to chosen channels.
+
+    Attributes:
+        name, shape: of W as the model has it.
+        stored: its shape as the plain model has it; its frozen value is an entry of the metadata.
+        view: from the model's layout to the stored one.
+        a, b: names of the factors, parameters of the program; A may be an entry of the metadata instead, frozen. None
+            for a weight whose channels are chosen: the manifest says which tensor of the state holds them.
+        a_shape: of A.
+        product: the view from the model's layout to that of A B.
+        scale: what A B is multiplied by.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    stored: tuple[int, ...]
+    view: tuple[Any, ...]
+    a: str | None
+    b: str
+    a_shape: tuple[int, ...] | None
+    product: tuple[Any, ...]
+    scale: float
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The entry."""
+
+    weights: tuple[MergedWeight, ...]
+
+
+def read_merge(program: ProgramFile) -> Merge | None:
+    """What is to be merged in a program; None where it has no adapters. Raises UsageError for a senseless entry."""
+    if MERGE not in program.metadata:
+        return None
+    try:
+        merge = decode(Merge, json.loads(bytes(program.metadata[MERGE])), "merge")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"its metadata entry {MERGE!r} is not JSON ({error})", page="adapters") from None
+    for weight in merge.weights:
+        _check(weight, program.manifest)
+    return merge
+
+
+def _check(weight: MergedWeight, manifest: Manifest) -> None:
+    """Raises UsageError unless the shapes fit each other."""
+    where = f"merge: {weight.name}"
+    shapes: dict[str, tuple[int, ...]] = {p.name: p.shape for p in manifest.parameters}
+    for shape in (weight.shape, weight.stored, *(() if weight.a_shape is None else (weight.a_shape,))):
+        check_shape(where, shape)
+    b = shapes.get(weight.b, ())
+    stored = viewed_shape(f"{where}: view", weight.view, weight.shape)
+    product = viewed_shape(f"{where}: product", weight.product, weight.shape)
+    a = shapes.get(weight.a or "", weight.a_shape or ())
+    if (choice := manifest.choice_of(weight.name)) is not None:  # as if A picked the channels
+        a = *b[:-2], choice.channels, manifest.trained_channels(choice)
+    fits = len(b) >= 2 and len(a) >= 2 and a[-1] == b[-2] and product == (*a[:-1], b[-1])
+    if not fits or prod(stored) != prod(weight.stored):
+        raise UsageError(
+            f"{where}: {list(a)} by {list(b)} is not what is added to {list(weight.shape)}", page="adapters"
+        )
+
+
+def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights with their adapters merged, by the model's own names, in its own layout."""
+    parameters = parameters_of(program, state)
+    merged = {}
+    for weight in merge.weights:
+        whole = np.empty(weight.shape, np.float32)
+        View(weight.view).scatter(whole, program.entry(FROZEN + weight.name, weight.stored))
+        product = View(weight.product)
+        changed, b = product.apply(whole).copy(), parameters[weight.b]
+        if (choice := program.manifest.choice_of(weight.name)) is not None:
+            changed.swapaxes(0, -2)[state[choice.indices]] += b.swapaxes(0, -2)
+        elif weight.a is not None and weight.a_shape is not None:
+            a = parameters.get(weight.a)
+            if a is None:
+                a = program.entry(FROZEN + weight.a, weight.a_shape)
+            changed = changed + weight.scale * np.matmul(a, b, dtype=np.float64)
+        product.scatter(whole, changed)
+        merged[weight.name] = whole
+    return merged
+
+
+def stored_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same as the plain model has them."""
+    merged = merged_weights(program, merge, state)
+    return {w.name: View(w.view).apply(merged[w.name]).reshape(w.stored) for w in merge.weights}

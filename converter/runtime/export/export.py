@@ -1,0 +1,176 @@
+"""Taking a trained model away: a plain inference model, or its weights, from a program and a state."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from converter.program.assembly import assemble
+from converter.program.file import ProgramFile
+from converter.program.merge import merged_weights, read_merge, stored_weights
+from converter.program.parameters import check_tensors, parameters_of
+from converter.runtime.export.fold import folded
+from converter.runtime.export.resize import is_resizable, rows_of, with_rows
+from converter.runtime.export.shrink import with_float16, with_int8_weights
+from converter.runtime.interchange import StateSpec
+from converter.runtime.saved import restore_state
+from converter.support.errors import UsageError
+from converter.support.extras import require
+from converter.support.files import write_atomically
+from converter.support.litert import Interpreter
+
+#: How weights are kept in fewer bytes.
+_SMALLER = {"float16": with_float16, "dynamic": with_int8_weights}
+#: A state: the tensors of `session.state()`, a state file, or None for what was built.
+State = Mapping[str, np.ndarray] | str | os.PathLike | None
+
+
+class Loss(NamedTuple):
+    """What smaller weights change: the largest difference of an output, and the largest number that is exact there."""
+
+    difference: float
+    largest: float
+
+
+class Exported(NamedTuple):
+    """What was written.
+
+    Attributes:
+        nbytes: of the file.
+        whole: of the file with weights in float32.
+        loss: what it costs to keep them in fewer bytes, on random inputs; None for float32.
+        rows: that it takes.
+        is_resizable: whether it takes as many as its inputs are resized to.
+    """
+
+    nbytes: int
+    whole: int
+    loss: Loss | None
+    rows: int
+    is_resizable: bool
+
+
+def export_inference(
+    program: ProgramFile,
+    path: str | os.PathLike,
+    state: State = None,
+    quantize: str | None = None,
+    exact: bool = True,
+    batch: int | None = None,
+) -> Exported:
+    """Writes the model with the weights of a state as a plain `.tflite`: no variables, nothing to train.
+
+    Its only signature is `infer`, with the inputs and outputs of the program's. It takes one row, or as many as its
+    inputs are resized to (`resize_tensor_input`; a signature runner does it by itself). The operators are the program's
+    own, on the same numbers, so the results are those of `session.infer`, of as many rows to the bit. Of a program with
+    low-rank adapters it is the model without them, with the weights W + alpha / rank * A B: equal to rounding, about
+    1e-6 of the largest output.
+
+    Where rows of a batch influence each other, it takes the rows of the program and no other number.
+
+    Args:
+        program: what was trained.
+        path: where to.
+        state: whose weights; see `State`.
+        quantize: weights in fewer bytes: `float16` (half of them; unpacked when the file is loaded, so that any runtime
+            and delegate computes in its own precision) or `dynamic` (a quarter: int8 weights in dense layers and
+            convolutions, whose kernels round activations to int8 as well, row by row). None: float32.
+        exact: to the last bit, where weights are float32. False makes trained convolutions run on the delegate's
+            kernels, which want constants and are faster; they round differently. Adapters are merged in any case.
+        batch: rows that it takes as it is; None: one.
+
+    Returns:
+        Its size, and what `quantize` changes.
+
+    Raises:
+        UsageError: the program has no signature `infer`, the state is not one of this program, `quantize` is none of
+            these, the model takes no such number of rows, or the file cannot be written.
+    """
+    if quantize is not None and quantize not in _SMALLER:
+        raise UsageError(f"quantize must be {' or '.join(map(repr, _SMALLER))}, got {quantize!r}", page="program-files")
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}", page="program-files")
+    tensors, merge = _tensors(program, state), read_merge(program)
+    data = assemble(program, tensors, {} if merge is None else stored_weights(program, merge, tensors))
+    if merge is not None or not exact or quantize is not None:
+        data = folded(data, absorbing=not exact or quantize is not None)
+    mixing = program.manifest.signatures["infer"].mixing
+    if batch is not None:
+        data = with_rows(data, batch, mixing and f"rows influence each other ({mixing})")
+    small = data if quantize is None else _SMALLER[quantize](data)
+    loss = None if quantize is None else _loss(data, small)
+    write_atomically(path, small)
+    return Exported(len(small), len(data), loss, rows_of(small), mixing is None and is_resizable(small))
+
+
+def _loss(whole: bytes, small: bytes) -> Loss:
+    """How far two plain models are apart on the same random inputs."""
+    rng, results = np.random.default_rng(0), list[Mapping[str, np.ndarray]]()
+    feed = dict[str, np.ndarray]()
+    for data in (whole, small):
+        infer = Interpreter(model_content=data).get_signature_runner("infer")
+        for name, details in infer.get_input_details().items() if not feed else ():
+            shape, dtype = details["shape"], details["dtype"]
+            # Of integers, which may be places in a table, only 0 and 1 are safe.
+            feed[name] = (rng.standard_normal(shape) if dtype == np.float32 else rng.integers(0, 2, shape)).astype(
+                dtype
+            )
+        results.append(infer(**feed))
+    exact, found = results
+    return Loss(
+        max(float(np.abs(found[name] - array).max()) for name, array in exact.items()),
+        max(float(np.abs(array).max()) for array in exact.values()),
+    )
+
+
+def export_weights(program: ProgramFile, path: str | os.PathLike, state: State = None) -> int:
+    """Writes the trained weights as an `.npz` or `.safetensors` file; see `trained_weights`.
+
+    Raises:
+        UsageError: as `export_inference`, or the library that writes the format is not installed.
+    """
+    weights = trained_weights(program, state)
+    if Path(path).suffix == ".safetensors":
+        require("safetensors", "a .safetensors file")
+        from safetensors.numpy import save
+
+        data = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
+    else:
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **weights)
+        data = file.getvalue()
+    write_atomically(path, data)
+    return len(data)
+
+
+def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.ndarray]:
+    """The weights that train, by the model's own names, in its own layout and full shape; adapters are merged.
+
+    Raises:
+        UsageError: the state is not one of this program.
+    """
+    tensors, merge = _tensors(program, state), read_merge(program)
+    weights = parameters_of(program, tensors)
+    if merge is not None:
+        factors = {name for weight in merge.weights for name in (weight.a, weight.b)}
+        weights = {name: array for name, array in weights.items() if name not in factors}
+        weights |= merged_weights(program, merge, tensors)
+    return weights
+
+
+def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
+    """The state's tensors by name, checked."""
+    if state is None:
+        return {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
+    if not isinstance(state, Mapping):
+        state, _ = restore_state(state, StateSpec.of(program))
+    tensors = {name: np.asarray(array) for name, array in state.items()}
+    check_tensors(program.manifest, tensors, "state")
+    if lost := next((name for name, a in tensors.items() if a.dtype.kind == "f" and not np.isfinite(a).all()), None):
+        raise UsageError(f"state: {lost} holds NaN or infinity; nothing was written", page="program-files")
+    return tensors

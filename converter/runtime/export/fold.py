@@ -1,0 +1,56 @@
+"""Constant folding in a plain model: what only constants decide is computed once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from converter.runtime.export.absorb import absorb
+from converter.runtime.export.plain_file import PlainFile
+
+_ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide}
+
+
+def folded(data: bytes, absorbing: bool) -> bytes:
+    """A plain model without the operators whose operands are constants: their results are constants too.
+
+    Only arithmetic, changes of layout and matrix products are folded; any other operator stays where it is, but for
+    what dense layers and convolutions take in (`absorb`), where that is asked for.
+    """
+    file, kept = PlainFile(data), []
+    for operator in file.graph.operators:
+        operands = [file.array(int(i)) for i in operator.inputs if i >= 0]
+        known = [a for a in operands if a is not None]
+        result = None
+        if operands and len(known) == len(operands):
+            result = _evaluate(file.kind(operator), operator.builtinOptions, known)
+        if result is None:
+            kept.append(operator)
+            continue
+        output = int(operator.outputs[0])
+        file.constants[output] = result.astype(known[0].dtype).reshape(file.graph.tensors[output].shape)
+    file.graph.operators = kept
+    if absorbing:
+        absorb(file)
+    return file.write()
+
+
+def _evaluate(kind: str, options: Any, operands: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The result in some shape; None for an operator that is not folded."""
+    if getattr(options, "fusedActivationFunction", 0):
+        return None
+    first, *others = operands
+    match kind:
+        case "RESHAPE":
+            return first
+        case "TRANSPOSE":
+            return np.transpose(first, others[0])
+        case "BATCH_MATMUL":
+            x = first.swapaxes(-1, -2) if options.adjX else first
+            return np.matmul(x, others[0].swapaxes(-1, -2) if options.adjY else others[0])
+        case "FULLY_CONNECTED":
+            product = np.matmul(first.reshape(-1, others[0].shape[1]), others[0].T)
+            return product + others[1] if others[1:] else product
+    return _ARITHMETIC[kind](first, others[0]) if kind in _ARITHMETIC else None

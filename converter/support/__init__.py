@@ -1,0 +1,1 @@
+"""What every wing uses: errors, notes, words, safe files. It imports nothing of the project."""

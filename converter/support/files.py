@@ -1,0 +1,111 @@
+"""Files that are whole or not there, and that are files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+
+from converter.support.errors import UsageError
+
+
+def beside(path: str | os.PathLike, suffix: str) -> Path:
+    """`<path>.<suffix>`. Raises UsageError when the path names no file."""
+    path = Path(path)
+    if not path.name:
+        raise UsageError(f"{os.fspath(path)!r} names no file", page="program-files")
+    return path.with_name(f"{path.name}.{suffix}")
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Refuses what would block or never end when it is read. What is missing or forbidden is left to who opens it.
+
+    Raises:
+        UsageError: a directory, a FIFO, a device or a socket.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        _refuse_irregular(path, Path(path).stat().st_mode)
+
+
+def open_regular(path: str | os.PathLike) -> int:
+    """A descriptor of a file that is open for reading.
+
+    Raises:
+        UsageError: it is no regular file.
+        OSError: it cannot be opened.
+    """
+    # Not to wait for the other end of a FIFO, which is refused only after it was opened.
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags)
+    try:
+        _refuse_irregular(path, os.fstat(descriptor).st_mode)
+    except UsageError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_irregular(path: str | os.PathLike, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+    kind = kinds.get(stat.S_IFMT(mode), "device")
+    raise UsageError(f"{os.fspath(path)} is a {kind}, and a file is expected", page="program-files")
+
+
+def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None = None) -> None:
+    """Writes a file so that a crash at any point leaves the old one or the new one, never a part.
+
+    A temporary file beside it (`<path>.partial`) is written, flushed to the disk and renamed; then the directory is
+    flushed, so that the rename itself outlives a power failure. What a crash leaves of it, the next call removes; so
+    only one process at a time may write to a path.
+
+    Args:
+        path: where to.
+        data: all of the file.
+        previous: where the file that is now at `path` goes first; None replaces it.
+
+    Raises:
+        UsageError: the directory is missing, the disk is full, or permission is denied.
+    """
+    path, partial = Path(path), beside(path, "partial")
+    try:
+        try:
+            _write(partial, data)
+            if previous is not None:
+                path.replace(previous)
+            partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
+        _flush_directory(path.parent)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", page="program-files") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A new file with these bytes on the disk."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems (FAT on a card, network drives) do not know how to flush a directory.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,63 @@
+"""Figures in words: sizes, counts, shares, and what those of `converter.tflite.costs.costs` are called."""
+
+from __future__ import annotations
+
+#: The figures of `converter.tflite.costs.costs` in words, in the order shown; the flag says that they are bytes.
+COSTS: dict[str, tuple[str, bool]] = {
+    "trained_parameters": ("trained parameters", False),
+    "flops_forward": ("FLOPs forward", False),
+    "flops_backward": ("FLOPs backward", False),
+    "flops_update": ("FLOPs update", False),
+    "step_cost": ("step by the target's table", False),
+    "product_cost": ("products in it", False),
+    "traffic_bytes": ("traffic beyond the cache", True),
+    "residual_bytes": ("residuals", True),
+    "resident_bytes": ("resident memory", True),
+    "arena_bytes": ("arena", True),
+    "state_bytes": ("state", True),
+    "packed_bytes": ("packed weights", True),
+    "mapped_bytes": ("mapped file", True),
+    "file_bytes": ("file", True),
+}
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of what the noun says, one or several."""
+    return f"{number} {noun}{'s' * (number > 1)}"
+
+
+def share(fraction: float) -> str:
+    """How much of a parameter trains."""
+    return {0.0: "frozen", 1.0: "all"}.get(fraction, f"{fraction:.1%}")
+
+
+def amount(name: str, value: float | None) -> str:
+    """A figure of `converter.tflite.costs.costs` with its unit."""
+    if value is None:
+        return "unknown"
+    return size(value) if COSTS[name][1] else count(value)
+
+
+def figure(name: str, value: float) -> str:
+    """What `evaluate` gives under a name: shares (`accuracy`, `top_5`) in percent, all else as a number."""
+    if name.rpartition("_")[2] == "accuracy" or "top_" in name:
+        return f"{100 * value:.1f} %"
+    return f"{value:.4g}"
+
+
+def size(nbytes: float) -> str:
+    """Bytes in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.2f} GiB"
+
+
+def count(number: float) -> str:
+    """A number in thousands, millions, ..."""
+    for unit in ("", " k", " M"):
+        if number < 1000:
+            return f"{number:.0f}" if not unit else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.2f} G"

@@ -1,5 +1,0 @@
-"""Targets: what each runtime has, and what a form costs there."""
-
-from converter.targets.target import Target, tables, target
-
-__all__ = ["Target", "tables", "target"]

@@ -1,0 +1,147 @@
+"""The last stages on graphs: builtin operators, their order, and what is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from converter.ir import Graph, Node, TensorType
+from converter.passes import fold_constants, map_bodies, merge_common_subexpressions, split_loops
+from converter.support.errors import UnsupportedError, UnsupportedSite
+from converter.tflite import legalize as avoid
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.lowering.lower import lower
+from converter.tflite.lowering.state import with_variables
+from converter.tflite.peephole.fuse import fuse
+from converter.tflite.peephole.masks import without_clamps
+from converter.tflite.peephole.merge_axes import with_fewer_axes
+from converter.tflite.peephole.products import smallest_products
+from converter.tflite.peephole.rows import met_as_rows
+from converter.tflite.peephole.turned import turned_once
+from converter.tflite.peephole.wide_pixels import with_wide_pixels
+from converter.tflite.schedule import Bound, how, recompute, schedule, segmented, transient
+from converter.tflite.schedule.kept_masks import masks_in_int8
+from converter.tflite.schedule.overwriting import without_overwriting
+from converter.tflite.targets import Target
+
+_BY_OTHERS = "compute it by other operators"
+_OTHERWISE = "build for a newer runtime or the CPU."
+#: Share of the arena that operators must save which are there for nothing else.
+WORTH_OPERATORS = 0.03
+
+
+def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
+    """Scheduled; with masks as int8, and cheap values computed twice, where each needs clearly less memory.
+
+    `again`: with most of the forward pass computed twice where that needs less.
+    """
+    lowered = map_bodies(lowered, lambda body: in_order(body, target))
+
+    known: dict[tuple[Node, ...], int] = {}
+
+    def memory(ordered: Graph) -> int:
+        order = tuple(ordered.nodes)
+        if order not in known:
+            known[order] = transient(with_variables(ordered), target.lanes)
+        return known[order]
+
+    def scheduled(graph: Graph) -> Graph:
+        runs = {node: how(graph, node, target.lanes) for node in graph.nodes}
+        return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs))
+
+    best, lean = scheduled(lowered), lowered
+    # XNNPACK of TFLite 2.16 reads what QUANTIZE scales by as if it were aligned: on AVX-512 that may end the process.
+    for leaner in (masks_in_int8, recompute) if target.is_newest else (recompute,):
+        if (graph := leaner(lean)) is not lean:
+            smaller = scheduled(graph)
+            if memory(smaller) < (1 - WORTH_OPERATORS) * memory(best):
+                best, lean = smaller, graph
+    if again:
+        best = min([best, *(scheduled(graph) for graph in map(recompute, segmented(lowered)))], key=memory)
+    return without_overwriting(best)
+
+
+def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
+    """Lowered and fused, in program order. Raises UnsupportedError for what the target's runtime has no kernel of."""
+    lowered = avoid.without(_lowered(graph, target, report), target.avoids)
+    check_limits(lowered, target)
+    return lowered
+
+
+def raised(graph: Graph, target: Target) -> dict[str, float]:
+    """By layer, the least constant that keeps a number from zero, where the engine has another one in its place."""
+    found: dict[str, float] = {}
+    if avoid.constants.HALF in target.avoids:
+        lowered = _lowered(graph, target)
+        for node, _ in avoid.left(lowered, [avoid.constants.HALF]):
+            arrays = [lowered.constants[v] for v in node.inputs if v in lowered.constants]
+            least = min(float(array.min()) for array in arrays if avoid.constants.vanishes(array))
+            found[node.origin.layer] = min(least, found.get(node.origin.layer, least))
+    return found
+
+
+def beside_engine(target: Target) -> Target:
+    """The target of what the CPU computes beside an engine: but for the shapes of the state, as if there were none."""
+    return replace(target, avoids=[name for name in target.avoids if name == avoid.ranks.NAME])
+
+
+def check_limits(lowered: Graph, target: Target) -> None:
+    """Raises UnsupportedError naming each layer whose operators the target's runtime lacks or computes wrongly."""
+    if found := dict(_lacking(lowered, target, "")):
+        listed = "".join(f"\n  {site.layer or '(compiler)'}: {site.reason}" for site in found)
+        advice = _sentence(dict.fromkeys(found.values()))
+        raise UnsupportedError(
+            f"The runtime lacks operators that this program needs:{listed}\n{advice}", found, page="targets"
+        )
+
+
+def _lacking(graph: Graph, target: Target, around: str) -> Iterator[tuple[UnsupportedSite, str]]:
+    """What the runtime lacks, with what to do about it; `around` is the layer of the loop that runs the graph."""
+    untrusted = dict(avoid.left(graph, target.avoids))
+    for node in graph.nodes:
+        code, layer = node.op.code, node.origin.layer or around
+        operands, results = [v.type for v in node.inputs], [v.type for v in node.outputs]
+        if not target.takes(code, operands, results):
+            way, reason = _way(target, code, operands, results), f"{target.name} has no {_said(node)}"
+        elif node in untrusted:
+            way, reason = _BY_OTHERS, f"{target.name} cannot be trusted with {_said(node)} ({untrusted[node].why})"
+        else:
+            for body in node.op.bodies():
+                yield from _lacking(body, target, layer)
+            continue
+        yield UnsupportedSite(code, layer, node.origin.source, reason, _sentence([way])), way
+
+
+def _said(node: Node) -> str:
+    return f"{node.op.code} of {', '.join(str(v.type) for v in node.inputs or node.outputs)}"
+
+
+def _way(target: Target, code: str, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
+    """What to do about a builtin that the runtime lacks for such types."""
+    ways: tuple[tuple[str, Callable[[TensorType], TensorType]], ...] = (
+        ("compute it with fewer axes", lambda t: TensorType((1,), t.dtype)),
+        ("compute it in float32", lambda t: TensorType(t.shape)),
+        ("compute it in float32 with fewer axes", lambda t: TensorType((1,))),
+    )
+    for way, changed in ways:
+        if target.takes(code, [*map(changed, operands)], [*map(changed, results)]):
+            return way
+    return "unroll the loop" if code == "WHILE" else _BY_OTHERS
+
+
+def _sentence(ways: Iterable[str]) -> str:
+    said = ", ".join([*ways, f"or {_OTHERWISE}"])
+    return said[0].upper() + said[1:]
+
+
+def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:
+    lowered = _tidied(with_fewer_axes(lower(split_loops(graph), target, report), target))
+    if not target.is_cpu:
+        return lowered
+    # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.
+    by_rows = merge_common_subexpressions(met_as_rows(smallest_products(lowered)))
+    return turned_once(with_wide_pixels(without_clamps(by_rows, target), target, report))
+
+
+def _tidied(lowered: Graph) -> Graph:
+    return fuse(merge_common_subexpressions(fold_constants(map_bodies(lowered, _tidied))))

@@ -1,0 +1,1 @@
+"""Lowered graphs become a flatbuffer."""

@@ -1,0 +1,175 @@
+"""Emission: lowered graphs become one flatbuffer, mechanically and deterministically."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import flatbuffers
+import numpy as np
+
+from converter.ir import Graph, Value
+from converter.program.flatbuffer import control_dependencies as order
+from converter.program.flatbuffer import schema
+from converter.program.flatbuffer.buffers import Buffers, Finish
+from converter.program.flatbuffer.metadata import REFERENCE
+from converter.support.errors import UnsupportedError
+from converter.tflite.emit.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
+
+#: What the nodes of a graph make, in the order in which the file numbers it.
+Numbering = Callable[[Graph], Iterable[Value]]
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A lowered graph under a name; with `signature`, callers find it by that name."""
+
+    name: str
+    graph: Graph
+    signature: bool = True
+
+
+class ModelWriter:
+    """The subgraphs of a file, and those that their operators run; their data is added to the buffers."""
+
+    def __init__(self, subgraphs: Sequence[Subgraph], buffers: Buffers, numbered: Numbering = lambda graph: ()) -> None:
+        self._subgraphs = [*subgraphs, *_bodies(subgraphs)]
+        self._buffers, self._codes = buffers, OperatorCodes()
+        self._indices: dict[str | Graph, int] = {subgraph.name: i for i, subgraph in enumerate(self._subgraphs)}
+        if len(self._indices) != len(self._subgraphs):
+            raise EmitError(f"two subgraphs share a name: {[s.name for s in self._subgraphs]}")
+        self._indices |= {subgraph.graph: i for i, subgraph in enumerate(self._subgraphs)}
+        self._writers = [
+            SubgraphWriter(subgraph.graph, buffers, subgraph not in subgraphs, numbered(subgraph.graph))
+            for subgraph in self._subgraphs
+        ]
+
+    def operators(self) -> list[int]:
+        """How many each subgraph has."""
+        return [len(subgraph.graph.nodes) for subgraph in self._subgraphs]
+
+    def write(self, builder: flatbuffers.Builder, description: str, entries: Mapping[str, int]) -> None:
+        """Writes the file; `entries` are metadata: numbers of buffers by name."""
+        buffer_offsets = self._buffers.write(builder)
+        graph_offsets = [
+            writer.write(builder, subgraph.name, self._codes, self._indices)
+            for writer, subgraph in zip(self._writers, self._subgraphs, strict=True)
+        ]
+        signature_offsets = [
+            writer.write_signature(builder, subgraph.name, i)
+            for i, (writer, subgraph) in enumerate(zip(self._writers, self._subgraphs, strict=True))
+            if subgraph.signature
+        ]
+        metadata_offsets = [
+            schema.table(builder, "Metadata", Name=name, Buffer=buffer) for name, buffer in entries.items()
+        ]
+        model = schema.table(
+            builder,
+            "Model",
+            Version=schema.VERSION,
+            Description=description,
+            OperatorCodes=schema.offset_vector(builder, self._codes.write(builder)),
+            Subgraphs=schema.offset_vector(builder, graph_offsets),
+            Buffers=schema.offset_vector(builder, buffer_offsets),
+            Metadata=schema.offset_vector(builder, metadata_offsets),
+            SignatureDefs=schema.offset_vector(builder, signature_offsets),
+        )
+        builder.Finish(model, file_identifier=schema.FILE_IDENTIFIER)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file whose tables are written, and whose data lie where they were."""
+
+    builder: flatbuffers.Builder
+    buffers: Buffers
+    entries: Mapping[str, int]
+
+    def file(self, finish: Mapping[str, Finish] | None = None, graphs: Iterable[Graph] = ()) -> bytes:
+        """Puts the file together. What it holds of the constants of `graphs` is part of it from then on.
+
+        Args:
+            finish: writes a metadata entry that depends on the whole file, where it lies.
+            graphs: see above.
+        """
+        moved = [
+            (graph, value, number)
+            for graph in graphs
+            for value, array in graph.constants.items()
+            if (number := self.buffers.number(array)) is not None
+        ]
+        for graph, value, _ in moved:
+            graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
+        data = self.buffers.file(self.builder, {self.entries[name]: write for name, write in (finish or {}).items()})
+        for graph, value, number in moved:
+            flat = np.frombuffer(data, value.dtype.newbyteorder("<"), value.type.size, self.buffers.starts[number])
+            graph.constants[value] = flat.reshape(value.shape)
+        return data
+
+
+def draft(
+    subgraphs: Sequence[Subgraph],
+    metadata: Mapping[str, bytes],
+    description: str,
+    tensors: Mapping[str, bytes | np.ndarray] | None = None,
+    derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
+    in_order: bool = False,
+    numbered: Numbering = lambda graph: (),
+) -> Draft:
+    """A `.tflite` file that is still to be put together; equal input gives equal bytes.
+
+    Args:
+        subgraphs: the first is the one that a caller without signatures runs.
+        metadata: small entries that travel in the file, each at a 16-byte boundary.
+        description: free text for people.
+        tensors: data that graphs do not bring or share with these entries. The runtime copies all metadata to the
+            heap, so an entry of them holds the number of a buffer, see `converter.program.flatbuffer.metadata`.
+        derived: entries like these, made of the other buffers, which they may name by number.
+        in_order: the operators run in the order in which they stand also where a delegate takes some of them.
+        numbered: the order in which each graph's tensors get their numbers; as they are made, where it does not say.
+
+    Raises:
+        EmitError: a graph breaks the grammar of lowered graphs.
+        UnsupportedError: the file would be larger than 2 GB.
+    """
+    buffers = Buffers()
+    entries = {name: buffers.add(data) for name, data in metadata.items()}
+    for name, data in (tensors or {}).items():
+        entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
+    model = ModelWriter(subgraphs, buffers, numbered)
+    if in_order:
+        entries[order.ENTRY] = buffers.add(order.control_dependencies(model.operators()))
+    for name, derive in (derived or {}).items():
+        entries[name] = buffers.add(REFERENCE.pack(buffers.add(derive(buffers))))
+    if buffers.nbytes > schema.LARGEST_FILE:
+        raise UnsupportedError(
+            f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
+            "Freeze nothing twice, use a smaller model, or drop signatures.",
+            page="file-size",
+        )
+    builder = schema.roomy_builder(buffers.nbytes)
+    model.write(builder, description, entries)
+    return Draft(builder, buffers, entries)
+
+
+def emit(
+    subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str, in_order: bool = False
+) -> bytes:
+    """The bytes of a `.tflite` file; see `draft`."""
+    return draft(subgraphs, metadata, description, in_order=in_order).file()
+
+
+def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:
+    """What operators of the subgraphs run, at any depth, each named after who runs it."""
+    found: dict[Graph, str] = {}
+
+    def visit(name: str, graph: Graph) -> None:
+        for number, node in enumerate(graph.nodes):
+            for part, body in enumerate(node.op.bodies()):
+                if body not in found:
+                    found[body] = f"{name}/{node.op.name}_{number}_{part}"
+                    visit(found[body], body)
+
+    for subgraph in subgraphs:
+        visit(subgraph.name, subgraph.graph)
+    return [Subgraph(name, graph, signature=False) for graph, name in found.items()]

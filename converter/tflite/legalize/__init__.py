@@ -1,0 +1,70 @@
+"""What engines refuse or compute wrongly, as patterns of lowered graphs, and what stands in their place.
+
+Each file has the patterns of one kind, each with the probe that shows why. A target's table names those of its engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from converter.ir import Graph, Node, Value
+from converter.ir.rewrite import Rewriter, rewrite
+from converter.passes.common_subexpressions import merge_common_subexpressions
+from converter.passes.fold_constants import fold_constants
+from converter.passes.loops import map_bodies
+from converter.tflite.legalize import absent, constants, functions, matrices, movement, ranks, windows
+from converter.tflite.legalize.pattern import PATTERNS, Pattern
+
+#: A replacement may be of another pattern, which is replaced in turn.
+_MOST_ROUNDS = 8
+
+
+def without(lowered: Graph, names: Sequence[str]) -> Graph:
+    """The graph with all nodes of the named patterns replaced, where these have a replacement that fits."""
+    if not names:
+        return lowered
+    wanted = _named(names)
+
+    def replaced(b: Rewriter, node: Node) -> Value | tuple[Value, ...] | None:
+        made = (pattern.replace(b, node) for pattern in wanted if pattern.matches(b, node))
+        return next((results for results in made if results is not None), None)
+
+    lowered = map_bodies(lowered, lambda body: without(body, names))
+    if ranks.NAME in names:
+        lowered = ranks.with_flat_state(lowered)
+    for _ in range(_MOST_ROUNDS):
+        before, lowered = lowered, merge_common_subexpressions(fold_constants(rewrite(lowered, replaced)))
+        if lowered.nodes == before.nodes:
+            break
+    return lowered
+
+
+def left(lowered: Graph, names: Sequence[str]) -> Iterator[tuple[Node, Pattern]]:
+    """The nodes that are of one of the named patterns, without those in the bodies of others."""
+    wanted, found = _named(names), list[tuple[Node, Pattern]]()
+
+    def look(b: Rewriter, node: Node) -> None:
+        found.extend((node, pattern) for pattern in wanted if pattern.matches(b, node))
+
+    if wanted:
+        rewrite(lowered, look)
+    yield from found
+
+
+def _named(names: Sequence[str]) -> list[Pattern]:
+    return [pattern for name, pattern in PATTERNS.items() if name in names]
+
+
+__all__ = [
+    "PATTERNS",
+    "Pattern",
+    "absent",
+    "constants",
+    "functions",
+    "left",
+    "matrices",
+    "movement",
+    "ranks",
+    "windows",
+    "without",
+]

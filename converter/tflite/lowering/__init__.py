@@ -1,0 +1,1 @@
+"""Semantic ops become TFLite's builtins."""

@@ -1,0 +1,1 @@
+"""Rewrites of lowered graphs, a few operators at a time."""

@@ -1,0 +1,9 @@
+"""Attention that computes what is read and what its mask lets through.
+
+Masks that are known when a program is made save products, and so do few queries.
+"""
+
+from converter.tflite.prepare.absorbed import absorb_projections
+from converter.tflite.prepare.blocks import attend_in_blocks
+
+__all__ = ["absorb_projections", "attend_in_blocks"]

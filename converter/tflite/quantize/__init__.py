@@ -1,0 +1,1 @@
+"""Integer forms of frozen layers."""

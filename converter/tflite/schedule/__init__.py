@@ -1,0 +1,27 @@
+"""Order of execution and memory planning."""
+
+from converter.tflite.schedule.bound import Bound
+from converter.tflite.schedule.delegate import how, numbering
+from converter.tflite.schedule.memory import ArenaPlan, check_no_overlap, plan
+from converter.tflite.schedule.order import schedule
+from converter.tflite.schedule.recompute import recompute
+from converter.tflite.schedule.resident import Resident, resident, transient
+from converter.tflite.schedule.segments import segmented
+from converter.tflite.schedule.timeline import Timeline, timeline
+
+__all__ = [
+    "ArenaPlan",
+    "Bound",
+    "Resident",
+    "Timeline",
+    "check_no_overlap",
+    "how",
+    "numbering",
+    "plan",
+    "recompute",
+    "resident",
+    "schedule",
+    "segmented",
+    "timeline",
+    "transient",
+]

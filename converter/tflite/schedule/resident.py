@@ -1,0 +1,67 @@
+"""The memory that a graph keeps resident in the runtime, with the CPU delegate at work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from converter.ir import Graph, nested
+from converter.tflite.schedule.delegate import Call, delegate, how
+from converter.tflite.schedule.memory import plan
+
+#: Bytes that the runtime and the delegate keep for an operator, its tensors and their names (measured, LiteRT 2.3).
+OPERATOR = 3 << 10
+#: What a process keeps beside the arenas of loops' bodies, freed and not found again, as a part of them (measured with
+#: glibc: mostly a tenth to a half, all of them as the heap may lie).
+FREED = 0.25
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Bytes of one subgraph.
+
+    Attributes:
+        arena: the runtime's own: inputs, outputs, what its kernels compute, and what crosses a partition's border.
+        workspace: the delegate's, for values inside a partition; all subgraphs share one, the largest.
+        packed: what is kept from when the program is loaded: constants as the delegate packs them, and the operators.
+    """
+
+    arena: int
+    workspace: int
+    packed: int
+
+
+def resident(graph: Graph, lanes: int, in_order: bool = True, lent: bool = False) -> Resident:
+    """The memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments.
+
+    `lent`: its inputs lie in who runs it.
+    """
+    return resident_as(graph, delegate(graph, lanes, in_order), lanes, in_order, lent)
+
+
+def resident_as(graph: Graph, delegated: Graph, lanes: int, in_order: bool, lent: bool = False) -> Resident:
+    """The same of a graph that is known as the runtime executes it."""
+    nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
+    packed = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
+    return Resident(*_transient(delegated, lanes, in_order, lent), packed + OPERATOR * len(nodes))
+
+
+def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:
+    """Bytes that only runs of such a graph need: arena and workspace."""
+    return sum(_transient(delegate(graph, lanes, in_order), lanes, in_order))
+
+
+def _transient(delegated: Graph, lanes: int, in_order: bool, lent: bool = False) -> tuple[int, int]:
+    """Arena and workspace. A loop's bodies have arenas of their own, as long as it runs; they share the workspace."""
+    own, loops, workspace = _parts(delegated, lanes, in_order, lent)
+    return own + loops + int(FREED * loops), workspace
+
+
+def _parts(delegated: Graph, lanes: int, in_order: bool, lent: bool) -> tuple[int, int, int]:
+    """The graph's own arena, those of the largest of its loops and of loops in that, and the workspace."""
+    workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, Call)), default=0)
+    loops = 0
+    for node in delegated.nodes:
+        bodies = [_parts(delegate(body, lanes, in_order), lanes, in_order, lent=True) for body in node.op.bodies()]
+        loops = max(loops, sum(own + inner for own, inner, _ in bodies))
+        workspace = max([workspace, *(of_body for _, _, of_body in bodies)])
+    return plan(delegated, lent).size, loops, workspace

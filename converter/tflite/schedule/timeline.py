@@ -1,0 +1,95 @@
+"""What is alive at each operator of a run: the pieces of the arena and of the delegate's workspace over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+from converter.ir import Graph, Node, Value
+from converter.tflite.schedule.delegate import Call, delegate
+from converter.tflite.schedule.memory import plan
+from converter.tflite.schedule.resident import Resident, resident, resident_as
+
+#: A tensor of the arena, a kernel's temporary one, a value in the delegate's workspace, what the steps of a loop need.
+Kind = Literal["tensor", "scratch", "workspace", "loop"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes that are taken while operators `first`..`last` run.
+
+    Attributes:
+        maker: the operator that they belong to; None for an input.
+    """
+
+    nbytes: int
+    first: int
+    last: int
+    maker: int | None
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A run of a subgraph.
+
+    Attributes:
+        order: the operators in the order of execution, as positions in the graph.
+        partitions: for each of them the number of the delegate's partition; None: the runtime's own kernel runs it.
+        pieces: by the order of execution.
+        planned: how large arena and workspace are, gaps included.
+    """
+
+    order: tuple[int, ...]
+    partitions: tuple[int | None, ...]
+    pieces: tuple[Piece, ...]
+    planned: Resident
+
+
+def timeline(graph: Graph, lanes: int, in_order: bool = True) -> Timeline:
+    """The run of a graph whose state is exported; see `delegate` for the arguments."""
+    delegated = delegate(graph, lanes, in_order)
+    runs = [node.op.nodes if isinstance(node.op, Call) else (node,) for node in delegated.nodes]
+    starts = [0, *accumulate(map(len, runs))]
+    executed = [node for run in runs for node in run]
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    calls = [isinstance(node.op, Call) for node in delegated.nodes]
+    numbers = list(accumulate(calls))
+    partitions = [numbers[i] - 1 if calls[i] else None for i, run in enumerate(runs) for _ in run]
+    pieces = [
+        *_arena(delegated, executed, starts),
+        *_workspaces(delegated, starts),
+        *_loops(delegated, starts, lanes, in_order),
+    ]
+    order = tuple(place[node] for node in executed)
+    return Timeline(order, tuple(partitions), tuple(pieces), resident_as(graph, delegated, lanes, in_order))
+
+
+def _arena(delegated: Graph, executed: list[Node], starts: list[int]) -> Iterator[Piece]:
+    """Tensors that a partition reads or gives are alive while all of it runs."""
+    arena, end = plan(delegated), len(delegated.nodes) - 1
+    makers: dict[Value, int] = {v: i for i, node in enumerate(executed) for v in node.outputs}
+    # Of values that share a buffer the first is the one that made it.
+    for allocation, value in {id(a): (a, v) for v, a in reversed(arena.allocations.items())}.values():
+        if allocation.size:
+            first, last = min(allocation.first, end), min(allocation.last, end)
+            yield Piece(allocation.size, starts[first], starts[last + 1] - 1, makers.get(value), "tensor")
+    for scratch in arena.scratch:
+        yield Piece(scratch.size, starts[scratch.first], starts[scratch.first], starts[scratch.first], "scratch")
+
+
+def _workspaces(delegated: Graph, starts: list[int]) -> Iterator[Piece]:
+    for start, node in zip(starts, delegated.nodes, strict=False):
+        if isinstance(node.op, Call):
+            for inside in node.op.inside:
+                yield Piece(inside.size, start + inside.first, start + inside.last, start + inside.first, "workspace")
+
+
+def _loops(delegated: Graph, starts: list[int], lanes: int, in_order: bool) -> Iterator[Piece]:
+    """Arenas and workspaces of loops' bodies, which are there as long as the loop runs."""
+    for start, node in zip(starts, delegated.nodes, strict=False):
+        if bodies := [resident(body, lanes, in_order, lent=True) for body in node.op.bodies()]:
+            nbytes = sum(body.arena for body in bodies) + max(body.workspace for body in bodies)
+            yield Piece(nbytes, start, start, start, "loop")

@@ -1,0 +1,6 @@
+"""What a training would take on a device, before anything is deployed: an interval, and what it is based on."""
+
+from converter.tools.estimate.catalogue import Device, device, devices
+from converter.tools.estimate.estimates import Estimate, Estimates, estimate, estimate_rows, setting, steps_of
+from converter.tools.estimate.interval import Interval
+from converter.tools.estimate.measured import Measured, read_measured

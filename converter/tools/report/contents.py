@@ -1,0 +1,238 @@
+"""What a report says, from a program file: figures by layer, the drawn model, the memory of a step."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from converter.driver.account import KINDS, Account, read_account
+from converter.ir import Origin
+from converter.program.file import ProgramFile
+from converter.program.flatbuffer.operators import OperatorFile
+from converter.program.origins import PHASES, read_origins
+from converter.support.errors import UsageError
+from converter.tools.report.tree import groups
+
+#: What trains of a part of the model, in the order in which a page explains it.
+STATUSES = {
+    "trained": "its weights train",
+    "cut": "some of its weights or channels train",
+    "passed": "frozen, and gradients pass through it",
+    "frozen": "frozen, and the backward pass does not reach it",
+    "free": "it has no weights, and gradients pass through it",
+    "plain": "it has no weights, and the backward pass does not reach it",
+}
+
+
+@dataclass
+class LayerCosts:
+    """What a layer of a step costs, by phase.
+
+    Attributes:
+        flops: floating point operations of a step.
+        costs: by the target's table, in its unit.
+        ms: milliseconds of a step, where they were measured.
+    """
+
+    flops: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    costs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When most bytes are alive in a call.
+
+    Attributes:
+        nbytes: that are alive.
+        held: that the runtime holds all the time: arena and workspace as planned, gaps included.
+        where: which operator runs, in words.
+        alive: layer, phase, kind of memory and bytes, the largest first.
+    """
+
+    call: str
+    nbytes: int
+    held: int
+    where: str
+    alive: list[tuple[str, str, str, int]]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A program file as a report shows it."""
+
+    program: ProgramFile
+    account: Account
+
+    @cached_property
+    def origins(self) -> dict[str, list[Origin]]:
+        """The origin of each operator by call, in the file's order. Raises UsageError."""
+        origins = read_origins(self.program)
+        if any(len(origins.get(name, ())) != len(call.flops) for name, call in self.account.calls.items()):
+            raise UsageError(
+                "account: it is of other operators than the file holds: build the program again", page="reports"
+            )
+        return origins
+
+    @cached_property
+    def operators(self) -> dict[str, list[str]]:
+        """The builtins of each subgraph in the file's order. Raises UsageError."""
+        try:
+            return {name: [o.kind for o in ops] for name, ops in OperatorFile(self.program.data).subgraphs()}
+        except (struct.error, IndexError, ValueError, KeyError):
+            raise UsageError("its operators cannot be read: build or copy it again", page="reports") from None
+
+    def times(self, signature: str) -> int:
+        """How often a step calls a signature."""
+        manifest = self.program.manifest
+        return 1 if signature == "apply" else manifest.batch // manifest.micro_batch
+
+    @cached_property
+    def layers(self) -> dict[str, LayerCosts]:
+        """The costs of each layer of a step, in the order in which the model has them."""
+        found = {part.layer: LayerCosts() for part in self.account.model}
+        for name, call in self.account.calls.items():
+            for origin, flops, cost in zip(self.origins[name], call.flops, call.costs, strict=True):
+                layer = found.setdefault(origin.layer, LayerCosts())
+                layer.flops[origin.phase] += self.times(name) * flops
+                layer.costs[origin.phase] += self.times(name) * cost
+        return found
+
+    @cached_property
+    def fractions(self) -> dict[str, tuple[float, str]]:
+        """How much of each weight of the model trains, and why: that of an adapter counts for its weight."""
+        table = {row.parameter: (row.fraction, row.why) for row in self.program.manifest.update.table}
+        found = {name: table.get(name, (0.0, "")) for name in self.account.weights}
+        for name, (fraction, why) in table.items():
+            owner = name.rpartition("/")[0]
+            if name not in found and owner in found and fraction:
+                found[owner] = (min(fraction, 0.5), why)
+        return found
+
+    @cached_property
+    def statuses(self) -> list[str]:
+        """What trains of each part of the model, of `STATUSES`: gradients pass where a trained weight lies behind."""
+        reached: list[bool] = []
+        found = []
+        for part in self.account.model:
+            fractions = [self.fractions[name][0] for name in part.parameters if name in self.fractions]
+            reached.append(any(fractions) or any(reached[read] for read in part.reads))
+            if not fractions:
+                found.append("free" if reached[-1] else "plain")
+            elif not any(fractions):
+                found.append("passed" if reached[-1] else "frozen")
+            else:
+                found.append("trained" if all(fraction == 1 for fraction in fractions) else "cut")
+        return found
+
+    def graph(self) -> list[dict[str, Any]]:
+        """The drawn model: its parts."""
+        seen: dict[str, int] = {}
+        drawn = []
+        for part, group, status in zip(self.account.model, groups(self.account.model), self.statuses, strict=True):
+            seen[part.layer] = seen.get(part.layer, 0) + 1
+            costs = self.layers[part.layer]
+            weights = [
+                [name, list(self.account.weights.get(name, ())), *self.fractions.get(name, (0.0, ""))]
+                for name in part.parameters
+            ]
+            drawn.append(
+                {
+                    "layer": part.layer or "(no layer)",
+                    "again": seen[part.layer],
+                    "group": list(group),
+                    "status": status,
+                    "operations": part.operations,
+                    "result": part.result,
+                    "reads": list(part.reads),
+                    "inputs": list(part.inputs),
+                    "outputs": list(part.outputs),
+                    "weights": weights,
+                    "flops": part.flops,
+                    "layer_flops": [costs.flops[phase] for phase in PHASES],
+                }
+            )
+        return drawn
+
+    def memory(self) -> list[dict[str, Any]]:
+        """Each call of a step: its operators in the order of execution, and the pieces of memory."""
+        return [self._call(name) for name in self.account.calls]
+
+    def _call(self, name: str) -> dict[str, Any]:
+        call, origins, kinds = self.account.calls[name], self.origins[name], self.operators.get(name, [])
+        if len(kinds) != len(origins):
+            raise UsageError(
+                "account: it is of other operators than the file holds: build the program again", page="reports"
+            )
+        order = call.order or range(len(origins))
+        layers, names = _indexed(origins[i].layer or "(compiler)" for i in order)
+        codes, builtins = _indexed(kinds[i] for i in order)
+        memory = call.memory
+        return {
+            "name": name,
+            "times": self.times(name),
+            "layers": names,
+            "layer": layers,
+            "builtins": builtins,
+            "builtin": codes,
+            "phase": [PHASES.index(origins[i].phase) for i in order],
+            "partition": list(call.partitions),
+            "nbytes": list(memory.nbytes),
+            "first": list(memory.first),
+            "last": list(memory.last),
+            "maker": list(memory.maker),
+            "kind": list(memory.kinds),
+            "kinds": list(KINDS),
+            "arena": memory.arena,
+            "workspace": memory.workspace,
+        }
+
+    def peaks(self) -> list[Peak]:
+        """For each call of a step the moment when most bytes are alive."""
+        return [self._peak(name) for name in self.account.calls]
+
+    def _peak(self, name: str) -> Peak:
+        call, origins = self.account.calls[name], self.origins[name]
+        memory, order = call.memory, call.order or range(len(origins))
+        alive = call.alive()
+        at = alive.index(max(alive))
+        there: Counter[tuple[str, str, str]] = Counter()
+        pieces = zip(memory.nbytes, memory.first, memory.last, memory.maker, memory.kinds, strict=True)
+        for nbytes, first, last, maker, kind in pieces:
+            if first <= at <= last:
+                origin = None if maker < 0 else origins[order[maker]]
+                layer = "(input)" if origin is None else origin.layer or "(compiler)"
+                there[layer, "" if origin is None else origin.phase, KINDS[kind]] += nbytes
+        running = origins[order[at]]
+        return Peak(
+            name,
+            alive[at],
+            call.memory.arena + call.memory.workspace,
+            f"operator {at + 1} of {len(alive)}, {self.operators[name][order[at]]} of {running.layer or '(compiler)'}",
+            [(*key, nbytes) for key, nbytes in there.most_common()],
+        )
+
+
+def _indexed(names: Any) -> tuple[list[int], list[str]]:
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(name, len(numbers)) for name in names], list(numbers)
+
+
+def contents_of(program: ProgramFile, measured: Mapping[str, Mapping[str, float]] | None = None) -> Contents:
+    """The contents of a program file.
+
+    Args:
+        program: the file.
+        measured: milliseconds of a step by layer and phase.
+
+    Raises:
+        UsageError: it holds no account of its build, or a damaged one.
+    """
+    contents = Contents(program, read_account(program))
+    for layer, ms in (measured or {}).items():
+        contents.layers.setdefault(layer, LayerCosts()).ms = dict(ms)
+    return contents

@@ -1,0 +1,195 @@
+"""Batch normalization by the statistics of the batch, as Keras trains it, in a graph that was traced for inference.
+
+The arithmetic of such a layer is the same in both: in training the moments of its input stand for the moving averages,
+which follow them. So the training step is the forward graph with other values in the place of two parameters.
+
+Where a mask reaches such a layer, the trace marks its input with it (`ops.Masked`), and the moments are those of the
+places that it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from converter.ir import FLOAT32, Builder, Graph, Node, Origin, Value, dependents, in_order_of_use, ops, reachable
+from converter.ir.rewrite import rewrite
+from converter.support.errors import UnsupportedError, UnsupportedSite
+from converter.support.notes import Note
+
+#: Names of the outputs that keep the input of a layer through the passes: this, and the layer.
+_INPUT = "input of "
+#: What Keras adds to the number of places that a mask leaves, of which it may leave none.
+_EPSILON = 1e-7
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """A batch normalization layer.
+
+    Attributes:
+        layer: its path.
+        mean: name of its moving mean.
+        variance: name of its moving variance.
+        weights: names of its scale and its shift, where it has them.
+        axis: that of the channels.
+        momentum: the part of a moving average that stays in a step.
+        trainable: False where the model itself says that the layer keeps its statistics.
+        problem: why its statistics cannot be those of the batch, if so.
+    """
+
+    layer: str
+    mean: str
+    variance: str
+    weights: Sequence[str]
+    axis: int
+    momentum: float
+    trainable: bool = True
+    problem: str | None = None
+
+
+def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[str]) -> list[BatchNorm]:
+    """The layers that take the statistics of the batch: all but those that the model or the scheme freezes.
+
+    A scheme freezes a layer whose scale and shift do not train, where nothing before it does.
+    """
+    names = graph.parameter_names()
+    moved = dependents(graph, (names[name] for name in trained))
+    chosen = []
+    for layer in layers:
+        x = _input_of(graph, layer) if layer.trainable else None
+        if x is None:
+            continue
+        before = {graph.parameters[v].name for v in reachable(graph, [x]) & graph.parameters.keys()}
+        own = before | set(layer.weights)
+        if x in moved or not own.isdisjoint(trained) or not own:
+            chosen.append(layer)
+    return chosen
+
+
+def without_masks(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
+    """The graph in which only inputs of these layers, and outputs, are marked with masks: no others count."""
+    kept = {*graph.outputs.values(), *(_input_of(graph, layer) for layer in layers)}
+    return rewrite(graph, lambda b, n: n.inputs[0] if isinstance(n.op, ops.Masked) and n.output not in kept else None)
+
+
+def with_statistics(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
+    """The moving averages of these layers as state, and their inputs as outputs, which `statistics_of` takes out."""
+    marked = graph.copy()
+    kept = {name for layer in layers for name in (layer.mean, layer.variance)}
+    marked.parameters = {v: replace(p, kind="statistic") if p.name in kept else p for v, p in graph.parameters.items()}
+    marked.outputs |= {_INPUT + layer.layer: _input_of(graph, layer) for layer in layers}
+    return marked
+
+
+def statistics_of(graph: Graph, layers: Sequence[BatchNorm]) -> tuple[Graph, dict[str, Value]]:
+    """The graph without the outputs of `with_statistics`, and these by layer."""
+    after = graph.copy()
+    return after, {layer.layer: after.outputs.pop(_INPUT + layer.layer) for layer in layers}
+
+
+def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Value]) -> Graph:
+    """The graph, which has the input `weight`, with the statistics of the batch: they are the updates of the averages.
+
+    What an average makes of them is left to `following`. Rows of weight 0, and places that a mask leaves out, do not
+    count in the statistics; all others count alike, as in Keras.
+    """
+    if not layers:
+        return graph
+    b, names = Builder(graph.copy()), graph.parameter_names()
+    weight = next(v for v in graph.inputs if v.name == "weight")
+    counts = b(ops.Cast(FLOAT32), b(ops.Greater(), weight, 0.0))
+    rows = b(ops.Sum((0,)), counts)
+    marks = graph.producers()
+    b.graph.nodes, made = [], b.graph.nodes
+    for layer in layers:
+        x = inputs[layer.layer]
+        mask = mark.inputs[1] if (mark := marks.get(x)) and isinstance(mark.op, ops.Masked) else None
+        with b.at(Origin(layer.layer)):
+            moments = _moments(b, x, mask, layer.axis, counts, rows)
+            for name, value in zip((layer.mean, layer.variance), moments, strict=True):
+                parameter = names[name]
+                b.graph.updates[parameter] = value
+                made = [_reading(node, parameter, value) for node in made]
+    b.graph.nodes = in_order_of_use([*made, *b.graph.nodes])
+    return b.graph
+
+
+def following(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
+    """The graph, whose updates of the moving averages are a batch's statistics, with averages that follow these."""
+    b, names = Builder(graph.copy()), graph.parameter_names()
+    for layer in layers:
+        with b.at(Origin(layer.layer, "", "update")):
+            for average in (names[layer.mean], names[layer.variance]):
+                stays = b(ops.Mul(), average, layer.momentum)
+                moves = b(ops.Mul(), graph.updates[average], 1 - layer.momentum)
+                b.graph.updates[average] = b(ops.Add(), stays, moves)
+    return b.graph
+
+
+def batch_norm_notes(layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], by_default: bool) -> list[Note]:
+    """What to say of each layer."""
+    fixed = "batch normalization by the moving statistics, which stay as they are"
+    more = "; batch_norm='train' trains with those of the batch" if by_default else ": it is not in what trains"
+    taking = {layer.layer for layer in chosen}
+    return [
+        Note(layer.layer, "trains", "batch normalization by the batch in `train`, by the moving averages elsewhere")
+        if layer.layer in taking
+        else Note(layer.layer, "fixed", fixed + (more if layer.trainable else ": the model freezes it"))
+        for layer in layers
+    ]
+
+
+def _moments(b: Builder, x: Value, mask: Value | None, axis: int, counts: Value, rows: Value) -> tuple[Value, Value]:
+    """Mean and biased variance of each channel, over the rows and places that count."""
+    axis = axis % len(x.shape)
+    others = tuple(i for i in range(len(x.shape)) if i != axis)
+    weight = b.reshape(counts, (x.shape[0], *(1,) * (len(x.shape) - 1)))
+    if mask is None:
+        many = b(ops.Mul(), rows, float(prod(x.shape[i] for i in others if i)))
+    else:  # what lies along the last axis is masked together, whichever that of the channels is
+        weight = b(ops.Mul(), weight, b.reshape(mask, (*x.shape[:-1], 1)))
+        every = weight if axis == len(x.shape) - 1 else b(ops.BroadcastTo(x.shape), weight)
+        many = b(ops.Add(), b(ops.Sum(others, keepdims=True), every), _EPSILON)
+
+    def mean(values: Value) -> Value:
+        return b(ops.Div(), b(ops.Sum(others, keepdims=True), b(ops.Mul(), values, weight)), many)
+
+    center = mean(x)
+    deviation = b(ops.Sub(), x, center)
+    channels = (x.shape[axis],)
+    return b.reshape(center, channels), b.reshape(mean(b(ops.Mul(), deviation, deviation)), channels)
+
+
+def _reading(node: Node, before: Value, after: Value) -> Node:
+    """The node with another operand, where it reads the one before."""
+    if before not in node.inputs:
+        return node
+    return replace(node, inputs=tuple(after if v is before else v for v in node.inputs))
+
+
+def _input_of(graph: Graph, layer: BatchNorm) -> Value:
+    """What a layer normalizes: the value that meets its statistics.
+
+    Raises:
+        UnsupportedError: they meet several, or the layer is of a kind that Pocketune does not train.
+    """
+    names = graph.parameter_names()
+    of_statistics = dependents(graph, (names[layer.mean], names[layer.variance]))
+    fed = dependents(graph, graph.inputs)
+    meetings = [n for n in graph.nodes if n.outputs[0] in fed and any(v in of_statistics - fed for v in n.inputs)]
+    met = [v for node in meetings for v in node.inputs if v in fed and v not in of_statistics]
+    reason = layer.problem
+    # The scale of the input, and the shift behind it.
+    if len(met) != 1 or len(meetings) != 2 or met[0].shape[0] != graph.inputs[0].shape[0]:
+        reason = reason or "it is called more than once, or not on rows of the batch"
+    if reason is not None:
+        advice = "Build with batch_norm='fixed', or set layer.trainable = False."
+        site = UnsupportedSite("batch normalization in training", layer.layer, "", reason, advice)
+        raise UnsupportedError(
+            f"{layer.layer}: the statistics of the batch cannot be taken here: {reason}. {advice}",
+            [site],
+            page="batch-normalization",
+        )
+    return met[0]

@@ -1,0 +1,191 @@
+"""What a loss is: what it compares, and the ops that it emits; of one output, of all, or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from converter.ir import Builder, Graph, TensorType, Value, ops
+from converter.program.manifest import TARGET, TargetLabels
+from converter.support.errors import UsageError
+from converter.training.losses.links import Link
+
+#: Emits the loss of each row, or of a row and place, from the outputs and the targets.
+PerExample = Callable[[Builder, list[Value], list[Value]], Value]
+#: Types of the targets by name (`y`, or `y/...` for several) for outputs of given types.
+Targets = Callable[[list[TensorType]], dict[str, TensorType]]
+#: The labels of those targets that hold labels, likewise.
+Labels = Callable[[list[TensorType]], dict[str, TargetLabels]]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """What a regularizer adds to the loss: l1 * sum(|w|) + l2 * sum(w^2)."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+    def emit(self, b: Builder, weight: Value) -> Value:
+        """The penalty of a weight, []."""
+        return self.over(b, weight, tuple(range(len(weight.shape))))
+
+    def over(self, b: Builder, weight: Value, axes: tuple[int, ...]) -> Value:
+        """The same of each element of the other axes."""
+        terms = []
+        if self.l1:
+            terms.append(b(ops.Mul(), b(ops.Sum(axes), b(ops.Abs(), weight)), self.l1))
+        if self.l2:
+            terms.append(b(ops.Mul(), b(ops.Sum(axes), b(ops.Mul(), weight, weight)), self.l2))
+        return terms[0] if len(terms) == 1 else b(ops.Add(), *terms)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss.
+
+    Attributes:
+        name: as it stands in the manifest.
+        targets: what it compares the outputs with.
+        per_example: emits the loss of each row, or of a row and place, of which the mean is taken.
+        link: what the loss applies to the output itself, which holds logits: right answers can be counted then. Of a
+            model that ends in it, the loss reads what stands before.
+        needs_link: the output is said to hold probabilities, so the model has to end in the link.
+        needs_logits: the output is said to hold logits, to which Keras applies the link even where the model has.
+        penalties: regularizers by the name of the parameter; those of frozen parameters are left out.
+        outputs: how many outputs it reads; None for all that there are.
+        mask: emits, from y, 1 for the places whose answers count, and 0 for the others; None where all count. The loss
+            is a mean over those of each row.
+        places: emits the same where the loss is to be the mean over those of the batch.
+        summed: whether rows and places are added up, where else their mean is taken.
+        factor: what it is multiplied by.
+        counts: whether right answers are counted, where there is a link.
+        labels: the labels that its targets hold.
+    """
+
+    name: str
+    targets: Targets
+    per_example: PerExample
+    link: Link | None = None
+    needs_link: bool = False
+    needs_logits: bool = False
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    outputs: int | None = None
+    mask: Callable[[Builder, Value], Value] | None = None
+    places: Callable[[Builder, Value], Value] | None = None
+    summed: bool = False
+    factor: float = 1.0
+    counts: bool = True
+    labels: Labels = lambda outputs: {}
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the largest number of a row of the output is the answer."""
+        return self.link == "softmax" and self.counts
+
+    @property
+    def stated(self) -> str:
+        """What the manifest says of it."""
+        return self.name
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """What it reads of a forward graph."""
+        return [Term("", self, tuple(graph.outputs))]
+
+
+@dataclass(frozen=True)
+class JointLoss:
+    """Losses of several outputs, added up.
+
+    Attributes:
+        parts: the loss of each output, by its name; an output that is not named has none.
+        penalties: as for `Loss`.
+    """
+
+    parts: Mapping[str, Loss]
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(f"{part.name} of {output}" for output, part in self.parts.items())
+
+    @property
+    def classifies(self) -> bool:
+        """No output speaks for all."""
+        return False
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """What the manifest says of it."""
+        return {output: part.name for output, part in self.parts.items()}
+
+    def terms(self, graph: Graph) -> list[Term]:
+        """What it reads of a forward graph."""
+        return [Term(name, part, (name,)) for name, part in self.parts.items()]
+
+    def weighed(self, factors: Mapping[str, float]) -> JointLoss:
+        """The same with other factors, by the names of the outputs; 1 where nothing is said."""
+        parts = {name: replace(part, factor=factors.get(name, 1.0)) for name, part in self.parts.items()}
+        return replace(self, parts=parts)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A loss at its place in a model.
+
+    Attributes:
+        name: of the output, where each has a loss of its own.
+        loss: the loss.
+        reads: names of the outputs that it reads.
+    """
+
+    name: str
+    loss: Loss
+    reads: tuple[str, ...]
+
+    def outputs(self, graph: Graph) -> list[Value]:
+        """What it reads, in a graph with all outputs."""
+        return [_masked(graph, name)[0] for name in self.reads]
+
+    def mask(self, graph: Graph) -> Value | None:
+        """Which places of its only output the model says to count, 1 or 0; None for all."""
+        return _masked(graph, self.reads[0])[1] if len(self.reads) == 1 else None
+
+    def targets(self, graph: Graph) -> dict[str, TensorType]:
+        """Types of its targets, by the names that they have in the program."""
+        own = self.loss.targets([v.type for v in self.outputs(graph)])
+        return {self._here(name): type for name, type in own.items()}
+
+    def labels(self, graph: Graph) -> dict[str, TargetLabels]:
+        """The labels of those targets that hold labels."""
+        own = self.loss.labels([v.type for v in self.outputs(graph)])
+        return {self._here(name): labels for name, labels in own.items()}
+
+    def _here(self, target: str) -> str:
+        root = f"{TARGET}/{self.name}" if self.name else TARGET
+        return root + target.removeprefix(TARGET)
+
+
+def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:
+    """An output, and the mask that the model gives it."""
+    output = graph.outputs[name]
+    node = graph.producers().get(output)
+    return (node.inputs[0], node.inputs[1]) if node and isinstance(node.op, ops.Masked) else (output, None)
+
+
+def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:
+    """The person's own function, traced: its inputs are the outputs of the model, in some order, and the targets."""
+    targets = graph.inputs[len(order) :]
+
+    def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:
+        (result,) = b.inline(graph, [*(outputs[i] for i in order), *targets]).values()
+        return result
+
+    (result,) = graph.outputs.values()
+    if result.shape != targets[0].shape[:1]:
+        raise UsageError(
+            f"the loss {name} must return one number per example, shape [{(*targets[0].shape, 'batch')[0]}]; "
+            f"it returns {list(result.shape)}. Take the mean over the other axes.",
+            page="losses",
+        )
+    return Loss(name, lambda outputs: {y.name: y.type for y in targets}, emit)

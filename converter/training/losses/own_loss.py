@@ -1,0 +1,95 @@
+"""A loss of the person's own: a JAX function of the outputs and the targets, traced."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from converter.ir import TensorType, Value
+from converter.program.manifest import TARGET, gathered
+from converter.support.errors import UsageError
+from converter.training.losses.loss import Loss, traced_loss
+
+#: How people call the two arguments of a loss.
+_TARGETS = ("y", "y_true", "true", "truth", "target", "label", "labels")
+_OUTPUTS = ("y_pred", "y_hat", "yhat", "pred", "output", "logit", "prob")
+
+
+def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets: Any) -> Loss:
+    """Traces a function `(outputs, targets) -> per-example loss [B]`.
+
+    Args:
+        function: the person's.
+        outputs: the model's outputs by name.
+        targets: what one row of the targets is, as for `build`; None for as the first output.
+
+    Raises:
+        UsageError: it takes the targets first, or does not return one number an example.
+        UnsupportedError: it uses what cannot be compiled.
+        Exception: what it raises itself, with a note that says how it was called.
+    """
+    import jax_frontend
+
+    name = getattr(function, "__name__", type(function).__name__)
+    _check_order(function, name)
+    types = {name: v.type for name, v in outputs.items()}
+    argument = gathered(types)
+    order = sorted(types) if isinstance(argument, dict) else list(types)  # as JAX flattens them
+    first = next(iter(types.values()))
+    y = first if targets is None else target_types(targets, first.shape[:1])
+    try:
+        graph = jax_frontend.trace_function(function, [argument, y], ["outputs", TARGET])
+        return traced_loss(graph, name, [list(types).index(name) for name in order])
+    except Exception as error:
+        if targets is None:
+            error.add_note(
+                f"Your loss was given y of the type of the model's output, {y}. If y is something else, say "
+                "what one example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
+            )
+        else:
+            error.add_note(f"Your loss was given y as {y}: the first axis of what targets= says is the batch.")
+        if len(types) > 1:
+            how = f"a dict with the keys {', '.join(types)}" if isinstance(argument, dict) else "a tuple"
+            error.add_note(f"It was given the {len(types)} outputs of the model as {how}.")
+        raise
+
+
+def _check_order(function: Callable[..., Any], name: str) -> None:
+    """Raises UsageError where the names of a function's arguments say that it takes the targets first."""
+    try:
+        arguments = [argument.lower() for argument in inspect.signature(function).parameters][:2]
+    except (TypeError, ValueError):  # some callables of C have no signature
+        return
+    if len(arguments) < 2:
+        return
+    first, second = arguments
+    if first in (*_TARGETS, "targets") and second.startswith(_OUTPUTS) and second not in _TARGETS:
+        raise UsageError(
+            f"the loss {name}({first}, {second}) takes the targets first, as Keras calls it; here it is called as "
+            f"loss(outputs, targets): swap them, or pass lambda outputs, targets: {name}(targets, outputs)",
+            page="losses",
+        )
+
+
+def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
+    """What a person says of the targets, a type or a dict or tuple of them, for a batch.
+
+    Raises:
+        UsageError: it says no type, or one without a batch axis.
+    """
+    if isinstance(targets, Mapping) and targets:
+        return {name: target_types(kind, batch) for name, kind in targets.items()}
+    if isinstance(targets, list | tuple) and targets:
+        return tuple(target_types(kind, batch) for kind in targets)
+    if not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
+        raise UsageError(
+            f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}", page="losses"
+        )
+    if not targets.shape:
+        raise UsageError(
+            f"targets: the first axis is the batch, and {targets!r} has none: jax.ShapeDtypeStruct((1,), "
+            f"{str(targets.dtype)!r}) is one number for each example",
+            page="losses",
+        )
+    return TensorType((*batch, *targets.shape[1:]), targets.dtype)

@@ -1,0 +1,243 @@
+"""optax -> graph: an optimizer's `init` gives the slots, its `update` is traced like a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
+from converter.support.errors import UnsupportedError
+from converter.tflite.lowering.state import is_uniform
+from converter.training.optim.named import NamedOptimizer, resolve
+from converter.training.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
+from jax_frontend import trace_function
+from jax_frontend.model import named_leaves
+
+
+def describe(optimizer: Any) -> str:
+    """The optimizer in a word or two, for reports and the manifest."""
+    if isinstance(optimizer, NamedOptimizer):
+        return optimizer.name
+    if isinstance(optimizer, str):
+        return optimizer
+    function = getattr(optimizer, "update", None)
+    name = getattr(function, "__qualname__", type(optimizer).__qualname__).split(".")[0]
+    return f"optax.{name}" if getattr(function, "__module__", "").startswith("optax") else name
+
+
+def trace_optimizer(
+    optimizer: Any, parameters: Mapping[str, np.ndarray], views: Mapping[str, View] | None = None
+) -> OptimizerProgram:
+    """Traces one update for these parameters (name -> initial value, in the model's own layout).
+
+    The optimizer sees the parameters in a tree made of their paths, as the model has them; frozen ones are absent.
+    Counters of the state become float32: exact up to 2^24 steps.
+
+    Args:
+        optimizer: a name or an optax transformation.
+        parameters: what trains; masks and labels see its rank and its path.
+        views: how each is stored, which is how the program takes it. An update that looks at rows and columns can only
+            be stored in slices: for other views the program is that of the model's layout, not `layout_invariant`.
+
+    Raises:
+        UsageError: see `converter.training.optim.named.resolve`.
+        UnsupportedError: the update uses what cannot be compiled.
+    """
+    program = _program(optimizer, parameters)
+    if not views:
+        return program
+    if program.layout_invariant:
+        return program.stored(views)
+    if any(step[0] != "slice" for view in views.values() for step in view.steps):
+        return program
+    return _program(optimizer, {name: views[name].apply(array) for name, array in parameters.items()})
+
+
+def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerProgram:
+    tx = resolve(optimizer)
+    arrays = tree_of({name: _given(value) for name, value in parameters.items()})
+    names = tuple(named_leaves(arrays))
+    planned = any(map(is_described, parameters.values()))
+    state = _guarded(optimizer, lambda: jax.eval_shape(tx.init, arrays) if planned else _begun(tx, arrays))
+    leaves = named_leaves(state)
+    for path, leaf in leaves.items():
+        kind = np.dtype(leaf.dtype).kind if isinstance(getattr(leaf, "dtype", None), np.dtype) else ""
+        if kind not in (("f",) if np.ndim(leaf) else ("f", "i", "b")):
+            raise UnsupportedError(
+                f"The optimizer {describe(optimizer)} keeps state of type {getattr(leaf, 'dtype', type(leaf).__name__)}"
+                f" ({path}): only float32 tensors and scalars can be stored. Leave that transformation out.",
+                page="optimizers",
+            )
+    try:
+        graph = _trace(optimizer, tx, arrays, state, as_float=True)
+    except _KeepsType:
+        graph = _trace(optimizer, tx, arrays, state, as_float=False)
+    values = _initial(tx, arrays) if planned else leaves.values()
+    slots = {f"optimizer/{path}": _stored(value) for path, value in zip(leaves, values, strict=True)}
+    finish = _finish(tx, arrays, state, slots) if isinstance(tx, Finishing) else None
+    return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer), finish)
+
+
+def _given(value: np.ndarray) -> Any:
+    # Not as an array of JAX, which would be a copy.
+    return jax.ShapeDtypeStruct(value.shape, value.dtype) if is_described(value) else np.asarray(value, np.float32)
+
+
+def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
+    """The state that an optimizer begins with."""
+    try:
+        return tx.init(arrays)
+    except (AttributeError, TypeError):  # it may use what only arrays of JAX have, as `.at`
+        return tx.init(jax.tree.map(jnp.asarray, arrays))
+
+
+def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
+    """The state that an optimizer begins with; described where it is made of the parameters."""
+    graph = trace_function(tx.init, [arrays], ["parameter"])
+    known = {value: described(value.shape, value.name) for value in graph.inputs} | graph.constants
+    for node in graph.nodes:
+        type = node.output.type
+        made = known_result(node.op, type, *(known[v] for v in node.inputs))
+        known[node.output] = described(type.shape, str(node)) if made is None else made
+    return [known[value] for value in graph.outputs.values()]
+
+
+def tree_of(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by path as nested dictionaries, and lists where the keys count 0, 1, 2, ...: what masks and labels expect.
+
+    A flat dictionary if a path goes on behind the end of another.
+    """
+    root: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *folders, last = name.split("/")
+        node = root
+        for folder in folders:
+            node = node.setdefault(folder, {})
+            if not isinstance(node, dict):
+                return dict(leaves)
+        if last in node:
+            return dict(leaves)
+        node[last] = leaf
+
+    def listed(node: Any) -> Any:
+        if not isinstance(node, dict):
+            return node
+        counts = set(node) == {str(i) for i in range(len(node))}
+        return [listed(node[str(i)]) for i in range(len(node))] if counts else {k: listed(v) for k, v in node.items()}
+
+    return {key: listed(node) for key, node in root.items()}
+
+
+class Finishing(NamedTuple):
+    """An optax transformation, and what is done with the weights behind its update.
+
+    Attributes:
+        init: as of optax.
+        update: as of optax.
+        finish: from the weights that the update makes, and the state after it, to both as they stay. Its counters are
+            float32.
+    """
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, Any], tuple[Any, Any]]
+    finish: Callable[[Any, Any], tuple[Any, Any]]
+
+
+def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[str, np.ndarray]) -> Graph:
+    """The graph of what is done behind the update."""
+    given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, state))
+    return _named(
+        trace_function(tx.finish, list(given), ["parameter", "optimizer"]),
+        tuple(named_leaves(arrays)),
+        slots,
+        (PARAMETER,),
+        PARAMETER,
+    )
+
+
+class _KeepsType(Exception):
+    """The update insists on the state's own types."""
+
+
+def _stored(leaf: Any) -> np.ndarray:
+    """A leaf of the state as it is stored: float32, never rank 0. Of equal numbers, as most begin, one is kept."""
+    array = np.atleast_1d(np.asarray(leaf, np.float32))
+    return np.broadcast_to(array.flat[0], array.shape) if is_uniform(array) else array
+
+
+def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:
+    """Runs optax code on the tree of trained parameters; what it raises becomes an UnsupportedError."""
+    try:
+        return function()
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UnsupportedError(
+            f"The optimizer {describe(optimizer)} does not take the tree of the trained parameters: {error}. "
+            "Give masks and labels as functions of the parameters.",
+            page="optimizers",
+        ) from error
+
+
+def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float: bool) -> Graph:
+    """The graph of one update, inputs (gradients, parameters, state), outputs (updates, state).
+
+    With `as_float` the update sees float32 where its state holds integers, which spares the casts; raises _KeepsType
+    when it does not stay float32.
+    """
+    given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, arrays, state))
+
+    def enter(slot: Any, leaf: Any) -> Any:
+        if leaf.dtype == jnp.bool_:
+            return slot != 0
+        return slot if as_float else slot.astype(leaf.dtype)
+
+    def update(gradients: Any, params: Any, slots: Any) -> Any:
+        before = jax.tree_util.tree_map(enter, slots, state)
+        updates, after = tx.update(gradients, before, params)
+        same = jax.tree_util.tree_map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, before, after)
+        if not all(jax.tree_util.tree_leaves(same)):
+            raise _KeepsType
+        return updates, jax.tree_util.tree_map(lambda a: a.astype(jnp.float32), after)
+
+    try:
+        return trace_function(update, list(given), ["gradient", "parameter", "optimizer"])
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        if as_float:
+            raise _KeepsType from error
+        raise UnsupportedError(
+            f"The optimizer {describe(optimizer)} cannot be traced: {error}", page="optimizers"
+        ) from error
+    except _KeepsType:
+        if as_float:
+            raise
+        raise UnsupportedError(
+            f"The optimizer {describe(optimizer)} changes the shape or type of its state from step to step.",
+            page="optimizers",
+        ) from None
+
+
+def _named(
+    graph: Graph,
+    names: tuple[str, ...],
+    slots: Mapping[str, np.ndarray],
+    given: Sequence[str] = (GRADIENT, PARAMETER),
+    made: str = UPDATE,
+) -> Graph:
+    """The traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1."""
+    b = Builder()
+    arguments: list[Value] = []
+    values = dict(zip([v.name for v in graph.inputs], graph.inputs, strict=True))
+    for prefix in given:
+        arguments += [b.input(prefix + name, TensorType(values[prefix + name].shape)) for name in names]
+    state_inputs = graph.inputs[len(given) * len(names) :]
+    for (name, array), inner in zip(slots.items(), state_inputs, strict=True):
+        arguments.append(b.reshape(b.input(name, TensorType(array.shape, FLOAT32)), inner.shape))
+    results = list(b.inline(graph, arguments).values())
+    outputs = dict(zip([made + name for name in names], results[: len(names)], strict=True))
+    for (name, array), value in zip(slots.items(), results[len(names) :], strict=True):
+        outputs[name] = b.reshape(value, array.shape)
+    b.graph.outputs = outputs
+    return verify(b.graph, after="tracing the optimizer")

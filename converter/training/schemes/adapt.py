@@ -1,0 +1,180 @@
+"""Adapters: a frozen weight W computes as W + alpha / rank * A B, or as W with D added to some of its channels.
+
+What trains is small, A and B, or D, and W keeps the fast kernel of a constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from converter.ir import Graph, Node, Parameter, TensorType, Value, View, ops
+from converter.ir.rewrite import Rewriter, rewrite
+from converter.support.errors import UnsupportedError
+from converter.training.schemes.channels import Channels, problem
+from converter.training.schemes.lora import LoRA, Place, find_place
+from converter.training.schemes.scheme import Row
+
+#: What the two factors of a weight are called, behind its name.
+A, B = "/lora_a", "/lora_b"
+#: The same of which input channels train, and of what is added to them.
+CHOICE, CHANGE = "/channels", "/change"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapted weight.
+
+    Attributes:
+        weight: its name.
+        a, b: its factors; or the choice of channels, and what is added to them.
+        inputs: how many input channels the weight has.
+        view: from the weight as the model has it to the layout of the product A B, [..., inputs, outputs].
+        scale: what that product is multiplied by.
+    """
+
+    weight: str
+    a: Parameter
+    b: Parameter
+    inputs: int
+    view: View
+    scale: float = 1.0
+
+
+def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter]]:
+    """Adds the adapters that a resolved scheme asks for.
+
+    Before: MatMul(x, W).   After: MatMul(x, W) + MatMul(MatMul(x, A) * scale, B).
+    Before: Conv2D(x, W).   After: Conv2D(x, W) + Conv2D 1x1 (Conv2D(x, A) * scale, B).
+    With chosen channels:   After: MatMul(x, W) + MatMul(Gather(x, channels), D), and likewise for Conv2D.
+
+    W + A B is never made: the narrow products cost rank * (inputs + outputs) for each row instead of inputs * outputs
+    for each step, and the gradient of W is not computed at all; of chosen channels only x[channels] is kept for the
+    backward pass. A weight with several uses has one adapter.
+
+    Returns:
+        The graph, the scheme with a row for each factor, and the adapters.
+
+    Raises:
+        UnsupportedError: a weight has no adapter; all are named.
+    """
+    names, readers = graph.parameter_names(), graph.consumers()
+    after, table, adapters, refused = graph.copy(), list[Row](), list[Adapter](), list[str]()
+    made: dict[Value, tuple[Adapter, Place, Value, Value]] = {}  # by the result of a contraction
+    for row in rows:
+        table.append(Row(row.parameter, row.fraction, row.why))
+        if (wanted := row.adapter) is None:
+            continue
+        place = find_place(names[row.parameter], readers)
+        why_not = _problem(wanted, place, made)
+        if why_not is not None or isinstance(place, str):
+            refused.append(f"{row.parameter} ({why_not})")
+            continue
+        named = row.parameter, place
+        adapter, factors = _lora(*named, wanted) if isinstance(wanted, LoRA) else _channels(*named, wanted)
+        made |= dict.fromkeys(place.uses, (adapter, place, _add(after, adapter.a), _add(after, adapter.b)))
+        adapters.append(adapter)
+        table += factors
+    if refused:
+        example = refused[0].partition(" (")[0]
+        raise UnsupportedError(
+            f"no adapter for {'; '.join(refused)}. Leave these weights out: name the others, or add a rule behind, "
+            f"{example!r}: 0 (frozen) or 1 (trained whole).",
+            page="adapters",
+        )
+
+    def with_adapter(b: Rewriter, node: Node) -> Value | None:
+        if not node.outputs or node.outputs[0] not in made:
+            return None
+        adapter, place, first, second = made[node.outputs[0]]
+        if adapter.a.kind == "choice":
+            return _with_chosen(b, node, adapter, place, first, second)
+        return b(ops.Add(), b(node.op, *node.inputs), _low_rank(b, node, adapter, place, first, second))
+
+    return rewrite(after, with_adapter) if made else graph, table, adapters
+
+
+def _problem(wanted: LoRA | Channels, place: Place | str, made: dict) -> str | None:
+    """Why a weight has no such adapter, if so."""
+    if isinstance(place, str):
+        return place
+    if any(result in made for result in place.uses):
+        return "multiplied with another one"
+    return problem(place) if isinstance(wanted, Channels) else None
+
+
+def _lora(name: str, place: Place, lora: LoRA) -> tuple[Adapter, list[Row]]:
+    """A, drawn at random, and B, zero: the model begins as it was."""
+    a, b = (*place.a[:-1], lora.rank), (*place.b[:-2], lora.rank, place.b[-1])
+    bound = 1 / np.sqrt(place.fan_in)
+    drawn = np.random.default_rng((lora.seed, crc32(name.encode()))).uniform(-bound, bound, a)
+    first, second = Parameter(name + A, drawn.astype(np.float32)), Parameter(name + B, np.zeros(b, np.float32))
+    why = f"{lora}, of {name}"
+    if lora.rank > place.largest_rank:
+        why += f"; more numbers than the weight has, above rank {place.largest_rank}"
+    rows = [
+        Row(first.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"),
+        Row(second.name, 1.0, why),
+    ]
+    return Adapter(name, first, second, place.a[-2], place.view, lora.scale), rows
+
+
+def _channels(name: str, place: Place, channels: Channels) -> tuple[Adapter, list[Row]]:
+    """The first channels, and zeros that are added to them."""
+    *lead, inputs, _ = place.a
+    many = channels.of(inputs)
+    choice = Parameter(name + CHOICE, np.arange(many, dtype=np.int32), kind="choice")
+    change = Parameter(name + CHANGE, np.zeros((*lead, many, place.b[-1]), np.float32))
+    why = f"added to {many} of the {inputs} input channels of {name}, the first ones until they are chosen"
+    return Adapter(name, choice, change, inputs, place.view), [Row(change.name, 1.0, why)]
+
+
+def _add(graph: Graph, parameter: Parameter) -> Value:
+    array = parameter.model_value
+    value = Value(TensorType(array.shape, array.dtype), parameter.name)
+    graph.parameters[value] = parameter
+    return value
+
+
+def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Place, first: Value, second: Value) -> Value:
+    """What A B adds to the result of a contraction."""
+    operand, transposed = place.uses[node.outputs[0]]
+    x = node.inputs[1 - operand]
+
+    def scaled(value: Value) -> Value:
+        return value if adapter.scale == 1 else b(ops.Mul(), value, adapter.scale)
+
+    match node.op:
+        case ops.MatMul(adj_x=adj_x) if operand == 1 and not transposed:
+            return b(ops.MatMul(), scaled(b(ops.MatMul(adj_x), x, first)), second)
+        case ops.MatMul(adj_x=adj_x) if operand == 1:
+            return b(ops.MatMul(adj_y=True), scaled(b(ops.MatMul(adj_x, True), x, second)), first)
+        case ops.MatMul(adj_y=adj_y) if transposed:
+            return b(ops.MatMul(True), second, scaled(b(ops.MatMul(True, adj_y), first, x)))
+        case ops.MatMul(adj_y=adj_y):
+            return b(ops.MatMul(), first, scaled(b(ops.MatMul(False, adj_y), second, x)))
+    inner = b(node.op, x, b.transpose(first, (3, 0, 1, 2)))
+    outputs, rank = second.shape[1], second.shape[0]
+    return b(ops.Conv2D(), scaled(inner), b.reshape(b.transpose(second, (1, 0)), (outputs, 1, 1, rank)))
+
+
+def _with_chosen(b: Rewriter, node: Node, adapter: Adapter, place: Place, choice: Value, change: Value) -> Value:
+    """A contraction with D added to the chosen channels of its weight."""
+    operand, _ = place.uses[node.outputs[0]]
+    read, weight = node.inputs[1 - operand], node.inputs[operand]
+    rank = len(read.shape)
+    if isinstance(node.op, ops.MatMul):
+        adjoint = node.op.adj_x if operand == 1 else not node.op.adj_y
+        axis = rank - 2 if adjoint else rank - 1
+    else:
+        axis = rank - 1
+    x = b(ops.Probe(adapter.weight, axis), read)
+    picked = b(ops.Gather(axis, distinct=True), x, choice)
+    match node.op:
+        case ops.MatMul(adj_x=adj_x) if operand == 1:
+            return b(ops.Add(), b(node.op, x, weight), b(ops.MatMul(adj_x), picked, change))
+        case ops.MatMul(adj_y=adj_y):
+            return b(ops.Add(), b(node.op, weight, x), b(ops.MatMul(True, adj_y), change, picked))
+    return b(ops.Add(), b(node.op, x, weight), b(node.op, picked, b.transpose(change, (3, 0, 1, 2))))

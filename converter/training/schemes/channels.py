@@ -1,0 +1,43 @@
+"""Channels: of a weight some input channels train, and which is no matter of compilation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from converter.support.errors import UsageError
+from converter.training.schemes.lora import Place
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Trains a share of the input channels of a weight: y = x W + x[channels] D, where W is frozen and D begins at 0.
+
+    Which channels is part of the state: the first ones as it is built, until a session chooses them by Fisher
+    information on samples (Theis et al., arXiv 1801.05787).
+
+    Attributes:
+        ratio: how many of the channels train, at least one.
+    """
+
+    ratio: float = 0.25
+
+    def __post_init__(self) -> None:
+        ratio: Any = self.ratio
+        if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
+            raise UsageError(f"Channels: ratio must be a number above 0 and up to 1, got {ratio!r}", page="adapters")
+
+    def of(self, channels: int) -> int:
+        """How many of so many channels train."""
+        return max(round(self.ratio * channels), 1)
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.4g} of the channels"
+
+
+def problem(place: Place) -> str | None:
+    """Why the input channels of a weight cannot be chosen, if so: where it is met, they must be the same ones."""
+    if all(transposed != (operand == 1) for operand, transposed in place.uses.values()):
+        return None
+    return "met both ways round: its input channels are the outputs of another use"

@@ -1,0 +1,143 @@
+"""LoRA: the low-rank change of a frozen weight that a scheme may ask for, and where a model has a place for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from numbers import Real
+from typing import Any
+
+from converter.ir import Node, Op, Value, View, ops
+from converter.support.errors import UsageError
+
+#: Why a weight that is read by such an op has no adapter.
+_REASONS: dict[type[Op], str] = {
+    ops.DepthwiseConv2D: "a depthwise convolution, whose channels do not mix: there is no rank to lower",
+    ops.Conv2DInputGrad: "a transposed convolution",
+    ops.Reverse: "read backwards, as by a transposed convolution",
+    ops.Slice: "read in parts, as by a convolution in groups or a loop over stacked layers",
+    ops.Gather: "looked up, not multiplied",
+}
+
+
+@dataclass(frozen=True)
+class LoRA:
+    """Trains a low-rank change of a frozen weight (Hu et al., arXiv 2106.09685): y = x W + alpha / rank * (x A) B.
+
+    Attributes:
+        rank: columns of A and rows of B.
+        alpha: the change is scaled by alpha / rank.
+        train_a: False keeps A as it was drawn and trains B alone (LoRA-FA, arXiv 2308.03303): of the layer's input,
+            only its product with A is kept for the backward pass.
+        seed: of A, which begins uniform in +-1/sqrt(fan in); B begins at zero.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    train_a: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("rank", 1), ("seed", 0)):
+            number = getattr(self, name)
+            if type(number) is not int or number < least:
+                raise UsageError(
+                    f"LoRA: {name} must be a whole number of at least {least}, got {number!r}", page="adapters"
+                )
+        alpha: Any = self.alpha
+        if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 < float(alpha) < float("inf"):
+            raise UsageError(f"LoRA: alpha must be a positive number, got {alpha!r}", page="adapters")
+        if type(self.train_a) is not bool:
+            raise UsageError(f"LoRA: train_a must be true or false, got {self.train_a!r}", page="adapters")
+
+    @property
+    def scale(self) -> float:
+        """What the product of the factors is multiplied by."""
+        return self.alpha / self.rank
+
+    def __str__(self) -> str:
+        return f"{'LoRA' if self.train_a else 'LoRA-FA'} of rank {self.rank}, alpha {self.alpha:g}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a weight is multiplied, and what its factors look like.
+
+    Attributes:
+        view: from the weight as the model has it to the layout of A B: [..., inputs, outputs], a filter's HWIO.
+        a, b: shapes of the factors at rank 1, which is the last axis of A and the last but one of B.
+        uses: for each contraction, by its result, which operand the weight is and whether it is met transposed.
+    """
+
+    view: View
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    uses: dict[Value, tuple[int, bool]] = field(default_factory=dict)
+
+    @property
+    def largest_rank(self) -> int:
+        """Beyond it, the factors have more numbers than the weight."""
+        rows, columns = self.fan_in, self.b[-1]
+        return rows * columns // (rows + columns)
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs of one output."""
+        return prod(self.a[len(self.b) - 2 : -1])
+
+
+def find_place(weight: Value, readers: dict[Value, list[Node]]) -> Place | str:
+    """Where a weight is multiplied with something, or why an adapter cannot do the same."""
+    found: Place | None = None
+    for node, read, steps in _uses(weight, readers, ()):
+        place = _place(node, read, steps)
+        if isinstance(place, str):
+            return place
+        if found is None:
+            found = place
+            continue
+        ((result, (operand, transposed)),) = place.uses.items()
+        if _swapped(place.view, len(place.b)) == found.view:
+            place, transposed = found, not transposed
+        if place.view != found.view or result in found.uses:
+            return f"used {len(readers[weight])} times, in different forms"
+        found.uses[result] = operand, transposed
+    return found or "read by nothing"
+
+
+def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple) -> Iterator[tuple[Node, Value, tuple]]:
+    """The nodes that read a weight behind changes of its layout, which are steps of a view."""
+    for node in readers.get(value, []):
+        match node.op:
+            case ops.Transpose(perm=perm):
+                yield from _uses(node.output, readers, (*steps, ("transpose", perm)))
+            case ops.Reshape(shape=shape):
+                yield from _uses(node.output, readers, (*steps, ("reshape", shape)))
+            case _:
+                yield node, value, steps
+
+
+def _place(node: Node, read: Value, steps: tuple) -> Place | str:
+    """What one use of a weight asks of its factors."""
+    operand = node.inputs.index(read)
+    if node.inputs.count(read) > 1:
+        return "multiplied with itself"
+    if isinstance(node.op, ops.Conv2D) and operand == 1:
+        outputs, *kernel, inputs = read.shape
+        view = View((*steps, ("transpose", (1, 2, 3, 0))))
+        return Place(view, (*kernel, inputs, 1), (1, outputs), {node.output: (1, False)})
+    if not isinstance(node.op, ops.MatMul):
+        return _REASONS.get(type(node.op), f"read by {node.op.name}")
+    *lead, rows, columns = read.shape
+    view = View(steps)
+    turned = node.op.adj_y if operand else not node.op.adj_x  # y = W x has its outputs first
+    if turned:
+        view, rows, columns = _swapped(view, len(read.shape)), columns, rows
+    return Place(view, (*lead, rows, 1), (*lead, 1, columns), {node.output: (operand, not operand)})
+
+
+def _swapped(view: View, rank: int) -> View:
+    """The view of what it shows, of that rank, with its last two axes exchanged."""
+    swap = ("transpose", (*range(rank - 2), rank - 1, rank - 2))
+    return View(view.steps[:-1]) if view.steps[-1:] == (swap,) else view.then(swap)

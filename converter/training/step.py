@@ -1,0 +1,198 @@
+"""The graphs of a training step: forward, pruned backward and update in one, or the same in two.
+
+A step on micro-batches runs `accumulate` on a few rows at a time, which adds their gradients to accumulators, and then
+`apply` once. Activations then cost the memory of a micro-batch, and stay in the processor's caches.
+
+A split step gives its gradients away by `gradients`, which an accelerator may run in float16, and takes them back in
+`apply`, which updates in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
+from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
+from converter.passes.autodiff import differentiate, is_linear
+from converter.program.manifest import GRADIENT
+from converter.support.errors import NumericError
+from converter.training.dropout import with_masks
+from converter.training.losses import JointLoss, Loss, attach_loss
+from converter.training.optim import OptimizerProgram, apply_updates, layer_of
+
+
+def _as_it_is(graph: Graph) -> Graph:
+    return graph
+
+
+@dataclass(frozen=True)
+class StepForm:
+    """How a step is cut into signatures.
+
+    Attributes:
+        signature: the one that takes the rows; all but `train` have `apply` beside them.
+        in_parts: whether it takes a part of a step's rows at a time.
+        scale: what the gradients of a split step are multiplied by on their way.
+        trained: what a forward graph with its loss is while it trains.
+        carried: further state of such a graph.
+        averaged: what makes moving averages of the statistics of a batch, which are their updates until then.
+        rate_first: whether the learning rate may multiply all cotangents, where float32 holds them.
+    """
+
+    signature: Literal["train", "accumulate", "gradients"] = "train"
+    in_parts: bool = False
+    scale: float = 1.0
+    trained: Callable[[Graph], Graph] = _as_it_is
+    carried: Mapping[Value, Parameter] = field(default_factory=dict)
+    averaged: Callable[[Graph], Graph] = _as_it_is
+    rate_first: bool = False
+
+    def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
+        """The step on the model's inputs, by signature."""
+        step: dict[str, Graph] = {self.signature: self._on_rows(selected, loss, rule)}
+        if self.signature == "train":
+            return step
+        applied = application(selected, rule, self.scale, self.averaged)
+        applied.parameters |= self.carried
+        return {**step, "apply": applied}
+
+    def graphs_on_features(self, rest: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
+        """What the step on the features of a frozen prefix needs besides, by signature."""
+        return {f"{self.signature}_features": self._on_rows(rest, loss, rule)}
+
+    def _on_rows(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
+        if self.signature == "train":
+            return whole_step(selected, loss, rule, self.trained, self.averaged, self.rate_first)
+        if self.signature == "accumulate":
+            return accumulation(selected, loss, self.trained)
+        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained)
+
+
+def whole_step(
+    selected: Graph,
+    loss: Loss | JointLoss,
+    rule: OptimizerProgram,
+    trained: Callable[[Graph], Graph] = _as_it_is,
+    averaged: Callable[[Graph], Graph] = _as_it_is,
+    rate_first: bool = False,
+) -> Graph:
+    """`train`: the loss is the mean of the rows by weight, every parameter and slot is updated. Output: `loss`.
+
+    With `rate_first`, plain descent multiplies the loss' cotangent by the learning rate, and no gradient.
+    """
+    b = Builder(trained(attach_loss(selected, loss)))
+    learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
+    if rate_first and rule.scales_gradients:
+        rate = b.reshape(learning_rate, ())
+        backward, gradients = _gradients(b.graph.copy(), selected, rate)
+        if is_linear(backward, rate, gradients.values()):
+            return _tidied(averaged(apply_updates(backward, gradients, rule, None)))
+    backward, gradients = _gradients(b.graph, selected)
+    return _tidied(averaged(apply_updates(backward, gradients, rule, learning_rate)))
+
+
+def accumulation(selected: Graph, loss: Loss | JointLoss, trained: Callable[[Graph], Graph] = _as_it_is) -> Graph:
+    """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
+
+    Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls.
+    """
+    backward, gradients = _gradients(trained(attach_loss(selected, loss, mean=False)), selected)
+    b = Builder(backward)
+    for parameter, accumulator in _with_accumulators(b.graph, gradients).items():
+        with b.at(Origin(layer_of(selected, parameter), "", "update")):
+            b.graph.updates[accumulator] = b(ops.Add(), accumulator, gradients[parameter])
+    return _tidied(b.graph)
+
+
+def gradients_alone(
+    selected: Graph,
+    loss: Loss | JointLoss,
+    in_parts: bool = False,
+    scale: float = 1.0,
+    trained: Callable[[Graph], Graph] = _as_it_is,
+) -> Graph:
+    """`gradients`: the output `loss` is the mean of the rows by weight; accumulators get its gradient times `scale`.
+
+    Those of moving averages get the statistics of the batch: an average moves too little for an engine that rounds.
+    Of the parts of a step, each with its share of the weight, they add up to the step's: that is left to who calls.
+    """
+    with_loss = trained(attach_loss(selected, loss, in_parts=in_parts))
+    backward, gradients = _gradients(with_loss, selected, scale)
+    graph = backward.copy()
+    accumulators = _with_accumulators(graph, gradients)
+    graph.updates |= {accumulator: gradients[parameter] for parameter, accumulator in accumulators.items()}
+    for average, accumulator in _with_accumulators(graph, _averages(graph)).items():
+        graph.updates[accumulator] = graph.updates.pop(average)
+    return _tidied(graph)
+
+
+def application(
+    selected: Graph, rule: OptimizerProgram, scale: float = 1.0, averaged: Callable[[Graph], Graph] = _as_it_is
+) -> Graph:
+    """`apply`: updates every parameter and slot from the accumulators, which hold `scale` times the gradient.
+
+    To clear them is left to who holds them: the export that keeps them in the runtime, or the caller.
+    """
+    graph = Graph(parameters=dict(selected.parameters))
+    gradients = _with_accumulators(graph, selected.weights())
+    graph.updates |= _with_accumulators(graph, _averages(selected))
+    b = Builder(graph)
+    learning_rate = b.input("learning_rate", TensorType((1,), FLOAT32))
+    if scale != 1:
+        for parameter, accumulator in gradients.items():
+            with b.at(Origin(layer_of(selected, parameter), "", "update")):
+                gradients[parameter] = b(ops.Mul(), accumulator, 1 / scale)
+    return _tidied(averaged(apply_updates(b.graph, gradients, rule, learning_rate)))
+
+
+def _averages(graph: Graph) -> list[Value]:
+    """The moving averages that a step moves."""
+    return [v for v, p in graph.parameters.items() if p.kind == "statistic"]
+
+
+def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) -> tuple[Graph, dict[Value, Value]]:
+    """Forward and backward pass with the only output `loss`, and `scale` times the gradient of every parameter.
+
+    Raises:
+        NumericError: the loss does not depend on some of them.
+    """
+    loss = with_loss.outputs["loss"]
+    with_loss.outputs = {"loss": loss} | ({"scale": scale} if isinstance(scale, Value) else {})
+    backward, gradients = differentiate(eliminate_dead_code(with_loss), loss, selected.weights(), scale)
+    backward.outputs = {"loss": loss}
+    silent = [p.name for v, p in selected.weights().items() if v not in gradients]
+    if silent:
+        raise NumericError(
+            "these parameters get no gradient, the loss does not depend on them: "
+            f"{', '.join(silent)}. Freeze them: add the update rule {silent[0]!r}: 0 behind the others, "
+            f'for example {{"*": 1, {silent[0]!r}: 0}}.'
+        )
+    return backward, gradients
+
+
+def _with_accumulators(graph: Graph, parameters: Iterable[Value]) -> dict[Value, Value]:
+    """Adds an accumulator for each of the parameters, as each is stored; returns it by parameter."""
+    accumulators = {}
+    for parameter in parameters:
+        name = GRADIENT + graph.parameters[parameter].name
+        accumulators[parameter] = Value(parameter.type, name)
+        zeros = np.broadcast_to(np.zeros((), np.float32), parameter.shape)
+        graph.parameters[accumulators[parameter]] = Parameter(name, zeros, kind="accumulator")
+    return accumulators
+
+
+def _tidied(graph: Graph) -> Graph:
+    return merge_common_subexpressions(simplify(simplify_loops(eliminate_dead_code(graph))))
+
+
+def with_dropout(step: StepForm, counter: Value, parameter: Parameter) -> StepForm:
+    """The same step with random masks; it counts its calls."""
+    return replace(
+        step,
+        trained=lambda graph: with_masks(step.trained(graph), counter, parameter),
+        carried={**step.carried, counter: parameter},
+    )

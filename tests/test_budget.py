@@ -14,9 +14,10 @@ import pytest
 
 import converter
 from converter.driver import pipeline
-from converter.driver.budget import OTHERS, parse_bytes, that_fits
+from converter.driver.budget import OTHERS
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
+from converter.support.words import parse_bytes, that_fits
 from tests.models.zoo import CASES
 from tests.schedule.process import STEADY_HEAP
 

@@ -18,7 +18,7 @@ from converter.driver.models import Source
 from converter.driver.plain.any_rows import for_any_rows
 from converter.driver.plain.layout import assembly_of
 from converter.ir import Graph, Parameter, nested
-from converter.ir.printer import to_text
+from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import origins, seal
 from converter.program.flatbuffer.metadata import ACCOUNT

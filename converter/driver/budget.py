@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil, prod
+from math import prod
 
 from converter.driver.assemble import Choice, Plan
 from converter.driver.requests import CHOICES
 from converter.ir import Graph, reachable
 from converter.support.errors import PocketuneError, UsageError
-from converter.support.words import size
+from converter.support.words import size, that_fits
 
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: Schemes that are looked at where the one that was asked for does not fit; the first trains least.
 OTHERS = ("head", "sparse", "last-3", "last-2", "bias-only", "lora")
-
-
-def parse_bytes(budget: str | int) -> int:
-    """Bytes from `"64MiB"`, `"1.5 GB"` or a number of bytes. Raises UsageError."""
-    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
-        return budget
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)\s*", budget) if isinstance(budget, str) else None
-    if found is None or not float(found[1]):
-        raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}", page="memory-budget")
-    return round(float(found[1]) * UNITS[found[2]])
-
-
-def that_fits(nbytes: int) -> str:
-    """The least size in binary units, as it can be given for a budget, in which so many bytes are."""
-    unit = next((name for name in ("GiB", "MiB", "KiB") if nbytes >= UNITS[name]), "B")
-    return f"{ceil(100 * nbytes / UNITS[unit]) / 100:.2f} {unit}"
 
 
 def check_room(budget: int, model: Graph) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converter.ir import Graph, Parameter, Value
+from converter.ir.described import is_uniform
 from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET
 from converter.program.merge import Merge, MergedWeight
-from converter.tflite.lowering.state import is_uniform
 from converter.training.schemes import Adapter, Plain, Row
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 from converter.driver.assemble import Plan, Program
-from converter.driver.budget import check_room, fit, parse_bytes
+from converter.driver.budget import check_room, fit
 from converter.driver.defaults import taken_over
 from converter.driver.fingerprint import identity_of
 from converter.driver.int8.samples import any_samples
@@ -28,6 +28,7 @@ from converter.ir import Graph
 from converter.support.collecting import uncollected
 from converter.support.extras import require
 from converter.support.notes import Note, grouped
+from converter.support.words import parse_bytes
 from converter.tflite.costs.costs import costs
 from converter.tflite.lowering.forms import FormChoice
 from converter.tflite.targets import Target

@@ -54,3 +54,11 @@ def _payload(array: np.ndarray) -> int:
     """Which tensor it is; 0 for one with numbers."""
     bits = int(array[(0,) * array.ndim].view(np.uint32))
     return bits & _PAYLOAD if bits & _NAN == _NAN else 0
+
+
+def is_uniform(array: np.ndarray) -> bool:
+    """Whether one number, which is known, stands for all elements of a tensor worth the trouble."""
+    if array.size <= 64 or is_described(array):
+        return False
+    first = array.flat[0]
+    return not any(array.strides) or bool(array.flat[-1] == first and (array == first).all())

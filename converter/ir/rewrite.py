@@ -112,3 +112,15 @@ def _reading(node: Node, needed: set[Value]) -> Node:
         return node
     op, operands, results = smaller
     return Node(op, tuple(node.inputs[k] for k in operands), tuple(node.outputs[k] for k in results), node.origin)
+
+
+def map_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """The graph with each body of an op in it changed; the same graph where there are none."""
+    if not any(node.op.bodies() for node in graph.nodes):
+        return graph
+    after = graph.copy()
+    after.nodes = [
+        replace(node, op=node.op.with_bodies(*map(change, bodies))) if (bodies := node.op.bodies()) else node
+        for node in graph.nodes
+    ]
+    return after

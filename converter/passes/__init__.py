@@ -1,12 +1,12 @@
 """Pure Graph -> Graph passes, one a file."""
 
-from converter.ir.rewrite import eliminate_dead_code
+from converter.ir.rewrite import eliminate_dead_code, map_bodies
 from converter.passes.absorb_layout import absorb_layout
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
 from converter.passes.fold_numbers import fold_numbers
-from converter.passes.loops import map_bodies, simplify_loops
+from converter.passes.loops import simplify_loops
 from converter.passes.narrow import narrow
 from converter.passes.outputs_first import outputs_first
 from converter.passes.simplify import simplify

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from converter.ir import Graph, Node, Value, ops
-from converter.ir.rewrite import Rewriter, eliminate_dead_code, rewrite
+from converter.ir.rewrite import Rewriter, eliminate_dead_code, map_bodies, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
 from converter.passes.simplify import simplify
 
 LOOPS = (ops.Scan, ops.While)
-
-
-def map_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The graph with each body of an op in it changed; the same graph where there are none."""
-    if not any(node.op.bodies() for node in graph.nodes):
-        return graph
-    after = graph.copy()
-    after.nodes = [
-        replace(node, op=node.op.with_bodies(*map(change, bodies))) if (bodies := node.op.bodies()) else node
-        for node in graph.nodes
-    ]
-    return after
 
 
 def simplify_loops(graph: Graph) -> Graph:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from math import isqrt
 
 from converter.ir import Builder, Graph, Node, Value, ops
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 
 #: Steps of the shortest loop that is split.
 SHORTEST = 32

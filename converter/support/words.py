@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from math import ceil
+
+from converter.support.errors import UsageError
+
 #: The figures of `converter.tflite.costs.costs` in words, in the order shown; the flag says that they are bytes.
 COSTS: dict[str, tuple[str, bool]] = {
     "trained_parameters": ("trained parameters", False),
@@ -61,3 +66,22 @@ def count(number: float) -> str:
             return f"{number:.0f}" if not unit else f"{number:.1f}{unit}"
         number /= 1000
     return f"{number:.2f} G"
+
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def parse_bytes(budget: str | int) -> int:
+    """Bytes from `"64MiB"`, `"1.5 GB"` or a number of bytes. Raises UsageError."""
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
+        return budget
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)\s*", budget) if isinstance(budget, str) else None
+    if found is None or not float(found[1]):
+        raise UsageError(f"memory_budget: expected a size such as 64MiB or 100MB, got {budget!r}", page="memory-budget")
+    return round(float(found[1]) * UNITS[found[2]])
+
+
+def that_fits(nbytes: int) -> str:
+    """The least size in binary units, as it can be given for a budget, in which so many bytes are."""
+    unit = next((name for name in ("GiB", "MiB", "KiB") if nbytes >= UNITS[name]), "B")
+    return f"{ceil(100 * nbytes / UNITS[unit]) / 100:.2f} {unit}"

@@ -8,8 +8,7 @@ import numpy as np
 
 from converter.ir import FLOAT32, Builder, Graph, Node, Parameter, Value, nested, ops
 from converter.ir.random_numbers import call_key, random_bits
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.support.errors import UnsupportedError, UnsupportedSite
 from converter.support.notes import Note
 

@@ -18,8 +18,8 @@ from rich.table import Table
 
 import converter
 from converter.cli.resolve import job_of
-from converter.driver.check import synthetic_inputs, synthetic_targets
 from converter.driver.models import import_model
+from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.tools.search.clock import fitted, measured
 from converter.tools.search.course import Course
 from converter.tools.search.laboratory import Journal, Laboratory

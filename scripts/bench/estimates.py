@@ -15,8 +15,8 @@ from statistics import median
 import numpy as np
 
 import converter
-from converter.driver.check import synthetic_inputs, synthetic_targets
 from converter.program.file import read_program
+from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.runtime import TrainingSession
 from converter.tools.estimate import estimate
 from examples import EXAMPLES

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.driver.check import SIGNED, synthetic_target
 from converter.program.manifest import Manifest, TensorSpec
+from converter.program.synthetic import SIGNED, synthetic_target
 from converter.support.errors import UsageError
 
 #: More batches than this are not sent: steps take them in turn.

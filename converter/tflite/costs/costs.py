@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.ir import Graph, Value, fingerprint, nested
+from converter.ir.described import is_uniform
 from converter.tflite import schedule
 from converter.tflite.costs.step_cost import product_cost, step_cost, step_traffic
-from converter.tflite.lowering.state import AS_ARGUMENTS, is_uniform, with_variables
+from converter.tflite.lowering.state import AS_ARGUMENTS, with_variables
 from converter.tflite.targets import Target
 
 #: Signatures that a training step calls, where a program has them.

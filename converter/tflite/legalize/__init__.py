@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from converter.ir import Graph, Node, Value
-from converter.ir.rewrite import Rewriter, rewrite
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
-from converter.passes.loops import map_bodies
 from converter.tflite.legalize import absent, constants, functions, matrices, movement, ranks, windows
 from converter.tflite.legalize.pattern import PATTERNS, Pattern
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value, is_described
+from converter.ir import Graph, Node, Origin, Parameter, TensorType, Value
+from converter.ir.described import is_uniform
 from converter.ir.types import FLOAT32, NOWHERE, RESOURCE
 from converter.tflite import builtins as tfl
 
@@ -217,14 +218,6 @@ def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parame
         grow = tfl.Pad(tuple((0, d - 1) for d in value.shape)) if by_padding else tfl.BroadcastTo(value.shape)
         after.nodes.append(Node(grow, (one,), (initial,), _STATE))
     after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), (), _STATE))
-
-
-def is_uniform(array: np.ndarray) -> bool:
-    """Whether one number, which is known, stands for all elements of a tensor worth the trouble."""
-    if array.size <= 64 or is_described(array):
-        return False
-    first = array.flat[0]
-    return not any(array.strides) or bool(array.flat[-1] == first and (array == first).all())
 
 
 def with_done(after: Graph, value: Value) -> Graph:

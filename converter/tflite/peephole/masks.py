@@ -9,8 +9,7 @@ from math import inf
 import numpy as np
 
 from converter.ir import FLOAT32, Graph, Node, Value, known_result
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Builtin
 from converter.tflite.lowering.forms import Form

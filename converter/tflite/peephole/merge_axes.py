@@ -9,8 +9,7 @@ from itertools import groupby
 from math import prod
 
 from converter.ir import Graph, Node, Shape, Value
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 from converter.tflite.targets import Target
 

@@ -7,8 +7,7 @@ from math import prod
 import numpy as np
 
 from converter.ir import FLOAT32, Graph, Node, Shape, Value, is_described
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes.simplify import LARGEST, SMALLEST
 from converter.tflite import builtins as tfl
 

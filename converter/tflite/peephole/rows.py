@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from math import prod
 
 from converter.ir import FLOAT32, Graph, Node, Shape, Value
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 
 _REDUCTIONS = (tfl.Sum, tfl.Mean, tfl.ReduceMax, tfl.ReduceMin)

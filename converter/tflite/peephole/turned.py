@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from converter.ir import FLOAT32, Graph, Node, Value
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 
 

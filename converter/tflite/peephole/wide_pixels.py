@@ -14,8 +14,7 @@ from math import ceil
 import numpy as np
 
 from converter.ir import Graph, Node, Value, is_described
-from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.loops import map_bodies
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.forms import Form, FormChoice, choose, record
 from converter.tflite.lowering.rules.planes import MOST_JOINED, ROW

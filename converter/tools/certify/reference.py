@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.driver.check import synthetic_target
 from converter.program.file import ProgramFile
 from converter.program.manifest import Manifest, Signature, TensorSpec
+from converter.program.synthetic import synthetic_target
 from converter.runtime.examples import check_examples
 from converter.support.errors import DeviceError
 from converter.support.litert import Interpreter, OpResolverType

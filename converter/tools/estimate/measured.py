@@ -13,8 +13,8 @@ from typing import Any
 from converter.program.file import read_program
 from converter.program.manifest import Manifest
 from converter.support.errors import UsageError
+from converter.support.json_lines import json_lines
 from converter.tools.estimate.interval import Interval
-from converter.tools.report.runs import json_lines
 
 #: Figures that say that two programs of a target have the same step, whatever else they offer.
 STEP = (

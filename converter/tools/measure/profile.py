@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from converter.driver.check import synthetic_inputs, synthetic_targets
 from converter.ir import FLOAT32, Builder, Origin, TensorType
 from converter.program.file import ProgramFile, read_program
 from converter.program.flatbuffer.operators import STATE, FileOperator, OperatorFile
 from converter.program.origins import PHASES, read_origins
+from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Entry
 from converter.runtime.memory import memory_of

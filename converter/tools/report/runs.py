@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -12,11 +11,9 @@ from statistics import median
 from typing import Any
 
 from converter.support.errors import UsageError
-from converter.support.files import open_regular
+from converter.support.json_lines import json_lines
 from converter.support.words import figure
 
-#: No file of lines is larger; a limit for what is not trusted.
-MAX_BYTES = 64 << 20
 #: Points of a drawn curve; of a longer training every so many steps' mean is drawn.
 _MOST_POINTS = 2000
 
@@ -72,25 +69,6 @@ def read_run(path: str | os.PathLike) -> Run:
         f"{path} holds no steps of a training: pass what pocketune.Journal, the app or scripts/device wrote",
         page="reports",
     )
-
-
-def json_lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The objects of a file of JSON lines. Raises UsageError where it cannot be read, is too large or no JSON."""
-    try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="reports") from None
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"{path} is larger than {MAX_BYTES >> 20} MiB", page="reports")
-    whole, newline, _ = data.rpartition(b"\n")  # the last line of a run that goes on may be cut short
-    for number, text in enumerate((whole + newline).splitlines(), 1):
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            raise UsageError(f"{path}:{number} is no JSON", page="reports") from None
-        if isinstance(line, dict):
-            yield line
 
 
 def _fit(file: str, lines: list[dict[str, Any]]) -> Run:

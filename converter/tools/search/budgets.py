@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from converter.driver.budget import UNITS, that_fits
 from converter.support.errors import UsageError
+from converter.support.words import UNITS, that_fits
 from converter.tflite.targets import Target
 
 #: The figure of `converter.tflite.costs.costs` that each budget limits.

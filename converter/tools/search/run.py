@@ -13,7 +13,7 @@ import numpy as np
 from converter.driver.defaults import taken_over
 from converter.driver.models import import_loss, import_model, with_own_augmentation
 from converter.driver.requests import check_weights
-from converter.ir.printer import to_text
+from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.support.extras import require

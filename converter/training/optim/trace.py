@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
+from converter.ir.described import is_uniform
 from converter.support.errors import UnsupportedError
-from converter.tflite.lowering.state import is_uniform
 from converter.training.optim.named import NamedOptimizer, resolve
 from converter.training.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
 from jax_frontend import trace_function

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from converter.ir.batch_norm import BatchNorm
 from converter.support.notes import Note
-from converter.training.batch_norm import BatchNorm
 
 
 @dataclass(frozen=True)

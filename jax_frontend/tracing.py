@@ -12,9 +12,8 @@ import numpy as np
 
 from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
 from converter.ir.folding import FoldingBuilder
-from converter.passes.raising.raise_forms import raise_forms
 from converter.support.errors import UsageError
-from jax_frontend.cleanup import with_layers, without_dead_code
+from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import HALVES, ir_type, narrow
 from jax_frontend.findings import Findings
 from jax_frontend.importer import Importer
@@ -27,7 +26,7 @@ from jax_frontend.unsupported import NotImportable, Problems
 
 
 def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
-    """The forward graph of a model for one batch size.
+    """The forward graph of a model for one batch size, in the ops that JAX spells it in.
 
     Inputs are named `x`, or `x_0`, `x_1`, .... Outputs are `output`; of a tuple or list `output_0`, `output_1`, ...; of
     another tree the paths in it, joined with "/" (`boxes`, `heads/class`), in its order.
@@ -179,4 +178,4 @@ def _finish(importer: Importer, closed: Any, arguments: Sequence[Value], names: 
     for node in (node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, ops.RandomBits)):
         importer.problems.add(NotImportable(*RAW_BITS), Site(node.origin.layer, node.origin.source), "random_bits")
     importer.problems.check()
-    return verify(with_layers(raise_forms(graph)), after="tracing")
+    return verify(graph, after="tracing")

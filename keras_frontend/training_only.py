@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from converter.ir.batch_norm import BatchNorm
 from converter.support.notes import Note
-from converter.training.batch_norm import BatchNorm
 from converter.training.losses import Penalty
 from keras_frontend.activity import penalty_of
 from keras_frontend.dropout import drops

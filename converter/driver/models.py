@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.ir import Graph, Value, reachable
+from converter.ir.batch_norm import BatchNorm
+from converter.passes.raising import raised
 from converter.program.manifest import TARGET
 from converter.support.errors import UsageError, nearest
 from converter.support.notes import Note, half_notes
-from converter.training.batch_norm import BatchNorm
 from converter.training.constraints import Constraint
 from converter.training.losses import JointLoss, Loss, Penalty, labels_of, named_loss
 from converter.training.losses.own_loss import own_loss, target_types
@@ -140,7 +141,7 @@ def _jax_source(model: Any, batch: int) -> Source:
     import jax_frontend
 
     found = jax_frontend.Findings()
-    graph = jax_frontend.trace(model, batch, found)
+    graph = raised(jax_frontend.trace(model, batch, found))
     names = graph.parameter_names()
     norms = [layer for layer in found.batch_norms.values() if {layer.mean, layer.variance} <= names.keys()]
     return Source(graph, model.name, model.layers, notes=[*found.notes, *half_notes(found.halves)], batch_norms=norms)

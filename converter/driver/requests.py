@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from converter.driver.models import Source
 from converter.ir import is_described
+from converter.ir.batch_norm import BatchNorm
 from converter.program.manifest import MAX_ELEMENTS, rows_to_infer
 from converter.support.errors import UsageError, nearest
 from converter.support.invocation import command
 from converter.tflite.targets import Target
-from converter.training.batch_norm import BatchNorm
 from converter.training.schemes import UpdateScheme
 
 #: Some forms have an operator for each row.

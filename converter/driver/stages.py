@@ -12,6 +12,7 @@ import numpy as np
 from converter.driver.models import Source, import_loss
 from converter.driver.requests import Request, check_batch_norm, check_fisher
 from converter.ir import Graph, is_described
+from converter.ir.batch_norm import BatchNorm
 from converter.ir.random_numbers import call_counter
 from converter.passes import (
     absorb_layout,
@@ -36,7 +37,6 @@ from converter.tflite.prepare.tiling import tile_batch
 from converter.tflite.targets import Target
 from converter.training.augment import augmentation, augmentation_note
 from converter.training.batch_norm import (
-    BatchNorm,
     batch_norm_notes,
     by_batch,
     following,

@@ -10,10 +10,11 @@ places that it leaves.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from converter.ir import FLOAT32, Builder, Graph, Node, Origin, Value, dependents, in_order_of_use, ops, reachable
+from converter.ir.batch_norm import BatchNorm
 from converter.ir.rewrite import rewrite
 from converter.support.errors import UnsupportedError, UnsupportedSite
 from converter.support.notes import Note
@@ -22,31 +23,6 @@ from converter.support.notes import Note
 _INPUT = "input of "
 #: What Keras adds to the number of places that a mask leaves, of which it may leave none.
 _EPSILON = 1e-7
-
-
-@dataclass(frozen=True)
-class BatchNorm:
-    """A batch normalization layer.
-
-    Attributes:
-        layer: its path.
-        mean: name of its moving mean.
-        variance: name of its moving variance.
-        weights: names of its scale and its shift, where it has them.
-        axis: that of the channels.
-        momentum: the part of a moving average that stays in a step.
-        trainable: False where the model itself says that the layer keeps its statistics.
-        problem: why its statistics cannot be those of the batch, if so.
-    """
-
-    layer: str
-    mean: str
-    variance: str
-    weights: Sequence[str]
-    axis: int
-    momentum: float
-    trainable: bool = True
-    problem: str | None = None
 
 
 def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[str]) -> list[BatchNorm]:

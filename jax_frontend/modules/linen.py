@@ -8,8 +8,8 @@ from typing import Any
 
 from flax import linen as nn
 
+from converter.ir.batch_norm import BatchNorm
 from converter.support.errors import UsageError
-from converter.training.batch_norm import BatchNorm
 from jax_frontend.dropout import dropout
 from jax_frontend.findings import Findings
 from jax_frontend.modules import Opened

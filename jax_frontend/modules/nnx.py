@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-from converter.training.batch_norm import BatchNorm
+from converter.ir.batch_norm import BatchNorm
 from jax_frontend.dropout import dropout
 from jax_frontend.findings import Findings
 from jax_frontend.modules import Opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from converter.training.batch_norm import BatchNorm
+from converter.ir.batch_norm import BatchNorm
 
 
 def batch_norm(

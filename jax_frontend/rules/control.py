@@ -12,7 +12,6 @@ from jax.extend.core import ClosedJaxpr
 
 from converter.ir import Builder, Graph, TensorType, Value, guarded, ops
 from converter.ir.folding import FoldingBuilder
-from converter.passes.raising.raise_forms import raise_forms
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.importer import full
@@ -202,7 +201,7 @@ def _graph_of(
     inputs = [*known, *inputs[len(known) :]]
     made = importer.run(closed, inputs if read is None else [inputs[k] for k in read], call.site)
     builder.graph.outputs = {f"result_{k}": value for k, value in enumerate(made)}
-    return builder.graph if problems else raise_forms(without_dead_code(builder.graph))
+    return builder.graph if problems else without_dead_code(builder.graph)
 
 
 def _unrolled_scan(call: Call, values: Sequence[Value]) -> list[Value]:

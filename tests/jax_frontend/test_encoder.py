@@ -14,6 +14,7 @@ from converter.driver.stages import canonicalize, with_optimizer
 from converter.ir import Builder, evaluate, ops
 from converter.passes import absorb_layout
 from converter.passes.autodiff import differentiate
+from converter.passes.raising import raised
 from converter.tflite.targets import target
 from converter.training.losses import named_loss
 from converter.training.schemes import update_scheme
@@ -74,7 +75,7 @@ def model() -> jax_frontend.Model:
 
 
 def test_forms_and_gradients() -> None:
-    graph = jax_frontend.trace(model(), BATCH)
+    graph = raised(jax_frontend.trace(model(), BATCH))
     count = Counter(node.op.name for node in graph.nodes)
     assert (count["LayerNorm"], count["Softmax"], count["Gelu"]) == (2 * LAYERS, LAYERS, LAYERS)
     assert not {"LeakyRelu", "Exp", "Erf", "Rsqrt", "Mean", "BroadcastTo", "Dilate"} & set(count)
@@ -94,7 +95,7 @@ def test_forms_and_gradients() -> None:
 
 
 def test_the_training_step_with_adamw() -> None:
-    source = Source(jax_frontend.trace(model(), BATCH), "encoder")
+    source = Source(raised(jax_frontend.trace(model(), BATCH)), "encoder")
     forward = canonicalize(source.graph)
     rows = update_scheme("full").resolve(absorb_layout(forward))
     selected, rule = with_optimizer(forward, rows, optax.adamw(1.0), target("litert-2"))

@@ -6,15 +6,21 @@ and derivatives on sample points, `row_forms` matches the structure of softmaxes
 
 from __future__ import annotations
 
-from converter.ir import Graph, Node, Value
-from converter.ir.rewrite import Rewriter, rewrite
+from converter.ir import Graph, Node, Value, verify
+from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes import merge_common_subexpressions
 from converter.passes.raising.norm_forms import layer_norm, rms_norm
 from converter.passes.raising.pointwise_forms import PointwiseForms
 from converter.passes.raising.row_forms import cross_entropy, log_softmax, log_sum_exp, one_hot, picked, softmax
+from converter.passes.raising.with_layers import with_layers
 
 #: Tried in this order on every node.
 ROW_FORMS = (softmax, log_softmax, log_sum_exp, cross_entropy, one_hot, layer_norm, rms_norm)
+
+
+def raised(graph: Graph) -> Graph:
+    """Return a graph as a front end imported it in semantic ops, with a layer on every node; it is verified."""
+    return verify(with_layers(raise_forms(graph)), after="raising")
 
 
 def raise_forms(graph: Graph) -> Graph:
@@ -30,4 +36,4 @@ def raise_forms(graph: Graph) -> Graph:
     raised = rewrite(merge_common_subexpressions(graph), rule)
     raised = rewrite(raised, picked)  # of what is in none of these forms
     raised.parameters = dict(graph.parameters)
-    return raised
+    return map_bodies(raised, raise_forms)

@@ -11,6 +11,7 @@ import numpy as np
 
 from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
 from converter.ir.described import is_uniform
+from converter.passes.raising import raised
 from converter.support.errors import UnsupportedError
 from converter.training.optim.named import NamedOptimizer, resolve
 from converter.training.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
@@ -97,7 +98,7 @@ def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
 
 def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
     """The state that an optimizer begins with; described where it is made of the parameters."""
-    graph = trace_function(tx.init, [arrays], ["parameter"])
+    graph = raised(trace_function(tx.init, [arrays], ["parameter"]))
     known = {value: described(value.shape, value.name) for value in graph.inputs} | graph.constants
     for node in graph.nodes:
         type = node.output.type
@@ -151,7 +152,7 @@ def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[st
     """The graph of what is done behind the update."""
     given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, state))
     return _named(
-        trace_function(tx.finish, list(given), ["parameter", "optimizer"]),
+        raised(trace_function(tx.finish, list(given), ["parameter", "optimizer"])),
         tuple(named_leaves(arrays)),
         slots,
         (PARAMETER,),
@@ -203,7 +204,7 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float
         return updates, jax.tree_util.tree_map(lambda a: a.astype(jnp.float32), after)
 
     try:
-        return trace_function(update, list(given), ["gradient", "parameter", "optimizer"])
+        return raised(trace_function(update, list(given), ["gradient", "parameter", "optimizer"]))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if as_float:
             raise _KeepsType from error

@@ -1,0 +1,31 @@
+"""What a front end says of a batch normalization layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """A batch normalization layer.
+
+    Attributes:
+        layer: its path.
+        mean: name of its moving mean.
+        variance: name of its moving variance.
+        weights: names of its scale and its shift, where it has them.
+        axis: that of the channels.
+        momentum: the part of a moving average that stays in a step.
+        trainable: False where the model itself says that the layer keeps its statistics.
+        problem: why its statistics cannot be those of the batch, if so.
+    """
+
+    layer: str
+    mean: str
+    variance: str
+    weights: Sequence[str]
+    axis: int
+    momentum: float
+    trainable: bool = True
+    problem: str | None = None

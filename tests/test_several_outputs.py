@@ -19,7 +19,7 @@ from keras import layers, losses, optimizers
 import converter
 import jax_frontend
 from converter.driver.assemble import Program
-from converter.program.manifest import Manifest
+from converter.program.manifest import manifest_of_bytes
 from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError, UsageError
 from scripts.harness.batches import batches_from, random_batches, read_batches
@@ -227,10 +227,10 @@ def test_a_function_for_one_output_of_a_keras_model() -> None:
 def test_a_manifest_that_contradicts_itself(old: str, new: str, message: str) -> None:
     stated = program().manifest.to_json()
     text = json.dumps(stated | {"loss": dict(sorted(stated["loss"].items()))})
-    assert Manifest.from_bytes(text.encode()) == program().manifest
+    assert manifest_of_bytes(text.encode()) == program().manifest
     assert old in text
     with pytest.raises(UsageError, match=message):
-        Manifest.from_bytes(text.replace(old, new).encode())
+        manifest_of_bytes(text.replace(old, new).encode())
 
 
 def test_the_harness_reads_and_makes_batches_of_several_targets(tmp_path: Path) -> None:

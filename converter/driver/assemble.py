@@ -30,6 +30,7 @@ from converter.program.manifest import (
     MANIFEST,
     Identity,
     Manifest,
+    manifest_of_json,
 )
 from converter.program.merge import MERGE
 from converter.support.files import write_atomically
@@ -179,7 +180,7 @@ class Program:
         built = _built(_renamed(_updating(signatures), tensors))
         exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, built, state)
         cut = {row.parameter for row in rows if 0 < row.fraction < 1}
-        manifest = Manifest.from_json(
+        manifest = manifest_of_json(
             {
                 "format": "pocketune/1",
                 "name": source.name,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Graph, Node, Op, Shape, TensorType, Value, ops
-from converter.ir.builder import Operand
+from converter.ir.graph_builder import Operand
 
 #: A constant is not blown up by repetition beyond this many elements: it would lie in the file.
 LARGEST_REPEATED_CONSTANT = 4096

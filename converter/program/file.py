@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from converter.program.flatbuffer.metadata import ACCOUNT, read_metadata
-from converter.program.manifest import FROZEN, INFERENCE, INITIAL, MANIFEST, Manifest, ParameterSpec, StateTensor
+from converter.program.manifest import (
+    FROZEN,
+    INFERENCE,
+    INITIAL,
+    MANIFEST,
+    Manifest,
+    ParameterSpec,
+    StateTensor,
+    manifest_of_bytes,
+)
 from converter.program.seal import check_seal
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
@@ -112,7 +121,7 @@ def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None)
         metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT))
         if MANIFEST not in metadata:
             raise UsageError("it is no Pocketune program: it has no manifest", page="program-files")
-        file = ProgramFile(data, Manifest.from_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)
+        file = ProgramFile(data, manifest_of_bytes(bytes(metadata[MANIFEST])), metadata, digest, descriptor)
         for tensor in file.manifest.state_tensors:
             file.initial(tensor)
         for parameter in file.manifest.parameters:

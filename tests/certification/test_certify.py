@@ -18,7 +18,7 @@ import jax_frontend
 from converter.program.file import read_program
 from converter.program.flatbuffer.operators import OperatorFile
 from converter.program.layers import Layers
-from converter.program.manifest import Certificate, Manifest
+from converter.program.manifest import Certificate, manifest_of_json
 from converter.runtime.engines.engine import Engine
 from converter.support.errors import UsageError
 from converter.tools.certify.certify import examine
@@ -283,11 +283,11 @@ def test_certificates_that_contradict_themselves_are_refused(lie: dict[str, Any]
     manifest = read_program(built()).manifest.to_json()
     good = {"on": "gpu", "engine": "e", "version": "1", "driver": "", "date": "2026-01-01T00:00:00Z", "steps": 1}
     good |= {"ok": True, "whole": True, "precision": "float32", "loss_error": 0.0, "update_error": 0.0}
-    assert Manifest.from_json(manifest | {"certificates": [good]}).certificates
+    assert manifest_of_json(manifest | {"certificates": [good]}).certificates
     with pytest.raises(UsageError, match=r"manifest: certificates"):
-        Manifest.from_json(manifest | {"certificates": [good | lie]})
+        manifest_of_json(manifest | {"certificates": [good | lie]})
     with pytest.raises(UsageError, match="twice"):
-        Manifest.from_json(manifest | {"certificates": [good, good]})
+        manifest_of_json(manifest | {"certificates": [good, good]})
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

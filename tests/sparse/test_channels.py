@@ -19,7 +19,7 @@ import converter
 import jax_frontend
 from converter import Channels
 from converter.program.file import read_program
-from converter.program.manifest import Manifest
+from converter.program.manifest import manifest_of_json
 from converter.runtime import TrainingSession
 from converter.runtime.export import trained_weights
 from converter.runtime.interchange import StateSpec
@@ -353,7 +353,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(change: dict[str, Any], messa
     entry = program("mixer").manifest.to_json()
     entry["choices"][0] |= change
     with pytest.raises(UsageError, match=message):
-        Manifest.from_json(entry)
+        manifest_of_json(entry)
 
 
 @pytest.mark.parametrize("ratio", [0, 1.5, True, "half", float("nan")])

@@ -17,7 +17,7 @@ import converter
 import jax_frontend
 from converter.ir import Builder, Graph, TensorType, evaluate, verify
 from converter.passes import fold_constants
-from converter.program.manifest import Manifest
+from converter.program.manifest import manifest_of_bytes
 from converter.runtime.engines import ENGINES
 from converter.runtime.engines.work import Outcome, Task
 from converter.support.errors import UnsupportedError, UsageError
@@ -182,7 +182,7 @@ def test_a_target_has_its_own_state(name: str, state: str) -> None:
     program = converter.build(small(), batch=2, target=name)
     assert program.manifest.state == state
     assert program.manifest.target == name
-    assert Manifest.from_bytes(program.manifest.to_bytes()) == program.manifest
+    assert manifest_of_bytes(program.manifest.to_bytes()) == program.manifest
     for graph in program.signatures.values():
         check_limits(graph, target(name))
         assert not list(avoid.left(graph, target(name).avoids))

@@ -17,8 +17,8 @@ from converter.ir.rows import Rows, together
 from converter.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 #: ((top, bottom), (left, right)); negative values crop, as in XLA.
 Padding = tuple[tuple[int, int], tuple[int, int]]
@@ -79,7 +79,7 @@ class Conv2D(Windowed):
         view = windows(pad_or_crop(x, self.padding), w.shape[1:3], self.strides, self.dilation)
         return np.einsum("nijchw,ohwc->nijo", view, w, optimize=True)
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         attributes = (self.strides, self.padding, self.dilation)
         return (
             lambda: b(Conv2DInputGrad(*attributes, size=x.shape[1:3]), dy, w),
@@ -90,7 +90,7 @@ class Conv2D(Windowed):
         w = inputs[1]
         return Cost(2 * outputs[0].size * w.size // w.shape[0], sum(t.nbytes for t in (*inputs, *outputs)))
 
-    def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+    def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
         """conv(x, W) = conv(x[..., :k], W_trained) + conv(x[..., k:], W_frozen)."""
         first, rest = split_axis(b, x, 3, trained.shape[3])
         return b(Add(), b(self, first, trained), b(self, rest, frozen))
@@ -127,7 +127,7 @@ class Conv2DInputGrad(Windowed):
             out[:, rows, columns] += np.einsum("nijo,oc->nijc", dy, w[:, i, j], optimize=True)
         return pad_or_crop(out, ((-top, -bottom), (-left, -right)))
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         attributes = (self.strides, self.padding, self.dilation)
         return (
             lambda: b(Conv2D(*attributes), dy, w),
@@ -138,7 +138,7 @@ class Conv2DInputGrad(Windowed):
         dy, w = inputs
         return Cost(2 * dy.size * w.size // w.shape[0], sum(t.nbytes for t in (*inputs, *outputs)))
 
-    def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+    def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
         """A transposed convolution is the sum of those of its input's first k channels and of the others."""
         first, rest = split_axis(b, x, 3, trained.shape[0])
         return b(Add(), b(self, first, trained), b(self, rest, frozen))
@@ -196,7 +196,7 @@ class Int8Conv2D(Windowed):
     def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return self._real().evaluate(x, self.of.real(w).astype(x.dtype))
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_x() -> Value:
             """The scales lie along the sum here: they go onto the cotangent, and the same integers have scale 1."""
             scaled = b(Mul(), dy, b.constant(self.of.scales, dtype=dy.dtype))
@@ -220,7 +220,7 @@ class Int8Conv2DInputGrad(Conv2DInputGrad):
     def evaluate(self, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
         return super().evaluate(dy, w.astype(dy.dtype))
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return lambda: b(Int8Conv2D(self.strides, self.padding, self.dilation), dy, w), None
 
 
@@ -243,7 +243,7 @@ class DepthwiseConv2D(Windowed):
         filters = inputs[1].shape[3] // inputs[0].shape[3]
         return together(x.moved(lambda a: a.repeat(filters if a.shape[3] > 1 else 1, 3)), w)
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         attributes, channels, m = (self.strides, self.padding, self.dilation), x.shape[3], w.shape[3] // x.shape[3]
 
         def to_x() -> Value:
@@ -264,7 +264,7 @@ class DepthwiseConv2D(Windowed):
         kh, kw = inputs[1].shape[1:3]
         return Cost(2 * outputs[0].size * kh * kw, sum(t.nbytes for t in (*inputs, *outputs)))
 
-    def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+    def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
         """Channels do not mix: the two parts stand side by side."""
         first, rest = split_axis(b, x, 3, trained.shape[3] * x.shape[3] // w.shape[3])
         return b(Concat(3), b(self, first, trained), b(self, rest, frozen))

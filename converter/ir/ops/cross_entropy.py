@@ -16,8 +16,8 @@ from converter.ir.rows import Rows, together
 from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LabelCrossEntropy(OverLastAxis):
             return loss
         return np.where(IsClass(classes).evaluate(labels), loss, LogSumExp().evaluate(logits)[..., 0])
 
-    def vjp(self, b: Builder, logits: Value, labels: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, logits: Value, labels: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_logits() -> Value:
             classes = logits.shape[-1]
             rows = dy if self.everywhere else b(Mul(), dy, b(IsClass(classes), labels))
@@ -76,7 +76,7 @@ class SoftmaxCrossEntropy(OverLastAxis):
         log_total = np.log(np.exp(shifted).sum(-1, keepdims=True))
         return _weighted(log_total - shifted, targets).sum(-1)
 
-    def vjp(self, b: Builder, logits: Value, targets: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, logits: Value, targets: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_logits() -> Value:
             mass = b(Sum((-1,), keepdims=True), targets)
             return b(Mul(), b(Sub(), b(Mul(), b(Softmax(), logits), mass), targets), b.reshape(dy, (*dy.shape, 1)))
@@ -98,7 +98,7 @@ class BinaryCrossEntropy(Binary):
     def function(z: np.ndarray, t: np.ndarray) -> np.ndarray:
         return _weighted(np.abs(z), np.where(z > 0, 1 - t, t)) + np.log1p(np.exp(-np.abs(z)))
 
-    def vjp(self, b: Builder, z: Value, t: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, z: Value, t: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
             lambda: b.sum_to_shape(b(Mul(), dy, b(Sub(), b(Logistic(), z), t)), z.shape),
             lambda: b(Neg(), b.sum_to_shape(b(Mul(), dy, z), t.shape)),

@@ -10,8 +10,8 @@ from converter.ir.rows import Rows
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Graph, Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CustomGradient(Op):
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         return Cost()
 
-    def vjp(self, b: Builder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
         """Inlines the backward function once, when the first cotangent is asked for."""
         ys, dys = (y, dy) if isinstance(y, tuple) else ((y,), (dy,))
         made: dict[str, Value] = {}

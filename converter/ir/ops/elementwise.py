@@ -13,8 +13,8 @@ from converter.ir.rows import Rows, chosen, clamped, corners, together
 from converter.ir.types import BOOL, INT32, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 def broadcast(name: str, *types: TensorType) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Neg(Unary):
 
     function = np.negative
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Neg(), dy),)
 
 
@@ -79,7 +79,7 @@ class Exp(Unary):
 
     function = np.exp
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, y),)
 
 
@@ -88,7 +88,7 @@ class Log(Unary):
 
     function = np.log
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Div(), dy, x),)
 
 
@@ -97,7 +97,7 @@ class Sqrt(Unary):
 
     function = np.sqrt
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Div(), b(Mul(), dy, 0.5), y),)
 
 
@@ -106,7 +106,7 @@ class Rsqrt(Unary):
 
     function = staticmethod(lambda x: 1 / np.sqrt(x))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), b(Mul(), dy, -0.5), b(Div(), y, x)),)
 
 
@@ -115,7 +115,7 @@ class Sin(Unary):
 
     function = np.sin
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Cos(), x)),)
 
 
@@ -124,7 +124,7 @@ class Cos(Unary):
 
     function = np.cos
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Neg(), b(Mul(), dy, b(Sin(), x))),)
 
 
@@ -133,7 +133,7 @@ class Log1p(Unary):
 
     function = np.log1p
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Div(), dy, b(Add(), x, 1.0)),)
 
 
@@ -142,7 +142,7 @@ class Expm1(Unary):
 
     function = np.expm1
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Add(), y, 1.0)),)
 
 
@@ -151,7 +151,7 @@ class Abs(Unary):
 
     function = np.abs
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Select(), b(GreaterEqual(), x, 0.0), dy, b(Neg(), dy)),)
 
 
@@ -160,7 +160,7 @@ class Sign(Unary):
 
     function = np.sign
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -169,7 +169,7 @@ class Round(Unary):
 
     function = np.round
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -178,7 +178,7 @@ class Floor(Unary):
 
     function = np.floor
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -188,7 +188,7 @@ class Add(Binary):
     function = np.add
     ends_at_corners = True
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b.sum_to_shape(dy, z.shape))
 
 
@@ -198,7 +198,7 @@ class Sub(Binary):
     function = np.subtract
     ends_at_corners = True
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b(Neg(), b.sum_to_shape(dy, z.shape)))
 
 
@@ -208,7 +208,7 @@ class Mul(Binary):
     function = np.multiply
     ends_at_corners = True
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
             lambda: b.sum_to_shape(b(Mul(), dy, z), x.shape),
             lambda: b.sum_to_shape(b(Mul(), dy, x), z.shape),
@@ -223,7 +223,7 @@ class Div(Binary):
         quotient = np.true_divide(x, y)
         return np.trunc(quotient).astype(x.dtype) if x.dtype.kind == "i" else quotient
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
             lambda: b.sum_to_shape(b(Div(), dy, z), x.shape),
             lambda: b.sum_to_shape(b(Neg(), b(Mul(), dy, b(Div(), y, z))), z.shape),
@@ -235,14 +235,14 @@ class Pow(Binary):
 
     function = np.power
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
             lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), z, b(Pow(), x, b(Sub(), z, 1.0)))), x.shape),
             lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), y, b(Log(), self._logarithmic(b, x)))), z.shape),
         )
 
     @staticmethod
-    def _logarithmic(b: Builder, x: Value) -> Value:
+    def _logarithmic(b: GraphBuilder, x: Value) -> Value:
         """JAX's derivative by the exponent is 0 where the base is 0."""
         return b(Select(), b(Equal(), x, 0.0), b.constant(1.0), x)
 
@@ -252,7 +252,7 @@ class Atan2(Binary):
 
     function = np.arctan2
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def scaled(by: Value) -> Value:
             return b(Mul(), dy, b(Div(), by, b(Add(), b(Mul(), x, x), b(Mul(), z, z))))
 
@@ -265,7 +265,7 @@ class Maximum(Binary):
     function = np.maximum
     clamps = True
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Greater())
 
 
@@ -275,11 +275,11 @@ class Minimum(Binary):
     function = np.minimum
     clamps = True
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Less())
 
 
-def _extremum_vjp(b: Builder, x: Value, z: Value, dy: Value, wins: Op) -> tuple[Cotangent, ...]:
+def _extremum_vjp(b: GraphBuilder, x: Value, z: Value, dy: Value, wins: Op) -> tuple[Cotangent, ...]:
     def toward(this: Value, other: Value) -> Value:
         even = b(Select(), b(Equal(), this, other), b.constant(0.5), b.constant(0.0))
         share = b(Select(), b(wins, this, other), b.constant(1.0), even)
@@ -293,7 +293,7 @@ class SquaredDifference(Binary):
 
     function = staticmethod(lambda x, y: np.square(x - y))
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def half() -> Value:
             return b(Mul(), dy, b(Mul(), b(Sub(), x, z), 2.0))
 
@@ -308,7 +308,7 @@ class Comparison(Binary):
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         return TensorType(super().infer(x, y).shape, BOOL)
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
 
 
@@ -362,7 +362,9 @@ class Select(Op):
     def evaluate(self, condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(condition, x, y)
 
-    def vjp(self, b: Builder, condition: Value, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(
+        self, b: GraphBuilder, condition: Value, x: Value, z: Value, *, y: Value, dy: Value
+    ) -> tuple[Cotangent, ...]:
         return (
             None,
             lambda: b.sum_to_shape(b(Select(), condition, dy, b.constant(0.0)), x.shape),
@@ -392,6 +394,6 @@ class Cast(Unary):
             return np.nan_to_num(x.astype(np.float64)).clip(-(2**31), 2**31 - 1).astype(INT32)
         return x.astype(self.dtype)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         both_float = x.dtype.kind == "f" and self.dtype.kind == "f"
         return ((lambda: b(Cast(x.dtype), dy)) if both_float else None,)

@@ -15,8 +15,8 @@ from converter.ir.rows import Rows, scattered, taken, together
 from converter.ir.types import INT32, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Gather(Movement):
         table, indices = operands
         return taken(table, indices, self.axis, inputs[0].shape[self.axis])
 
-    def vjp(self, b: Builder, table: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, table: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def add_rows() -> Value:
             rank, many = len(table.shape), len(indices.shape)
             rows = table.shape[: self.axis] + table.shape[self.axis + 1 :]
@@ -86,7 +86,7 @@ class ScatterAdd(Op):
         indices, updates = operands
         return scattered(indices, updates, inputs[0].size, self.rows)
 
-    def vjp(self, b: Builder, indices: Value, updates: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, indices: Value, updates: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, lambda: b(Gather(0), dy, indices)
 
 
@@ -165,7 +165,7 @@ class TopIndices(Op):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].along((-1,)).within(0, inputs[0].shape[-1] - 1)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -188,7 +188,9 @@ class UpdateSlice(Movement):
         moving = [i for i, (n, d) in enumerate(zip(inputs[1].shape, inputs[0].shape, strict=True)) if n != d]
         return together(x, update.along(moving), Rows(starts.along((0,)).of.reshape((1,) * x.of.ndim)))
 
-    def vjp(self, b: Builder, x: Value, update: Value, starts: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(
+        self, b: GraphBuilder, x: Value, update: Value, starts: Value, *, y: Value, dy: Value
+    ) -> tuple[Cotangent, ...]:
         def to_x() -> Value:
             zeros = b.broadcast_to(b.constant(0.0), update.shape)
             return b(UpdateSlice(), dy, zeros, starts)
@@ -219,7 +221,7 @@ class OneHot(Movement):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return Rows(operands[0].of[..., None])
 
-    def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -235,7 +237,7 @@ class IsClass(Unary):
     def evaluate(self, indices: np.ndarray) -> np.ndarray:
         return ((indices >= 0) & (indices < self.depth)).astype(np.float32)
 
-    def vjp(self, b: Builder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -255,7 +257,7 @@ class Pick(Op):
         x, indices = operands
         return together(x.along((-1,), keepdims=False), indices)
 
-    def vjp(self, b: Builder, x: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_x() -> Value:
             rows = b(OneHot(x.shape[-1]), indices)
             return b.sum_to_shape(b(Mul(), rows, b.reshape(dy, (*dy.shape, 1))), x.shape)

@@ -15,8 +15,8 @@ from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 def _swap(shape: tuple[int, ...], adjoint: bool) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class MatMul(Op):
     def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return np.matmul(x.swapaxes(-1, -2) if self.adj_x else x, w.swapaxes(-1, -2) if self.adj_y else w)
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_x() -> Value:
             if self.adj_x:
                 return b.sum_to_shape(b(MatMul(self.adj_y, True), w, dy), x.shape)
@@ -77,7 +77,7 @@ class MatMul(Op):
         )
         return together(x.along((-1,)), w.along((-2,)))
 
-    def split(self, b: Builder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+    def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
         """The same product with the weight cut along its contracted axis: narrow trained part plus frozen part."""
         k = trained.shape[-1 if self.adj_y else -2]
         axis = len(x.shape) - (2 if self.adj_x else 1)
@@ -115,7 +115,7 @@ class Int8MatMul(Op):
     def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return MatMul(adj_y=self.adj_y).evaluate(x, self.of.real(w).astype(x.dtype))
 
-    def vjp(self, b: Builder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def to_x() -> Value:
             """The scales lie along the sum here: they go onto the cotangent, and the same integers have scale 1."""
             if not self.adj_y:
@@ -130,7 +130,7 @@ class Int8MatMul(Op):
         return MatMul(adj_y=self.adj_y).cost(inputs, outputs)
 
 
-def split_axis(b: Builder, x: Value, axis: int, k: int) -> tuple[Value, Value]:
+def split_axis(b: GraphBuilder, x: Value, axis: int, k: int) -> tuple[Value, Value]:
     """The first k elements of `x` along an axis, and the others."""
     from converter.ir.ops.shape import Slice
 

@@ -13,8 +13,8 @@ from converter.ir.rows import Rows, remainders
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 class LogicalNot(Unary):
@@ -22,7 +22,7 @@ class LogicalNot(Unary):
 
     function = np.logical_not
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -31,7 +31,7 @@ class BitwiseXor(Binary):
 
     function = np.bitwise_xor
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
 
 
@@ -53,7 +53,7 @@ class Bitcast(Unary):
         stored = x.astype(np.float32) if x.dtype.kind == "f" else x  # whatever the precision that is evaluated in
         return np.ascontiguousarray(stored).reshape(x.shape).view(self.dtype)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -62,7 +62,7 @@ class ShiftRight(Binary):
 
     function = np.right_shift
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
 
 
@@ -74,7 +74,7 @@ class FloorMod(Binary):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return remainders(*operands)
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
 
 
@@ -83,7 +83,7 @@ class LogicalAnd(Binary):
 
     function = np.logical_and
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
 
 
@@ -92,5 +92,5 @@ class LogicalOr(Binary):
 
     function = np.logical_or
 
-    def vjp(self, b: Builder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None

@@ -15,14 +15,14 @@ from converter.ir.rows import NO_ROW, Rows, RowsMixed, compact, rows_of_body, to
 from converter.ir.types import BOOL, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 class Pullback(Protocol):
     """How the derivative of a loop is computed from what it kept for that; see `converter.passes.autodiff.scan`."""
 
-    def thunks(self, b: Builder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
+    def thunks(self, b: GraphBuilder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
         """The cotangents of the operands, as `Op.vjp` gives them."""
         ...
 
@@ -117,7 +117,7 @@ class Scan(Op):
             *(Rows(compact(np.stack(np.broadcast_arrays(*(r.of for r in c))))) for c in zip(*given, strict=True)),
         )
 
-    def vjp(self, b: Builder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
         if self.pullback is None:  # nothing flows back
             return (None,) * len(inputs)
         return self.pullback.thunks(b, inputs, y, dy)
@@ -210,7 +210,7 @@ class While(Op):
                 return tuple(after)
             carried = after
 
-    def vjp(self, b: Builder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, *inputs: Value, y: Any, dy: Any) -> tuple[Cotangent, ...]:
         bounded = "with a counter in its condition, `(step < 100) & ...`, has one, and so has lax.scan"
         raise NotImplementedError(f"a loop whose end is only known at run time has no derivative (one {bounded})")
 

@@ -13,8 +13,8 @@ from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 class Mark(Op):
@@ -26,7 +26,7 @@ class Mark(Op):
     def evaluate(self, x: np.ndarray, *others: np.ndarray) -> np.ndarray:
         return x
 
-    def vjp(self, b: Builder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: dy, *(None for _ in others))
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
@@ -115,5 +115,5 @@ class DerivedWhere(Mark):
             raise ShapeError(f"DerivedWhere: {x} where {condition}")
         return x
 
-    def vjp(self, b: Builder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *others: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return lambda: b(Select(), *others, dy, 0.0), None

@@ -28,8 +28,8 @@ from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 _erfc = np.vectorize(erfc, otypes=[np.float64])
@@ -40,7 +40,7 @@ class Tanh(Unary):
 
     function = np.tanh
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Sub(), dy, b(Mul(), dy, b(Mul(), y, y))),)
 
 
@@ -49,7 +49,7 @@ class Logistic(Unary):
 
     function = staticmethod(lambda x: np.where(x >= 0, 1, np.exp(-np.abs(x))) / (1 + np.exp(-np.abs(x))))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Sub(), y, b(Mul(), y, y))),)
 
 
@@ -58,7 +58,7 @@ class Erf(Unary):
 
     function = staticmethod(_erf)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), 2 / sqrt(pi))),)
 
 
@@ -67,7 +67,7 @@ class Erfc(Unary):
 
     function = staticmethod(_erfc)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), -2 / sqrt(pi))),)
 
 
@@ -78,7 +78,7 @@ class Relu(Unary):
     function = staticmethod(lambda x: np.maximum(x, 0))
     at_kink: float = 0.0
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         if self.at_kink:
             return (lambda: b(Mul(), dy, _step(b, x, self.at_kink)),)
         return (lambda: b(ReluGrad(), y, dy),)
@@ -95,7 +95,7 @@ class Relu6(Unary):
     at_kink: float = 0.0
     at_six: float = 0.0
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             if not self.at_six:
                 return b(Relu6Grad(), y, dy)
@@ -105,12 +105,12 @@ class Relu6(Unary):
         return (cotangent,)
 
 
-def _step(b: Builder, x: Value, at_zero: float) -> Value:
+def _step(b: GraphBuilder, x: Value, at_zero: float) -> Value:
     """0 for negative x, 1 for positive x, `at_zero` at 0; by arithmetic, which stays in fast kernels."""
     return b(Minimum(), b(Maximum(), b(Add(), b(Mul(), x, 1e30), at_zero), 0.0), 1.0)
 
 
-def _within_6(b: Builder, x: Value, at_ends: float) -> Value:
+def _within_6(b: GraphBuilder, x: Value, at_ends: float) -> Value:
     """1 for x between 0 and 6, 0 outside, `at_ends` at 0 and 6."""
     return _step(b, b(Minimum(), x, b(Sub(), 6.0, x)), at_ends)
 
@@ -134,7 +134,7 @@ class HardSwish(Unary):
     function = staticmethod(lambda x: x * np.clip(x + 3, 0, 6) / 6)
     at_kink: float = 0.0
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             shifted = b(Add(), x, 3.0)
             gate, through = b(Relu6(), shifted), b(Mul(), dy, x)
@@ -152,7 +152,7 @@ class Silu(Unary):
 
     function = staticmethod(lambda x: x * Logistic.function(x))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             gate = b(Logistic(), x)  # s + y(1 - s), with the forward value y
             return b(Mul(), dy, b(Add(), gate, b(Sub(), y, b(Mul(), y, gate))))
@@ -171,7 +171,7 @@ class Gelu(Unary):
             return 0.5 * x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
         return 0.5 * x * (1 + _erf(x / sqrt(2)))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def exact() -> Value:
             # Phi(x) + x pdf(x). Phi(x) is y / x; the offsets make it 1/2 at 0 and vanish beside any ordinary number.
             density = b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -0.5)), 1 / sqrt(2 * pi))
@@ -195,7 +195,7 @@ class Elu(Unary):
 
     function = staticmethod(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Add(), b(Minimum(), y, 0.0), 1.0)),)
 
 
@@ -208,7 +208,7 @@ class LeakyRelu(Unary):
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return np.where(x > 0, x, self.alpha * x)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Select(), b(GreaterEqual(), y, 0.0), dy, b(Mul(), dy, self.alpha)),)
 
 
@@ -233,7 +233,7 @@ class Softmax(OverLastAxis):
         e = np.exp(x - x.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             weighted = b(Mul(), dy, y)
             return b(Sub(), weighted, b(Mul(), y, b(Sum((-1,), keepdims=True), weighted)))
@@ -248,7 +248,7 @@ class LogSoftmax(OverLastAxis):
         shifted = x - x.max(-1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Sub(), dy, b(Mul(), b(Softmax(), x), b(Sum((-1,), keepdims=True), dy))),)
 
 
@@ -263,7 +263,7 @@ class LogSumExp(OverLastAxis):
         top = np.where(np.isinf(top), 0, top)
         return top + np.log(np.exp(x - top).sum(-1, keepdims=True))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), b(Softmax(), x), dy),)
 
 
@@ -277,7 +277,7 @@ class LayerNorm(OverLastAxis):
         centered = x - x.mean(-1, keepdims=True)
         return centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + self.epsilon)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             # (dy - mean(dy) - y mean(dy y)) / sigma
             along = b(Mul(), y, b(Mean((-1,), keepdims=True), b(Mul(), dy, y)))
@@ -309,7 +309,7 @@ class RMSNorm(OverLastAxis):
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + self.epsilon)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             mean_square = b(Mean((-1,), keepdims=True), b(Mul(), x, x))
             inverse = b(Rsqrt(), b(Add(), mean_square, self.epsilon))

@@ -14,8 +14,8 @@ from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class MaxPool2D(Pool):
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return windows(self.padded(x, -np.inf), self.window, self.strides, (1, 1)).max((4, 5))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(MaxPoolGrad(self.window, self.strides, self.padding), x, y, dy),)
 
 
@@ -82,7 +82,7 @@ class SumPool2D(Pool):
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return windows(self.padded(x, 0), self.window, self.strides, (1, 1)).sum((4, 5))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
             # Every input is read by the windows around it: sum the spread-out cotangent over windows of the same size.
             spread = dy if self.strides == (1, 1) else b(Dilate((1, *self.strides, 1)), dy)

@@ -15,8 +15,8 @@ from converter.ir.rows import Rows
 from converter.ir.types import INT32, Shape, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 def normal_axes(axes: tuple[int, ...], rank: int, name: str) -> tuple[int, ...]:
@@ -49,7 +49,7 @@ class Reduction(Op):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].along(self.axes, self.keepdims)
 
-    def spread(self, b: Builder, value: Value, shape: Shape) -> Value:
+    def spread(self, b: GraphBuilder, value: Value, shape: Shape) -> Value:
         """`value` (of the output's shape) with the reduced axes back as size 1."""
         axes = normal_axes(self.axes, len(shape), self.name)
         return b.reshape(value, tuple(1 if i in axes else d for i, d in enumerate(shape)))
@@ -60,7 +60,7 @@ class Sum(Reduction):
 
     function = np.sum
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.broadcast_to(self.spread(b, dy, x.shape), x.shape),)
 
 
@@ -69,13 +69,13 @@ class Mean(Reduction):
 
     function = np.mean
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         count = prod(x.shape) / max(prod(y.shape), 1)
         return (lambda: b.broadcast_to(b(Mul(), self.spread(b, dy, x.shape), 1.0 / count), x.shape),)
 
 
 class _Extremum(Reduction):
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def share() -> Value:
             # JAX divides the cotangent evenly among ties.
             hit = b(Cast(x.dtype), b(Equal(), x, self.spread(b, y, x.shape)))
@@ -113,7 +113,7 @@ class ArgMax(Op):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].along((self.axis,), keepdims=False).within(0, inputs[0].shape[self.axis] - 1)
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
 
 
@@ -136,5 +136,5 @@ class CumSum(Op):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].along((self.axis,))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(CumSum(self.axis, not self.reverse), dy),)

@@ -13,8 +13,8 @@ from converter.ir.rows import NO_ROW, Rows, joined, reshaped, sliced
 from converter.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:
-    from converter.ir.builder import Builder
     from converter.ir.graph import Value
+    from converter.ir.graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Reshape(Movement):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].moved(lambda a: reshaped(a, inputs[0].shape, self.shape))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.reshape(dy, x.shape),)
 
 
@@ -66,7 +66,7 @@ class Transpose(Movement):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].moved(lambda a: np.transpose(a, self.perm))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.transpose(dy, tuple(int(i) for i in np.argsort(self.perm))),)
 
 
@@ -91,7 +91,7 @@ class BroadcastTo(Movement):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].moved(lambda a: a.reshape((1,) * (len(self.shape) - a.ndim) + a.shape))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape),)
 
 
@@ -126,7 +126,7 @@ class Slice(Movement):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].moved(lambda a: sliced(a, self._cut()))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def place() -> Value:
             step = self.step(len(x.shape))
             if not dy.type.size:
@@ -158,7 +158,7 @@ class Pad(Movement):
         varying = [p if d > 1 else (0, 0) for d, p in zip(of.shape, self.paddings, strict=True)]
         return Rows(np.pad(of, varying, constant_values=NO_ROW))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Slice(tuple(lo for lo, _ in self.paddings), x.shape), dy),)
 
 
@@ -188,7 +188,7 @@ class Dilate(Movement):
         varying = Dilate(tuple(s if d > 1 else 1 for d, s in zip(of.shape, self.strides, strict=True)))
         return Rows(varying._spread(of, NO_ROW))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Slice((0,) * len(x.shape), x.shape, self.strides), dy),)
 
 
@@ -218,7 +218,7 @@ class Concat(Movement):
         least, largest = (joined(side, sizes, self.axis) for side in zip(*ends, strict=True))
         return Rows(made.of, (least, largest))
 
-    def vjp(self, b: Builder, *xs: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, *xs: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def piece(start: int, shape: Shape) -> Cotangent:
             begin = tuple(start if i == self.axis else 0 for i in range(len(shape)))
             return lambda: b(Slice(begin, shape), dy)
@@ -242,5 +242,5 @@ class Reverse(Movement):
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return operands[0].moved(lambda a: np.flip(a, self.axes))
 
-    def vjp(self, b: Builder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Reverse(self.axes), dy),)

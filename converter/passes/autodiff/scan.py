@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from converter.ir import Builder, Graph, Node, Value, dependents, ops, reachable
+from converter.ir import Builder, Graph, GraphBuilder, Node, Value, dependents, ops, reachable
 from converter.ir.op import Cotangent
 from converter.ir.rewrite import eliminate_dead_code
 from converter.ir.types import NOWHERE
@@ -26,7 +26,7 @@ _BACKWARD = NOWHERE.in_phase("backward")
 
 
 @dataclass(frozen=True, eq=False)
-class Pullback:
+class LoopPullback:
     """The backward loop of a Scan.
 
     Attributes:
@@ -44,7 +44,7 @@ class Pullback:
     cotangents: tuple[int, ...]
 
     def cotangents_of(
-        self, b: Builder, inputs: Sequence[Value], outputs: Sequence[Value], dy: Sequence[Value | None]
+        self, b: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value], dy: Sequence[Value | None]
     ) -> dict[int, Value]:
         """Emits the loop; returns the cotangents by operand."""
 
@@ -63,7 +63,7 @@ class Pullback:
         ]
         return dict(zip(self.cotangents, b.node(self.loop, *operands).outputs, strict=True))
 
-    def thunks(self, b: Builder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
+    def thunks(self, b: GraphBuilder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
         """The cotangents as `Op.vjp` gives them; the loop is emitted when the first is asked for."""
         outputs, dys = (y, dy) if isinstance(y, tuple) else ((y,), (dy,))
         made: dict[int, Value] = {}
@@ -107,7 +107,7 @@ def differentiable(scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool
     forward = whole.copy()
     forward.inputs = list(inputs)
     forward.outputs = scan.body.outputs | {f"kept_{number}": value for number, value in enumerate(kept)}
-    pullback = Pullback(backward, *map(tuple, (fixed, carried, sums, rows, given, results)))
+    pullback = LoopPullback(backward, *map(tuple, (fixed, carried, sums, rows, given, results)))
     return replace(scan, body=eliminate_dead_code(forward), pullback=pullback)
 
 

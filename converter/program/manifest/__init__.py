@@ -2,6 +2,7 @@
 
 from converter.program.manifest.certificates import Certificate, Failure
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
+from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
     FISHER,
     FROZEN,
@@ -56,5 +57,7 @@ __all__ = [
     "TensorSpec",
     "UpdateRow",
     "gathered",
+    "manifest_of_bytes",
+    "manifest_of_json",
     "rows_to_infer",
 ]

@@ -16,8 +16,6 @@ import numpy as np
 
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
-from converter.support.errors import UsageError
-from converter.support.records import decode
 
 T = TypeVar("T")
 
@@ -297,35 +295,6 @@ class Manifest:
     certificates: tuple[Certificate, ...] = ()
     target_labels: dict[str, TargetLabels] = field(default_factory=dict)
     identity: Identity | None = None
-
-    @staticmethod
-    def from_json(data: Any) -> Manifest:
-        """A checked manifest from parsed JSON.
-
-        Raises:
-            UsageError: a field is missing, unknown or ill-typed, or two of them contradict each other.
-        """
-        if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise UsageError(
-                f"manifest: format {data.get('format')!r} is not known here, only {FORMAT!r}: update Pocketune",
-                page="program-files",
-            )
-        from converter.program.manifest.checks import check_manifest
-
-        manifest = decode(Manifest, data, "manifest")
-        check_manifest(manifest)
-        return manifest
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Manifest:
-        """A checked manifest from the metadata entry `pocketune.manifest`. Raises UsageError."""
-        if len(data) > MAX_BYTES:
-            raise UsageError(f"manifest: {len(data)} bytes, more than {MAX_BYTES}", page="program-files")
-        try:
-            parsed = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"manifest: not JSON ({error})", page="program-files") from None
-        return Manifest.from_json(parsed)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; the order of keys is the order of the fields."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from converter.ir import BOOL, FLOAT32, INT32, Builder, Graph, Node, Op, Shape, TensorType, Value
+from converter.ir import BOOL, FLOAT32, INT32, Graph, GraphBuilder, Node, Op, Shape, TensorType, Value
 from converter.support.registry import Registry
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.forms import Form, FormChoice, choose, record
@@ -43,7 +43,41 @@ def stored_shape(shape: Shape) -> Shape:
     return shape or (1,)
 
 
-class Lowering(Builder):
+class LoweredBuilder(GraphBuilder):
+    """Appends TFLite's builtins; no tensor has rank 0."""
+
+    def constant(self, array: Any, dtype: Any = None, name: str = "") -> Value:
+        array = np.asarray(array)
+        return super().constant(array.reshape(stored_shape(array.shape)), dtype, name)
+
+    def reshape(self, x: Value, shape: Shape) -> Value:
+        return x if x.shape == tuple(shape) else self(tfl.Reshape(tuple(shape)), x)
+
+    def broadcast_to(self, x: Value, shape: Shape) -> Value:
+        """By a product with ones where they are few: XNNPACK repeats as it multiplies, BROADCAST_TO is slow."""
+        if x.shape == tuple(shape):
+            return x
+        padded = (1,) * (len(shape) - len(x.shape)) + x.shape
+        ones = tuple(n if m != n else 1 for m, n in zip(padded, shape, strict=True))
+        if x.dtype == FLOAT32 and len(shape) <= 4 and prod(ones) <= MOST_ONES:
+            return self(tfl.Mul(), x, self.constant(np.ones(ones, np.float32)))
+        return self(tfl.BroadcastTo(tuple(shape)), x)
+
+    def zeros(self, type: TensorType) -> Value:
+        """Zeros that take no room in the file."""
+        if type.dtype == BOOL:
+            return self(tfl.NotEqual(), self.zeros(TensorType(type.shape, INT32)), 0)
+        flat = type if type.rank <= 5 else type.with_shape((type.shape[0], prod(type.shape[1:])))
+        return self.reshape(self(tfl.Zeros(flat)), type.shape)
+
+    def transpose(self, x: Value, perm: Shape) -> Value:
+        return x if tuple(perm) == tuple(range(len(perm))) else self(tfl.Transpose(tuple(perm)), x)
+
+    def sum(self, x: Value, axes: Shape) -> Value:
+        return self(tfl.Sum(axes), x)
+
+
+class Lowering(LoweredBuilder):
     """What a rule works with: the builder of the lowered graph, and the target.
 
     Args:
@@ -81,33 +115,6 @@ class Lowering(Builder):
         if any(v in self.later for v in node.inputs) and all(map(self.is_constant, node.inputs)):
             self.later.update(node.outputs)
         return super().append(node)
-
-    def constant(self, array: Any, dtype: Any = None, name: str = "") -> Value:
-        array = np.asarray(array)
-        return super().constant(array.reshape(stored_shape(array.shape)), dtype, name)
-
-    def reshape(self, x: Value, shape: Shape) -> Value:
-        return x if x.shape == tuple(shape) else self(tfl.Reshape(tuple(shape)), x)
-
-    def broadcast_to(self, x: Value, shape: Shape) -> Value:
-        """By a product with ones where they are few: XNNPACK repeats as it multiplies, BROADCAST_TO is slow."""
-        if x.shape == tuple(shape):
-            return x
-        padded = (1,) * (len(shape) - len(x.shape)) + x.shape
-        ones = tuple(n if m != n else 1 for m, n in zip(padded, shape, strict=True))
-        if x.dtype == FLOAT32 and len(shape) <= 4 and prod(ones) <= MOST_ONES:
-            return self(tfl.Mul(), x, self.constant(np.ones(ones, np.float32)))
-        return self(tfl.BroadcastTo(tuple(shape)), x)
-
-    def zeros(self, type: TensorType) -> Value:
-        """Zeros that take no room in the file."""
-        if type.dtype == BOOL:
-            return self(tfl.NotEqual(), self.zeros(TensorType(type.shape, INT32)), 0)
-        flat = type if type.rank <= 5 else type.with_shape((type.shape[0], prod(type.shape[1:])))
-        return self.reshape(self(tfl.Zeros(flat)), type.shape)
-
-    def transpose(self, x: Value, perm: Shape) -> Value:
-        return x if tuple(perm) == tuple(range(len(perm))) else self(tfl.Transpose(tuple(perm)), x)
 
     def cheapest(self, forms: list[Form]) -> Value:
         """Emits the form with the lowest cost, or one that the target forces, and notes the choice."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import FACTORIES, Run
-from tests.estimating.common import GOOD, program, results_of
+from tests.tools.estimate.common import GOOD, program, results_of
 
 
 def test_a_table_and_what_it_is_based_on(run: Run) -> None:

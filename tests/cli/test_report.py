@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Run
-from tests.reporting.programs import program
+from tests.tools.report.programs import program
 
 
 def test_a_page_with_measured_times(run: Run, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from converter.tflite.lowering.state import INITIAL, with_variables
 from converter.tflite.schedule import plan
 from converter.tools.measure.profile import profile
 from tests.models.oracle import Oracle
-from tests.schedule.arena import interpreter_arena
+from tests.tflite.schedule.arena import interpreter_arena
 
 BATCH, STEPS, LEARNING_RATE = 4, 10, 0.2
 

@@ -27,7 +27,7 @@ from converter.training.losses import attach_loss, named_loss
 from converter.training.optim.named import resolve
 from converter.training.schemes import select, update_scheme
 from converter.training.step import whole_step
-from tests.random_models import random_batch, random_network, random_rules
+from tests.driver.random_models import random_batch, random_network, random_rules
 
 PASSES = [
     absorb_layout,

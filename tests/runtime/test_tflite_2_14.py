@@ -17,10 +17,10 @@ from converter.tflite.lowering.lower import lower
 from converter.tflite.peephole.fuse import fuse
 from converter.tflite.targets import target
 from scripts.fidelity.runtimes import PYTHONS, Call, run
-from tests.quantize.test_gradients import LAYERS
-from tests.quantize.test_gradients import case as int8_case
 from tests.runtime.programs import BATCH, EXAMPLES
 from tests.tflite.cases import all_cases
+from tests.tflite.quantize.test_gradients import LAYERS
+from tests.tflite.quantize.test_gradients import case as int8_case
 from tests.tflite.stock import file, one_op
 
 OLD = target("tflite-2.14")

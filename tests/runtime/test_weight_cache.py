@@ -21,7 +21,7 @@ from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.support.logs import listening
 from tests.runtime.programs import BATCH, EXAMPLES, program
-from tests.schedule.process import STEADY_HEAP
+from tests.tflite.schedule.process import STEADY_HEAP
 
 
 def everything(session: TrainingSession, path: Path) -> list[np.ndarray]:

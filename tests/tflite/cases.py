@@ -26,7 +26,7 @@ REDUCTIONS = [tfl.Sum, tfl.Mean, tfl.ReduceMax, tfl.ReduceMin, tfl.ReduceProd]
 ACTIVATIONS = ["RELU", "RELU_N1_TO_1", "RELU6"]
 #: What a session's state tests cover.
 STATE = {tfl.VarHandle, tfl.ReadVariable, tfl.AssignVariable, tfl.CallOnce}
-#: What tests/quantize covers.
+#: What tests/tflite/quantize covers.
 QUANTIZED = {tfl.Quantize, tfl.Dequantize, tfl.Wrapped}
 
 _random = np.random.default_rng(0)

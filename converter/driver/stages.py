@@ -42,6 +42,7 @@ from converter.training.batch_norm import (
     following,
     in_training,
     statistics_of,
+    with_inputs_apart,
     with_statistics,
     without_masks,
 )
@@ -104,7 +105,9 @@ def compile_signatures(
     """
     target, signatures, frozen = request.target, request.signatures, request.frozen
     dropping = dropouts(source.graph)
-    forward = canonicalize(source.graph if request.dropout == "train" else without_dropout(source.graph))
+    traced = source.graph if request.dropout == "train" else without_dropout(source.graph)
+    trainable = source.batch_norms if request.batch_norm == "train" else ()
+    forward = with_inputs_apart(traced, trainable, canonicalize)
     resolved = request.scheme.resolve(absorb_layout(forward), source.blocks)
     by_batches: list[BatchNorm] = []
     if request.batch_norm == "train":
@@ -177,7 +180,8 @@ def compile_signatures(
     if "infer" in signatures:
         graphs["infer"] = quiet
     for many, graph in others.items():
-        other, _, _ = adapt(without_masks(canonicalize(without_dropout(graph)), by_batches), resolved)
+        plainly = with_inputs_apart(without_dropout(graph), by_batches, canonicalize)
+        other, _, _ = adapt(without_masks(plainly, by_batches), resolved)
         graphs[f"{INFER}{many}"] = like(selected, with_statistics(other, by_batches), rows, rule.layout_invariant)
     if "fisher" in signatures:
         graphs["fisher"] = fisher(canonicalize(without_dropout(probed)) if dropouts(probed) else probed, goal)

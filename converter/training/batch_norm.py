@@ -9,7 +9,7 @@ places that it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -23,6 +23,19 @@ from converter.support.notes import Note
 _INPUT = "input of "
 #: What Keras adds to the number of places that a mask leaves, of which it may leave none.
 _EPSILON = 1e-7
+
+
+def with_inputs_apart(graph: Graph, layers: Sequence[BatchNorm], change: Callable[[Graph], Graph]) -> Graph:
+    """What a change makes of a graph, which leaves the inputs of the layers that may train as they are.
+
+    Without it a scale before a layer, of another normalization for example, and that of the layer become one, and the
+    statistics would be those of what stands before both.
+    """
+    marked = graph.copy()
+    marked.outputs |= {_INPUT + layer.layer: _input_of(graph, layer) for layer in layers if layer.trainable}
+    changed = change(marked)
+    changed.outputs = {name: changed.outputs[name] for name in graph.outputs}
+    return changed
 
 
 def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[str]) -> list[BatchNorm]:

@@ -74,6 +74,34 @@ def test_ten_steps_are_those_of_keras(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.infer(X), before)
 
 
+#: What multiplies each channel before a layer, which is not what the layer divides by.
+SCALES: dict[str, Any] = {
+    "rms": lambda: [layers.RMSNormalization()],
+    "rms, frozen": lambda: [layers.Dense(3), layers.RMSNormalization(trainable=False)],
+    "no shift": lambda: [layers.Dense(3, activation="tanh"), layers.LayerNormalization(center=False)],
+    "one number": lambda: [layers.Rescaling(0.5)],
+    "minus": lambda: [layers.Dense(3, activation="tanh"), layers.Rescaling(-1)],
+}
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("kind", SCALES)
+def test_statistics_are_those_of_what_a_scale_before_the_layer_gives(kind: str, axis: int) -> None:
+    keras.utils.set_random_seed(0)
+    x, y = (RNG.standard_normal((BATCH, 5, 3)).astype(np.float32) for _ in range(2))
+    before = SCALES[kind]()
+    model = keras.Sequential([keras.Input((5, 3)), *before, layers.BatchNormalization(axis), layers.Dense(3)])
+    for weight in model.weights:
+        weight.assign(weight + 0.3 * RNG.random(weight.shape))
+    model.compile(keras.optimizers.SGD(RATE), "mse")
+    program = converter.build(model, batch=BATCH, batch_norm="train", signatures=("train", "infer", "infer_1"))
+    with TrainingSession(program.data) as session:
+        for _ in range(3):
+            assert session.train(x, y) == pytest.approx(float(model.train_on_batch(x, y)), rel=1e-4)
+        assert_as_in(model, session, ["batch_normalization", "dense"])
+        np.testing.assert_allclose(session.infer(x[:1]), np.asarray(model(x[:1])), rtol=1e-4, atol=1e-5)
+
+
 def masked_net(kind: str) -> Any:
     """Two batch normalizations behind a mask, the second before what ends the sequence."""
     keras.utils.set_random_seed(0)

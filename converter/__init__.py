@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from converter import runtime
     from converter.driver.assemble import Program
+    from converter.driver.build import build
     from converter.driver.compare import compare_schemes
     from converter.driver.functions import Function, function
-    from converter.driver.pipeline import build
     from converter.program.manifest import Certificate
     from converter.support.errors import UnsupportedError
     from converter.tools.certify.certify import certify
@@ -52,7 +52,7 @@ _HOMES = {
     "Program": "converter.driver.assemble",
     "UnsupportedError": "converter.support.errors",
     "UpdateScheme": "converter.training.schemes",
-    "build": "converter.driver.pipeline",
+    "build": "converter.driver.build",
     "certify": "converter.tools.certify.certify",
     "compare_schemes": "converter.driver.compare",
     "estimate": "converter.tools.estimate",

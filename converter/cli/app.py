@@ -59,7 +59,7 @@ from converter.cli.searching import search
 from converter.cli.states import state
 from converter.cli.tables import Results
 from converter.driver.assemble import Program
-from converter.driver.pipeline import build as build_program
+from converter.driver.build import build as build_program
 from converter.program.file import ProgramFile, read_program
 from converter.runtime.export import Exported, export_inference, export_weights, trained_weights
 from converter.support.errors import UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converter.driver.build import plan
 from converter.driver.models import import_model, with_own_augmentation
-from converter.driver.pipeline import plan
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from converter.driver.stages import canonicalize, specialize
 from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.passes import eliminate_dead_code, fold_constants
 from converter.passes.autodiff import pull_back
+from converter.passes.canonical import canonicalize, specialize
 from converter.passes.raising import raised
 from converter.support.errors import DeviceError, UnsupportedError, UnsupportedSite, UsageError
 from converter.tflite.backend import in_order, to_builtins

@@ -91,7 +91,7 @@ def model_flops(net: Workload, scheme: str, target: str, micro_batch: int | None
     """Of a step in float32 with every convolution as the model has it, by which rates are told."""
     import optax
 
-    from converter.driver.pipeline import plan
+    from converter.driver.build import plan
     from converter.program.origins import PHASES
     from converter.tflite.targets import target as find
 

@@ -7,8 +7,8 @@ import pytest
 from converter.cli.recipe import read_recipe
 from converter.cli.resolve import resolve
 from converter.driver.models import import_model
-from converter.driver.stages import canonicalize
 from converter.passes import absorb_layout
+from converter.passes.canonical import canonicalize
 from converter.training.schemes import update_scheme
 from tests.examples.test_examples import OPTIONS
 

@@ -9,11 +9,12 @@ import numpy as np
 import optax
 
 import jax_frontend
+from converter.driver.features.optimizer import with_optimizer
 from converter.driver.models import Source
-from converter.driver.stages import canonicalize, with_optimizer
 from converter.ir import Builder, evaluate, ops
 from converter.passes import absorb_layout
 from converter.passes.autodiff import differentiate
+from converter.passes.canonical import canonicalize
 from converter.passes.raising import raised
 from converter.tflite.targets import target
 from converter.training.losses import named_loss

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jax_frontend
-from converter.driver.stages import canonicalize
 from converter.ir import Builder, Graph, TensorType, ops
 from converter.ir.evaluate import evaluate
 from converter.passes import eliminate_dead_code, simplify
 from converter.passes.autodiff import differentiate
+from converter.passes.canonical import canonicalize
 from converter.passes.raising import raised
 
 

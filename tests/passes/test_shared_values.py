@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from converter.driver.stages import canonicalize, specialize
 from converter.ir import Graph, evaluate, verify
 from converter.passes import (
     absorb_layout,
@@ -22,6 +21,7 @@ from converter.passes import (
     simplify,
     simplify_loops,
 )
+from converter.passes.canonical import canonicalize, specialize
 from converter.passes.raising.raise_forms import raise_forms
 from converter.support.errors import UnsupportedError
 from converter.tflite.backend import to_builtins

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.driver.stages import canonicalize, specialize, with_optimizer
+from converter.driver.features.optimizer import with_optimizer
 from converter.ir import Graph, evaluate, verify
 from converter.passes import (
     absorb_layout,
@@ -18,6 +18,7 @@ from converter.passes import (
     merge_common_subexpressions,
     simplify,
 )
+from converter.passes.canonical import canonicalize, specialize
 from converter.tflite.lowering import state as export
 from converter.tflite.lowering.lower import lower
 from converter.tflite.peephole.fuse import fuse

@@ -12,7 +12,7 @@ from jax import lax
 
 import converter
 import jax_frontend
-from converter.driver.pipeline import plan
+from converter.driver.build import plan
 from converter.ir import Builder, TensorType, ops
 from converter.runtime import TrainingSession
 from converter.tflite import builtins as tfl

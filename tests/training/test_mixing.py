@@ -11,8 +11,8 @@ import optax
 import pytest
 
 import converter
-from converter.driver.stages import canonicalize
 from converter.ir.evaluate import evaluate_outputs
+from converter.passes.canonical import canonicalize
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.training.mixing import mixing

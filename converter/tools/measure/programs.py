@@ -57,7 +57,7 @@ def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
         chosen: the cases.
         target: the runtime that will run them.
     """
-    from converter.driver.pipeline import plan
+    from converter.driver.build import plan
 
     planned = plan(_net(), batch=1, target=target, loss="mse")
     alone = planned.assemble()

@@ -188,8 +188,8 @@ def _distinct(member: Member, ratios: Sequence[float]) -> tuple[float, ...]:
 
 def read_space(source: Any, ratios: Sequence[float] = RATIOS) -> Space:
     """The space of an imported model."""
-    from converter.driver.stages import canonicalize
     from converter.passes import absorb_layout
+    from converter.passes.canonical import canonicalize
     from converter.training.dropout import without_dropout
     from converter.training.schemes import update_scheme
     from converter.training.schemes.structure import members
@@ -201,8 +201,8 @@ def read_space(source: Any, ratios: Sequence[float] = RATIOS) -> Space:
 
 def granted(source: Any, update: str) -> Mapping[str, float]:
     """What a named scheme grants each parameter of an imported model."""
-    from converter.driver.stages import canonicalize
     from converter.passes import absorb_layout
+    from converter.passes.canonical import canonicalize
     from converter.training.dropout import without_dropout
     from converter.training.schemes import update_scheme
 

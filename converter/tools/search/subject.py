@@ -83,13 +83,13 @@ class Subject:
             session.evaluate(self.x, self.y)
 
     def _costs(self, update: Update) -> dict[str, int]:
-        from converter.driver.pipeline import plan
+        from converter.driver.build import plan
 
         return dict(self._made(plan, update, self.options)[0].costs)
 
     def frozen(self, update: Update) -> str:
         """What its frozen layers are, as for `converter.build`: `float32` where none of them would become int8."""
-        from converter.driver.pipeline import plan
+        from converter.driver.build import plan
 
         return self._made(plan, update, self.options)[1]
 
@@ -118,7 +118,7 @@ class Subject:
                 return in_turns(*(partial(session.train, *rows, rate_scale=0.0) for session in (one, other)))
 
     def _session(self, update: Update, *signatures: str, **changed: Any) -> Any:
-        from converter.driver.pipeline import build
+        from converter.driver.build import build
         from converter.runtime import TrainingSession
 
         options = {**self.options, "signatures": ("train", *signatures), "check": False, **changed}

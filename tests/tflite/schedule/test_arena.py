@@ -3,10 +3,11 @@
 import pytest
 
 import converter
+from converter.driver.features.optimizer import with_optimizer
 from converter.driver.models import import_model
-from converter.driver.stages import canonicalize, with_optimizer
 from converter.ir import Graph, Node
 from converter.passes import absorb_layout
+from converter.passes.canonical import canonicalize
 from converter.tflite.backend import to_builtins
 from converter.tflite.lowering.state import with_variables
 from converter.tflite.schedule import check_no_overlap, plan, schedule

@@ -1,0 +1,124 @@
+"""What a build knows between two passes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from converter.driver.models import Source
+from converter.driver.requests import Request
+from converter.ir import Graph, Parameter, Value
+from converter.ir.batch_norm import BatchNorm
+from converter.ir.module import Module
+from converter.support.notes import Note
+from converter.tflite.lowering.forms import FormChoice
+from converter.tflite.targets import Target
+from converter.training.losses import JointLoss, Loss
+from converter.training.optim import OptimizerProgram
+from converter.training.schemes import Adapter, Plain, Row
+from converter.training.step import StepForm
+
+if TYPE_CHECKING:
+    from converter.driver.int8 import QuantizationReport
+
+
+class _NotYet:
+    """Stands for what a later pass makes."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("a pass reads what no pass before it has made")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("a pass reads what no pass before it has made")
+
+
+NOT_YET: Any = _NotYet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compilation:
+    """Facts about one build. A pass returns it with some of them replaced.
+
+    Attributes:
+        source: the model.
+        request: what was asked for.
+        loss: as for `build`, known.
+        optimizer: an optax.GradientTransformation.
+        other_rows: the model's graph for other numbers of rows, for which `infer` is asked for too.
+        several_rows: where a step's rows come in several calls, the model's graph for more than one row.
+        report: takes the forms of the first signature, which is the training step.
+        model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
+        forward: the canonical one.
+        probed: `model`, with marks where `fisher` looks.
+        program: the signatures, semantic graphs and then lowered ones.
+        resolved: the scheme, parameter by parameter.
+        rows: the same with adapters.
+        adapters: of frozen weights.
+        turned: names of matrices kept as [outputs, inputs], where adapters ask for it to be known before.
+        by_batch: batch normalization layers that take the statistics of the batch.
+        normalized: what these layers read, by layer.
+        rule: the update of every parameter.
+        counter: the number of the call, which random numbers are made of, and what keeps it.
+        step: how a step is cut into signatures.
+        goal: the loss, joined with the model.
+        mixing: where rows of a batch influence each other, by signature.
+        augmentation: what a step does to its inputs.
+        plain: the model that is exported of one with adapters.
+        prefix: what all signatures begin with, lowered already: frozen layers in int8.
+        behind: the model behind that prefix.
+        quiet: `behind` without what is random in training.
+        scored: `quiet` with its loss.
+        quantization: what became int8.
+        notes: what the person is to know.
+    """
+
+    source: Source
+    request: Request
+    loss: Any
+    optimizer: Any
+    other_rows: Mapping[int, Graph]
+    several_rows: Graph | None
+    report: list[FormChoice]
+    model: Graph
+    program: Module = field(default_factory=Module)
+    forward: Graph = NOT_YET
+    probed: Graph = NOT_YET
+    resolved: list[Row] = NOT_YET
+    rows: list[Row] = NOT_YET
+    adapters: list[Adapter] = field(default_factory=list)
+    turned: Collection[str] | None = None
+    by_batch: Sequence[BatchNorm] = ()
+    normalized: Mapping[str, Value] = field(default_factory=dict)
+    rule: OptimizerProgram = NOT_YET
+    counter: tuple[Value, Parameter] = NOT_YET
+    step: StepForm = NOT_YET
+    goal: Loss | JointLoss = NOT_YET
+    mixing: dict[str, str] = field(default_factory=dict)
+    augmentation: Graph | None = None
+    plain: Plain | None = None
+    prefix: Graph | None = None
+    behind: Graph = NOT_YET
+    quiet: Graph = NOT_YET
+    scored: Graph = NOT_YET
+    quantization: QuantizationReport | None = None
+    notes: Sequence[Note] = ()
+
+    @property
+    def target(self) -> Target:
+        """What the program is for."""
+        return self.request.target
+
+    @property
+    def once(self) -> Target:
+        """The target of what is read once: for what others are given, or what is read off a convolution."""
+        return self.target.storing_once()
+
+    @property
+    def modules(self) -> Mapping[str, Module]:
+        """What the pass manager looks at."""
+        return {"model": Module({"forward": self.model}), "program": self.program}
+
+    def offers(self, signature: str) -> bool:
+        """Return whether a signature was asked for."""
+        return signature in self.request.signatures

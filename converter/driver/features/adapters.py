@@ -1,0 +1,33 @@
+"""LoRA and Channels: adapters of frozen weights, and the plain model that is exported without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.driver.compilation import Compilation
+from converter.passes import absorb_layout
+from converter.passes.canonical import specialize
+from converter.tflite.backend import in_order
+from converter.tflite.lowering.weight_layout import better_turned
+from converter.training.dropout import without_dropout
+from converter.training.schemes import adapt, plain, select
+
+
+def add_adapters(c: Compilation) -> Compilation:
+    """Put adapters beside the weights that have one; what trains beside them is kept as without adapters."""
+    model, rows, adapters = adapt(c.model, c.resolved)
+    turned = better_turned(specialize(select(absorb_layout(c.model), c.resolved)), c.target) if adapters else None
+    return replace(c, model=model, rows=rows, adapters=adapters, turned=turned)
+
+
+def make_plain(c: Compilation) -> Compilation:
+    """Make the model that is exported, without adapters."""
+    if not (c.adapters and c.offers("infer")):
+        return c
+    forward = without_dropout(c.forward)
+    return replace(c, plain=plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ()))
+
+
+def order_plain(c: Compilation) -> Compilation:
+    """Schedule the model that is exported."""
+    return c if c.plain is None else replace(c, plain=replace(c.plain, graph=in_order(c.plain.graph, c.target)))

@@ -1,0 +1,25 @@
+"""`dropout`: what layers do at random acts in a step, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.driver.compilation import Compilation
+from converter.passes.canonical import canonicalize
+from converter.training.dropout import dropouts, without_dropout
+from converter.training.step import with_dropout
+
+
+def drop_marks(c: Compilation) -> Compilation:
+    """Leave out what is random in training, unless a step is to draw."""
+    return c if c.request.dropout == "train" else replace(c, model=without_dropout(c.model))
+
+
+def draw_in_step(c: Compilation) -> Compilation:
+    """Let the step draw masks, by the number of the call."""
+    return replace(c, step=with_dropout(c.step, *c.counter)) if dropouts(c.model) else c
+
+
+def be_quiet(c: Compilation) -> Compilation:
+    """Keep a model without random marks, for all signatures but the step."""
+    return replace(c, quiet=canonicalize(without_dropout(c.behind)) if dropouts(c.behind) else c.behind)

@@ -1,0 +1,32 @@
+"""`frozen="int8"`: what is frozen computes in int8 where the target gains by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from converter.driver.compilation import Compilation
+from converter.tflite.backend import to_builtins
+from converter.training.fisher import without_probes
+from converter.training.schemes import join
+
+
+def quantize_frozen(c: Compilation) -> Compilation:
+    """Cut the frozen prefix off, lowered in int8; weights that are frozen behind it become int8 too."""
+    lower = partial(to_builtins, target=c.once)
+    if c.request.frozen != "int8":
+        exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
+        return replace(c, behind=c.model, plain=exported)
+    from converter.driver.int8 import quantize, quantize_plain
+
+    how = c.goal, c.request.calibration, c.model.inputs[0].shape[0], c.target, lower
+    done = quantize(c.probed if c.offers("fisher") else c.model, *how)
+    exported = None if c.plain is None else replace(c.plain, graph=quantize_plain(c.plain.graph, *how))
+    behind = without_probes(done.rest)
+    return replace(c, prefix=done.prefix, probed=done.rest, behind=behind, quantization=done.report, plain=exported)
+
+
+def join_prefix(c: Compilation) -> Compilation:
+    """Put the prefix in front of every signature."""
+    prefix = c.prefix
+    return c if prefix is None else replace(c, program=c.program.mapped(lambda _, graph: join(prefix, graph)))

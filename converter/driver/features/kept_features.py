@@ -1,0 +1,39 @@
+"""The signature `features`: what frozen first layers give for a sample is kept, and the step runs on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.driver.compilation import Compilation
+from converter.driver.features.signatures import prepared
+from converter.support.errors import UsageError
+from converter.tflite.backend import to_builtins
+from converter.training.schemes import cut_frozen_prefix, has_frozen_prefix, join
+
+
+def check(c: Compilation) -> Compilation:
+    """Raise UsageError where the first layer trains: then there is nothing to keep."""
+    if c.offers("features") and not has_frozen_prefix(c.model):
+        raise UsageError(
+            "there are no features to keep: the first layer trains. Choose a scheme that freezes the first layers, or "
+            "leave the signature `features` out.",
+            page="arguments",
+        )
+    return c
+
+
+def add_signatures(c: Compilation) -> Compilation:
+    """Add `features` and the step on them, lowered."""
+    if not c.offers("features"):
+        return c
+    features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.behind)
+    on_features = c.step.graphs_on_features(prepared(c, rest), c.goal, c.rule)
+    steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}
+    if c.prefix is None:
+        kept = to_builtins(prepared(c, features), c.target)
+    else:
+        from converter.driver.int8 import kept_as_int8
+
+        kept, widened = kept_as_int8(c.prefix)
+        steps = {name: join(widened, graph) for name, graph in steps.items()}
+    return replace(c, program=c.program.including(features=kept, **steps))

@@ -1,0 +1,69 @@
+"""The loss, and what must hold before a step is built of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from converter.driver.compilation import Compilation
+from converter.driver.models import import_loss
+from converter.driver.requests import check_fisher
+from converter.ir import is_described
+from converter.ir.random_numbers import call_counter
+from converter.passes.canonical import canonicalize
+from converter.program.manifest import INFER
+from converter.support.errors import NumericError
+from converter.training.augment import augmentation
+from converter.training.batch_norm import by_batch, following
+from converter.training.dropout import without_dropout
+from converter.training.mixing import check_parts, whole_batches
+from converter.training.step import StepForm
+
+
+def form_step(c: Compilation) -> Compilation:
+    """Say how the step is cut into signatures, and what it does beside the loss."""
+    step = StepForm(
+        c.request.step,
+        in_parts=c.request.accumulates,
+        scale=float(c.request.loss_scale),
+        trained=lambda graph: by_batch(graph, c.by_batch, c.normalized),
+        averaged=lambda graph: following(graph, c.by_batch),
+        rate_first=c.target.is_cpu,
+    )
+    return replace(c, step=step, counter=call_counter())
+
+
+def check_weights(c: Compilation) -> Compilation:
+    """Raise NumericError where a weight is not finite."""
+    known = [p for p in c.model.parameters.values() if not is_described(p.model_value)]
+    broken = [p.name for p in known if not np.isfinite(p.view.of(p.model_value)).all()]
+    if broken:
+        raise NumericError(f"these weights hold NaN or infinity and cannot be trained: {', '.join(broken)}")
+    return c
+
+
+def join_loss(c: Compilation) -> Compilation:
+    """Read the loss for this model, with the regularizers of its weights."""
+    goal = import_loss(c.loss, c.model, c.request.targets, c.request.loss_weights)
+    return replace(c, goal=replace(goal, penalties=c.source.penalties))
+
+
+def find_mixing(c: Compilation) -> Compilation:
+    """Find where rows of a batch influence each other. Raise UsageError where they may not."""
+    mixing = whole_batches(c.model, c.goal, c.request.signatures, c.request.step, c.augmentation)
+    if c.several_rows is not None:
+        _check_parts(c)
+    check_fisher(c.request, any(p.kind == "choice" for p in c.model.parameters.values()), mixing.get(c.request.step))
+    others = {f"{INFER}{rows}": mixing["infer"] for rows in c.other_rows if "infer" in mixing}
+    return replace(c, mixing=mixing | others)
+
+
+def _check_parts(c: Compilation) -> None:
+    """Raise UsageError where rows of the model, its loss or what a step does to its inputs influence each other."""
+    assert c.several_rows is not None
+    forward = canonicalize(c.several_rows if c.request.dropout == "train" else without_dropout(c.several_rows))
+    augmented = None
+    if c.request.augment is not None:
+        augmented = canonicalize(augmentation(c.request.augment, forward.inputs, *call_counter()))
+    check_parts(forward, import_loss(c.loss, forward, c.request.targets, c.request.loss_weights), augmented)

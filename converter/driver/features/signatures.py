@@ -1,0 +1,67 @@
+"""The signatures that a program offers, as semantic graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.driver.compilation import Compilation
+from converter.driver.features.optimizer import like
+from converter.ir import Graph
+from converter.passes import eliminate_dead_code
+from converter.passes.canonical import canonicalize
+from converter.program.manifest import INFER
+from converter.tflite.prepare import absorb_projections, attend_in_blocks
+from converter.tflite.prepare.tiling import tile_batch
+from converter.training.batch_norm import with_inputs_apart, with_statistics, without_masks
+from converter.training.dropout import dropouts, without_dropout
+from converter.training.fisher import fisher
+from converter.training.losses import attach_loss
+from converter.training.schemes import adapt
+
+
+def prepared(c: Compilation, graph: Graph) -> Graph:
+    """Return a forward graph with early layers in parts of the batch, and attention by fewer products, on a CPU."""
+    if not c.target.is_cpu:
+        return graph.copy()
+    return absorb_projections(attend_in_blocks(tile_batch(graph, c.target), c.target), c.target)
+
+
+def score(c: Compilation) -> Compilation:
+    """Join the loss with the model, for `evaluate`."""
+    scored = attach_loss(prepared(c, c.quiet), c.goal)
+    scored.outputs = {name: v for name, v in scored.outputs.items() if name not in c.quiet.outputs}
+    return replace(c, scored=scored)
+
+
+def build_step(c: Compilation) -> Compilation:
+    """Build the graphs of the step: forward, pruned backward and update."""
+    return replace(c, program=c.program.including(**c.step.graphs(prepared(c, c.behind), c.goal, c.rule)))
+
+
+def add_evaluate_and_infer(c: Compilation) -> Compilation:
+    """Add `evaluate` and `infer`, where they are asked for."""
+    program = c.program
+    if c.offers("evaluate"):
+        program = program.including(evaluate=eliminate_dead_code(c.scored))
+    if c.offers("infer"):
+        program = program.including(infer=c.quiet)
+    return replace(c, program=program)
+
+
+def add_other_rows(c: Compilation) -> Compilation:
+    """Add `infer_<rows>`: the model for other numbers of rows, with the same state."""
+    program = c.program
+    for many, graph in c.other_rows.items():
+        plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
+        other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
+        made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant)
+        program = program.including(**{f"{INFER}{many}": made})
+    return replace(c, program=program)
+
+
+def add_fisher(c: Compilation) -> Compilation:
+    """Add `fisher`, which weighs channels."""
+    if not c.offers("fisher"):
+        return c
+    quiet = canonicalize(without_dropout(c.probed)) if dropouts(c.probed) else c.probed
+    return replace(c, program=c.program.including(fisher=fisher(quiet, c.goal)))

@@ -7,11 +7,13 @@ import gc
 import os
 import sys
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from converter.passes.manager import Watch, watched
 from tests.left_out import (  # noqa: F401
     pytest_deselected,
     pytest_sessionfinish,
@@ -47,3 +49,10 @@ def numbers_of_its_own(request: pytest.FixtureRequest, generators: list[np.rando
     state = np.random.default_rng(zlib.crc32(request.node.nodeid.encode())).bit_generator.state
     for generator in generators:
         generator.bit_generator.state = state
+
+
+@pytest.fixture(autouse=True)
+def verified_passes() -> Iterator[None]:
+    """Every graph that a pass makes is checked."""
+    with watched(Watch(verifies=True)):
+        yield

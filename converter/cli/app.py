@@ -25,39 +25,26 @@ from converter.cli.inspection import read_contents
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
-    Augment,
-    Batch,
-    BatchNorm,
-    Calibration,
+    NOT_PRICED,
     Debug,
-    Dropout,
-    Frozen,
     Json,
-    Loss,
-    LossScale,
-    MemoryBudget,
-    MicroBatch,
     Model,
-    Optimizer,
     Out,
     Profile,
     ProgramPath,
     Quiet,
     RecipeFile,
-    Signatures,
-    State,
-    Target,
     Trust,
-    TypeOfY,
-    Update,
     Updates,
     Wide,
+    with_options,
 )
 from converter.cli.reporting import report
 from converter.cli.resolve import job_of, output_path
 from converter.cli.searching import search
 from converter.cli.states import state
 from converter.cli.tables import Results
+from converter.cli.watching import watching
 from converter.driver.assemble import Program
 from converter.driver.build import build as build_program
 from converter.program.file import ProgramFile, read_program
@@ -101,27 +88,12 @@ app.command()(state)
 
 
 @app.command()
+@with_options()
 def build(
     model: Model = None,
     recipe: RecipeFile = None,
     trust: Trust = False,
-    loss: Loss = None,
-    optimizer: Optimizer = None,
-    update: Update = None,
-    batch: Batch = None,
-    micro_batch: MicroBatch = None,
-    target: Target = None,
     profile: Profile = None,
-    state: State = None,
-    y: TypeOfY = None,
-    signatures: Signatures = None,
-    frozen: Frozen = None,
-    calibration: Calibration = None,
-    memory_budget: MemoryBudget = None,
-    batch_norm: BatchNorm = None,
-    dropout: Dropout = None,
-    augment: Augment = None,
-    loss_scale: LossScale = None,
     out: Out = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not run one step before writing.")] = False,
     certify_on: Annotated[
@@ -134,25 +106,26 @@ def build(
         ),
     ] = None,
     forms: Annotated[bool, typer.Option("--report", help="Show which form each layer got, and why.")] = False,
+    dump_after: Annotated[
+        str | None,
+        typer.Option(metavar="PASS", autocompletion=completion.passes, help="Print the graphs behind a pass."),
+    ] = None,
+    time_passes: Annotated[bool, typer.Option("--time-passes", help="Show the CPU time of each pass.")] = False,
     wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
+    **flags: Any,
 ) -> None:
     """Compile MODEL into a training program."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
-        flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "update": update, "batch": batch}
-        flags |= {"target": target, "profile": profile, "frozen": frozen, "calibration": calibration}
-        offered = signatures.split(",") if signatures is not None else None
-        flags |= {"signatures": offered, "out": out, "micro_batch": micro_batch, "state": state, "y": y}
-        flags |= {"loss_scale": loss_scale, "memory_budget": memory_budget}
-        job = job_of(recipe, trust, model=model, batch_norm=batch_norm, dropout=dropout, augment=augment, **flags)
+        job = job_of(recipe, trust, model=model, profile=profile, out=out, **flags)
         path = output_path(job)
     job = measured(job, narrator)
     with narrator.stage("make the model"):
         subject = job.model()
-    with narrator.stage("compile"):
+    with narrator.stage("compile"), watching(dump_after) as watch:
         program = build_program(subject, update=job.scheme(job.update or "full"), check=False, **job.options())
     if not no_check:
         with narrator.stage("run one step"):
@@ -167,9 +140,12 @@ def build(
         with narrator.stage(f"run on {certify_on}"):
             certificate = certify_program(path, on=certify_on)
         demand(path, certificate)
+    if watch.dumps is not None:
+        print("\n".join(f"# {name}\n{text}" for name, text in watch.dumped.items()))
     if as_json:
         _print_json(
             {
+                **({"passes": watch.seconds} if time_passes else {}),
                 "file": str(path),
                 "manifest": program.manifest.to_json(),
                 **({"certificate": asdict(certificate)} if certificate else {}),
@@ -184,6 +160,8 @@ def build(
         )
     else:
         _show_build(program, path, forms, wide)
+        if time_passes:
+            Results(wide).passes(watch.seconds)
         if certificate is not None:
             Results(wide).certificates([certificate])
 
@@ -204,29 +182,23 @@ def _show_build(program: Program, path: Path, forms: bool, wide: bool) -> None:
 
 
 @app.command()
+@with_options("update", *NOT_PRICED)
 def schemes(
     model: Model = None,
     recipe: RecipeFile = None,
     trust: Trust = False,
-    loss: Loss = None,
-    optimizer: Optimizer = None,
     update: Updates = None,
-    batch: Batch = None,
-    micro_batch: MicroBatch = None,
-    target: Target = None,
     profile: Profile = None,
-    state: State = None,
-    y: TypeOfY = None,
     wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
+    **flags: Any,
 ) -> None:
     """Show what each update scheme would cost on MODEL. Nothing is run, no file is written."""
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
-        flags = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "profile": profile}
-        job = job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags)
+        job = job_of(recipe, trust, model=model, profile=profile, **flags)
         schemes = schemes_of(job, update)
     job = measured(job, narrator)
     with narrator.stage("make the model"):

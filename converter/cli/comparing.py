@@ -8,6 +8,7 @@ from typing import Any
 from converter.cli.narration import Narrator
 from converter.cli.resolve import Job, resolve_update
 from converter.driver.compare import DEFAULT_SCHEMES, compare_schemes, import_once
+from converter.driver.options import Options
 from converter.support.errors import PocketuneError
 
 
@@ -34,7 +35,7 @@ def compare(job: Job, model: Any, schemes: Sequence[Any], narrator: Narrator, **
     """
     options = job.options() | more
     with narrator.stage("import the model"):
-        source = import_once(model, **options)
+        source = import_once(model, Options(**options))
     rows: list[dict[str, Any]] = []
     failures: list[PocketuneError] = []
     for scheme in schemes:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from converter.driver.requests import CHOICES, SIGNATURES
+from converter.driver.options import SIGNATURES, declared
 from converter.support.invocation import NAME
 from converter.tflite.targets.target import tables
 from converter.training.losses import LOSSES
@@ -36,8 +36,8 @@ def _completes(known: Callable[[], Iterable[str]], listed: bool = False) -> Comp
 
 
 def choices(option: str) -> Completer:
-    """Returns what completes an option with a few values, by its name in a request."""
-    return _completes(lambda: CHOICES[option])
+    """Return what completes an option with a few values, by its name."""
+    return _completes(lambda: declared()[option].metadata["choices"])
 
 
 def _schemes() -> Iterable[str]:
@@ -62,6 +62,20 @@ def _devices() -> Iterable[str]:
     return devices()
 
 
+def _passes() -> Iterable[str]:
+    from converter.driver.pipeline import PIPELINE
+
+    return (one.name for one in PIPELINE)
+
+
 target, signatures = _completes(tables, listed=True), _completes(lambda: SIGNATURES, listed=True)
 scheme, optimizer, loss = _completes(_schemes), _completes(_optimizers), _completes(lambda: LOSSES)
-engine, device = _completes(_engines), _completes(_devices)
+engine, device, passes = _completes(_engines), _completes(_devices), _completes(_passes)
+#: Of options of a build, by name; those with a few values are completed by these.
+OF_OPTIONS: dict[str, Completer] = {
+    "loss": loss,
+    "optimizer": optimizer,
+    "signatures": signatures,
+    "target": target,
+    "update": scheme,
+}

@@ -13,21 +13,16 @@ from converter.cli.comparing import compare, schemes_of
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
-    Batch,
+    NOT_PRICED,
     Debug,
     Json,
-    Loss,
-    MicroBatch,
     Model,
-    Optimizer,
     Quiet,
     RecipeFile,
-    State,
-    Target,
     Trust,
-    TypeOfY,
     Updates,
     Wide,
+    with_options,
 )
 from converter.cli.resolve import job_of
 from converter.cli.tables import Results
@@ -39,6 +34,7 @@ from converter.tools.estimate import Estimate, Estimates, Interval
 _MEMORY = {"fits": "fits", "tight": "may be killed", "too much": "too much"}
 
 
+@with_options("update", *NOT_PRICED)
 def estimate(
     model: Model = None,
     device: Annotated[
@@ -58,18 +54,12 @@ def estimate(
     ] = None,
     recipe: RecipeFile = None,
     trust: Trust = False,
-    loss: Loss = None,
-    optimizer: Optimizer = None,
     update: Updates = None,
-    batch: Batch = None,
-    micro_batch: MicroBatch = None,
-    target: Target = None,
-    state: State = None,
-    y: TypeOfY = None,
     wide: Wide = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
+    **flags: Any,
 ) -> None:
     """Estimate time, memory and energy of training MODEL on a device, before anything is deployed."""
     from converter.tools.estimate import devices, estimate_rows, read_measured, setting, steps_of
@@ -80,9 +70,8 @@ def estimate(
             raise UsageError(
                 f"name the device: --device {next(iter(devices()))}. Known: {', '.join(devices())}", page="command-line"
             )
-        flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target}
-        job = measured(job_of(recipe, trust, model=model, state=state, y=y, micro_batch=micro_batch, **flags), narrator)
-        chosen, table = setting(device, job.recipe.target)
+        job = measured(job_of(recipe, trust, model=model, **flags), narrator)
+        chosen, table = setting(device, job.recipe.get("target"))
         known, left_out = read_measured(results or (), program or ())
         schemes = schemes_of(job, update)
     with narrator.stage("make the model"):

@@ -19,5 +19,5 @@ def measured(job: Job, narrator: Narrator) -> Job:
     from converter.tools.measure import measured_table
 
     with narrator.stage("measure this machine"):
-        table = measured_table(job.recipe.target)
-    return replace(job, recipe=replace(job.recipe, target=str(table), profile=None))
+        table = measured_table(job.recipe.get("target"))
+    return replace(job, recipe=replace(job.recipe.overridden(target=str(table)), profile=None))

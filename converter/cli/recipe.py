@@ -5,79 +5,75 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from converter.cli.references import is_reference
+from converter.driver.options import declared
 from converter.support.errors import UsageError, nearest
 from converter.support.files import check_regular
 from converter.support.records import decode
 
+#: The type of each entry for an option, by its name.
+ENTRIES: dict[str, Any] = {
+    one.metadata["flag"] or name: one.metadata["entry"]
+    for name, one in declared().items()
+    if one.metadata["entry"] is not None
+}
 #: No recipe and no table of rules is larger.
 MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to build; None stands for the default. See docs/cli.md.
+    """What to build; None, or no entry, stands for the default. See docs/cli.md.
 
     Attributes:
         model: a `.keras` file, `package.module:factory`, `keras:MobileNetV2`, or the name of a built-in example.
-        loss: a name, `package.module:function`, or a table {name, ...options}; or a table of these by output.
-        optimizer: a name, `package.module:factory`, or a table {name, ...options}.
-        update: a scheme's name, a file of glob rules, or a table of them.
-        batch: rows of one step.
-        micro_batch: rows that are computed at once; see `converter.build`.
-        target: runtime, version and processor.
         profile: `measured` for the costs of this machine in place of a target's table.
-        state: `variables`, `stateless` or `split`.
-        y: element type and shape of one example's target, for a loss of the person's own: `int32`, `float32[10]`; or a
-            table of these by target.
-        signatures: what the program offers; see `converter.build`.
-        frozen: `float32` or `int8`; see `converter.build`.
-        calibration: an .npz file of samples for int8: the model's inputs by name (or `x`), and `y` if there are labels.
-        memory_budget: resident memory that a session may take, `64MiB`; see `converter.build`.
-        batch_norm: `fixed` or `train`; see `converter.build`.
-        dropout: `off` or `train`; see `converter.build`.
-        augment: `package.module:function` (x, key) -> x, or `keras`; see `converter.build`.
         out: the file to write.
-        loss_weights: for a table of losses by output: what each is multiplied by.
-        loss_scale: what the gradients of `split` are multiplied by on their way; see `converter.build`.
+        options: those of `pocketune.build` that are asked for, by the name of their entry, as a TOML file holds them:
+            code as `package.module:name`, samples as a path, `y` (the type of one example's target) for `targets`.
     """
 
     model: str | None = None
-    loss: Any = None
-    optimizer: Any = None
-    update: Any = None
-    batch: int | None = None
-    micro_batch: int | None = None
-    target: str | None = None
     profile: Literal["measured"] | None = None
-    state: str | None = None
-    y: str | dict[str, str] | None = None
-    signatures: tuple[str, ...] | None = None
-    frozen: str | None = None
-    calibration: str | None = None
-    memory_budget: str | None = None
-    batch_norm: str | None = None
-    dropout: str | None = None
-    augment: str | None = None
     out: str | None = None
-    loss_weights: dict[str, float] | None = None
-    loss_scale: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str) -> Any:
+        """Return an entry for an option, None where there is none."""
+        return self.options.get(name)
 
     def references(self) -> dict[str, str]:
         """The code that it names (`package.module:name`), by entry: to build would run it."""
-        entries = {"model": self.model, "loss": self.loss, "optimizer": self.optimizer, "augment": self.augment}
-        if is_by_output(self.loss):
-            entries |= {f"loss.{output}": entry for output, entry in self.loss.items()}
+        entries = {"model": self.model, **self.options}
+        if is_by_output(loss := self.get("loss")):
+            entries |= {f"loss.{output}": entry for output, entry in loss.items()}
         names = {key: entry.get("name") if isinstance(entry, dict) else entry for key, entry in entries.items()}
         return {key: name for key, name in names.items() if isinstance(name, str) and is_reference(name)}
 
     def overridden(self, **flags: Any) -> Recipe:
-        """The recipe with each flag that was given in place of its own entry."""
-        return replace(self, **{name: value for name, value in flags.items() if value is not None})
+        """Return the recipe with each flag that was given in place of its own entry."""
+        given = {name: value for name, value in flags.items() if value is not None}
+        own = {name: given.pop(name) for name in ("model", "profile", "out") if name in given}
+        return replace(self, **own, options={**self.options, **given})
+
+    def without(self, *names: str) -> Recipe:
+        """Return the recipe without entries for some options."""
+        return replace(self, options={name: entry for name, entry in self.options.items() if name not in names})
+
+    def entries(self) -> dict[str, Any]:
+        """Return all that it says, in the order of a file."""
+        said = {
+            "model": self.model,
+            **{name: self.get(name) for name in ENTRIES},
+            "profile": self.profile,
+            "out": self.out,
+        }
+        return {name: value for name, value in said.items() if value is not None}
 
 
 def read_recipe(path: str | os.PathLike) -> Recipe:
@@ -88,17 +84,25 @@ def read_recipe(path: str | os.PathLike) -> Recipe:
     """
     path = Path(path)
     try:
-        recipe = decode(Recipe, read_table(path), "recipe")
+        recipe = _checked(read_table(path))
     except UsageError as error:
         raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}", page="command-line") from None
     folder = path.parent
-    return replace(
-        recipe,
+    return recipe.overridden(
         model=_beside(folder, recipe.model),
-        update=_beside(folder, recipe.update),
-        calibration=None if recipe.calibration is None else str(folder / recipe.calibration),
+        update=_beside(folder, recipe.get("update")),
+        calibration=None if recipe.get("calibration") is None else str(folder / recipe.get("calibration")),
         out=None if recipe.out is None else str(folder / recipe.out),
     )
+
+
+def _checked(table: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that a table is. Raise UsageError for an unknown or ill-typed entry."""
+    kinds = {**ENTRIES, "model": str, "profile": Literal["measured"], "out": str}
+    for name in table:
+        if name not in kinds:
+            raise UsageError(f"recipe: unknown field {name!r}.{nearest(name, kinds)}", page="command-line")
+    return Recipe().overridden(**{name: decode(kinds[name], value, f"recipe.{name}") for name, value in table.items()})
 
 
 def read_table(path: Path) -> dict[str, Any]:

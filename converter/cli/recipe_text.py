@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ def recipe_text(recipe: Recipe, folder: Path, said: str) -> str:
         folder: where the file will be.
         said: a comment for its top.
     """
-    entries = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
-    entries = {name: value for name, value in entries.items() if value is not None}
+    entries = recipe.entries()
     for name in entries.keys() & _PATHS:
         if name != "model" or is_path(entries[name]):
             entries[name] = Path(os.path.relpath(entries[name], folder)).as_posix()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from converter.cli.recipe import Recipe, is_by_output, is_path, read_recipe, read_table
 from converter.cli.references import APPLICATION, call, find, is_reference
 from converter.cli.samples import read_samples
+from converter.driver.options import Options, declared
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.support.errors import UsageError, nearest
 from converter.support.extras import require
@@ -21,8 +22,6 @@ from converter.training.schemes import Channels, LoRA, UpdateScheme, update_sche
 
 if TYPE_CHECKING:
     from examples import Example
-
-DEFAULT_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,20 @@ class Job:
         recipe: what was asked for.
         name: the model in a word; the file is called after it.
         example: the built-in example that is the model; None for the person's own.
-        loss, optimizer, update, batch: as for `converter.build`.
-        targets: the type of y, or of each target, for a loss of the person's own; None where y is like the output.
+        update: the scheme that was asked for; None for none.
+        asked: the options of `pocketune.build` that were asked for, but for what is read late (samples, code).
     """
 
     recipe: Recipe
     name: str
     example: Example | None
-    loss: Any
-    optimizer: Any
     update: Any
-    batch: int
-    targets: TensorType | dict[str, TensorType] | None
+    asked: Mapping[str, Any]
+
+    @property
+    def batch(self) -> int:
+        """The rows of a step."""
+        return int(self.asked.get("batch", Options.batch))
 
     def model(self) -> Any:
         """The model: a path, or what the factory or the example builds. Runs the person's code."""
@@ -56,25 +57,10 @@ class Job:
         return call(text) if is_reference(text) else Path(text)
 
     def options(self) -> dict[str, Any]:
-        """The keyword arguments of `converter.build`, except `update`; its own defaults where nothing was asked."""
-        asked = {
-            "loss": self.loss,
-            "loss_weights": self.recipe.loss_weights,
-            "optimizer": self.optimizer,
-            "target": self.recipe.target,
-            "state": self.recipe.state,
-            "targets": self.targets,
-            "signatures": self.recipe.signatures,
-            "micro_batch": self.recipe.micro_batch,
-            "frozen": self.recipe.frozen,
-            "memory_budget": self.recipe.memory_budget,
-            "batch_norm": self.recipe.batch_norm,
-            "dropout": self.recipe.dropout,
-            "augment": _augment(self.recipe.augment),
-            "loss_scale": self.recipe.loss_scale,
-            "calibration": None if self.recipe.calibration is None else read_samples(Path(self.recipe.calibration)),
-        }
-        return {"batch": self.batch} | {name: value for name, value in asked.items() if value is not None}
+        """Return the keyword arguments of `pocketune.build`, but for `update`. Reads samples and code that is named."""
+        late = {name: read(entry) for name, read in _LATE.items() if (entry := self.recipe.get(name)) is not None}
+        target = self.recipe.get("target")
+        return {**self.asked, **late, **({} if target is None else {"target": target})}
 
     def scheme(self, update: Any) -> Any:
         """A scheme as for `converter.build`; an example knows its own sparse one."""
@@ -90,20 +76,19 @@ def resolve(recipe: Recipe) -> Job:
         UsageError: an entry names what there is not, or has no meaning.
     """
     name, example = _model(recipe.model)
-    batch = DEFAULT_BATCH if recipe.batch is None else recipe.batch
+    batch = Options.batch if recipe.get("batch") is None else recipe.get("batch")
     if batch < 1:
         raise UsageError(f"batch must be at least 1, got {batch}", page="command-line")
-    loss = recipe.loss if recipe.loss is not None or example is None else example.loss
-    return Job(
-        recipe=recipe,
-        name=name,
-        example=example,
-        loss=_loss(loss),
-        optimizer=_optimizer(recipe.optimizer),
-        update=resolve_update(recipe.update),
-        batch=batch,
-        targets=_targets(recipe.y, batch),
-    )
+    loss = recipe.get("loss") if recipe.get("loss") is not None or example is None else example.loss
+    read = {
+        **{name: entry for name, entry in recipe.options.items() if name in declared() and name not in _LATE},
+        "loss": _loss(loss),
+        "optimizer": _optimizer(recipe.get("optimizer")),
+        "targets": _targets(recipe.get("y"), batch),
+        "update": None,
+    }
+    asked = {name: value for name, value in read.items() if value is not None}
+    return Job(recipe, name, example, resolve_update(recipe.get("update")), asked)
 
 
 def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
@@ -113,6 +98,8 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
         UsageError: the recipe names code, and nobody said that it may run.
     """
     base = Recipe() if recipe is None else read_recipe(recipe)
+    if isinstance(flags.get("signatures"), str):
+        flags["signatures"] = tuple(flags["signatures"].split(","))
     for entry, code in base.references().items():
         if flags.get(entry) is None and not trust:
             raise UsageError(
@@ -220,8 +207,8 @@ def _optimizer(entry: Any) -> Any:
     return NamedOptimizer(name, options)
 
 
-def _augment(entry: str | None) -> Any:
-    if entry is None or entry == "keras":
+def _augment(entry: str) -> Any:
+    if entry == "keras":
         return entry
     if not is_reference(entry):
         raise UsageError(f"augment: expected package.module:function, or keras, got {entry!r}", page="command-line")
@@ -256,11 +243,11 @@ def _model(model: str | None) -> tuple[str, Example | None]:
         raise UsageError("name a MODEL: the built-in examples are not part of this installation", page="command-line")
     name = model or default
     if name not in examples:
+        built_in = f", or a built-in example: {', '.join(examples)}" if examples else ""
         beside = [p.name for p in Path.cwd().glob("*.keras")]
         raise UsageError(
             f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras file, "
-            f"package.module:factory, keras:MobileNetV3Small (any net of keras.applications), or a built-in example: "
-            f"{', '.join(examples)}.",
+            f"package.module:factory, keras:MobileNetV3Small (any net of keras.applications){built_in}.",
             page="command-line",
         )
     return name, examples[name]
@@ -302,3 +289,10 @@ def _type(text: str, batch: int) -> TensorType:
         )
     dims = tuple(int(size) for size in (match[2] or "").split(",") if size)
     return TensorType((batch, *dims), FLOAT32 if match[1] == "float32" else INT32)
+
+
+#: What is read only when the build begins, by option.
+_LATE: Mapping[str, Callable[[Any], Any]] = {
+    "augment": _augment,
+    "calibration": lambda entry: read_samples(Path(entry)),
+}

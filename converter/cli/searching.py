@@ -13,27 +13,15 @@ import typer
 from converter.cli.measuring import measured
 from converter.cli.narration import Narrator
 from converter.cli.options import (
-    Augment,
-    Batch,
-    BatchNorm,
-    Calibration,
     Debug,
-    Dropout,
-    Frozen,
     Json,
-    Loss,
-    MicroBatch,
     Model,
-    Optimizer,
     Profile,
     Quiet,
     RecipeFile,
-    Signatures,
-    State,
-    Target,
     Trust,
-    TypeOfY,
     Wide,
+    with_options,
 )
 from converter.cli.recipe_text import recipe_text
 from converter.cli.resolve import Job, job_of
@@ -47,6 +35,7 @@ if TYPE_CHECKING:
     from converter.tools.search import Found
 
 
+@with_options("update", "memory_budget", "loss_scale")
 def search(
     model: Model = None,
     data: Annotated[
@@ -58,20 +47,7 @@ def search(
     out: Annotated[Path, typer.Option(help="The folder for recipe, figures and journal.")] = Path("found"),
     recipe: RecipeFile = None,
     trust: Trust = False,
-    loss: Loss = None,
-    optimizer: Optimizer = None,
-    batch: Batch = None,
-    micro_batch: MicroBatch = None,
-    target: Target = None,
     profile: Profile = None,
-    state: State = None,
-    y: TypeOfY = None,
-    signatures: Signatures = None,
-    frozen: Frozen = None,
-    calibration: Calibration = None,
-    batch_norm: BatchNorm = None,
-    dropout: Dropout = None,
-    augment: Augment = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Rows that a training learns from. None: half.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Of a training.")] = 10,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of a scheme, of which the intervals are.")] = 5,
@@ -107,6 +83,7 @@ def search(
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
+    **flags: Any,
 ) -> None:
     """Find which part of MODEL should train within a budget, by training its parts on DATA."""
     from converter.cli.search_tables import show
@@ -118,11 +95,7 @@ def search(
     narrator = Narrator(quiet)
     with narrator.stage("read the request"):
         require("ray" if ray else "search", "search")
-        flags: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch": batch, "target": target, "y": y}
-        flags |= {"micro_batch": micro_batch, "state": state, "batch_norm": batch_norm, "dropout": dropout}
-        flags |= {"frozen": frozen, "calibration": calibration, "profile": profile}
-        flags |= {"augment": augment, "signatures": None if signatures is None else tuple(signatures.split(","))}
-        job = job_of(recipe, trust, model=model, **flags)
+        job = job_of(recipe, trust, model=model, profile=profile, **flags)
     job = measured(job, narrator)
     with narrator.stage("read the samples"):
         options = job.options()
@@ -170,9 +143,9 @@ def search(
 
 def _recipe(job: Job, found: Found, folder: Path) -> str:
     said = f"Found by `pocketune search`; search.json beside it says how. Train it with {found.course}."
-    recipe = replace(job.recipe, update=found.update, out=None)
+    recipe = replace(job.recipe.overridden(update=found.update), out=None)
     if found.frozen == "float32":  # `build` refuses int8 that would change nothing
-        recipe = replace(recipe, frozen=None, calibration=None)
+        recipe = recipe.without("frozen", "calibration")
     return recipe_text(recipe, folder, said)
 
 

@@ -188,6 +188,15 @@ class Results:
             if "error" in row:
                 self.line(f"{row['scheme']}: not for this model: {row['error']}")
 
+    def passes(self, seconds: Mapping[str, float]) -> None:
+        """Show the CPU time of each pass."""
+        self.table(
+            "Passes",
+            ("pass", "CPU s"),
+            [(name, f"{taken:.3f}") for name, taken in seconds.items()],
+            right=[1],
+        )
+
     def operations(self, entries: Sequence[Entry], differences: Sequence[str]) -> None:
         """What JAX's primitives become, and where the results differ."""
         self.table(

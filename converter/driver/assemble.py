@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from converter.driver import entries
 from converter.driver.account import account_of
-from converter.driver.models import Source
+from converter.driver.compilation import Compilation
+from converter.driver.defaults import Rule
 from converter.driver.plain.any_rows import for_any_rows
 from converter.driver.plain.layout import assembly_of
+from converter.driver.requests import Request
 from converter.ir import Graph, Parameter, nested
 from converter.ir.graph import to_text
 from converter.ir.view import View
@@ -40,8 +42,7 @@ from converter.tflite.emit.emit import Subgraph, draft
 from converter.tflite.lowering import state as export
 from converter.tflite.lowering.forms import FormChoice
 from converter.tflite.schedule import numbering
-from converter.tflite.targets import Target
-from converter.training.schemes import Adapter, Plain, Row
+from converter.training.schemes import Row
 
 if TYPE_CHECKING:
     from converter.driver.int8 import QuantizationReport
@@ -139,47 +140,33 @@ class Program:
 
     @staticmethod
     def assemble(
+        request: Request,
         signatures: Mapping[str, Graph],
-        state: str,
-        source: Source,
-        rows: Sequence[Row],
         costs: Mapping[str, int],
-        report: Sequence[FormChoice],
+        done: Compilation,
         notes: Sequence[Note],
-        without_adapters: Plain | None,
-        adapters: Sequence[Adapter],
-        mixing: Mapping[str, str],
-        quantization: QuantizationReport | None,
-        target: Target,
+        rule: Rule,
         identify: Callable[[Iterable[Parameter], Mapping[str, Graph]], Identity],
-        **facts: Any,
     ) -> Program:
-        """Exports the state, writes the manifest and emits the file.
+        """Export the state, write the manifest and emit the file.
 
         Args:
+            request: what was asked for.
             signatures: lowered, scheduled graphs of the step (`train`, or two of which one is `apply`), `evaluate`
                 and `infer`.
-            state: `variables`, `stateless` or `split`.
-            source: the imported model.
-            rows: the resolved update scheme.
             costs: of the training step.
-            report: the forms chosen.
+            done: what the passes found.
             notes: what the person is to know.
-            without_adapters: the lowered, scheduled model that is exported of one with adapters.
-            adapters: all of them.
-            mixing: where rows influence each other, by signature.
-            quantization: what became int8.
-            target: that the graphs were lowered for.
+            rule: the optimizer.
             identify: what a state belongs to, from the parameters that a step changes and the signatures.
-            **facts: what else goes into the manifest (scheme, loss, target_labels, optimizer, learning_rate,
-                running_rate, batch, micro_batch, labels, preprocessing, frozen, loss_scale).
         """
+        state, target, source, adapters = request.state, request.target, done.source, done.adapters
         graph_hash, parameters = _hash(signatures), _updating(signatures).parameters
         changed = [p for p in parameters.values() if p.kind in ("weight", "statistic")]
         tensors = _tensor_names(signatures)
         built = _built(_renamed(_updating(signatures), tensors))
         exported = _export({name: _renamed(graph, tensors) for name, graph in signatures.items()}, built, state)
-        cut = {row.parameter for row in rows if 0 < row.fraction < 1}
+        cut = {row.parameter for row in done.rows if 0 < row.fraction < 1}
         manifest = manifest_of_json(
             {
                 "format": "pocketune/1",
@@ -187,14 +174,13 @@ class Program:
                 "graph_hash": graph_hash,
                 "target": target.name,
                 "state": state,
-                "batch": facts["batch"],
-                "micro_batch": facts["micro_batch"],
-                "loss": facts["loss"],
-                "optimizer": facts["optimizer"],
-                "update": {"scheme": facts["scheme"], "table": [entries.table_row(row) for row in rows]},
+                "micro_batch": request.micro_batch,
+                "loss": done.goal.stated,
+                "optimizer": rule.name,
+                "update": {"scheme": request.scheme.name, "table": [entries.table_row(row) for row in done.rows]},
                 "signatures": {
                     name: entries.signature_of(
-                        graph, set(tensors.values()), GIVES.get(name, "output"), mixing.get(name)
+                        graph, set(tensors.values()), GIVES.get(name, "output"), done.mixing.get(name)
                     )
                     for name, graph in exported.items()
                     if name != export.INITIAL
@@ -215,15 +201,16 @@ class Program:
                     for p in changed
                 ],
                 "costs": dict(costs),
-                "labels": facts["labels"],
-                "preprocessing": facts["preprocessing"],
-                "frozen": facts["frozen"],
-                "learning_rate": facts["learning_rate"],
-                "running_rate": entries.running_rate(facts["running_rate"], tensors),
-                "loss_scale": facts["loss_scale"],
-                "target_labels": facts["target_labels"],
+                "learning_rate": rule.learning_rate,
+                "running_rate": entries.running_rate(rule.running_rate, tensors),
+                "target_labels": {
+                    name: asdict(labels)
+                    for term in done.goal.terms(source.graph)
+                    for name, labels in term.labels(source.graph).items()
+                },
                 "choices": [entries.chosen_channels(a, tensors) for a in adapters if a.a.kind == "choice"],
                 "identity": identify(changed, signatures).to_json(),
+                **request.options.in_manifest(),
             }
         )
         metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
@@ -234,18 +221,18 @@ class Program:
             if parameter.name in cut:
                 rest = parameter.view.rest(parameter.model_value)
                 stored[FROZEN + parameter.name] = entries.stored_once(rest.apply(parameter.model_value))
-        account = account_of(source.graph, signatures, exported, target, state, report, notes)
+        account = account_of(source.graph, signatures, exported, target, state, done.report, notes)
         stored[ACCOUNT] = account.to_bytes()
         subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
         plain = signatures.get("infer")
-        if without_adapters is not None:
-            plain = without_adapters.graph
-            metadata[MERGE], frozen = entries.merging(without_adapters, tensors)
+        if done.plain is not None:
+            plain = done.plain.graph
+            metadata[MERGE], frozen = entries.merging(done.plain, tensors)
             stored |= frozen
         derived = {}
         if plain is not None:
             # Where rows influence each other they are those of the batch.
-            plain = (None if mixing.get("infer") else for_any_rows(plain)) or plain
+            plain = (None if done.mixing.get("infer") else for_any_rows(plain)) or plain
             said = f"{source.name}, trained with Pocketune"
             derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
         description = f"Pocketune training program of {source.name}"
@@ -257,7 +244,8 @@ class Program:
         kept = [*signatures.values(), *([] if plain is None else [plain])]
         data = drawn.file({seal.ENTRY: seal.seal}, [inner for graph in kept for inner in nested(graph)])
         priced = {**costs, "file_bytes": len(data)}
-        return Program(data, manifest, priced, list(rows), dict(signatures), list(report), tuple(notes), quantization)
+        made = list(done.rows), dict(signatures), list(done.report), tuple(notes), done.quantization
+        return Program(data, manifest, priced, *made)
 
     def write(self, path: str | os.PathLike) -> Path:
         """Writes the file whole or not at all. Raises UsageError when it cannot be written."""

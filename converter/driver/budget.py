@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 
 from converter.driver.assemble import Choice, Plan
-from converter.driver.requests import CHOICES
+from converter.driver.options import declared
 from converter.ir import Graph, reachable
 from converter.support.errors import PocketuneError, UsageError
 from converter.support.words import size, that_fits
@@ -86,7 +86,7 @@ def _largest(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
 def _instead(budget: int, least: Plan, other: Callable[[str, str], Plan]) -> str:
     """What fits where a scheme does not, in words; of what does not fit either, the least."""
     found: list[tuple[str, Plan]] = []
-    for frozen in CHOICES["frozen"]:
+    for frozen in declared()["frozen"].metadata["choices"]:
         for name in OTHERS:
             said = f"update={name!r}" + ", frozen='int8'" * (frozen == "int8")
             try:

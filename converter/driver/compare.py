@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from converter.driver.build import plan
 from converter.driver.models import import_model, with_own_augmentation
+from converter.driver.options import Options
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme
@@ -28,13 +30,13 @@ def compare_schemes(
     Raises:
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
-    options = with_own_augmentation(model, options)
-    source = import_once(model, **options)
+    asked = with_own_augmentation(model, Options(**options))
+    source = import_once(model, asked)
     rows: list[dict[str, Any]] = []
     refused: list[UsageError] = []
     for scheme in schemes:
         try:
-            each = plan(source, scheme, **options)
+            each = plan(source, replace(asked, update=scheme))
         except UsageError as error:  # as bias-only of a model without biases
             refused.append(error)
             continue
@@ -44,8 +46,8 @@ def compare_schemes(
     return rows
 
 
-def import_once(model: Any, **options: Any) -> Any:
-    """The model for several plans with the same options, unless each needs it for other numbers of rows."""
-    if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
+def import_once(model: Any, options: Options) -> Any:
+    """Return the model for several plans with the same options, unless each needs it for other numbers of rows."""
+    if options.memory_budget or any(map(rows_to_infer, options.signatures)):
         return model
-    return import_model(model, options.get("micro_batch") or options.get("batch", 8))
+    return import_model(model, options.micro_batch or options.batch)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from converter.driver.models import Source
+from converter.driver.options import Options
 from converter.driver.requests import Request
 from converter.ir import Graph, Parameter, Value
 from converter.ir.batch_norm import BatchNorm
@@ -105,6 +106,11 @@ class Compilation:
     notes: Sequence[Note] = ()
 
     @property
+    def options(self) -> Options:
+        """What was asked for, as it was."""
+        return self.request.options
+
+    @property
     def target(self) -> Target:
         """What the program is for."""
         return self.request.target
@@ -118,6 +124,11 @@ class Compilation:
     def modules(self) -> Mapping[str, Module]:
         """What the pass manager looks at."""
         return {"model": Module({"forward": self.model}), "program": self.program}
+
+    def finished(self) -> Compilation:
+        """Return what the file is made of: graphs that only passes read hold large constants."""
+        unread = dict.fromkeys(("model", "forward", "probed", "counter", "step", "behind", "quiet", "scored"), NOT_YET)
+        return replace(self, **unread, other_rows={}, several_rows=None, augmentation=None, prefix=None)
 
     def offers(self, signature: str) -> bool:
         """Return whether a signature was asked for."""

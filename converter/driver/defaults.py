@@ -44,8 +44,16 @@ class Rule(NamedTuple):
     running_rate: RunningRate | None
 
 
-def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, list[Note]]:
-    """The loss and the optimizer: what was asked for, else what the model was compiled with.
+class Taken(NamedTuple):
+    """The loss and the optimizer of a build, known, and what the person did not say of them."""
+
+    loss: Any
+    rule: Rule
+    notes: list[Note]
+
+
+def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
+    """Return the loss and the optimizer: what was asked for, else what the model was compiled with.
 
     Raises:
         UsageError: no loss or optimizer was named, and that of the model cannot be taken over.
@@ -70,7 +78,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> tuple[Any, Rule, li
     rule, said = _rule(source, optimizer)
     if rule.running_rate is not None:
         said.append(_note(rule.running_rate))
-    return loss, rule, [*notes, *said]
+    return Taken(loss, rule, [*notes, *said])
 
 
 def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:

@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from converter.driver.options import Options
 from converter.ir import Graph, Value, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.raising import raised
@@ -86,17 +87,17 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
     return jax_frontend.Model(model, inputs=inputs) if jax_frontend.is_module(model) else model
 
 
-def with_own_augmentation(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def with_own_augmentation(model: Any, options: Options) -> Options:
     """Options of a build in which the word `keras` for `augment` is the model's own layers, as a function.
 
     Raises:
         UsageError: the model does not begin with random layers, or is none of Keras.
     """
-    if options.get("augment") != "keras":
-        return dict(options)
+    if options.augment != "keras":
+        return options
     from keras_frontend.augmentation import own_augmentation
 
-    return {**options, "augment": own_augmentation(model.model if isinstance(model, Shaped) else model)}
+    return replace(options, augment=own_augmentation(model.model if isinstance(model, Shaped) else model))
 
 
 def import_model(model: Any, batch: int) -> Source:

@@ -17,7 +17,7 @@ from converter.driver.features import (
     signatures,
 )
 from converter.passes import absorb_layout
-from converter.passes.manager import Pass
+from converter.passes.manager import Pass, in_order_of_need
 from converter.program.manifest import rows_to_infer
 from converter.support.notes import raised_notes
 from converter.tflite.backend import beside_engine, in_order, raised, to_builtins
@@ -53,19 +53,19 @@ def schedule(c: Compilation) -> Compilation:
 def say(c: Compilation) -> Compilation:
     """Collect what the person is to know."""
     notes = [
-        *batch_norm_notes(c.source.batch_norms, c.by_batch, c.request.batch_norm == "fixed"),
+        *batch_norm_notes(c.source.batch_norms, c.by_batch, c.options.batch_norm == "fixed"),
         *constraint_notes(c.source.constraints, c.model.weights()),
-        *dropout_notes(dropouts(c.source.graph), c.request.dropout == "train"),
-        *([augmentation_note(c.request.augment)] if c.augmentation is not None else []),
+        *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),
+        *([augmentation_note(c.options.augment)] if c.augmentation is not None else []),
         *mixing_notes(c.mixing),
         *raised_notes(raised(c.scored, c.target)),
     ]
     return replace(c, notes=notes)
 
 
-#: From the model as it was imported to scheduled signatures: name, what it does, why it stands there, what it needs, and
-#: what holds from there on.
-PIPELINE = (
+#: From the model as it was imported to scheduled signatures: name, what it does, why it stands there, what must hold
+#: before, and what holds from there on.
+PIPELINE = in_order_of_need(
     Pass("drop-random-marks", dropout.drop_marks, "before folding, which a mark keeps from its operand"),
     Pass("canonicalize", batch_norm.make_canonical, "schemes read one form of each thing", (), ("canonical",)),
     Pass("resolve-scheme", resolve_scheme, "of the whole model: nothing is frozen yet", ("canonical",), ("scheme",)),

@@ -1,35 +1,25 @@
-"""What can be asked of a build: checked before anything is computed."""
+"""What options come to: checked before anything is computed, and with the model before it is compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import frexp, isfinite
 from operator import index
 from typing import Any, Literal
 
 from converter.driver.models import Source
+from converter.driver.options import Options
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
 from converter.program.manifest import MAX_ELEMENTS, rows_to_infer
-from converter.support.errors import UsageError, nearest
+from converter.support.errors import UsageError
 from converter.support.invocation import command
 from converter.tflite.targets import Target
-from converter.training.schemes import UpdateScheme
+from converter.tflite.targets import target as find_target
+from converter.training.schemes import UpdateScheme, update_scheme
 
 #: Some forms have an operator for each row.
 LARGEST_BATCH = 1 << 16
-#: Of `loss_scale`; it and its inverse are the smallest and largest.
-LEAST_SCALE = 2.0**-24
-#: What a program may offer, and `infer_<rows>`.
-SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
-#: Values of options that have a few.
-CHOICES = {
-    "state": ("variables", "stateless", "split"),
-    "frozen": ("float32", "int8"),
-    "batch_norm": ("fixed", "train"),
-    "dropout": ("off", "train"),
-}
 
 
 def whole_batch(rows: Any) -> int:
@@ -51,43 +41,43 @@ def part_of_batch(batch: int, rows: Any) -> int:
     return rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Request:
-    """What one program is asked for; the fields mean what the arguments of `converter.build` do.
+    """Options with what they come to.
 
     Attributes:
+        options: as they were given; of `augment` the word `keras` as the function that it stands for.
         scheme: what trains.
-        micro_batch: rows that are computed at once, a divisor of `batch`.
+        target: where the program will run.
+        state: where the state is.
+        micro_batch: rows that are computed at once, a divisor of the batch.
         recompute: compute the forward pass again in the backward pass, where that takes less memory.
 
     Raises:
-        UsageError: a field has no such value, or two do not go together.
+        UsageError: two options do not go together.
     """
 
+    options: Options
     scheme: UpdateScheme
-    batch: int
-    micro_batch: int
     target: Target
-    loss: Any = None
-    loss_weights: Any = None
-    targets: Any = None
-    optimizer: Any = None
-    state: str = "variables"
-    signatures: Sequence[str] = ("train", "evaluate", "infer")
-    labels: Sequence[str] | None = None
-    preprocessing: Mapping[str, Any] | None = None
-    frozen: str = "float32"
-    calibration: Any = None
-    batch_norm: str = "fixed"
-    dropout: str = "off"
-    augment: Any = None
-    loss_scale: float = 1.0
+    state: str
+    micro_batch: int
     recompute: bool = False
 
+    @staticmethod
+    def of(options: Options) -> Request:
+        """Return what options come to. Raise UsageError for a scheme, target or batch that there is not."""
+        batch = whole_batch(options.batch)
+        found = find_target(options.target)
+        return Request(
+            options,
+            update_scheme(options.update),
+            found if options.memory_budget is None else found.storing_once(),
+            found.state if options.state is None else options.state,
+            part_of_batch(batch, options.micro_batch),
+        )
+
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            if (value := getattr(self, name)) not in known:
-                raise UsageError(f"unknown {name} {value!r}: it is {' or '.join(known)}", page="arguments")
         if not self.target.keeps(self.state):
             lacks = "has no variables" if self.state == "variables" else "rounds weights and optimizer slots to float16"
             raise UsageError(
@@ -95,25 +85,26 @@ class Request:
                 f"{self.target.state!r}",
                 page="arguments",
             )
-        for name in self.signatures:
-            if name not in SIGNATURES and not rows_to_infer(name):
-                raise UsageError(
-                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
-                    "infer_1 or any other number of rows.",
-                    page="arguments",
-                )
         if self.rows_to_infer:
             self._check_rows_to_infer()
-        if "train" not in self.signatures:
-            raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
-        if self.frozen == "float32" and self.calibration is not None:
-            raise UsageError(
-                "calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out", page="arguments"
-            )
-        self._check_labels()
-        if self.augment is not None:
+        if self.options.augment is not None:
             self._check_augment()
-        self._check_loss_scale()
+        if self.options.loss_scale != 1 and self.state != "split":
+            raise UsageError(
+                "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
+                "state='split' (--state split), or leave it out",
+                page="arguments",
+            )
+
+    @property
+    def batch(self) -> int:
+        """The rows of a step."""
+        return self.options.batch
+
+    @property
+    def signatures(self) -> Sequence[str]:
+        """What the program offers."""
+        return self.options.signatures
 
     @property
     def rows_to_infer(self) -> list[int]:
@@ -129,18 +120,12 @@ class Request:
             )
         if rows > LARGEST_BATCH:
             raise UsageError(f"infer_{rows}: a call has at most {LARGEST_BATCH:,} rows", page="arguments")
-        if self.frozen == "int8":
+        if self.options.frozen == "int8":
             raise UsageError(f"infer_{rows} does not go together with frozen='int8': leave one out", page="arguments")
 
-    def _check_labels(self) -> None:
-        given: Any = self.labels
-        listed = isinstance(given, Collection) and not isinstance(given, str)
-        if given is not None and not (listed and all(isinstance(name, str) for name in given)):
-            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}", page="arguments")
-
     def _check_augment(self) -> None:
-        if not callable(self.augment):
-            raise UsageError(f"augment is a JAX function (x, key) -> x, not {self.augment!r}", page="arguments")
+        if not callable(self.options.augment):
+            raise UsageError(f"augment is a JAX function (x, key) -> x, not {self.options.augment!r}", page="arguments")
         if "features" in self.signatures:
             raise UsageError(
                 "augment makes new samples in each step, and `features` keeps what the first layers give for a sample: "
@@ -150,23 +135,6 @@ class Request:
         if self.state == "stateless" and self.accumulates:
             raise UsageError(
                 "augment counts micro-batches in a variable: leave state='stateless' or micro_batch out",
-                page="arguments",
-            )
-
-    def _check_loss_scale(self) -> None:
-        scale = self.loss_scale
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not isfinite(scale) or scale <= 0:
-            raise UsageError(f"loss_scale must be a positive number, got {scale!r}", page="arguments")
-        if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
-            raise UsageError(
-                f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
-                "nothing but the range of the gradients",
-                page="arguments",
-            )
-        if scale != 1 and self.state != "split":
-            raise UsageError(
-                "loss_scale keeps the gradients of an engine in range that rounds to float16: build with "
-                "state='split' (--state split), or leave it out",
                 page="arguments",
             )
 
@@ -185,7 +153,7 @@ class Request:
 
 def check_dropout(request: Request, drops: bool) -> None:
     """Raises UsageError for what dropout while training does not go together with, and where nothing is dropped."""
-    if request.dropout != "train":
+    if request.options.dropout != "train":
         return
     if not drops:
         raise UsageError(
@@ -198,7 +166,7 @@ def check_dropout(request: Request, drops: bool) -> None:
             "dropout='train' counts micro-batches in a variable: leave state='stateless' or micro_batch out",
             page="arguments",
         )
-    if request.frozen == "int8":
+    if request.options.frozen == "int8":
         raise UsageError("dropout='train' does not go together with frozen='int8': leave one out", page="arguments")
 
 
@@ -247,7 +215,7 @@ def check_batch_norm(
     asked = {
         "micro_batch or memory_budget, as the statistics are those of the whole batch": request.accumulates,
         "the signature `features`, which is kept for other batches": "features" in request.signatures,
-        "frozen='int8'": request.frozen == "int8",
+        "frozen='int8'": request.options.frozen == "int8",
         "LoRA or Channels": adapters,
     }
     for what in (what for what, is_asked in asked.items() if is_asked and chosen):

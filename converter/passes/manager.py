@@ -76,8 +76,12 @@ def watched(watch: Watch) -> Iterator[Watch]:
         _WATCH.reset(token)
 
 
-def check_order(passes: Sequence[Pass[S]]) -> None:
-    """Raise PipelineError where a pass stands before what ensures what it requires, or two have one name."""
+def in_order_of_need(*passes: Pass[S]) -> tuple[Pass[S], ...]:
+    """Return passes as a pipeline.
+
+    Raises:
+        PipelineError: one stands before what ensures what it requires, or two have one name.
+    """
     ensured: set[str] = set()
     for one in passes:
         if missing := [what for what in one.requires if what not in ensured]:
@@ -86,6 +90,7 @@ def check_order(passes: Sequence[Pass[S]]) -> None:
     names = [one.name for one in passes]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PipelineError(f"two passes are called {twice[0]!r}")
+    return passes
 
 
 def run(passes: Sequence[Pass[S]], state: S) -> S:

@@ -92,12 +92,13 @@ def model_flops(net: Workload, scheme: str, target: str, micro_batch: int | None
     import optax
 
     from converter.driver.build import plan
+    from converter.driver.options import Options
     from converter.program.origins import PHASES
     from converter.tflite.targets import target as find
 
     options: dict[str, Any] = {"target": find(target).storing_once(), "signatures": ("train",)}
     options |= {"optimizer": optax.sgd(1.0), "update": net.updates[scheme], "batch": net.batch}
-    costs = plan(net.model, loss=net.loss, micro_batch=micro_batch, **options).costs
+    costs = plan(net.model, Options(loss=net.loss, micro_batch=micro_batch, **options)).costs
     return sum(costs[f"flops_{phase}"] for phase in PHASES)
 
 

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from converter.cli.resolve import DEFAULT_BATCH
 from converter.driver.defaults import DEFAULT_LOSS, DEFAULT_OPTIMIZER
-from converter.driver.requests import CHOICES, Request
+from converter.driver.options import Options
 from tests.cli.conftest import Run
 from tests.tree import ROOT
 
@@ -68,9 +67,8 @@ def test_help_names_the_defaults_that_hold(run: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "80")
     words = " ".join(run("build", "--help").out.split())
     compiled = "what a Keras model was compiled with, else"
-    named = {name: getattr(Request, name) for name in ("frozen", "batch_norm", "dropout")}
-    assert {name: CHOICES[name][0] for name in named} == named
-    loss_scale, signatures = f"{Request.loss_scale:g}", ",".join(Request.signatures)
-    defaults = (f"{compiled} {DEFAULT_LOSS}", f"{compiled} {DEFAULT_OPTIMIZER}", str(DEFAULT_BATCH), loss_scale)
+    named = {name: getattr(Options, name) for name in ("frozen", "batch_norm", "dropout")}
+    loss_scale, signatures = f"{Options.loss_scale:g}", ",".join(Options.signatures)
+    defaults = (f"{compiled} {DEFAULT_LOSS}", f"{compiled} {DEFAULT_OPTIMIZER}", str(Options.batch), loss_scale)
     for default in (*defaults, signatures, *named.values(), "full", "litert-2", "what the target takes"):
         assert f"[default: ({default})]" in words

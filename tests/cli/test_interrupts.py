@@ -67,6 +67,7 @@ def test_nothing_is_imported_before_ctrl_c_is_set() -> None:
         "__future__",
         "converter",
         "converter.__main__",
+        "converter.support",
         "converter.support.interrupts",
         "signal",
     }

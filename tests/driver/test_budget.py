@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.driver import pipeline
+from converter.driver import build as building
 from converter.driver.budget import OTHERS
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
@@ -97,8 +97,8 @@ def test_the_hopeless_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((request.scheme.name, request.micro_batch))
         return plan_of(imported, request, needs_weights)
 
-    plan_of = pipeline._plan
-    monkeypatch.setattr(pipeline, "_plan", counted)
+    plan_of = building._plan
+    monkeypatch.setattr(building, "_plan", counted)
     with pytest.raises(UsageError, match="no scheme fits"):
         built("10KiB")
     assert asked == []

@@ -13,9 +13,9 @@ from converter.training.schemes import join
 
 def trace(c: Compilation) -> Compilation:
     """Trace the person's function, with a key made of the number of the call."""
-    if c.request.augment is None:
+    if c.options.augment is None:
         return c
-    made = canonicalize(augmentation(c.request.augment, c.model.inputs, *c.counter))
+    made = canonicalize(augmentation(c.options.augment, c.model.inputs, *c.counter))
     counter, count = c.counter
     return replace(c, augmentation=made, step=replace(c.step, carried={**c.step.carried, counter: count}))
 

@@ -13,7 +13,7 @@ from converter.training.fisher import without_probes
 
 def make_canonical(c: Compilation) -> Compilation:
     """Bring the model into one form; what layers read whose statistics may train stays apart."""
-    layers = c.source.batch_norms if c.request.batch_norm == "train" else ()
+    layers = c.source.batch_norms if c.options.batch_norm == "train" else ()
     forward = with_inputs_apart(c.model, layers, canonicalize)
     return replace(c, model=forward, forward=forward)
 
@@ -21,7 +21,7 @@ def make_canonical(c: Compilation) -> Compilation:
 def choose_layers(c: Compilation) -> Compilation:
     """Choose the layers that take the statistics of the batch; masks are kept before these alone."""
     chosen = []
-    if c.request.batch_norm == "train":
+    if c.options.batch_norm == "train":
         trained = {row.parameter for row in c.resolved if row.fraction or row.adapter}
         chosen = in_training(c.model, c.source.batch_norms, trained)
     forward = without_masks(c.model, chosen)
@@ -30,7 +30,7 @@ def choose_layers(c: Compilation) -> Compilation:
 
 def keep_statistics(c: Compilation) -> Compilation:
     """Make the moving averages state, and what the layers read outputs, so that passes keep both."""
-    if c.request.batch_norm == "train":
+    if c.options.batch_norm == "train":
         check_batch_norm(c.request, c.source.batch_norms, c.by_batch, bool(c.adapters))
     return replace(c, model=with_statistics(c.model, c.by_batch))
 

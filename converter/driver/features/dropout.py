@@ -12,7 +12,7 @@ from converter.training.step import with_dropout
 
 def drop_marks(c: Compilation) -> Compilation:
     """Leave out what is random in training, unless a step is to draw."""
-    return c if c.request.dropout == "train" else replace(c, model=without_dropout(c.model))
+    return c if c.options.dropout == "train" else replace(c, model=without_dropout(c.model))
 
 
 def draw_in_step(c: Compilation) -> Compilation:

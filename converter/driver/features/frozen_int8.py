@@ -14,12 +14,12 @@ from converter.training.schemes import join
 def quantize_frozen(c: Compilation) -> Compilation:
     """Cut the frozen prefix off, lowered in int8; weights that are frozen behind it become int8 too."""
     lower = partial(to_builtins, target=c.once)
-    if c.request.frozen != "int8":
+    if c.options.frozen != "int8":
         exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
         return replace(c, behind=c.model, plain=exported)
     from converter.driver.int8 import quantize, quantize_plain
 
-    how = c.goal, c.request.calibration, c.model.inputs[0].shape[0], c.target, lower
+    how = c.goal, c.options.calibration, c.model.inputs[0].shape[0], c.target, lower
     done = quantize(c.probed if c.offers("fisher") else c.model, *how)
     exported = None if c.plain is None else replace(c.plain, graph=quantize_plain(c.plain.graph, *how))
     behind = without_probes(done.rest)

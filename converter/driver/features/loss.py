@@ -26,7 +26,7 @@ def form_step(c: Compilation) -> Compilation:
     step = StepForm(
         c.request.step,
         in_parts=c.request.accumulates,
-        scale=float(c.request.loss_scale),
+        scale=float(c.options.loss_scale),
         trained=lambda graph: by_batch(graph, c.by_batch, c.normalized),
         averaged=lambda graph: following(graph, c.by_batch),
         rate_first=c.target.is_cpu,
@@ -45,7 +45,7 @@ def check_weights(c: Compilation) -> Compilation:
 
 def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
-    goal = import_loss(c.loss, c.model, c.request.targets, c.request.loss_weights)
+    goal = import_loss(c.loss, c.model, c.options.targets, c.options.loss_weights)
     return replace(c, goal=replace(goal, penalties=c.source.penalties))
 
 
@@ -62,8 +62,8 @@ def find_mixing(c: Compilation) -> Compilation:
 def _check_parts(c: Compilation) -> None:
     """Raise UsageError where rows of the model, its loss or what a step does to its inputs influence each other."""
     assert c.several_rows is not None
-    forward = canonicalize(c.several_rows if c.request.dropout == "train" else without_dropout(c.several_rows))
+    forward = canonicalize(c.several_rows if c.options.dropout == "train" else without_dropout(c.several_rows))
     augmented = None
-    if c.request.augment is not None:
-        augmented = canonicalize(augmentation(c.request.augment, forward.inputs, *call_counter()))
-    check_parts(forward, import_loss(c.loss, forward, c.request.targets, c.request.loss_weights), augmented)
+    if c.options.augment is not None:
+        augmented = canonicalize(augmentation(c.options.augment, forward.inputs, *call_counter()))
+    check_parts(forward, import_loss(c.loss, forward, c.options.targets, c.options.loss_weights), augmented)

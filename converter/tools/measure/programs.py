@@ -58,8 +58,9 @@ def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
         target: the runtime that will run them.
     """
     from converter.driver.build import plan
+    from converter.driver.options import Options
 
-    planned = plan(_net(), batch=1, target=target, loss="mse")
+    planned = plan(_net(), Options(batch=1, target=target, loss="mse"))
     alone = planned.assemble()
     least = target.macs("fully_connected.constant", _LEAST)
     found = [Timed("step", None, 0, alone)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from converter.driver.defaults import taken_over
 from converter.driver.models import import_loss, import_model, with_own_augmentation
+from converter.driver.options import Options
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer
@@ -83,13 +84,14 @@ def search(
         DeviceError: workers die.
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))
-    if options.get("memory_budget") or any(map(rows_to_infer, options.get("signatures", ()))):
+    asked = with_own_augmentation(model, Options(**options))
+    if asked.memory_budget or any(map(rows_to_infer, asked.signatures)):
         raise UsageError(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",
             page="search",
         )
     course = Course(schedule, warmup)
-    target = find_target(options.get("target", "litert-2"))
+    target = find_target(asked.target)
     if effort is not None and effort.measure and target.unit != "ns":
         raise UsageError(
             f"measure: the table of {target.name} holds no times. On x86-64 say target='litert-2/x86-64', "
@@ -98,13 +100,12 @@ def search(
         )
     budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
     x, y = data
-    effort = effort or Effort(rates=default_rates(options.get("optimizer")))
+    effort = effort or Effort(rates=default_rates(asked.optimizer))
     parts = split(count_rows(x), y, None if group is None else np.asarray(group), samples, effort.seeds)
-    options = with_own_augmentation(model, options)
-    source = import_model(model, options.get("micro_batch") or options.get("batch", 8))
+    source = import_model(model, asked.micro_batch or asked.batch)
     check_weights(source)
-    counts = _counts(source, options)
-    subject = Subject(source, options, x, y, parts, epochs, course)
+    counts = _counts(source, asked)
+    subject = Subject(source, asked, x, y, parts, epochs, course)
     _check_possible(subject, budgets)
     subject.check()
     setting = {
@@ -114,7 +115,8 @@ def search(
         # Another table gives other costs.
         "table": digest(repr({k: sorted(v) if isinstance(v, frozenset) else v for k, v in vars(target).items()})),
         "options": {
-            name: digest(value) if name == "calibration" else _said(value) for name, value in sorted(options.items())
+            name: digest(value) if name == "calibration" else _said(value)
+            for name, value in sorted(asked.asked().items())
         },
         "epochs": epochs,
         "course": asdict(course),
@@ -138,16 +140,16 @@ def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
         check_head(budgets, costs)
 
 
-def _counts(source: Any, options: Mapping[str, Any]) -> bool:
+def _counts(source: Any, options: Options) -> bool:
     """Whether programs count right answers. Raises UsageError where there is no rate to search for."""
-    loss, rule, _ = taken_over(source, options.get("loss"), options.get("optimizer"))
+    loss, rule, _ = taken_over(source, options.loss, options.optimizer)
     if rule.running_rate is not None:
         raise UsageError(
             f"search tries learning rates, and that of {rule.name} runs in the program "
             f"({rule.running_rate.description}): name an optimizer with a constant rate (--optimizer adam)",
             page="search",
         )
-    goal = import_loss(loss, source.graph, options.get("targets"), options.get("loss_weights"))
+    goal = import_loss(loss, source.graph, options.targets, options.loss_weights)
     return isinstance(goal, Loss) and goal.link is not None and goal.counts
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from converter.driver.options import Options
 from converter.support.errors import NumericError, PocketuneError, UsageError
 from converter.tools.search.course import Course
 from converter.tools.search.rows import Split, take
@@ -59,7 +60,7 @@ class Subject:
     """
 
     source: Any = field(repr=False)
-    options: Mapping[str, Any]
+    options: Options
     x: Any = field(repr=False)
     y: Any = field(repr=False)
     split: Split = field(repr=False)
@@ -93,7 +94,7 @@ class Subject:
 
         return self._made(plan, update, self.options)[1]
 
-    def _made(self, make: Callable[..., _Made], update: Update, options: Mapping[str, Any]) -> tuple[_Made, str]:
+    def _made(self, make: Callable[[Any, Options], _Made], update: Update, options: Options) -> tuple[_Made, str]:
         """What `build` or `plan` makes of a scheme, and what its frozen layers are there.
 
         int8 is for the schemes that leave something to it; the accuracy of all is measured, so nobody is warned.
@@ -103,9 +104,9 @@ class Subject:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", QuantizationWarning)
             try:
-                return make(self.source, update=update, **options), options.get("frozen", "float32")
+                return make(self.source, replace(options, update=update)), options.frozen
             except NothingToQuantizeError:
-                return make(self.source, update=update, **{**options, **_FLOAT}), "float32"
+                return make(self.source, replace(options, update=update, **_FLOAT)), "float32"
 
     def _times(self, update: Update) -> list[float]:
         """Nanoseconds of a step of the scheme, and of the reference, in turns; weights stay as they are."""
@@ -118,11 +119,11 @@ class Subject:
                 return in_turns(*(partial(session.train, *rows, rate_scale=0.0) for session in (one, other)))
 
     def _session(self, update: Update, *signatures: str, **changed: Any) -> Any:
-        from converter.driver.build import build
+        from converter.driver.build import make_program
         from converter.runtime import TrainingSession
 
-        options = {**self.options, "signatures": ("train", *signatures), "check": False, **changed}
-        return TrainingSession(self._made(build, update, options)[0].data)
+        options = replace(self.options, signatures=("train", *signatures), check=False, **changed)
+        return TrainingSession(self._made(make_program, update, options)[0].data)
 
     def _train(self, update: Update, trials: Sequence[Trial]) -> list[float | None]:
         """For each training the accuracy, or less its loss where nothing is counted; None where it diverged."""

@@ -1,0 +1,300 @@
+"""What can be asked of a build: each option is one field here, for Python, recipes and the command line alike."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from functools import wraps
+from math import frexp, isfinite
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from converter.program.manifest import rows_to_infer
+from converter.support.errors import UsageError, nearest
+from converter.tflite.targets import Target
+from converter.training.schemes import UpdateScheme
+
+#: Of `loss_scale`; it and its inverse are the smallest and largest.
+LEAST_SCALE = 2.0**-24
+#: What a program may offer, and `infer_<rows>`.
+SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
+
+
+def _option(
+    default: Any,
+    help: str = "",
+    *,
+    entry: Any = None,
+    flag: str = "",
+    shown: str | None = None,
+    choices: Sequence[str] = (),
+    in_manifest: bool = False,
+) -> Any:
+    """Declare an option.
+
+    Args:
+        default: its value where nothing is asked.
+        help: for the command line; without any it is not there.
+        entry: its type in a recipe, None where it has no entry.
+        flag: its name in recipes and on the command line, where that is another.
+        shown: the default in words, for the command line.
+        choices: its values, where they are few.
+        in_manifest: whether the file says it.
+    """
+    said = {"help": help, "entry": entry, "flag": flag, "shown": shown, "choices": tuple(choices)}
+    return field(default=default, metadata={**said, "in_manifest": in_manifest})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of a build, each field as the keyword of `pocketune.build` that bears its name.
+
+    Attributes:
+        loss: a name of `pocketune.losses.LOSSES` (those with "crossentropy" from logits: a softmax or sigmoid that the
+            model ends in is joined with them), what `pocketune.losses.named_loss` gives for a name and options, or a
+            JAX function `(outputs, targets) -> per-example loss [B]`, of several outputs and targets as `infer` gives
+            and `train` takes them. For several outputs also a dict of these by output, or a list in their order, None
+            for an output without one: the losses are added up. None: what a Keras model was compiled with, else
+            `sparse_categorical_crossentropy`.
+        optimizer: `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`, `adagrad`, `lion`, or an optax.GradientTransformation;
+            the constant learning rate that it was built with is the default of `session.train`'s (of a name alone a
+            usual one, which is noted). None: what a Keras model was compiled with, else `sgd`.
+        update: a scheme's name, glob rules {"pattern": fraction, "bias", a LoRA or Channels}, or an UpdateScheme.
+        batch: rows of one training step.
+        micro_batch: rows that are computed at once, a divisor of `batch`: the gradients of a step's micro-batches are
+            added up (signatures `accumulate` and `apply` in place of `train`), which takes the memory of a micro-batch
+            and one more copy of what trains. None: the whole batch at once.
+        target: runtime, version and processor to choose forms for; see `converter.tflite.targets`. Several, separated
+            by commas (`gpu,litert-2`): the program runs on all of them.
+        state: `variables` (the runtime keeps the weights), `stateless` (they are inputs and outputs of a step), or
+            `split`: a step is `gradients`, which an accelerator may run in float16, and `apply`, which updates in
+            float32 on the CPU. None: what the target takes, `variables` on CPUs.
+        targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
+            dict or tuple of them for several targets, for losses by output a dict by output.
+        signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
+            frozen first layers) and `train_features` (a step on what they gave), and `fisher`, which
+            `session.choose_channels` needs. `infer_1`, of any number of rows, is `infer` for so many: a session takes
+            the one that fits best, so that one row does not cost what a batch does. The runtime packs the frozen
+            weights again for each signature that uses them: leave out what is not called.
+        labels: names of all classes in order, for the app; kept in the manifest.
+        preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
+        frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
+            convolutions, weights in dense layers. What trains stays float32.
+        calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
+            a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
+            is lost; `program.quantization` has the figures, and what became of each frozen layer.
+        memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
+            chosen that fits, of the given one it is checked; where none does, most of the forward pass is computed
+            again in the backward pass, which keeps less of it. `program.tried` says what each costs. No filter is
+            stored twice, which some convolutions are quicker with.
+        batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use
+            their moving statistics and keep them) or `train` (those of the batch, which the moving ones follow).
+        dropout: `train`: dropout and noise layers act in a step, by random numbers that the program makes; `off`: not.
+        augment: a JAX function `(x, key) -> x` that a step applies to its inputs first, of several a tuple or a dict by
+            name; `evaluate` and `infer` take them as they are. It draws with `jax.random` and the key: each step has
+            random numbers of its own, which the program makes. `keras`: random layers that a Keras model begins with.
+        check: run one step in the stock interpreter and refuse a program that is not right.
+        loss_weights: for losses by output: what each is multiplied by, in the same form.
+        loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
+            `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
+        inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
+            `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
+
+    Raises:
+        UsageError: a field has no such value, or two do not go together.
+    """
+
+    loss: Any = _option(
+        None,
+        "A name, or package.module:function (outputs, y) -> loss per example.",
+        entry=Any,
+        shown="what a Keras model was compiled with, else sparse_categorical_crossentropy",
+    )
+    optimizer: Any = _option(
+        None,
+        "A name, or package.module:factory of an optax transformation.",
+        entry=Any,
+        shown="what a Keras model was compiled with, else sgd",
+    )
+    update: str | Mapping[str, Any] | UpdateScheme = _option(
+        "full",
+        "full, head, last-3, bias-only, sparse, lora-16, channels-10, or a TOML or JSON file of rules.",
+        entry=Any,
+    )
+    batch: int = _option(8, "Rows of one training step.", entry=int, in_manifest=True)
+    micro_batch: int | None = _option(
+        None,
+        "Rows computed at once; the gradients of a step's micro-batches are added up.",
+        entry=int,
+        shown="the whole batch",
+    )
+    target: str | Target = _option(
+        "litert-2",
+        "Runtime and processor to tune for: litert-2, litert-2/x86-64, gpu, web, hexagon, gpu,litert-2, "
+        "or a table of your own: mine.toml.",
+        entry=str,
+    )
+    state: str | None = _option(
+        None,
+        "variables: the runtime keeps the weights. stateless: they go in and out. split: so too, and gradients "
+        "and update are signatures of their own, for accelerators that round to float16.",
+        entry=str,
+        choices=("variables", "stateless", "split"),
+        shown="what the target takes",
+    )
+    targets: Any = _option(
+        None,
+        "Type of one example's y for your own loss: int32, float32[10].",
+        entry=str | dict[str, str],
+        flag="y",
+        shown="like the output",
+    )
+    signatures: Sequence[str] = _option(
+        ("train", "evaluate", "infer"),
+        "What the program offers: train,evaluate,infer and features, separated by commas.",
+        entry=tuple[str, ...],
+        shown="train,evaluate,infer",
+    )
+    labels: Sequence[str] | None = _option(None, in_manifest=True)
+    preprocessing: Mapping[str, Any] | None = _option(None, in_manifest=True)
+    frozen: str = _option(
+        "float32",
+        "float32, or int8 for frozen layers where the target gains by it; needs --calibration.",
+        entry=str,
+        choices=("float32", "int8"),
+        in_manifest=True,
+    )
+    calibration: Any = _option(
+        None, "An .npz file of samples for int8: x or the inputs by name, and y if there are labels.", entry=str
+    )
+    memory_budget: str | int | None = _option(
+        None,
+        "Memory that a session may take, as 64MiB: chooses the largest micro-batch that fits.",
+        entry=str,
+        shown="no limit",
+    )
+    batch_norm: str = _option(
+        "fixed",
+        "train: batch normalization that is not frozen takes the batch's statistics. fixed: the learned ones.",
+        entry=str,
+        choices=("fixed", "train"),
+    )
+    dropout: str = _option(
+        "off",
+        "train: dropout layers drop in a step. off: they do not.",
+        entry=str,
+        choices=("off", "train"),
+    )
+    augment: Any = _option(
+        None,
+        "package.module:function (x, key) -> x that a step applies to its inputs; keras: its random layers.",
+        entry=str,
+        shown="nothing",
+    )
+    check: bool = _option(True)
+    loss_weights: Any = _option(None, entry=dict[str, float])
+    loss_scale: float = _option(
+        1.0,
+        "For split, a power of two: gradients are multiplied by it, and the update divides by it.",
+        entry=float,
+        shown="1",
+        in_manifest=True,
+    )
+    inputs: Sequence[Any] | None = _option(None)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            known, value = one.metadata["choices"], getattr(self, one.name)
+            if known and value not in known and (value is not None or one.default is not None):
+                raise UsageError(f"unknown {one.name} {value!r}: it is {' or '.join(known)}", page="arguments")
+        self._check_signatures()
+        if self.frozen == "float32" and self.calibration is not None:
+            raise UsageError(
+                "calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out", page="arguments"
+            )
+        self._check_labels()
+        self._check_loss_scale()
+
+    def asked(self) -> dict[str, Any]:
+        """Return by name what is not left to the default."""
+        given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        return {
+            name: value
+            for name, (value, default) in given.items()
+            if value is not default and not (isinstance(value, str | int | float | tuple) and value == default)
+        }
+
+    def in_manifest(self) -> dict[str, Any]:
+        """Return by name what the file says of them, as JSON."""
+        said = {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["in_manifest"]}
+        return said | {
+            "labels": None if self.labels is None else list(self.labels),
+            "preprocessing": None if self.preprocessing is None else dict(self.preprocessing),
+            "loss_scale": float(self.loss_scale),
+        }
+
+    def _check_signatures(self) -> None:
+        for name in self.signatures:
+            if name not in SIGNATURES and not rows_to_infer(name):
+                raise UsageError(
+                    f"unknown signature {name!r}.{nearest(name, SIGNATURES)} Known: {', '.join(SIGNATURES)}, and "
+                    "infer_1 or any other number of rows.",
+                    page="arguments",
+                )
+        if "train" not in self.signatures:
+            raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
+
+    def _check_labels(self) -> None:
+        given: Any = self.labels
+        listed = isinstance(given, Collection) and not isinstance(given, str)
+        if given is not None and not (listed and all(isinstance(name, str) for name in given)):
+            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}", page="arguments")
+
+    def _check_loss_scale(self) -> None:
+        scale = self.loss_scale
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not isfinite(scale) or scale <= 0:
+            raise UsageError(f"loss_scale must be a positive number, got {scale!r}", page="arguments")
+        if frexp(scale)[0] != 0.5 or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+            raise UsageError(
+                f"loss_scale {scale:g}: take a power of two from 2^-24 to 2^24, for example 1024, which changes "
+                "nothing but the range of the gradients",
+                page="arguments",
+            )
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_options(
+    options: Callable[P, Options],
+) -> Callable[[Callable[[Any, Options], R], str], Callable[Concatenate[Any, P], R]]:
+    """Return what makes of a function of a model and `Options` one with a keyword for each option, and of that name.
+
+    Its docstring lists them, and types are those of the fields.
+    """
+
+    def decorate(function: Callable[[Any, Options], R], name: str) -> Callable[Concatenate[Any, P], R]:
+        signature, taken = inspect.signature(function), inspect.signature(options)
+        model, *_ = signature.parameters.values()
+        both = signature.replace(parameters=[model, *taken.parameters.values()])
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> R:
+            given = both.bind(*args, **kwargs).arguments
+            return function(given.pop(model.name), Options(**given))
+
+        listed = (Options.__doc__ or "").partition("    Attributes:\n")[2].partition("    Raises:")[0].rstrip()
+        before, returns, after = (function.__doc__ or "").partition("\n\n    Returns:")
+        before = before.partition("\n        options:")[0]
+        call.__doc__ = f"{before}\n{listed}{returns}{after}"
+        call.__name__ = call.__qualname__ = name
+        call.__dict__["__signature__"] = both
+        return call
+
+    return decorate
+
+
+def declared() -> dict[str, Field[Any]]:
+    """Return all options by name."""
+    return {one.name: one for one in fields(Options)}

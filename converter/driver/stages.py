@@ -103,6 +103,8 @@ def compile_signatures(
         others: the model's graph for other numbers of rows, for which `infer` is asked for too.
         several_rows: where a step's rows come in several calls, the model's graph for more than one row.
     """
+    from converter.training.optim.notes import optimizer_notes
+
     target, signatures, frozen = request.target, request.signatures, request.frozen
     dropping = dropouts(source.graph)
     traced = source.graph if request.dropout == "train" else without_dropout(source.graph)
@@ -121,6 +123,8 @@ def compile_signatures(
     # The plain model is exported, too, and keeps what trains beside adapters as a program without them would.
     turned = better_turned(specialize(select(absorb_layout(forward), resolved)), target) if adapters else None
     selected, rule = with_optimizer(with_statistics(adapted, by_batches), rows, optimizer, target, turned)
+    trained = {p.name: p.model_value.shape for p in selected.weights().values()}
+    said = optimizer_notes(optimizer, rule, trained)
     rule = constrained(rule, source.constraints, selected.weights())
     probed, normalized = statistics_of(selected, by_batches)
     selected = without_probes(probed)
@@ -217,6 +221,7 @@ def compile_signatures(
         goal,
         mixing,
         [
+            *said,
             *batch_norm_notes(source.batch_norms, by_batches, request.batch_norm == "fixed"),
             *constraint_notes(source.constraints, selected.weights()),
             *dropout_notes(dropping, request.dropout == "train"),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from converter.training.optim.calls import call_update
 from converter.training.optim.parts import name_of, parts
 from converter.training.optim.trace import tree_of
 from jax_frontend.model import named_leaves
@@ -167,7 +168,7 @@ def _end(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, int] | No
     )
 
     def step(state: Any) -> tuple[Any, Any]:
-        updates, after = tx.update(gradients, state, parameters)
+        updates, after = call_update(tx, gradients, state, parameters, jnp.float32(1))
         return sum(jnp.sum(jnp.abs(u)) for u in jax.tree.leaves(updates)), after
 
     try:

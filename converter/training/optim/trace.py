@@ -26,6 +26,7 @@ from converter.ir.described import is_uniform
 from converter.passes.raising import raised
 from converter.support.errors import UnsupportedError
 from converter.training.optim.calls import call_update, check_traceable
+from converter.training.optim.dots import summed_dots
 from converter.training.optim.keys import halved, is_key, joined, program_key, stored_key
 from converter.training.optim.named import NamedOptimizer, resolve
 from converter.training.optim.program import GRADIENT, LOSS, PARAMETER, UPDATE, OptimizerProgram
@@ -235,7 +236,7 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float
         return updates, jax.tree_util.tree_map(leave, after)
 
     try:
-        return raised(trace_function(update, list(types), ["gradient", "parameter", "optimizer", LOSS]))
+        return summed_dots(raised(trace_function(update, list(types), ["gradient", "parameter", "optimizer", LOSS])))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if as_float:
             raise _KeepsType from error

@@ -103,6 +103,33 @@ def test_a_program_trains_as_optax_does(name: str) -> None:
         np.testing.assert_allclose(found[n], array, rtol=2e-5, atol=2e-5, err_msg=n)
 
 
+@pytest.mark.parametrize(
+    "name", ["contrib.momo", "contrib.momo_adam", "contrib.prodigy", "contrib.dadapt_adamw", "lamb"]
+)
+def test_sums_over_all_that_trains_are_those_of_a_part(name: str) -> None:
+    """Where half of a weight trains, optax is given that half; how it is stored does not matter."""
+    model = jax_frontend.Model(apply, WEIGHTS, [jax.ShapeDtypeStruct((1, 6), jnp.float32)])
+    options = {"update": {"w": 0.5, "b": 1}, "batch": 5, "check": False}
+    program = converter.build(model, loss=rows, optimizer=MADE[name](), **options)
+    tx = optax.with_extra_args_support(MADE[name]())
+
+    def of_a_part(part: Any) -> Any:
+        return loss({"w": jnp.concatenate([part["w"], WEIGHTS["w"][3:]]), "b": part["b"]})
+
+    part: Any = {"w": jnp.asarray(WEIGHTS["w"][:3]), "b": jnp.asarray(WEIGHTS["b"])}
+    state = tx.init(part)
+    with converter.runtime.TrainingSession(program.data) as session:
+        for _ in range(10):
+            value, gradients = jax.value_and_grad(of_a_part)(part)
+            updates, state = tx.update(gradients, state, part, value=value)
+            part = optax.apply_updates(part, updates)
+            assert session.train(X, Y) == pytest.approx(float(value), rel=2e-5)
+        found = session.parameters()
+    np.testing.assert_array_equal(found["w"][3:], WEIGHTS["w"][3:])
+    np.testing.assert_allclose(found["w"][:3], part["w"], rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(found["b"], part["b"], rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_says_what_it_is_and_what_to_use(name: str) -> None:
     with pytest.raises(UnsupportedError, match=f"(?s)The optimizer optax.*{REFUSED[name]}"):

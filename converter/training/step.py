@@ -18,14 +18,11 @@ import numpy as np
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.autodiff import differentiate, is_linear
-from converter.program.manifest import GRADIENT
+from converter.program.manifest import GRADIENT, LOSS_OF_STEP
 from converter.support.errors import NumericError
 from converter.training.dropout import with_masks
 from converter.training.losses import JointLoss, Loss, attach_loss
 from converter.training.optim import OptimizerProgram, apply_updates, layer_of
-
-#: The state tensor of the loss, where the update reads it: several calls of a step hand it on as they do gradients.
-LOSS = "optimizer/loss"
 
 
 def _as_it_is(graph: Graph) -> Graph:
@@ -219,7 +216,7 @@ def _with_accumulator(graph: Graph, value: Value, parameter: Parameter) -> Value
 
 def _loss_state() -> tuple[Value, Parameter]:
     """The loss of the last step, [1]."""
-    return Value(TensorType((1,)), LOSS), Parameter(LOSS, np.zeros(1, np.float32), kind="loss")
+    return Value(TensorType((1,)), LOSS_OF_STEP), Parameter(LOSS_OF_STEP, np.zeros(1, np.float32), kind="loss")
 
 
 def _tidied(graph: Graph) -> Graph:

@@ -29,6 +29,7 @@ from converter.training.optim.calls import call_update, check_traceable
 from converter.training.optim.dots import summed_dots
 from converter.training.optim.keys import halved, is_key, joined, program_key, stored_key
 from converter.training.optim.named import NamedOptimizer, resolve
+from converter.training.optim.parts import TELLING_APART, parts
 from converter.training.optim.program import GRADIENT, LOSS, PARAMETER, UPDATE, OptimizerProgram
 from jax_frontend import trace_function
 from jax_frontend.model import named_leaves
@@ -201,9 +202,11 @@ def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:
     try:
         return function()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
+        tells_apart = any(part.name in TELLING_APART for part in parts(optimizer))
+        advice = "Give masks and labels as functions of the parameters" if tells_apart else "Its init raises this"
         raise UnsupportedError(
-            f"The optimizer {describe(optimizer)} does not take the tree of the trained parameters: {error}. "
-            "Give masks and labels as functions of the parameters.",
+            f"The optimizer {describe(optimizer)} does not begin with the tree of the trained parameters: {error}. "
+            f"{advice}.",
             page="optimizers",
         ) from error
 
@@ -241,7 +244,7 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float
         if as_float:
             raise _KeepsType from error
         raise UnsupportedError(
-            f"The optimizer {describe(optimizer)} cannot be traced: {error}", page="optimizers"
+            f"The optimizer {describe(optimizer)} cannot be traced, its update raises: {error}", page="optimizers"
         ) from error
     except _KeepsType:
         if as_float:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from optax import contrib
 
 from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, View, evaluate, ops, verify
 from converter.support.errors import UnsupportedError, UsageError
@@ -217,6 +218,8 @@ def _next(gradient: jax.Array) -> jax.Array:
     ("optimizer", "message"),
     [
         (optax.masked(optax.sgd(1.0), {"other": True}), "masks and labels as functions of the parameters"),
+        (optax.add_noise(0.1, 0.5, key=jax.random.PRNGKey(0)), "scalar seed.*Its init raises this"),
+        (contrib.scale_by_muon(), "its update raises: pytree structure error"),
         (optax.GradientTransformation(lambda p: jnp.zeros(3, jnp.int32), lambda g, s, p=None: (g, s)), "of type int32"),
         (optax.GradientTransformation(lambda p: (), lambda g, s, p=None: (jax.tree.map(_next, g), s)), "nextafter"),
     ],

@@ -34,6 +34,10 @@ _AVERAGES = (
     "infer, evaluate and what is exported have the weights at which gradients are taken; the average that "
     "optax.contrib.schedule_free_eval_params gives is (weight - (1 - b1) z) / b1, with the slots z of session.state()"
 )
+_CLIMBS_BY_TURNS = (
+    "of {} calls of train the last one descends; after the others infer, evaluate and what is exported have the "
+    "weights to which it has climbed"
+)
 
 
 def optimizer_notes(optimizer: Any, rule: OptimizerProgram, shapes: Mapping[str, tuple[int, ...]]) -> list[Note]:
@@ -48,8 +52,11 @@ def optimizer_notes(optimizer: Any, rule: OptimizerProgram, shapes: Mapping[str,
     notes = [Note(name, "trains", _CLIMBS) for name in climbing(tx, shapes)]
     if rule.keys:
         notes.append(Note("optimizer", "trains", _DRAWS))
-    if any(part.name == "schedule_free" and part.is_of_optax for part in parts(tx)):
+    found = [part for part in parts(tx) if part.is_of_optax]
+    if any(part.name == "schedule_free" for part in found):
         notes.append(Note("optimizer", "trains", _AVERAGES))
+    periods = [part.closed_over["sync_period"] for part in found if part.name == "sam" and part.closed_over]
+    notes += [Note("optimizer", "trains", _CLIMBS_BY_TURNS.format(period)) for period in periods]
     return notes
 
 

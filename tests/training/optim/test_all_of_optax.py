@@ -179,6 +179,18 @@ def test_weights_that_go_up_their_gradient_are_named(optimizer: Any, climbs: lis
     assert all("multi_transform" in note.why and "set_to_zero" in note.why for note in said)
 
 
+def test_between_which_steps_sam_has_climbed() -> None:
+    """What the note says of every third step is so: in between the loss is higher."""
+    ascent = optax.chain(contrib.normalize(), optax.sgd(0.3))
+    program = build(contrib.sam(optax.sgd(0.05), ascent, sync_period=3))
+    (note,) = [note for note in program.notes if "climbed" in note.why]
+    assert note.why.startswith("of 3 calls of train the last one descends")
+    with converter.runtime.TrainingSession(program.data) as session:
+        first, once, twice, down = (session.train(X, Y) for _ in range(4))
+    assert first < once < twice
+    assert down < first
+
+
 def test_which_weights_schedule_free_gives() -> None:
     """The note's arithmetic is that of optax."""
     program = build(contrib.schedule_free_sgd(0.5, b1=0.8))

@@ -13,7 +13,7 @@ from converter.ir import Builder, Origin, TensorType, Value, dependents
 from converter.ir.folding import squeezed
 from converter.ir.op import ShapeError
 from jax_frontend.dtypes import HALVES, ir_type, is_bits, narrow
-from jax_frontend.integers import BITWISE, as_typed, by_order, is_narrow
+from jax_frontend.integers import as_typed, by_order, counts_bits
 from jax_frontend.keys import draws, on_words
 from jax_frontend.origins import NOWHERE, Site, site
 from jax_frontend.registry import Call, Rule
@@ -117,7 +117,7 @@ class Importer:
         rule = self._rule_of(eqn, call.unsigned)
         if not rule.broadcasts:
             values = [full(self.b, v, t) for v, t in zip(values, call.inputs, strict=True)]
-        if name in BITWISE and any(map(is_narrow, avals)):
+        if counts_bits(name, avals):
             raise NotImportable(f"{name} of integers of less than 32 bits", "cast them to int32 before")
         values = by_order(self.b, name, avals, values)
         try:

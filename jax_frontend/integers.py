@@ -24,8 +24,14 @@ _ORDERED = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "argmax", "argmin"), False),
     **dict.fromkeys(("max", "min", "clamp", "reduce_max", "reduce_min", "cummax", "cummin", "sort", "top_k"), True),
 }
-#: Primitives on the bits of a number, whose result tells how many these are.
-BITWISE = {"clz", "population_count", "shift_right_logical", "shift_right_arithmetic"}
+#: Primitives on the bits of a number, and the integers of less than 32 bits for which 32 bits give the same: all that
+#: comes before their bits are zeros, or copies of their sign.
+_BITWISE = {
+    "clz": "",
+    "population_count": "uint",
+    "shift_right_logical": "uint",
+    "shift_right_arithmetic": "int",
+}
 _TOP = np.int32(-(2**31))
 
 
@@ -37,6 +43,12 @@ def is_narrow(aval: Any) -> bool:
 def is_unsigned(aval: Any) -> bool:
     """Whether it is of uint32."""
     return str(aval.dtype) == "uint32"
+
+
+def counts_bits(primitive: str, avals: list[Any]) -> bool:
+    """Whether the result of a primitive tells that an operand of less than 32 bits has more."""
+    kind = _BITWISE.get(primitive)
+    return kind is not None and any(is_narrow(a) and (not kind or not str(a.dtype).startswith(kind)) for a in avals)
 
 
 def by_order(b: Builder, primitive: str, avals: list[Any], values: list[Value]) -> list[Value]:

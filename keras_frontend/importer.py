@@ -227,7 +227,7 @@ def jax_model(
                 own_losses[:] = scope.losses
             if assigned is not None:
                 changed = {i for i, value in scope.state_mapping.items() if before.get(i) is not value}
-                assigned.update(v.path for v in _everything(model) if id(v) in changed)
+                assigned.update(v.path for v in _everything(model) if id(v) in changed - _seeds(model))
             return outputs
 
         every = Activities(model)
@@ -242,6 +242,11 @@ def _everything(model: Any) -> list[Any]:
     """All variables of a model, and the states that recurrent layers keep from call to call."""
     states = [getattr(layer, "states", None) for layer in model._flatten_layers()]
     return [*model.variables, *(v for v in jax.tree.leaves(states) if hasattr(v, "path"))]
+
+
+def _seeds(model: Any) -> set[int]:
+    """The ids of the variables that random numbers are drawn with: some layers draw where they need none, too."""
+    return {id(g.state) for layer in model._flatten_layers() for g in getattr(layer, "_seed_generators", ())}
 
 
 def _masked(output: Any) -> Any:

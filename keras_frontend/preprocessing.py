@@ -18,6 +18,13 @@ from converter.support.errors import UnsupportedError, UnsupportedSite
 _BEFORE = "compute it before the model, on the device too, and let the model begin with keras.Input of its numbers"
 _HASHES = "it hashes by text, and there is no text in a program"
 _INT32 = np.iinfo(np.int32)
+#: What JAX raises where a number is needed that only a step has, and what the layer did.
+_LEAVES: dict[type[Exception], str] = {
+    jax.errors.TracerArrayConversionError: "it hands what it is given to NumPy or TensorFlow, which are not traced",
+    jax.errors.TracerBoolConversionError: "its Python asks (`if`, `while`, `and`) for what is only known in a step",
+    jax.errors.ConcretizationTypeError: "its Python needs a number (`int`, a shape) that is only known in a step",
+    jax.errors.TracerIntegerConversionError: "its Python needs an index that is only known in a step",
+}
 
 
 def check_preprocessing(model: Any) -> None:
@@ -59,20 +66,22 @@ def _refusal(layer: Any) -> str | None:
 
 @contextmanager
 def within_jax(model: Any) -> Iterator[None]:
-    """Raises UnsupportedError where a layer leaves JAX within: it hands what it is given to NumPy or TensorFlow."""
+    """Raises UnsupportedError where a layer leaves JAX within: it hands what it is given to NumPy or Python."""
     import keras
 
     try:
         yield
     except Exception as error:
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, jax.errors.TracerArrayConversionError):
+        # Keras makes the error of a layer anew, and cannot do it with all of these: they are where it came from.
+        while cause is not None and not isinstance(cause, tuple(_LEAVES)):
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
+        reason = next(why for kind, why in _LEAVES.items() if isinstance(cause, kind))
         owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(cause.__traceback__)]
         layer = next((each for each in reversed(owners) if isinstance(each, keras.layers.Layer)), model)
-        kind, reason = type(layer).__name__, "it hands what it is given to NumPy or TensorFlow, which are not traced"
+        kind = type(layer).__name__
         advice = "write it with keras.ops or jax.numpy, or compute it before the model"
         site = UnsupportedSite(kind, layer.name, "", reason, advice)
         raise UnsupportedError(

@@ -176,16 +176,16 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
 
 
 def is_random_picture(layer: Any) -> bool:
-    """Whether a layer changes pictures at random in training alone."""
+    """Whether a layer changes pictures in training alone."""
     import keras
     from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing_layer import (
         BaseImagePreprocessingLayer,
     )
 
-    if isinstance(layer, keras.Sequential):
-        return bool(layer.layers) and all(is_random_picture(each) for each in layer.layers)
-    fixed = keras.layers.Resizing | keras.layers.CenterCrop | keras.layers.RandomCrop
-    return isinstance(layer, BaseImagePreprocessingLayer) and not isinstance(layer, fixed)
+    kinds = keras.layers
+    cut = kinds.Resizing | kinds.CenterCrop | kinds.RandomCrop
+    always = kinds.AutoContrast | kinds.ContrastLimitedAdaptiveHistogramEqualization | kinds.MaxNumBoundingBoxes
+    return isinstance(layer, BaseImagePreprocessingLayer) and not isinstance(layer, cut | always)
 
 
 def _noise(layer: Any) -> str | None:

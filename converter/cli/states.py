@@ -12,6 +12,7 @@ import typer
 from converter.cli.options import Debug, Json
 from converter.cli.tables import Results
 from converter.program.file import read_program
+from converter.program.manifest import LOSS_OF_STEP
 from converter.runtime.interchange import UNPROVEN, StateSpec
 from converter.runtime.saved import Compared, compared, load_state
 from converter.runtime.state_file import State
@@ -66,7 +67,7 @@ def _show(file: Path, state: State, said: list[str]) -> None:
             t.name,
             f"{t.dtype}{list(t.model.shape)}" if t.model else "not said",
             f"{t.dtype}{list(t.shape)}",
-            "slot" if t.slot else "trained",
+            "slot" if t.slot or t.tensor == LOSS_OF_STEP else "trained",
         )
         for t in state.spec.tensors
     ]

@@ -54,7 +54,8 @@ def check_program(data: bytes) -> None:
     # Statistics of batch normalization move with the data alone.
     trained = tuple(row.parameter for row in manifest.update.table)
     still = {tensor for tensor, name in owners.items() if not name.startswith(trained)}
-    telling = [t.tensor for t in manifest.state_tensors if t.tensor not in still and (not t.slot or prod(t.shape) > 1)]
+    moving = {tensor for tensor in owners if tensor not in still}
+    telling = [t.tensor for t in manifest.state_tensors if t.tensor in moving or (t.slot and prod(t.shape) > 1)]
     if all(np.array_equal(before[name], after[name]) for name in telling):
         warnings.warn(
             f"one training step on random data moves nothing ({', '.join(owners.values())}). That is as it should be "

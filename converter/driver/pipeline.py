@@ -53,6 +53,7 @@ def schedule(c: Compilation) -> Compilation:
 def say(c: Compilation) -> Compilation:
     """Collect what the person is to know."""
     notes = [
+        *c.notes,
         *batch_norm_notes(c.source.batch_norms, c.by_batch, c.options.batch_norm == "fixed"),
         *constraint_notes(c.source.constraints, c.model.weights()),
         *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),

@@ -69,7 +69,8 @@ class Parameter:
         idle: no output that has a loss depends on it.
         kind: what it is. A statistic is updated by the step and has no gradient. An accumulator (of gradients) is zero
             between two steps, so it is no part of a saved state. A merged weight is a constant that is known at export
-            only. A choice is which channels of a weight train, int32, and no step changes it.
+            only. A choice is which channels of a weight train, int32, and no step changes it. A loss is that of the
+            last step, which the update reads.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Parameter:
     view: View = field(default_factory=View)
     trainable: bool = True
     idle: bool = False
-    kind: Literal["weight", "statistic", "slot", "accumulator", "merged", "choice"] = "weight"
+    kind: Literal["weight", "statistic", "slot", "accumulator", "loss", "merged", "choice"] = "weight"
 
     @property
     def value(self) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.autodiff import differentiate, is_linear
-from converter.program.manifest import GRADIENT
+from converter.program.manifest import GRADIENT, LOSS_OF_STEP
 from converter.support.errors import NumericError
 from converter.training.dropout import with_masks
 from converter.training.losses import JointLoss, Loss, attach_loss
@@ -68,8 +68,8 @@ class StepForm:
         if self.signature == "train":
             return whole_step(selected, loss, rule, self.trained, self.averaged, self.rate_first)
         if self.signature == "accumulate":
-            return accumulation(selected, loss, self.trained)
-        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained)
+            return accumulation(selected, loss, self.trained, rule.reads_loss)
+        return gradients_alone(selected, loss, self.in_parts, self.scale, self.trained, rule.reads_loss)
 
 
 def whole_step(
@@ -92,19 +92,34 @@ def whole_step(
         if is_linear(backward, rate, gradients.values()):
             return _tidied(averaged(apply_updates(backward, gradients, rule, None)))
     backward, gradients = _gradients(b.graph, selected)
-    return _tidied(averaged(apply_updates(backward, gradients, rule, learning_rate)))
+    made = backward.outputs["loss"]
+    b = Builder(apply_updates(backward, gradients, rule, learning_rate, made if rule.reads_loss else None))
+    if rule.reads_loss:
+        kept, parameter = _loss_state()
+        b.graph.parameters[kept] = parameter
+        b.graph.updates[kept] = b.reshape(made, kept.shape)
+    return _tidied(averaged(b.graph))
 
 
-def accumulation(selected: Graph, loss: Loss | JointLoss, trained: Callable[[Graph], Graph] = _as_it_is) -> Graph:
+def accumulation(
+    selected: Graph,
+    loss: Loss | JointLoss,
+    trained: Callable[[Graph], Graph] = _as_it_is,
+    keeps_loss: bool = False,
+) -> Graph:
     """`accumulate`: adds the gradient of the sum of `weight` times the row's loss, which is the output `loss`.
 
-    Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls.
+    Weights that sum to one over all rows of a step make both the step's: the mean is taken by who calls. With
+    `keeps_loss` the loss is added up for the update, too.
     """
     backward, gradients = _gradients(trained(attach_loss(selected, loss, mean=False)), selected)
     b = Builder(backward)
     for parameter, accumulator in _with_accumulators(b.graph, gradients).items():
         with b.at(Origin(layer_of(selected, parameter), "", "update")):
             b.graph.updates[accumulator] = b(ops.Add(), accumulator, gradients[parameter])
+    if keeps_loss:
+        kept = _with_accumulator(b.graph, *_loss_state())
+        b.graph.updates[kept] = b(ops.Add(), kept, b.reshape(b.graph.outputs["loss"], kept.shape))
     return _tidied(b.graph)
 
 
@@ -114,8 +129,11 @@ def gradients_alone(
     in_parts: bool = False,
     scale: float = 1.0,
     trained: Callable[[Graph], Graph] = _as_it_is,
+    keeps_loss: bool = False,
 ) -> Graph:
     """`gradients`: the output `loss` is the mean of the rows by weight; accumulators get its gradient times `scale`.
+
+    With `keeps_loss` one gets the loss as it is, which the update reads.
 
     Those of moving averages get the statistics of the batch: an average moves too little for an engine that rounds.
     Of the parts of a step, each with its share of the weight, they add up to the step's: that is left to who calls.
@@ -127,6 +145,9 @@ def gradients_alone(
     graph.updates |= {accumulator: gradients[parameter] for parameter, accumulator in accumulators.items()}
     for average, accumulator in _with_accumulators(graph, _averages(graph)).items():
         graph.updates[accumulator] = graph.updates.pop(average)
+    if keeps_loss:
+        kept = _with_accumulator(graph, *_loss_state())
+        graph.updates[kept] = Builder(graph).reshape(graph.outputs["loss"], kept.shape)
     return _tidied(graph)
 
 
@@ -146,7 +167,13 @@ def application(
         for parameter, accumulator in gradients.items():
             with b.at(Origin(layer_of(selected, parameter), "", "update")):
                 gradients[parameter] = b(ops.Mul(), accumulator, 1 / scale)
-    return _tidied(averaged(apply_updates(b.graph, gradients, rule, learning_rate)))
+    loss: Value | None = None
+    if rule.reads_loss:
+        state, kept = _loss_state()
+        graph.parameters[state] = kept
+        graph.updates[state] = _with_accumulator(graph, state, kept)
+        loss = b.reshape(graph.updates[state], ())
+    return _tidied(averaged(apply_updates(b.graph, gradients, rule, learning_rate, loss)))
 
 
 def _averages(graph: Graph) -> list[Value]:
@@ -176,13 +203,20 @@ def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) ->
 
 def _with_accumulators(graph: Graph, parameters: Iterable[Value]) -> dict[Value, Value]:
     """Adds an accumulator for each of the parameters, as each is stored; returns it by parameter."""
-    accumulators = {}
-    for parameter in parameters:
-        name = GRADIENT + graph.parameters[parameter].name
-        accumulators[parameter] = Value(parameter.type, name)
-        zeros = np.broadcast_to(np.zeros((), np.float32), parameter.shape)
-        graph.parameters[accumulators[parameter]] = Parameter(name, zeros, kind="accumulator")
-    return accumulators
+    return {value: _with_accumulator(graph, value, graph.parameters[value]) for value in parameters}
+
+
+def _with_accumulator(graph: Graph, value: Value, parameter: Parameter) -> Value:
+    """Adds the accumulator of a parameter; returns it."""
+    accumulator = Value(value.type, GRADIENT + parameter.name)
+    zeros = np.broadcast_to(np.zeros((), np.float32), value.shape)
+    graph.parameters[accumulator] = Parameter(accumulator.name, zeros, kind="accumulator")
+    return accumulator
+
+
+def _loss_state() -> tuple[Value, Parameter]:
+    """The loss of the last step, [1]."""
+    return Value(TensorType((1,)), LOSS_OF_STEP), Parameter(LOSS_OF_STEP, np.zeros(1, np.float32), kind="loss")
 
 
 def _tidied(graph: Graph) -> Graph:

@@ -20,6 +20,10 @@ WORDS = np.array([0, 1, -1, 5, 2**31 - 1, -(2**31), -7, 65536], np.int32)
 CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "uint8": (lambda x: [x + x, x - jnp.uint8(5), x * x, -x, ~x, x // 2, x.sum(), x > 127, x.max()], [BYTES]),
     "int8": (lambda x: [x + x, x * jnp.int8(3), jnp.abs(x), x.astype(jnp.uint8), x < 0], [SIGNED]),
+    "bits of a byte": (
+        lambda x, y, n: [x >> n, (x >> n) << n, x >> jnp.uint8(9), lax.population_count(x), y >> n.astype(jnp.int8)],
+        [BYTES, SIGNED, np.array([0, 1, 7, 3, 4, 8, 5], np.uint8)],
+    ),
     "casts": (
         lambda x, y: [x.astype(jnp.uint8), x.astype(jnp.int16), y.astype(jnp.uint8), y.astype(jnp.int8)],
         [WORDS, np.array([-1.5, 3.7, 127.2, 300, -200], np.float32)],

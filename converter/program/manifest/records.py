@@ -53,6 +53,9 @@ INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient"
 OUTPUT_ROLES = ("loss", "correct", "figure", "mask", "output", "fisher", "state", "gradient", "done")
 #: What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to.
 GRADIENT = "gradient/"
+#: The state tensor of the last step's loss, where the update reads it: several calls of a step hand it on as they do
+#: gradients.
+LOSS_OF_STEP = "optimizer/loss"
 #: What the Fisher information of a weight's channels is called: this, and the weight's name.
 FISHER = "fisher/"
 #: What the mask is called that says which places of an output count: this, and the output's name.

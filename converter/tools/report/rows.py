@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from converter.program.manifest import TensorSpec
+from converter.program.manifest import LOSS_OF_STEP, TensorSpec
 from converter.program.origins import PHASES
 from converter.support.words import COSTS, count, counted, size
 from converter.tflite.lowering.forms import form_rows
@@ -163,7 +163,7 @@ def state_tensors(contents: Contents) -> list[Row]:
             tensor.tensor,
             f"{tensor.dtype}{list(tensor.shape)}",
             size(prod(tensor.shape) * np.dtype(tensor.dtype).itemsize),
-            "slot of the optimizer" if tensor.slot else "trained",
+            "slot of the optimizer" if tensor.slot or tensor.tensor == LOSS_OF_STEP else "trained",
         )
         for tensor in contents.program.manifest.state_tensors
     ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from converter.ir import Builder, Graph, Node, Origin, Parameter, TensorType, Value, View, ops
-from converter.training.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
+from converter.training.optim.program import GRADIENT, LOSS, PARAMETER, UPDATE, OptimizerProgram
 from converter.training.optim.simplify import simplify
 
 
 def apply_updates(
-    graph: Graph, gradients: dict[Value, Value], program: OptimizerProgram, learning_rate: Value | None
+    graph: Graph,
+    gradients: dict[Value, Value],
+    program: OptimizerProgram,
+    learning_rate: Value | None,
+    loss: Value | None = None,
 ) -> Graph:
     """The graph with `updates` for every trained parameter and every slot: parameter + learning_rate * update.
 
@@ -19,6 +23,7 @@ def apply_updates(
         gradients: for each trained parameter its gradient, of the same type.
         program: traced for exactly these parameters, by name.
         learning_rate: float32[1], an input of the graph; None where it multiplies the gradients already.
+        loss: what the gradients are of, []; only a program that reads it needs it.
 
     Raises:
         ValueError: the program was traced for other parameters.
@@ -37,6 +42,8 @@ def apply_updates(
     bound = dict(slots) if learning_rate is None else {"learning_rate": learning_rate, **slots}
     for name, value in values.items():
         bound |= {PARAMETER + name: value, GRADIENT + name: gradients[value]}
+    if loss is not None:
+        bound[LOSS] = loss
     b = Builder(result)
     step = _placed(step, {name: layer_of(graph, value) for name, value in values.items()})
     outputs = b.inline(step, [bound[v.name] for v in step.inputs])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from converter.support.errors import UsageError, nearest
+from converter.training.optim.calls import call_update, check_traceable
 from converter.training.optim.parts import parts
 
 #: The optimizers that a name alone stands for, and the learning rate of one that is named without.
@@ -62,6 +63,7 @@ class NamedOptimizer:
 
         Raises:
             UsageError: no such optimizer, no such option, or a value that it cannot compute with.
+            UnsupportedError: it needs what a compiled step has not.
         """
         factory, parameters = self._factory, inspect.signature(self._factory).parameters
         for option in self.options:
@@ -75,7 +77,10 @@ class NamedOptimizer:
         weights = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
         try:
             made = factory(**{**rate, **implied, **self.options})
-            made.update(weights, made.init(weights), weights)  # options of a wrong type are noticed only here
+            check_traceable(made)
+            call_update(
+                made, weights, made.init(weights), weights, jnp.float32(1)
+            )  # options of a wrong type are noticed only here
         except (TypeError, ValueError, AttributeError) as error:
             shown = ", ".join(f"{key} = {value!r}" for key, value in self.options.items())
             raise UsageError(

@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+#: Parts that do something else to some parameters than to others.
+TELLING_APART = ("partition", "masked", "selective_transform")
+
 
 @dataclass(frozen=True)
 class Part:

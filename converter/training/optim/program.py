@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from converter.ir import Builder, Graph, Shape, TensorType, Value, View, ops
+from converter.ir import FLOAT32, Builder, Graph, Node, Shape, TensorType, Value, View, ops
 
 #: Names of the graph's inputs and outputs are a prefix and the parameter's name; slots have names of their own.
 GRADIENT, PARAMETER, UPDATE = "gradient/", "parameter/", "update/"
+#: The input of the loss that the gradients are of, [], where the update reads it.
+LOSS = "loss"
 
 _DATA_MOVEMENT = (ops.Transpose, ops.Slice, ops.Concat, ops.Gather, ops.ScatterAdd, ops.Reverse, ops.Pad, ops.Dilate)
 
@@ -37,14 +39,16 @@ class OptimizerProgram:
     Attributes:
         slots: initial optimizer state by name `optimizer/<path in the optax state>/<parameter>`; float32, rank >= 1
             (a scalar is stored as [1]); in the layout of the parameters that were given.
-        graph: inputs `gradient/<parameter>` and `parameter/<parameter>` for each parameter, and every slot by name;
-            outputs `update/<parameter>` (what optax.apply_updates would add) and every slot's next value by name.
+        graph: inputs `gradient/<parameter>` and `parameter/<parameter>` for each parameter, every slot by name, and
+            `loss` where it is read; outputs `update/<parameter>` (what optax.apply_updates would add) and every slot's
+            next value by name.
         parameters: names of the parameters, in order.
         description: the optimizer in words.
         finish: what is done behind the update with the weights that it makes: inputs `parameter/<parameter>` and slots,
             outputs those of them that it changes; None for nothing.
         views: how slots are stored, of those that are not stored as they are.
         traced: the graph for parameters in the model's own layout, where `graph` takes them as they are stored.
+        keys: the slots that hold random keys.
     """
 
     slots: dict[str, np.ndarray]
@@ -54,6 +58,12 @@ class OptimizerProgram:
     finish: Graph | None = None
     views: Mapping[str, View] = field(default_factory=dict)
     traced: Graph | None = None
+    keys: tuple[str, ...] = ()
+
+    @property
+    def reads_loss(self) -> bool:
+        """Whether the update depends on the loss."""
+        return any(value.name == LOSS for value in self.graph.inputs)
 
     @property
     def layout_invariant(self) -> bool:
@@ -61,17 +71,22 @@ class OptimizerProgram:
 
         True where nothing but elementwise arithmetic and sums over whole tensors is done; False for optimizers that
         look at rows and columns (adafactor). Note that a sum over the whole of a tensor (clipping, lamb) counts only
-        the part of it that trains.
+        the part of it that trains. Noise of which each number is drawn alike is the same noise in any order.
         """
-        return _is_invariant(self.graph, sums=True)
+        return _is_invariant(self.graph, sums=True, keys=self.keys)
 
     @property
     def scales_gradients(self) -> bool:
         """Whether each update is a constant times its gradient, and nothing is remembered: plain descent."""
         return not self.slots and all(unscaled(self.graph, n) is self.gradient(n) for n in self.parameters)
 
-    def stored(self, views: Mapping[str, View]) -> OptimizerProgram:
-        """The same update for parameters that are stored through these views; only where it is layout invariant."""
+    def stored(self, views: Mapping[str, View], graph: Graph | None = None) -> OptimizerProgram:
+        """The same update for parameters that are stored through these views; only where it is layout invariant.
+
+        Args:
+            views: by the name of the parameter.
+            graph: traced for the parameters as they are stored: one that draws noise, whose shapes nothing else tells.
+        """
         laid: dict[str, View] = {}
         shapes: dict[str, Shape] = {}
         for value in self.graph.inputs:
@@ -85,7 +100,8 @@ class OptimizerProgram:
                 laid[slot] = views[owner]
             shapes[slot] = laid.get(slot, View()).apply(array).shape
         finish = None if self.finish is None else with_shapes(self.finish, shapes)
-        return replace(self, graph=with_shapes(self.graph, shapes), finish=finish, views=laid, traced=self.graph)
+        graph = with_shapes(self.graph, shapes) if graph is None else graph
+        return replace(self, graph=graph, finish=finish, views=laid, traced=self.graph)
 
     def gradient(self, parameter: str) -> Value:
         """The input that takes the gradient of a parameter."""
@@ -112,12 +128,21 @@ def with_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
     return b.graph
 
 
-def _is_invariant(graph: Graph, sums: bool) -> bool:
-    """Whether nothing but elementwise arithmetic is done, and with `sums` such over whole tensors."""
-    big = {v for v in graph.inputs if v.shape != ()}
+def _is_invariant(graph: Graph, sums: bool, keys: Sequence[str] = ()) -> bool:
+    """Whether nothing but elementwise arithmetic is done, with `sums` such over whole tensors, too.
+
+    What is made of the keys alone is noise, of which each number is drawn alike.
+    """
+    noise = {v for v in graph.inputs if v.name in keys}
+    big = {v for v in graph.inputs if v.shape != () and v not in noise}
     for node in graph.nodes:
-        reads = [v for v in node.inputs if v in big]
+        reads = [v for v in node.inputs if v in big or v in noise]
         if not reads:
+            continue
+        if not any(v in big for v in reads):
+            if not _draws_alike(node, graph):
+                return False
+            noise.update(node.outputs)
             continue
         if any(v.shape for v in node.inputs if v in graph.constants):
             return False  # a number for each element
@@ -125,7 +150,15 @@ def _is_invariant(graph: Graph, sums: bool) -> bool:
             continue
         if isinstance(node.op, ops.Reduction | ops.Reshape | ops.BroadcastTo | ops.MatMul | ops.CumSum):
             return False
-        if isinstance(node.op, _DATA_MOVEMENT) or len({v.shape for v in reads}) > 1:
+        if isinstance(node.op, _DATA_MOVEMENT) or len({v.shape for v in reads if v.shape}) > 1:
             return False
         big.update(node.outputs)
     return True
+
+
+def _draws_alike(node: Node, graph: Graph) -> bool:
+    """Whether noise stays such by a node: bits are drawn by integers for each place, then all are treated alike."""
+    if node.output.dtype != FLOAT32 or isinstance(node.op, ops.Slice | ops.Reshape | ops.Concat):
+        return True
+    mixes = isinstance(node.op, (ops.Reduction, ops.MatMul, ops.CumSum, ops.BroadcastTo, *_DATA_MOVEMENT))
+    return not mixes and not any(v.shape and v.dtype == FLOAT32 for v in node.inputs if v in graph.constants)

@@ -13,7 +13,9 @@ import optax
 
 from converter.ir import Graph, Node, Value, dependents, ops
 from converter.support.errors import PocketuneError, UsageError
+from converter.training.optim.calls import call_update
 from converter.training.optim.named import resolve
+from converter.training.optim.notes import climbing
 from converter.training.optim.parts import Part, parts
 from converter.training.optim.program import GRADIENT, UPDATE
 from converter.training.optim.running_rate import RunningRate, running_rate
@@ -116,14 +118,7 @@ def _is_scaled(part: Part) -> bool:
 
 def check_descends(optimizer: Any) -> None:
     """Raises UsageError for an update that goes up the gradient, as `optax.scale_by_adam()` alone does."""
-    tx, parameters = resolve(optimizer), {_NAME: jnp.abs(jnp.asarray(_PROBE[_NAME]))}  # some keep weights positive
-    gradients = {_NAME: jnp.asarray(_PROBE[_NAME][::-1] * 0.1)}
-    try:
-        updates, _ = tx.update(gradients, tx.init(parameters), parameters)
-        uphill = float(jnp.vdot(updates[_NAME], gradients[_NAME])) > 0
-    except Exception:  # it looks at the tree of the parameters, or keeps what cannot be traced: said elsewhere
-        return
-    if uphill:
+    if climbing(resolve(optimizer), {_NAME: _PROBE[_NAME].shape}):
         raise UsageError(
             f"the optimizer {describe(optimizer)} goes up the gradient: its updates lack the minus of a learning rate. "
             "Chain it: optax.chain(..., optax.scale_by_learning_rate(1.0))",
@@ -148,8 +143,8 @@ def rated(optimizer: Any, shapes: Mapping[str, tuple[int, ...]]) -> Rated:
     if rate == 1:
         return Rated(optimizer, rate, None)
 
-    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        updates, after = optimizer.update(gradients, state, params)
+    def update(gradients: Any, state: Any, params: Any = None, *, value: Any, grad: Any) -> tuple[Any, Any]:
+        updates, after = call_update(optimizer, gradients, state, params, value)
         return jax.tree.map(lambda u: u / rate, updates), after
 
-    return Rated(optax.GradientTransformation(optimizer.init, update), rate, None)
+    return Rated(optax.GradientTransformationExtraArgs(optimizer.init, update), rate, None)

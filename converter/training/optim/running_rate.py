@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from converter.training.optim.parts import name_of, parts
+from converter.training.optim.calls import call_update
+from converter.training.optim.parts import TELLING_APART, name_of, parts
 from converter.training.optim.trace import tree_of
 from jax_frontend.model import named_leaves
 
@@ -154,7 +155,7 @@ def _settled(changing: Course) -> int | None:
 
 def _tells_apart(tx: Any) -> bool:
     """Whether an optimizer does something else to some parameters than to others."""
-    return any(part.name in ("partition", "masked", "selective_transform") for part in parts(tx))
+    return any(part.name in TELLING_APART for part in parts(tx))
 
 
 def _end(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, int] | None:
@@ -167,7 +168,7 @@ def _end(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, int] | No
     )
 
     def step(state: Any) -> tuple[Any, Any]:
-        updates, after = tx.update(gradients, state, parameters)
+        updates, after = call_update(tx, gradients, state, parameters, jnp.float32(1))
         return sum(jnp.sum(jnp.abs(u)) for u in jax.tree.leaves(updates)), after
 
     try:

@@ -9,12 +9,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from converter.ir import FLOAT32, Builder, Graph, TensorType, Value, View, described, is_described, known_result, verify
+from converter.ir import (
+    FLOAT32,
+    INT32,
+    Builder,
+    Graph,
+    TensorType,
+    Value,
+    View,
+    described,
+    is_described,
+    known_result,
+    verify,
+)
 from converter.ir.described import is_uniform
 from converter.passes.raising import raised
 from converter.support.errors import UnsupportedError
+from converter.training.optim.calls import call_update, check_traceable
+from converter.training.optim.dots import summed_dots
+from converter.training.optim.keys import halved, is_key, joined, program_key, stored_key
 from converter.training.optim.named import NamedOptimizer, resolve
-from converter.training.optim.program import GRADIENT, PARAMETER, UPDATE, OptimizerProgram
+from converter.training.optim.parts import TELLING_APART, parts
+from converter.training.optim.program import GRADIENT, LOSS, PARAMETER, UPDATE, OptimizerProgram
 from jax_frontend import trace_function
 from jax_frontend.model import named_leaves
 
@@ -36,7 +52,7 @@ def trace_optimizer(
     """Traces one update for these parameters (name -> initial value, in the model's own layout).
 
     The optimizer sees the parameters in a tree made of their paths, as the model has them; frozen ones are absent.
-    Counters of the state become float32: exact up to 2^24 steps.
+    Counters of the state become float32: exact up to 2^24 steps. Keys become keys of the program.
 
     Args:
         optimizer: a name or an optax transformation.
@@ -48,14 +64,16 @@ def trace_optimizer(
         UsageError: see `converter.training.optim.named.resolve`.
         UnsupportedError: the update uses what cannot be compiled.
     """
+    check_traceable(optimizer)
     program = _program(optimizer, parameters)
     if not views:
         return program
+    laid = {name: views[name].apply(array) for name, array in parameters.items()}
     if program.layout_invariant:
-        return program.stored(views)
+        return program.stored(views, _program(optimizer, laid).graph if program.keys else None)
     if any(step[0] != "slice" for view in views.values() for step in view.steps):
         return program
-    return _program(optimizer, {name: views[name].apply(array) for name, array in parameters.items()})
+    return _program(optimizer, laid)
 
 
 def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerProgram:
@@ -67,10 +85,11 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
     leaves = named_leaves(state)
     for path, leaf in leaves.items():
         kind = np.dtype(leaf.dtype).kind if isinstance(getattr(leaf, "dtype", None), np.dtype) else ""
-        if kind not in (("f",) if np.ndim(leaf) else ("f", "i", "b")):
+        if not is_key(leaf) and kind not in (("f",) if np.ndim(leaf) else ("f", "i", "b")):
             raise UnsupportedError(
                 f"The optimizer {describe(optimizer)} keeps state of type {getattr(leaf, 'dtype', type(leaf).__name__)}"
-                f" ({path}): only float32 tensors and scalars can be stored. Leave that transformation out.",
+                f" ({path}): only float32 tensors, scalars and random keys can be stored. Keep it as float32, which "
+                "holds integers up to 2^24, or leave that transformation out.",
                 page="optimizers",
             )
     try:
@@ -80,7 +99,8 @@ def _program(optimizer: Any, parameters: Mapping[str, np.ndarray]) -> OptimizerP
     values = _initial(tx, arrays) if planned else leaves.values()
     slots = {f"optimizer/{path}": _stored(value) for path, value in zip(leaves, values, strict=True)}
     finish = _finish(tx, arrays, state, slots) if isinstance(tx, Finishing) else None
-    return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer), finish)
+    keys = tuple(f"optimizer/{path}" for path, leaf in leaves.items() if is_key(leaf))
+    return OptimizerProgram(slots, _named(graph, names, slots), names, describe(optimizer), finish, keys=keys)
 
 
 def _given(value: np.ndarray) -> Any:
@@ -98,7 +118,7 @@ def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
 
 def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
     """The state that an optimizer begins with; described where it is made of the parameters."""
-    graph = raised(trace_function(tx.init, [arrays], ["parameter"]))
+    graph = raised(trace_function(tx.init, [arrays], ["parameter"], known_keys=True))
     known = {value: described(value.shape, value.name) for value in graph.inputs} | graph.constants
     for node in graph.nodes:
         type = node.output.type
@@ -160,12 +180,19 @@ def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[st
     )
 
 
+def _type_for_tracing(leaf: Any) -> jax.ShapeDtypeStruct:
+    """A leaf of the parameters or the state as the graph takes it."""
+    return program_key(leaf) if is_key(leaf) else jax.ShapeDtypeStruct(leaf.shape, jnp.float32)
+
+
 class _KeepsType(Exception):
     """The update insists on the state's own types."""
 
 
 def _stored(leaf: Any) -> np.ndarray:
     """A leaf of the state as it is stored: float32, never rank 0. Of equal numbers, as most begin, one is kept."""
+    if is_key(leaf):
+        return stored_key(leaf)
     array = np.atleast_1d(np.asarray(leaf, np.float32))
     return np.broadcast_to(array.flat[0], array.shape) if is_uniform(array) else array
 
@@ -175,41 +202,49 @@ def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:
     try:
         return function()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
+        tells_apart = any(part.name in TELLING_APART for part in parts(optimizer))
+        advice = "Give masks and labels as functions of the parameters" if tells_apart else "Its init raises this"
         raise UnsupportedError(
-            f"The optimizer {describe(optimizer)} does not take the tree of the trained parameters: {error}. "
-            "Give masks and labels as functions of the parameters.",
+            f"The optimizer {describe(optimizer)} does not begin with the tree of the trained parameters: {error}. "
+            f"{advice}.",
             page="optimizers",
         ) from error
 
 
 def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float: bool) -> Graph:
-    """The graph of one update, inputs (gradients, parameters, state), outputs (updates, state).
+    """The graph of one update, inputs (gradients, parameters, state, loss), outputs (updates, state).
 
     With `as_float` the update sees float32 where its state holds integers, which spares the casts; raises _KeepsType
     when it does not stay float32.
     """
-    given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, arrays, state))
+    number = jax.ShapeDtypeStruct((), jnp.float32)
+    types = jax.tree_util.tree_map(_type_for_tracing, (arrays, arrays, state, number))
 
     def enter(slot: Any, leaf: Any) -> Any:
+        if is_key(leaf):
+            return slot
         if leaf.dtype == jnp.bool_:
             return slot != 0
         return slot if as_float else slot.astype(leaf.dtype)
 
-    def update(gradients: Any, params: Any, slots: Any) -> Any:
+    def leave(slot: Any) -> Any:
+        return slot if is_key(slot) else slot.astype(jnp.float32)
+
+    def update(gradients: Any, params: Any, slots: Any, loss: Any) -> Any:
         before = jax.tree_util.tree_map(enter, slots, state)
-        updates, after = tx.update(gradients, before, params)
+        updates, after = call_update(tx, gradients, before, params, loss)
         same = jax.tree_util.tree_map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, before, after)
         if not all(jax.tree_util.tree_leaves(same)):
             raise _KeepsType
-        return updates, jax.tree_util.tree_map(lambda a: a.astype(jnp.float32), after)
+        return updates, jax.tree_util.tree_map(leave, after)
 
     try:
-        return raised(trace_function(update, list(given), ["gradient", "parameter", "optimizer"]))
+        return summed_dots(raised(trace_function(update, list(types), ["gradient", "parameter", "optimizer", LOSS])))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if as_float:
             raise _KeepsType from error
         raise UnsupportedError(
-            f"The optimizer {describe(optimizer)} cannot be traced: {error}", page="optimizers"
+            f"The optimizer {describe(optimizer)} cannot be traced, its update raises: {error}", page="optimizers"
         ) from error
     except _KeepsType:
         if as_float:
@@ -227,18 +262,26 @@ def _named(
     given: Sequence[str] = (GRADIENT, PARAMETER),
     made: str = UPDATE,
 ) -> Graph:
-    """The traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1."""
+    """The traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1.
+
+    The loss comes last, and is an input where it is read.
+    """
     b = Builder()
     arguments: list[Value] = []
     values = dict(zip([v.name for v in graph.inputs], graph.inputs, strict=True))
     for prefix in given:
         arguments += [b.input(prefix + name, TensorType(values[prefix + name].shape)) for name in names]
-    state_inputs = graph.inputs[len(given) * len(names) :]
+    first = len(given) * len(names)
+    state_inputs = graph.inputs[first : first + len(slots)]
     for (name, array), inner in zip(slots.items(), state_inputs, strict=True):
-        arguments.append(b.reshape(b.input(name, TensorType(array.shape, FLOAT32)), inner.shape))
+        slot = b.input(name, TensorType(array.shape, FLOAT32))
+        arguments.append(joined(b, slot) if inner.dtype == INT32 else b.reshape(slot, inner.shape))
+    read = {*graph.consumers(), *graph.outputs.values()}
+    for loss in graph.inputs[first + len(slots) :]:
+        arguments.append(b.input(LOSS, loss.type) if loss in read else b.constant(0.0))
     results = list(b.inline(graph, arguments).values())
     outputs = dict(zip([made + name for name in names], results[: len(names)], strict=True))
     for (name, array), value in zip(slots.items(), results[len(names) :], strict=True):
-        outputs[name] = b.reshape(value, array.shape)
+        outputs[name] = halved(b, value) if value.dtype == INT32 else b.reshape(value, array.shape)
     b.graph.outputs = outputs
     return verify(b.graph, after="tracing the optimizer")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from optax import contrib
 
 from converter.ir import FLOAT32, Builder, Graph, Parameter, TensorType, Value, View, evaluate, ops, verify
 from converter.support.errors import UnsupportedError, UsageError
@@ -216,10 +217,10 @@ def _next(gradient: jax.Array) -> jax.Array:
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (optax.lookahead(optax.sgd(1.0), 5, 0.5), "optax.lookahead cannot be traced"),
         (optax.masked(optax.sgd(1.0), {"other": True}), "masks and labels as functions of the parameters"),
-        (optax.chain(optax.sgd(1.0), optax.contrib.reduce_on_plateau()), "optax.chain cannot be traced"),
-        (optax.noisy_sgd(1.0), "keeps state of type"),
+        (optax.add_noise(0.1, 0.5, key=jax.random.PRNGKey(0)), "scalar seed.*Its init raises this"),
+        (contrib.scale_by_muon(), "its update raises: pytree structure error"),
+        (optax.GradientTransformation(lambda p: jnp.zeros(3, jnp.int32), lambda g, s, p=None: (g, s)), "of type int32"),
         (optax.GradientTransformation(lambda p: (), lambda g, s, p=None: (jax.tree.map(_next, g), s)), "nextafter"),
     ],
 )

@@ -1,0 +1,64 @@
+"""Writes docs/layout.md: the wings in the order that contracts hold, each with what lies in it, from the docstrings.
+
+.venv/bin/python -m scripts.pages.layout
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/layout.md"
+
+HEAD = """# Layout
+
+What lies where, from the top down: a wing imports only what is below it, those of one row know nothing of each other,
+and nothing imports in a circle (`lint-imports`, contracts in `pyproject.toml`; imports for types only and inside of
+functions count). This page is made of the docstrings by `python -m scripts.pages.layout`; [How it
+works](architecture.md) explains it in the order of the data.
+"""
+
+
+def layout() -> str:
+    """Return the page."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    rows = next(contract["layers"] for contract in contracts if contract["id"] == "wings")
+    parts = [
+        HEAD,
+        "```text",
+        *(" | ".join(name.removeprefix("converter.") for name in row.split(" | ")) for row in rows),
+    ]
+    parts.append("```\n")
+    for row in rows:
+        for wing in row.split(" | "):
+            parts.append(_wing(ROOT / wing.replace(".", "/")))
+    return "\n".join(parts)
+
+
+def _wing(folder: Path) -> str:
+    lines = [
+        f"## `{folder.relative_to(ROOT)}/`",
+        "",
+        summary(folder / "__init__.py"),
+        "",
+        "| there | what it does |",
+        "|---|---|",
+    ]
+    for path in sorted(folder.iterdir(), key=lambda p: (p.is_file(), p.name)):
+        if path.is_dir() and (path / "__init__.py").exists():
+            lines.append(f"| `{path.name}/` | {summary(path / '__init__.py')} |")
+        elif path.suffix == ".py" and path.name != "__init__.py":
+            lines.append(f"| `{path.name}` | {summary(path)} |")
+    return "\n".join([*lines, ""])
+
+
+def summary(path: Path) -> str:
+    """Return the first sentence of a module's docstring, on one line of a table."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(layout())

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from converter import runtime
-    from converter.driver.assemble import Program
     from converter.driver.build import build
     from converter.driver.compare import compare_schemes
     from converter.driver.functions import Function, function
+    from converter.driver.program import Program
     from converter.program.manifest import Certificate
     from converter.support.errors import UnsupportedError
     from converter.tools.certify.certify import certify
@@ -49,7 +49,7 @@ _HOMES = {
     "Channels": "converter.training.schemes",
     "Function": "converter.driver.functions",
     "LoRA": "converter.training.schemes",
-    "Program": "converter.driver.assemble",
+    "Program": "converter.driver.program",
     "UnsupportedError": "converter.support.errors",
     "UpdateScheme": "converter.training.schemes",
     "build": "converter.driver.build",

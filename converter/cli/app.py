@@ -45,8 +45,8 @@ from converter.cli.searching import search
 from converter.cli.states import state
 from converter.cli.tables import Results
 from converter.cli.watching import watching
-from converter.driver.assemble import Program
 from converter.driver.build import build as build_program
+from converter.driver.program import Program
 from converter.program.file import ProgramFile, read_program
 from converter.runtime.export import Exported, export_inference, export_weights, trained_weights
 from converter.support.errors import UsageError

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from converter.cli.inspection import Contents
-from converter.driver.assemble import Choice
+from converter.driver.program import Choice
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.program.origins import PHASES
 from converter.support.invocation import command

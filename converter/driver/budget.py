@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from converter.driver.assemble import Choice, Plan
 from converter.driver.options import declared
+from converter.driver.program import Choice, Plan
 from converter.ir import Graph, reachable
 from converter.support.errors import PocketuneError, UsageError
 from converter.support.words import size, that_fits

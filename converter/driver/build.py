@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from converter.driver.assemble import Plan, Program
+from converter.driver.assemble import assemble
 from converter.driver.budget import check_room, fit
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
@@ -17,6 +17,7 @@ from converter.driver.int8.samples import any_samples
 from converter.driver.models import Source, import_model, with_inputs, with_own_augmentation, without_idle_outputs
 from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
+from converter.driver.program import Plan, Program
 from converter.driver.requests import Request, check_dropout, check_labels, check_sizes, check_weights
 from converter.passes.manager import run
 from converter.support.collecting import uncollected
@@ -129,8 +130,8 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     )
     priced = costs(done.program, request.target, request.state, request.batch // request.micro_batch)
     notes = [*taken.notes, *link_notes(source.graph, done.goal), *done.notes]
-    assemble = partial(
-        Program.assemble,
+    make = partial(
+        assemble,
         request=request,
         signatures=dict(done.program),
         costs=priced,
@@ -139,7 +140,7 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         rule=taken.rule,
         identify=partial(identity_of, imported, source, taken.rule.name, done.rule, done.adapters, done.quantization),
     )
-    return Plan(request.scheme.name, request.micro_batch, priced, assemble, request.recompute)
+    return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
 
 
 def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[Source, Taken]:

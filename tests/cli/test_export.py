@@ -13,7 +13,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from safetensors.numpy import load_file
 
 import converter
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from converter.program.file import read_program
 from converter.program.flatbuffer.operators import OperatorFile
 from converter.runtime import TrainingSession

@@ -18,7 +18,7 @@ from keras import layers, losses, optimizers
 
 import converter
 import jax_frontend
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from converter.program.manifest import manifest_of_bytes
 from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError, UsageError

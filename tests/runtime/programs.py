@@ -14,7 +14,7 @@ import optax
 
 import converter
 import jax_frontend
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 
 BATCH = 8
 OPTIMIZERS = {"sgd": optax.sgd(1.0), "adam": optax.adam(1.0)}

@@ -16,7 +16,7 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from converter.runtime import StateWarning, TrainingSession
 from converter.runtime.state_file import ForeignState
 from converter.support.errors import UsageError

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 import converter
 import jax_frontend
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 

@@ -16,7 +16,7 @@ import pytest
 
 import converter
 import jax_frontend
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.support.logs import listening

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import converter
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from scripts.harness.device import Conditions, Facts
 from scripts.harness.log import Result, Run
 from scripts.harness.plan import Setup, Variant

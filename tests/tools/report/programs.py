@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import converter
-from converter.driver.assemble import Program
+from converter.driver.program import Program
 from examples import llama
 from tests.models.zoo import CASES
 

@@ -242,7 +242,7 @@ def _named(entry: Any) -> tuple[str, dict[str, Any]]:
         raise Unreadable("it is no loss that has a name")
     name = _ALIASES.get(entry, entry)
     if name in ("ctc", "CTC"):
-        how = 'loss="ctc", targets=jax.ShapeDtypeStruct((1, LENGTH), "int32")'
+        how = 'loss="ctc", y=jax.ShapeDtypeStruct((1, LENGTH), "int32")'
         raise Unreadable(f"of CTC it does not say how long the labels are: name it, {how}")
     if name not in LOSSES:
         raise Unreadable(f"Pocketune has no loss {entry[:80]!r}")

@@ -62,7 +62,7 @@ def with_options(*left_out: str) -> Callable[[C], C]:
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         place = 1 + [p.name for p in own].index("trust")
-        taken = {one.metadata["flag"] or name: _annotated(name, one) for name, one in flags.items()}
+        taken = {name: _annotated(name, one) for name, one in flags.items()}
         added = [
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=of)
             for name, of in taken.items()
@@ -80,7 +80,7 @@ def _annotated(name: str, option: Field[Any]) -> Any:
     completes = completion.choices(name) if said["choices"] else completion.OF_OPTIONS.get(name)
     shown = said["shown"] or (option.default is not None and str(option.default))
     described = typer.Option(
-        f"--{said['flag'] or name.replace('_', '-')}", help=said["help"], autocompletion=completes, show_default=shown
+        f"--{name.replace('_', '-')}", help=said["help"], autocompletion=completes, show_default=shown
     )
     kind: Any = said["entry"] if number else str
     return Annotated[kind | None, described]

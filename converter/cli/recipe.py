@@ -18,9 +18,7 @@ from converter.support.records import decode
 
 #: The type of each entry for an option, by its name.
 ENTRIES: dict[str, Any] = {
-    one.metadata["flag"] or name: one.metadata["entry"]
-    for name, one in declared().items()
-    if one.metadata["entry"] is not None
+    name: one.metadata["entry"] for name, one in declared().items() if one.metadata["entry"] is not None
 }
 #: No recipe and no table of rules is larger.
 MAX_BYTES = 16 << 20
@@ -35,7 +33,7 @@ class Recipe:
         profile: `measured` for the costs of this machine in place of a target's table.
         out: the file to write.
         options: those of `pocketune.build` that are asked for, by the name of their entry, as a TOML file holds them:
-            code as `package.module:name`, samples as a path, `y` (the type of one example's target) for `targets`.
+            code as `package.module:name`, samples as a path, types as `int32[16]`.
     """
 
     model: str | None = None

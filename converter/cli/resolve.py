@@ -84,7 +84,7 @@ def resolve(recipe: Recipe) -> Job:
         **{name: entry for name, entry in recipe.options.items() if name in declared() and name not in _LATE},
         "loss": _loss(loss),
         "optimizer": _optimizer(recipe.get("optimizer")),
-        "targets": _targets(recipe.get("y"), batch),
+        "y": _targets(recipe.get("y"), batch),
         "update": None,
     }
     asked = {name: value for name, value in read.items() if value is not None}

@@ -187,7 +187,7 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
     parts = {name: part for name, part in _by_output("loss", loss, forward).items() if part is not None}
     if not parts:
         raise UsageError("loss: every output has None, there is nothing to train for", page="models")
-    kinds = {} if targets is None else _by_output("targets", targets, forward)
+    kinds = {} if targets is None else _by_output("y", targets, forward)
     joint = {name: _one_loss(part, {name: forward.outputs[name]}, kinds.get(name)) for name, part in parts.items()}
     return JointLoss(joint) if weights is None else JointLoss(joint).weighed(_factors(weights, forward))
 
@@ -279,7 +279,7 @@ def _ctc(outputs: Mapping[str, Value], targets: Any) -> Loss:
 
     if targets is None or len(getattr(targets, "shape", ())) != 2:
         raise UsageError(
-            "the loss ctc needs to know how long the labels are: targets=jax.ShapeDtypeStruct((1, 20), 'int32') "
+            "the loss ctc needs to know how long the labels are: y=jax.ShapeDtypeStruct((1, 20), 'int32') "
             "(--y 'int32[20]'); shorter ones are filled with 0, which is the blank",
             page="models",
         )

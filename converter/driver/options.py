@@ -25,7 +25,6 @@ def _option(
     help: str = "",
     *,
     entry: Any = None,
-    flag: str = "",
     shown: str | None = None,
     choices: Sequence[str] = (),
     in_manifest: bool = False,
@@ -36,12 +35,11 @@ def _option(
         default: its value where nothing is asked.
         help: for the command line; without any it is not there.
         entry: its type in a recipe, None where it has no entry.
-        flag: its name in recipes and on the command line, where that is another.
         shown: the default in words, for the command line.
         choices: its values, where they are few.
         in_manifest: whether the file says it.
     """
-    said = {"help": help, "entry": entry, "flag": flag, "shown": shown, "choices": tuple(choices)}
+    said = {"help": help, "entry": entry, "shown": shown, "choices": tuple(choices)}
     return field(default=default, metadata={**said, "in_manifest": in_manifest})
 
 
@@ -69,7 +67,7 @@ class Options:
         state: `variables` (the runtime keeps the weights), `stateless` (they are inputs and outputs of a step), or
             `split`: a step is `gradients`, which an accelerator may run in float16, and `apply`, which updates in
             float32 on the CPU. None: what the target takes, `variables` on CPUs.
-        targets: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
+        y: for a JAX loss whose y is not like the output: a `jax.ShapeDtypeStruct` of y (first axis the batch), a
             dict or tuple of them for several targets, for losses by output a dict by output.
         signatures: what the program offers: `train`, `evaluate`, `infer`, and `features`, which adds `features` (the
             frozen first layers) and `train_features` (a step on what they gave), and `fisher`, which
@@ -142,11 +140,10 @@ class Options:
         choices=("variables", "stateless", "split"),
         shown="what the target takes",
     )
-    targets: Any = _option(
+    y: Any = _option(
         None,
         "Type of one example's y for your own loss: int32, float32[10].",
         entry=str | dict[str, str],
-        flag="y",
         shown="like the output",
     )
     signatures: Sequence[str] = _option(

@@ -32,8 +32,8 @@ def test_a_loss_of_labels_says_how_to_describe_them() -> None:
     assert not isinstance(caught.value, UsageError)  # it is the person's own function that failed
     (note,) = [note for note in caught.value.__notes__ if note.startswith("Your loss")]
     assert "y of the type of the model's output, float32[8,4]" in note
-    assert "targets=jax.ShapeDtypeStruct((1,), 'int32')" in note
-    converter.build(EXAMPLES["mlp"].model(), loss=loss, targets=jax.ShapeDtypeStruct((1,), "int32"), check=False)
+    assert "y=jax.ShapeDtypeStruct((1,), 'int32')" in note
+    converter.build(EXAMPLES["mlp"].model(), loss=loss, y=jax.ShapeDtypeStruct((1,), "int32"), check=False)
 
 
 def test_what_y_is_does_not_go_into_target() -> None:
@@ -85,7 +85,7 @@ def test_what_is_said_of_y_and_of_the_loss_fits_together(options: dict[str, Any]
 
 
 def test_a_named_loss_may_be_told_what_it_takes() -> None:
-    converter.build(EXAMPLES["mlp"].model(), targets=LABEL, check=False)
+    converter.build(EXAMPLES["mlp"].model(), y=LABEL, check=False)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_a_function_of_all_outputs_and_targets() -> None:
         return 0.5 * size + optax.softmax_cross_entropy_with_integer_labels(outputs["kind"], y["kind"])
 
     kinds = {"size": jax.ShapeDtypeStruct((1, VALUES), "float32"), "kind": jax.ShapeDtypeStruct((1,), "int32")}
-    built = converter.build(jax_model(), loss=joint, targets=kinds, batch=BATCH)
+    built = converter.build(jax_model(), loss=joint, y=kinds, batch=BATCH)
     with TrainingSession(program().data) as one, TrainingSession(built.data) as other:
         assert other.train(X, Y, 0.1) == pytest.approx(one.train(X, Y, 0.1), rel=1e-6)
         assert list(other.evaluate(X, Y)) == ["loss"]
@@ -205,7 +205,7 @@ def test_a_function_for_one_output_of_a_keras_model() -> None:
         return squared(outputs["size"], y)
 
     size = jax.ShapeDtypeStruct((1, VALUES), "float32")
-    whole = converter.build(model, loss=of_all, targets=size, update={"*": 0, "size/*": 1}, batch=BATCH, check=False)
+    whole = converter.build(model, loss=of_all, y=size, update={"*": 0, "size/*": 1}, batch=BATCH, check=False)
     found = []
     for built, y in ((named, {"size": Y["size"]}), (own, Y["size"]), (whole, Y["size"])):
         with TrainingSession(built.data) as session:

@@ -78,7 +78,7 @@ def test_the_diagonal_of_a_matrix() -> None:
 
     model = jax_model(lambda p, x: x @ p["w"], {"w": weights(6, 5)})
     target = jax.ShapeDtypeStruct((1,), jnp.int32)
-    assert converter.build(model, loss=contrastive, targets=target, batch=BATCH).manifest.loss == "contrastive"
+    assert converter.build(model, loss=contrastive, y=target, batch=BATCH).manifest.loss == "contrastive"
 
 
 @pytest.mark.parametrize(("multiplier", "channels", "fraction"), [(2, 3, 0.5), (3, 4, 0.4), (2, 2, 0.3)])

@@ -41,7 +41,7 @@ def program(outputs: int = CLASSES, loss: Any = own, y: str = "float32") -> Prog
         lambda p, x: x @ p["w"], {"w": W[:, :outputs]}, [jax.ShapeDtypeStruct((1, FEATURES), jnp.float32)]
     )
     targets = jax.ShapeDtypeStruct((1,) if y == "int32" else (1, outputs), y) if loss is own else None
-    return converter.build(model, loss=loss, targets=targets, batch=BATCH, check=False)
+    return converter.build(model, loss=loss, y=targets, batch=BATCH, check=False)
 
 
 def found(built: Program, y: np.ndarray, metrics: Any, weight: Any = WEIGHT) -> dict[str, float]:
@@ -84,7 +84,7 @@ def test_the_area_under_the_curve_is_exact(outputs: int) -> None:
         [jax.ShapeDtypeStruct((1, FEATURES), jnp.float32)],
     )
     kind = jax.ShapeDtypeStruct(y[:1].shape, y.dtype)
-    built = converter.build(rounded, loss=own, targets=kind, batch=BATCH, check=False)
+    built = converter.build(rounded, loss=own, y=kind, batch=BATCH, check=False)
     assert found(built, y, "AUC")["AUC"] == pytest.approx(expected, rel=1e-6)
     exact = (X @ W[:, :outputs]) @ (np.ones(1) if outputs == 1 else np.array([-1, 1]))
     assert found(two, y, "auc", None)["auc"] == pytest.approx(roc_auc_score(BITS[:, 0], exact), rel=1e-6)
@@ -121,7 +121,7 @@ def test_by_output_and_in_fit() -> None:
     built = converter.build(
         model,
         loss={"kind": own, "size": "mse"},
-        targets={"kind": jax.ShapeDtypeStruct((1,), "int32")},
+        y={"kind": jax.ShapeDtypeStruct((1,), "int32")},
         batch=BATCH,
         check=False,
     )

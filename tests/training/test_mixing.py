@@ -254,7 +254,7 @@ def test_short_batches_are_refused_and_whole_ones_are_right() -> None:
 
 def test_a_loss_of_the_whole_batch_leaves_infer_as_it_is() -> None:
     y = jax.ShapeDtypeStruct((1, 1), "float32")
-    program = converter.build(model(lambda w, x: x @ w), loss=contrastive, targets=y, batch=BATCH, check=False)
+    program = converter.build(model(lambda w, x: x @ w), loss=contrastive, y=y, batch=BATCH, check=False)
     assert {name for name, s in program.manifest.signatures.items() if s.mixing} == {"train", "evaluate"}
     labels = np.array([[0], [0], [1], [1]], np.float32)
     with TrainingSession(program.data) as session:
@@ -277,7 +277,7 @@ def test_one_row_at_once_is_refused_where_the_loss_or_augmentation_mixes_rows() 
         converter.build(plain, loss="dice", batch=BATCH, micro_batch=1)
     y = jax.ShapeDtypeStruct((1, 1), "float32")
     with pytest.raises(UsageError, match="micro-batches would train something else"):
-        converter.build(plain, loss=contrastive, targets=y, batch=BATCH, micro_batch=1)
+        converter.build(plain, loss=contrastive, y=y, batch=BATCH, micro_batch=1)
     with pytest.raises(UsageError, match="micro-batches would train something else"):
         converter.build(plain, loss="mse", augment=lambda x, key: x + x[::-1], batch=BATCH, micro_batch=1)
 

@@ -45,7 +45,7 @@ def check_weights(c: Compilation) -> Compilation:
 
 def join_loss(c: Compilation) -> Compilation:
     """Read the loss for this model, with the regularizers of its weights."""
-    goal = import_loss(c.loss, c.model, c.options.targets, c.options.loss_weights)
+    goal = import_loss(c.loss, c.model, c.options.y, c.options.loss_weights)
     return replace(c, goal=replace(goal, penalties=c.source.penalties))
 
 
@@ -66,4 +66,4 @@ def _check_parts(c: Compilation) -> None:
     augmented = None
     if c.options.augment is not None:
         augmented = canonicalize(augmentation(c.options.augment, forward.inputs, *call_counter()))
-    check_parts(forward, import_loss(c.loss, forward, c.options.targets, c.options.loss_weights), augmented)
+    check_parts(forward, import_loss(c.loss, forward, c.options.y, c.options.loss_weights), augmented)

@@ -46,10 +46,10 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
         if targets is None:
             error.add_note(
                 f"Your loss was given y of the type of the model's output, {y}. If y is something else, say "
-                "what one example's is: targets=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
+                "what one example's is: y=jax.ShapeDtypeStruct((1,), 'int32') for labels (--y int32)."
             )
         else:
-            error.add_note(f"Your loss was given y as {y}: the first axis of what targets= says is the batch.")
+            error.add_note(f"Your loss was given y as {y}: the first axis of what y= says is the batch.")
         if len(types) > 1:
             how = f"a dict with the keys {', '.join(types)}" if isinstance(argument, dict) else "a tuple"
             error.add_note(f"It was given the {len(types)} outputs of the model as {how}.")

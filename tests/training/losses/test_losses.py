@@ -83,7 +83,7 @@ def margin(outputs, labels):
 )
 def test_a_loss_of_the_persons_own(loss, targets) -> None:
     model, rng = linear(), np.random.default_rng(0)
-    program = converter.build(model, loss=loss, optimizer=optax.sgd(1.0), batch=BATCH, targets=targets)
+    program = converter.build(model, loss=loss, optimizer=optax.sgd(1.0), batch=BATCH, y=targets)
     x = rng.standard_normal((BATCH, 4)).astype(np.float32)
     y = rng.standard_normal((BATCH, 3)).astype(np.float32) if targets is None else np.array([0, 2, 1, 2], np.int32)
 

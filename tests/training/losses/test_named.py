@@ -373,7 +373,7 @@ def test_ctc_is_that_of_keras_and_reads_the_logits_before_a_softmax() -> None:
     specs = [jax.ShapeDtypeStruct((1, frames, 4), jnp.float32)]
     model = jax_frontend.Model(lambda p, x: jax.nn.softmax(x @ p["w"]), {"w": w}, specs)
     kind = jax.ShapeDtypeStruct((1, length), jnp.int32)
-    with TrainingSession(converter.build(model, loss="ctc", targets=kind, batch=2, check=False).data) as session:
+    with TrainingSession(converter.build(model, loss="ctc", y=kind, batch=2, check=False).data) as session:
         assert session.train(x, y, 0.1) == pytest.approx(float(value), rel=1e-5)
         np.testing.assert_allclose(session.parameters()["w"], w - 0.1 * gradient, rtol=1e-4, atol=1e-5)
         with pytest.raises(UsageError, match="labels go from 0 to 4"):
@@ -381,6 +381,6 @@ def test_ctc_is_that_of_keras_and_reads_the_logits_before_a_softmax() -> None:
     with pytest.raises(UsageError, match="ctc needs to know how long the labels are"):
         converter.build(model, loss="ctc", batch=2)
     with pytest.raises(UnsupportedError, match=r"loss: web has no WHILE") as caught:
-        converter.build(model, loss="ctc", targets=kind, batch=2, target="web", check=False)
+        converter.build(model, loss="ctc", y=kind, batch=2, target="web", check=False)
     assert {site.layer for site in caught.value.sites} == {"loss"}
     assert caught.value.sites[0].advice == "Unroll the loop, or build for a newer runtime or the CPU."

@@ -79,12 +79,12 @@ def test_other_names_are_taken_as_they_come(loss: Any) -> None:
 def test_what_y_is_has_to_be_said() -> None:
     with pytest.raises(TypeError) as raised:
         converter.build(MODEL, loss=labelled, batch=4)
-    assert any("targets=jax.ShapeDtypeStruct" in note for note in raised.value.__notes__)
+    assert any("y=jax.ShapeDtypeStruct" in note for note in raised.value.__notes__)
     with pytest.raises(UsageError, match="the first axis is the batch"):
-        converter.build(MODEL, loss=labelled, targets=jax.ShapeDtypeStruct((), "int32"), batch=4)
+        converter.build(MODEL, loss=labelled, y=jax.ShapeDtypeStruct((), "int32"), batch=4)
     with pytest.raises(ValueError, match="ncompatible shapes") as raised:
         converter.build(
-            MODEL, loss=lambda o, y: ((o - y) ** 2).mean(-1), targets=jax.ShapeDtypeStruct((3,), "float32"), batch=4
+            MODEL, loss=lambda o, y: ((o - y) ** 2).mean(-1), y=jax.ShapeDtypeStruct((3,), "float32"), batch=4
         )
     assert any("y as float32[4]" in note for note in raised.value.__notes__)
-    assert converter.build(MODEL, loss=labelled, targets=jax.ShapeDtypeStruct((1,), "int32"), batch=4)
+    assert converter.build(MODEL, loss=labelled, y=jax.ShapeDtypeStruct((1,), "int32"), batch=4)

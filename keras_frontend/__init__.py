@@ -52,8 +52,7 @@ def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtype
         NumericError: a weight is not finite.
     """
     if runs_jax():
-        with logs.without_chatter():  # Keras imports TensorFlow where there is one
-            from keras_frontend.importer import import_archive, import_live
+        from keras_frontend.importer import import_archive, import_live
 
         if not isinstance(model_or_path, str | os.PathLike):
             return import_live(model_or_path, batch, inputs)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Any
 
 from converter.support.errors import UsageError, nearest
+from keras_frontend.process import runs_jax
 
 
 def names() -> list[str]:
     """What there is: `MobileNetV3Small`, ..."""
-    # Keras reads it when it is first imported.
-    os.environ.setdefault("KERAS_BACKEND", "jax")
+    runs_jax()
     from keras import applications
 
     return sorted(name for name, value in vars(applications).items() if inspect.isfunction(value))

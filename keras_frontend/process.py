@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from converter.support import logs
+from converter.support.environment import environment
 
 if TYPE_CHECKING:
     from keras_frontend.importer import Imported
@@ -22,10 +23,13 @@ _TIMEOUT_SECONDS = 600
 
 
 def runs_jax() -> bool:
-    """Whether Keras runs, or can be made to run, on JAX here. Chooses JAX when nobody has chosen yet."""
-    if "keras" in sys.modules:
-        return str(sys.modules["keras"].config.backend()) == "jax"
-    return os.environ.setdefault("KERAS_BACKEND", "jax") == "jax"
+    """Return whether Keras runs on JAX here. Import it on JAX where nobody has imported it or chosen otherwise."""
+    if "keras" not in sys.modules:
+        if os.environ.get("KERAS_BACKEND", "jax") != "jax":
+            return False
+        with environment(KERAS_BACKEND="jax"), logs.without_chatter():  # Keras imports TensorFlow where there is one
+            import keras  # noqa: F401
+    return str(sys.modules["keras"].config.backend()) == "jax"
 
 
 def import_in_child(request: Request) -> Imported:

@@ -74,9 +74,25 @@ def assemble(
     manifest, drawn = _drawn(request, signatures, costs, done, notes, rule, identify, tensors, renamed, plain)
     del renamed
     kept = [*signatures.values(), *([] if plain is None else [plain])]
-    data = drawn.file({seal.ENTRY: seal.seal}, [inner for graph in kept for inner in nested(graph)])
+    data = _put_together(drawn, [inner for graph in kept for inner in nested(graph)])
     made = list(done.rows), dict(signatures), list(done.report), tuple(notes), done.quantization
     return Program(data, manifest, {**costs, "file_bytes": len(data)}, *made)
+
+
+def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes:
+    """Return the file; constants of graphs that it holds are parts of it from then on: they are held once."""
+    moved = [
+        (graph, value, number)
+        for graph in graphs
+        for value, array in graph.constants.items()
+        if (number := drawn.number(array)) is not None
+    ]
+    for graph, value, _ in moved:
+        graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
+    data = drawn.file({seal.ENTRY: seal.seal})
+    for graph, value, number in moved:
+        graph.constants[value] = drawn.view(data, number, value.type)
+    return data
 
 
 def _plain(signatures: Mapping[str, Graph], done: Compilation) -> Graph | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import flatbuffers
 import numpy as np
 
-from converter.ir import Graph, Value
+from converter.ir import Graph, TensorType, Value
 from converter.program.flatbuffer import control_dependencies as order
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers, Finish
@@ -85,26 +85,18 @@ class Draft:
     buffers: Buffers
     entries: Mapping[str, int]
 
-    def file(self, finish: Mapping[str, Finish] | None = None, graphs: Iterable[Graph] = ()) -> bytes:
-        """Puts the file together. What it holds of the constants of `graphs` is part of it from then on.
+    def file(self, finish: Mapping[str, Finish] | None = None) -> bytes:
+        """Put the file together. `finish` writes metadata entries that depend on the whole file, where they lie."""
+        return self.buffers.file(self.builder, {self.entries[name]: write for name, write in (finish or {}).items()})
 
-        Args:
-            finish: writes a metadata entry that depends on the whole file, where it lies.
-            graphs: see above.
-        """
-        moved = [
-            (graph, value, number)
-            for graph in graphs
-            for value, array in graph.constants.items()
-            if (number := self.buffers.number(array)) is not None
-        ]
-        for graph, value, _ in moved:
-            graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
-        data = self.buffers.file(self.builder, {self.entries[name]: write for name, write in (finish or {}).items()})
-        for graph, value, number in moved:
-            flat = np.frombuffer(data, value.dtype.newbyteorder("<"), value.type.size, self.buffers.starts[number])
-            graph.constants[value] = flat.reshape(value.shape)
-        return data
+    def number(self, array: np.ndarray) -> int | None:
+        """Return the number of the buffer that holds a constant, None where none does."""
+        return self.buffers.number(array)
+
+    def view(self, data: bytes, number: int, type: TensorType) -> np.ndarray:
+        """Return a constant as it lies in the file, read-only."""
+        flat = np.frombuffer(data, type.dtype.newbyteorder("<"), type.size, self.buffers.starts[number])
+        return flat.reshape(type.shape)
 
 
 def draft(

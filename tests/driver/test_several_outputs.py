@@ -281,7 +281,7 @@ def test_int8_layers_in_front_of_several_outputs() -> None:
         ({"loss": LOSS, "loss_weights": {"size": "1"}}, "loss_weights: that of size must be a number"),
         ({"loss": LOSS, "loss_weights": {"a": 1}}, "loss_weights: the model has no output 'a'"),
         ({"loss": LOSS, "targets": jax.ShapeDtypeStruct((1,), "int32")}, "targets: the model has 2 outputs"),
-        ({"loss": lambda o, y: y["a"], "targets": {"a": "int32"}}, "targets describes y"),
+        ({"loss": lambda o, y: y["a"], "y": {"a": "int32"}}, "y= describes y"),
     ],
 )
 def test_what_is_no_loss_of_outputs(options: dict[str, Any], message: str) -> None:

@@ -133,7 +133,7 @@ def test_a_subclassed_model_of_several_inputs(structure: type) -> None:
         ({"batch": 2.5}, "batch must be at least 1"),
         ({"batch": "8"}, "batch must be at least 1"),
         ({"target": None}, "target must be a name"),
-        ({"targets": (3,), "loss": lambda outputs, y: outputs.mean(-1)}, "targets describes y"),
+        ({"y": (3,), "loss": lambda outputs, y: outputs.mean(-1)}, "y= describes y"),
     ],
 )
 def test_arguments_of_the_wrong_kind(options: dict, message: str) -> None:

@@ -237,7 +237,7 @@ def target(name: object) -> Target:
         return name
     known = tables()
     if not isinstance(name, str):
-        described = " What y is goes into `targets`." if hasattr(name, "shape") else ""
+        described = " What y is goes into `y`." if hasattr(name, "shape") else ""
         raise UsageError(
             f"target must be a name, not {name!r}.{described} Known: {', '.join(sorted(known))}.", page="targets"
         )

@@ -85,7 +85,7 @@ def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
         return tuple(target_types(kind, batch) for kind in targets)
     if not (hasattr(targets, "shape") and hasattr(targets, "dtype")):
         raise UsageError(
-            f"targets describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}", page="losses"
+            f"y= describes y, for example jax.ShapeDtypeStruct((1,), 'int32'); it is {targets!r}", page="losses"
         )
     if not targets.shape:
         raise UsageError(

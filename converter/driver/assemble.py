@@ -152,7 +152,7 @@ def _manifest(
     parameters, cut = _updating(signatures).parameters, _cut(done)
     return {
         "format": "pocketune/1",
-        "name": done.source.name,
+        "name": request.options.name or done.source.name,
         "graph_hash": _hash(signatures),
         "target": request.target.name,
         "state": request.state,

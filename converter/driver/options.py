@@ -97,6 +97,7 @@ class Options:
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
+        name: what the program is called, for the app; None: as the model is.
 
     Raises:
         UsageError: a field has no such value, or two do not go together.
@@ -198,6 +199,7 @@ class Options:
         in_manifest=True,
     )
     inputs: Sequence[Any] | None = _option(None)
+    name: str | None = _option(None, "What the program is called.", entry=str, shown="as the model is")
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -209,6 +211,8 @@ class Options:
             raise UsageError(
                 "calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out", page="arguments"
             )
+        if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
+            raise UsageError(f"name must be a text, not {self.name!r}", page="arguments")
         self._check_labels()
         self._check_loss_scale()
 
@@ -278,7 +282,10 @@ def takes_options(
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> R:
-            given = both.bind(*args, **kwargs).arguments
+            try:
+                given = both.bind(*args, **kwargs).arguments
+            except TypeError as error:  # as Python says it of any function
+                raise TypeError(f"{name}() {error}") from None
             return function(given.pop(model.name), Options(**given))
 
         listed = (Options.__doc__ or "").partition("    Attributes:\n")[2].partition("    Raises:")[0].rstrip()

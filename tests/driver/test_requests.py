@@ -37,7 +37,7 @@ def test_a_loss_of_labels_says_how_to_describe_them() -> None:
 
 
 def test_what_y_is_does_not_go_into_target() -> None:
-    with pytest.raises(UsageError, match="What y is goes into `targets`"):
+    with pytest.raises(UsageError, match="What y is goes into `y`"):
         converter.build(EXAMPLES["mlp"].model(), target=jax.ShapeDtypeStruct((1,), "int32"))
 
 
@@ -68,15 +68,15 @@ def test_names_of_classes_are_in_the_manifest() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "mse", "targets": LABEL}, r"mse takes y as float32\[8,4\], .*: leave targets out"),
-        ({"loss": "distillation", "targets": {"label": LABEL}}, r"distillation takes y as .*: leave targets out"),
+        ({"loss": "mse", "y": LABEL}, r"mse takes y as float32\[8,4\], .*: leave y out"),
+        ({"loss": "distillation", "y": {"label": LABEL}}, r"distillation takes y as .*: leave y out"),
         ({"loss": {"head": "mse"}}, "loss: the model has one output, pass what it is for that output alone"),
         ({"loss": "mse", "loss_weights": 2.0}, "loss_weights is for losses by output"),
-        ({"loss": squared, "targets": "int32"}, "targets describes y"),
-        ({"loss": squared, "targets": {}}, "targets describes y"),
+        ({"loss": squared, "y": "int32"}, "y= describes y"),
+        ({"loss": squared, "y": {}}, "y= describes y"),
         ({"loss": "triplet"}, "triplet compares 3 outputs of the model, and there are 1"),
         ({"loss": "ctx"}, "unknown loss 'ctx'. Did you mean 'ctc'"),
-        ({"loss": None, "target": LABEL}, "goes into `targets`"),
+        ({"loss": None, "target": LABEL}, "goes into `y`"),
     ],
 )
 def test_what_is_said_of_y_and_of_the_loss_fits_together(options: dict[str, Any], message: str) -> None:
@@ -131,3 +131,11 @@ def test_building_leaves_the_garbage_collector_as_it_was() -> None:
             assert gc.isenabled() == before
     finally:
         (gc.enable if enabled else gc.disable)()
+
+
+def test_a_program_is_called_as_asked() -> None:
+    model = EXAMPLES["mlp"].model()
+    assert converter.build(model, check=False).manifest.name == model.name
+    assert converter.build(model, check=False, name="digits of Ada").manifest.name == "digits of Ada"
+    with pytest.raises(UsageError, match="name must be a text, not 3"):
+        converter.build(model, check=False, name=3)

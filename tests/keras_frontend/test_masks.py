@@ -161,3 +161,16 @@ def test_in_jax_the_mark_does_nothing() -> None:
     assert float(total(pure.params)) == pytest.approx(float(jnp.square(tagger()(IDS)).sum()), rel=1e-5)
     slopes = jax.jit(jax.grad(total))(pure.params)
     assert all(jnp.any(slope != 0) for slope in jax.tree.leaves(slopes))
+
+
+def test_masked_places_of_zeros_have_no_length_and_a_finite_derivative() -> None:
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((PLACES, 2))
+    x = layers.ReLU()(layers.UnitNormalization()(layers.Masking()(inputs)))
+    x = layers.GlobalMaxPooling1D()(layers.GroupQueryAttention(2, 4, 2)(x, x))
+    model = keras.Model(inputs, layers.Dense(2)(x))
+    model.compile(optimizers.SGD(0.05), "mse")
+    data, y = VALUES * THERE[..., None], VALUES[:, 0]
+    with converter.runtime.TrainingSession(converter.build(model, batch=BATCH, check=False).data) as session:
+        found = [session.train(data, y) for _ in range(STEPS)]
+    np.testing.assert_allclose(found, [float(model.train_on_batch(data, y)) for _ in range(STEPS)], rtol=1e-4)

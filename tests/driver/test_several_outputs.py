@@ -280,7 +280,7 @@ def test_int8_layers_in_front_of_several_outputs() -> None:
         ({"loss": "mse", "loss_weights": [1, 2]}, "loss_weights is for losses by output"),
         ({"loss": LOSS, "loss_weights": {"size": "1"}}, "loss_weights: that of size must be a number"),
         ({"loss": LOSS, "loss_weights": {"a": 1}}, "loss_weights: the model has no output 'a'"),
-        ({"loss": LOSS, "targets": jax.ShapeDtypeStruct((1,), "int32")}, "targets: the model has 2 outputs"),
+        ({"loss": LOSS, "y": jax.ShapeDtypeStruct((1,), "int32")}, "y: the model has 2 outputs"),
         ({"loss": lambda o, y: y["a"], "y": {"a": "int32"}}, "y= describes y"),
     ],
 )

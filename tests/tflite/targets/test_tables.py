@@ -18,6 +18,7 @@ from converter.tflite import builtins as tfl
 from converter.tflite.backend import check_limits
 from converter.tflite.targets import tables, target
 from tests.models.zoo import CASES
+from tests.tree import ROOT
 
 PHONE = resources.files("converter.tflite.targets").joinpath("litert-2.toml").read_text()
 
@@ -82,7 +83,8 @@ def test_a_table_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_table_of_desktops_is_the_mean_of_measured_machines() -> None:
     """Processors differ by up to three times in what memory costs beside products: no one machine's table is taken."""
-    files = (Path(__file__).parents[1] / "scripts" / "bench" / "machines").glob("*.toml")
+    files = [*(ROOT / "scripts/bench/machines").glob("*.toml")]
+    assert files
     machines = [tomllib.loads(file.read_text()) for file in files]
     assert len(machines) > 1
     table = tomllib.loads(tables()["litert-2/x86-64"])

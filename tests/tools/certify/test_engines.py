@@ -32,6 +32,7 @@ from converter.runtime.engines.workers.chromium import Browser
 from converter.support.errors import UsageError
 from converter.tools.certify import localize
 from tests.tools.certify.test_certify import built
+from tests.tree import ROOT
 
 #: As LiteRT's GPU engine writes it.
 LOG = """\
@@ -88,14 +89,14 @@ def test_a_package_that_cannot_be_had_leaves_nothing(tmp_path: Path, monkeypatch
 
 
 def test_the_browser_runs_what_the_page_is_built_with() -> None:
-    web = Path(__file__).parents[2] / "web"
+    web = ROOT / "web"
     assert json.loads((web / "package.json").read_text())["dependencies"][PACKAGES[0]] == VERSION
     locked = json.loads((web / "package-lock.json").read_text())["packages"]
     assert [locked[f"node_modules/{package}"]["version"] for package in PACKAGES] == [VERSION] * len(PACKAGES)
 
 
 def test_androids_library_is_what_apps_depend_on() -> None:
-    pom = (Path(__file__).parents[2] / "android_app/pom.xml").read_text()
+    pom = (ROOT / "android_app/pom.xml").read_text()
     assert f"<tflite.version>{ANDROID}</tflite.version>" in pom
     assert f"<version>{re.search(r'dependency-plugin:([^:]+):', MAVEN)[1]}</version>" in pom  # type: ignore[index]
 

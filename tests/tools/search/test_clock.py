@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from converter.driver.models import import_model
+from converter.driver.options import Options
 from converter.tools.search import turns
 from converter.tools.search.clock import fitted
 from converter.tools.search.course import Course
@@ -86,7 +87,7 @@ def test_a_search_that_measured_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_what_a_step_takes_here() -> None:
     x = np.random.default_rng(0).standard_normal((40, 6), np.float32)
     parts = split(40, np.zeros(40, np.int32), None, 10, 2)
-    options = {"optimizer": "adam", "batch": 8}
+    options = Options(optimizer="adam", batch=8)
     subject = Subject(import_model(wide(), 8), options, x, np.zeros(40, np.int32), parts, 1, Course())
     full, head = subject(Job("full", timed=True))["times"]
     assert full > 2 * head > 0  # it has hundreds of times the FLOPs of what the head adds to the forward pass

@@ -8,6 +8,7 @@ import pytest
 
 import converter
 from converter.driver.models import import_model
+from converter.driver.options import Options
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.tools.search.course import Course
@@ -33,7 +34,7 @@ def test_trainings_have_it() -> None:
     x = np.random.default_rng(0).standard_normal((40, 6), np.float32)
     y = x[:, 3:] / 2
     parts, options = split(40, y, None, 10, 2), {"loss": "mse", "optimizer": "adam", "batch": 4}
-    subject = Subject(import_model(good(), 4), options, x, y, parts, 3, Course("cosine", 0.25))
+    subject = Subject(import_model(good(), 4), Options(**options), x, y, parts, 3, Course("cosine", 0.25))
     found = subject(Job("full", (Trial("selection", 1, 0.05),)))["scores"]
     episode = parts.selection[1]
     with TrainingSession(converter.build(good(), **options).data) as session:

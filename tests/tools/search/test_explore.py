@@ -27,6 +27,7 @@ from converter.tools.search.workers import Processes
 from tests.tools.search.common import NAMED, fake, space
 from tests.tools.search.mortal import Mortal
 from tests.tools.search.run_fake import EFFORT, run
+from tests.tree import ROOT
 
 
 @cache
@@ -187,7 +188,7 @@ def test_killed_three_times_it_ends_with_the_same(tmp_path: Path) -> None:
 
 def process(journal: Path, jobs: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.tools.search.run_fake", str(journal), str(jobs)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:

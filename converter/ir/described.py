@@ -40,7 +40,7 @@ def known_result(op: Op, type: TensorType, *operands: np.ndarray) -> np.ndarray 
             return op.evaluate(*operands)
     if type.dtype != FLOAT32:
         return None
-    if op.keeps_data():
+    if op.keeps_data:
         return operands[0].reshape(type.shape)
     return described(type.shape, " ".join([str(op), *(f"{a.shape} {fingerprint(a)}" for a in operands)]))
 

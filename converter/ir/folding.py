@@ -13,17 +13,6 @@ from converter.ir.graph_builder import Operand
 #: A constant is not blown up by repetition beyond this many elements: it would lie in the file.
 LARGEST_REPEATED_CONSTANT = 4096
 
-#: Binary ops and the right-hand number that makes them the identity.
-_RIGHT_IDENTITY: dict[type[Op], float] = {
-    ops.Add: 0.0,
-    ops.Sub: 0.0,
-    ops.Mul: 1.0,
-    ops.Div: 1.0,
-    ops.Maximum: -np.inf,
-    ops.Minimum: np.inf,
-}
-_COMMUTATIVE = (ops.Add, ops.Mul, ops.Maximum, ops.Minimum)
-
 
 class FoldingBuilder(Builder):
     """A Builder that evaluates ops on constants and leaves out identities, double reshapes and double transposes."""
@@ -53,7 +42,7 @@ class FoldingBuilder(Builder):
         return super().__call__(op, *values) if shorter is None else shorter
 
     def _folds(self, op: Op, values: list[Value]) -> bool:
-        if isinstance(op, ops.CustomGradient | ops.Dropout | ops.CallKey):
+        if not op.folds or isinstance(op, ops.CustomGradient):
             return False
         if isinstance(op, (ops.BroadcastTo, ops.OneHot)):
             return op.infer(values[0].type).size <= LARGEST_REPEATED_CONSTANT
@@ -71,15 +60,16 @@ class FoldingBuilder(Builder):
 
     def _simplify(self, op: Op, values: list[Value]) -> Value | None:
         """The value this application comes to without a node of its own, or None."""
-        if type(op) in _RIGHT_IDENTITY:
-            return self._identity(op, *values) or self._mean(op, *values)
+        # Masks are left as they are written: saved states belong to a model by what is imported of it.
+        if isinstance(op, ops.Binary) and op.identity is not None and values[0].dtype != BOOL:
+            return self._identity(op, op.identity, *values) or self._mean(op, *values)
         if isinstance(op, ops.Reshape):
             return self._reshape(op, values[0])
         if isinstance(op, ops.Transpose):
             return self._transpose(op, values[0])
         if isinstance(op, ops.Reverse):
             return self._reverse(op, values[0])
-        if isinstance(op, (ops.Neg, ops.LogicalNot)):
+        if isinstance(op, ops.Unary) and op.involution:
             twice = self.source(values[0], type(op))
             return twice.inputs[0] if twice else None
         if isinstance(op, ops.Select):
@@ -96,12 +86,11 @@ class FoldingBuilder(Builder):
             return cast.inputs[0] if cast and cast.inputs[0].dtype == np.bool_ else None
         return None
 
-    def _identity(self, op: Op, x: Value, y: Value) -> Value | None:
-        neutral = _RIGHT_IDENTITY[type(op)]
+    def _identity(self, op: ops.Binary, neutral: float, x: Value, y: Value) -> Value | None:
         shape = np.broadcast_shapes(x.shape, y.shape)
         if x.shape == shape and self.is_number(y, neutral):
             return x
-        if isinstance(op, _COMMUTATIVE) and y.shape == shape and self.is_number(x, neutral):
+        if op.commutes and y.shape == shape and self.is_number(x, neutral):
             return y
         return None
 

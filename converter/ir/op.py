@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
@@ -12,6 +13,8 @@ from converter.ir.types import TensorType
 if TYPE_CHECKING:
     from converter.ir.graph import Graph, Value
 
+#: All operands of an op, however many it has (`Op.linear_in`).
+ALL_OPERANDS: Container[int] = range(2**31)
 #: A cotangent that is built only if something wants it; None where nothing flows (integers, comparisons).
 Cotangent = Callable[[], "Value"] | None
 
@@ -32,36 +35,42 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Delegated:
-    """How the CPU delegate (XNNPACK) runs an operator that it takes.
-
-    Attributes:
-        packed: bytes that it keeps from when the program is loaded: constants laid out for its kernels, tables of
-            pointers.
-        scratch: bytes of its workspace while the operator runs.
-        in_place: whether the result may take over an operand's place in the workspace.
-        clamps: whether a second operator, in place, applies its activation.
-        copies: whether it only copies (variables): left out where the copy has one reader in the same partition.
-        pads: whether it only puts zeros around rows and columns: left out before a window that can do it.
-        windows: whether it is such a window.
-    """
-
-    packed: int = 0
-    scratch: int = 0
-    in_place: bool = False
-    clamps: bool = False
-    copies: bool = False
-    pads: bool = False
-    windows: bool = False
-
-
-@dataclass(frozen=True)
 class Op:
     """An operator: a frozen dataclass whose fields are its attributes. All that is known of it is in its class."""
 
-    #: Whether a quick kernel computes each element from those at its place, or only moves them: cheap enough to be run
-    #: twice.
-    is_cheap: ClassVar[bool] = False
+    #: Whether each element of the result is computed from those at its place, the operands repeated as NumPy does.
+    elementwise: ClassVar[bool] = False
+    #: Whether parts of the operands along an axis, on which no two places meet (`batch_rows`), make that part of the
+    #: result, by the same op (of another `shape`, where it has one).
+    in_parts: ClassVar[bool] = False
+    #: Whether it is a sum of products of two operands' elements: a matrix product or a convolution.
+    contracts: ClassVar[bool] = False
+    #: Whether what it makes of known operands is known: nothing is drawn, and nothing else happens in a step.
+    folds: ClassVar[bool] = True
+    #: Whether each element of the result is one of its operands' elsewhere, or the number `fill`.
+    moves_data: ClassVar[bool] = False
+    #: Whether the elements stay as they are and in their order, in memory too (a reshape).
+    keeps_data: ClassVar[bool] = False
+    #: Which losses from logits apply it themselves to what a model ends in: softmax, sigmoid.
+    link: ClassVar[Literal["", "softmax", "sigmoid"]] = ""
+
+    @property
+    def fill(self) -> float | None:
+        """The number that an op which moves data puts between its operands' elements; None for none."""
+        return None
+
+    @property
+    def linear_in(self) -> tuple[Container[int], ...]:
+        """Groups of operands, by their places: it is linear in those of each group together.
+
+        f(a x + b y) = a f(x) + b f(y), whatever the operands outside of the group hold. A sum has one group of two,
+        a product two of one.
+        """
+        return ()
+
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        """The numbers between which all its results lie, whatever the operands hold."""
+        return -inf, inf
 
     @property
     def name(self) -> str:
@@ -117,39 +126,6 @@ class Op:
         made = self.infer(*inputs)
         alike = [Rows(merged.of.reshape((1,) * t.rank)) for t in (made if isinstance(made, tuple) else (made,))]
         return tuple(alike) if isinstance(made, tuple) else alike[0]
-
-    def scratch(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> tuple[int, ...]:
-        """Bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""
-        return ()
-
-    def delegated(
-        self,
-        inputs: tuple[TensorType, ...],
-        outputs: tuple[TensorType, ...],
-        constant: tuple[bool, ...],
-        lanes: int,
-    ) -> Delegated | None:
-        """How the CPU delegate runs it, None when it stays with the runtime's own kernels.
-
-        Args:
-            inputs: types of the operands.
-            outputs: types of the results.
-            constant: which operands are known when the program is loaded.
-            lanes: columns that the kernel of a matrix product computes at once; weights are padded to them.
-        """
-        return None
-
-    def in_place(self) -> tuple[int, ...]:
-        """Operands whose buffer the output may take over in the runtime, in the order in which it tries them."""
-        return ()
-
-    def keeps_data(self) -> bool:
-        """Whether an output that takes over its operand's buffer leaves the data as it is (a reshape)."""
-        return False
-
-    def copies(self) -> bool:
-        """Whether the output is the operands' elements in another place: cheaper to make again than to keep."""
-        return False
 
     def __str__(self) -> str:
         attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.repr)

@@ -13,8 +13,6 @@ from converter.ir.ops.conv import NO_PADDING, Windowed
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.affine import Affine, Chains, Step, length
 
-PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad, ops.MatMul)
-
 
 def fold_affine(graph: Graph) -> Graph:
     """Makes one scale and one shift of each chain of per-channel arithmetic, and puts the scale into a weight.
@@ -71,7 +69,7 @@ def _takes_scale(chains: Chains, value: Value, scale_is_trained: bool) -> bool:
             return same_shape and all(_takes_scale(chains, v, scale_is_trained) for v in node.inputs)
         case ops.Concat(axis=axis) if axis == len(value.shape) - 1:  # groups
             return all(_takes_scale(chains, v, scale_is_trained) for v in node.inputs)
-    return isinstance(node.op, PRODUCTS) and _weight_takes_scale(chains, node, scale_is_trained, value.type.size)
+    return isinstance(node.op, ops.Layer) and _weight_takes_scale(chains, node, scale_is_trained, value.type.size)
 
 
 def _weight_takes_scale(chains: Chains, node: Node, scale_is_trained: bool, spared: int) -> bool:
@@ -83,7 +81,7 @@ def _weight_takes_scale(chains: Chains, node: Node, scale_is_trained: bool, spar
         return weight.type.size <= spared
     # A shared weight is stored once more: unless others want it as it is, that is no more than what is saved.
     shared = chains.readers[weight] if chains.uses[weight] > 1 else []
-    worth_it = weight.type.size <= spared and all(isinstance(n.op, PRODUCTS) for n in shared)
+    worth_it = weight.type.size <= spared and all(isinstance(n.op, ops.Layer) for n in shared)
     return not scale_is_trained and (not shared or worth_it)
 
 
@@ -147,7 +145,7 @@ def _all_readers_take(chains: Chains, steps: Sequence[Step]) -> bool:
     before = chains.made_by.get(steps[0].x)
     if chains.shift_is_trained(steps) or (shift and chains.scale_is_trained(steps)):
         return False
-    if not scale and before is not None and isinstance(before.op, PRODUCTS):
+    if not scale and before is not None and isinstance(before.op, ops.Layer):
         return False  # it is the bias of a kernel already
     value = steps[-1].node.output
     products = _products_reading(chains, value)
@@ -171,7 +169,7 @@ def _products_reading(chains: Chains, value: Value) -> list[Node]:
             products = _products_reading(chains, node.output)
         else:
             by_rows = isinstance(node.op, ops.MatMul) and node.op.adj_x
-            reads_channels = isinstance(node.op, PRODUCTS) and node.inputs[0] is value and not by_rows
+            reads_channels = isinstance(node.op, ops.Layer) and node.inputs[0] is value and not by_rows
             products = [node] if reads_channels else []
         if not products:
             return []

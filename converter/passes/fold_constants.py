@@ -16,7 +16,7 @@ def fold_constants(graph: Graph) -> Graph:
     """
 
     def fold(b: Rewriter, node: Node) -> Value | None:
-        if isinstance(node.op, ops.Dropout):  # of ones it is a mask
+        if not node.op.folds:
             return None
         arrays = [array for v in node.inputs if (array := b.array(v)) is not None]
         if len(node.outputs) != 1 or not arrays or len(arrays) < len(node.inputs) or node.op.bodies():

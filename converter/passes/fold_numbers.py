@@ -8,9 +8,6 @@ from converter.ir import FLOAT32, Graph, Node, Op, Value, known_result, ops
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.simplify import is_ordinary
 
-#: What gives a multiple of its result for multiples of all its operands.
-_OF_ALL = (ops.Add, ops.Sub, ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo, ops.Concat)
-
 
 def fold_numbers(graph: Graph) -> Graph:
     """The graph without products with a number that constants can hold.
@@ -43,7 +40,7 @@ def fold_numbers(graph: Graph) -> Graph:
             return None
         operands: list[Value | None] = list(node.inputs)
         match node.op:
-            case op if isinstance(op, _OF_ALL):
+            case op if any(all(k in group for k in range(len(operands))) for group in op.linear_in):
                 operands = [times(b, v, number, spared) for v in node.inputs]
             case ops.Mul() | ops.MatMul():
                 parts = ((k, times(b, node.inputs[k], number, spared)) for k in (1, 0))

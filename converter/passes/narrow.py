@@ -9,19 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from converter.ir import Builder, Graph, Node, Op, Shape, ShapeError, TensorType, Value, ops
-from converter.ir.ops.elementwise import Binary, Unary
-from converter.ir.ops.nn import OverLastAxis
-from converter.ir.ops.reduce import Reduction
 from converter.ir.rows import NO_ROW, Rows, RowsMixed
 
 #: The share of an axis up to which it is cut early: what an operator of three operands then copies of them is no more
 #: than what it saves.
 _LARGEST_SHARE = 1 / 4
-#: What gives a part of its result for the parts of its operands that this depends on.
-_IN_PARTS = (
-    Unary, Binary, Reduction, OverLastAxis, ops.Select, ops.MatMul, ops.Reshape, ops.Transpose, ops.BroadcastTo,
-    ops.Concat,
-)  # fmt: skip
 
 #: What is read of a value: from where to where on each axis.
 Box = tuple[tuple[int, int], ...]
@@ -108,7 +100,7 @@ def _parts(graph: Graph, node: Node, read: Box) -> Parts:
         return Parts(read, (_before(node.op, read),))
     whole = Parts.whole(node)
     cut = [axis for axis, (start, end) in enumerate(read) if 0 < end - start <= shape[axis] * _LARGEST_SHARE]
-    if not cut or not isinstance(node.op, _IN_PARTS):
+    if not cut or not node.op.in_parts:
         return whole
     result, boxes = list(whole.result), [list(box) for box in whole.operands]
     for axis in cut:

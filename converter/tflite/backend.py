@@ -139,9 +139,9 @@ def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = Non
     if not target.is_cpu:
         return lowered
     # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.
-    by_rows = merge_common_subexpressions(met_as_rows(smallest_products(lowered)))
+    by_rows = merge_common_subexpressions(met_as_rows(smallest_products(lowered)), lambda op: op.copies())
     return turned_once(with_wide_pixels(without_clamps(by_rows, target), target, report))
 
 
 def _tidied(lowered: Graph) -> Graph:
-    return fuse(merge_common_subexpressions(fold_constants(map_bodies(lowered, _tidied))))
+    return fuse(merge_common_subexpressions(fold_constants(map_bodies(lowered, _tidied)), lambda op: op.copies()))

@@ -1,4 +1,7 @@
-"""Random valid applications of every semantic op: attributes, operands, and what is known of them."""
+"""Random valid applications of every semantic op: attributes, operands, and what is known of them.
+
+Those in the tables of `tests/cases.py` that have no attributes need nothing here.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from converter.ir import BOOL, FLOAT32, INT32, Builder, Graph, Op, TensorType, ops
 from converter.ir.quantization import Quantization
+from tests.cases import BINARY, POSITIVE, UNARY
 
 Shape = tuple[int, ...]
 
@@ -111,15 +115,12 @@ def graph_of(application: Application) -> Graph:
     return b.graph
 
 
-@applies(
-    ops.Neg, ops.Abs, ops.Sign, ops.Floor, ops.Round, ops.Exp, ops.Sin, ops.Cos, ops.Tanh, ops.Logistic, ops.Erf,
-    ops.Erfc, ops.Expm1, ops.Relu, ops.Relu6, ops.HardSwish, ops.Silu, ops.Elu,
-)  # fmt: skip
+@applies(*map(type, UNARY))
 def _unary(n: Numbers, kind: type[Op]) -> Application:
     return Application(kind(), [n.floats(*n.shape())])
 
 
-@applies(ops.Log, ops.Sqrt, ops.Rsqrt, ops.Log1p)
+@applies(*map(type, POSITIVE))
 def _of_positive(n: Numbers, kind: type[Op]) -> Application:
     return Application(kind(), [n.floats(*n.shape(), low=0.3)])
 
@@ -141,6 +142,12 @@ def _relu_grad(n: Numbers, kind: type[Op]) -> Application:
     return Application(kind(), [y, n.floats(*shape)], smooth=False)
 
 
+@applies(*map(type, BINARY))
+def _of_positive_pairs(n: Numbers, kind: type[Op]) -> Application:
+    left, right = n.pair()
+    return Application(kind(), [n.floats(*left, low=0.3), n.floats(*right, low=0.5)])
+
+
 @applies(ops.Add, ops.Sub, ops.Mul, ops.Maximum, ops.Minimum, ops.SquaredDifference)
 def _binary(n: Numbers, kind: type[Op]) -> Application:
     left, right = n.pair()
@@ -150,12 +157,6 @@ def _binary(n: Numbers, kind: type[Op]) -> Application:
         if x.dtype == INT32
         else Application(kind(), [x, n.floats(*right) + np.float32(0.017)])
     )
-
-
-@applies(ops.Div, ops.Pow)
-def _quotient(n: Numbers, kind: type[Op]) -> Application:
-    left, right = n.pair()
-    return Application(kind(), [n.floats(*left, low=0.3), n.floats(*right, low=0.5)])
 
 
 @applies(ops.BinaryCrossEntropy)
@@ -215,14 +216,8 @@ def _bitcast(n: Numbers, kind: type[Op]) -> Application:
 def _select(n: Numbers, kind: type[Op]) -> Application:
     left, right = n.pair()
     x = n.any(*left)
-    return Application(
-        ops.Select(),
-        [
-            n.bools(*n.rng.permuted([left, right][n.whole(0, 1)])) if not left else n.bools(*left),
-            x,
-            n.of(x.dtype, *right),
-        ],
-    )
+    condition = (left, right)[n.whole(0, 1)]
+    return Application(ops.Select(), [n.bools(*condition), x, n.of(x.dtype, *right)])
 
 
 @applies(ops.Cast)

@@ -26,7 +26,7 @@ from tests.tflite.stock import file, run
 
 #: What classes of ops are derived from, without a meaning of its own.
 BASES = {Unary, Binary, Comparison, OverLastAxis}
-BASES |= {ops.Mark, ops.Movement, ops.Reduction, ops.Windowed, ops.Pool, ops.Segment}
+BASES |= {ops.Layer, ops.Mark, ops.Movement, ops.Reduction, ops.Windowed, ops.Pool, ops.Segment}
 #: What stands for something else until a step is made: there is no kernel for it.
 PLACEHOLDERS = {ops.CallKey, ops.InTraining, ops.RandomBits}
 LITERT = target("litert-2")

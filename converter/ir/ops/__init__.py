@@ -4,6 +4,7 @@ from converter.ir.ops.conv import *
 from converter.ir.ops.cross_entropy import *
 from converter.ir.ops.custom import *
 from converter.ir.ops.elementwise import *
+from converter.ir.ops.functions import *
 from converter.ir.ops.indexing import *
 from converter.ir.ops.linear import *
 from converter.ir.ops.logic import *

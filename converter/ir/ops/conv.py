@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul
-from converter.ir.ops.linear import split_axis
+from converter.ir.ops.linear import Layer, split_axis
 from converter.ir.ops.reduce import Sum
 from converter.ir.ops.shape import Concat
 from converter.ir.quantization import UNSCALED, Quantization
@@ -43,6 +43,8 @@ def pad_or_crop(x: np.ndarray, padding: Padding) -> np.ndarray:
 class Windowed(Op):
     """What all convolutions share: strides, explicit padding, filter dilation (each height, width)."""
 
+    contracts = True
+    linear_in: ClassVar[tuple[tuple[int, ...], ...]] = ((0,), (1,))
     strides: tuple[int, int] = (1, 1)
     padding: Padding = NO_PADDING
     dilation: tuple[int, int] = (1, 1)
@@ -68,7 +70,7 @@ class Windowed(Op):
 
 
 @dataclass(frozen=True)
-class Conv2D(Windowed):
+class Conv2D(Windowed, Layer):
     """Convolution x[N,H,W,I] * w[O,kh,kw,I] -> [N,Ho,Wo,O] (cross-correlation, as everywhere in machine learning)."""
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
@@ -100,16 +102,14 @@ class Conv2D(Windowed):
         return 3
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:
-        """In how many equal parts that axis can be cut."""
         return w.shape[3]
 
     def output_axis(self, w: TensorType) -> int:
-        """The axis of the weight that runs over the output channels."""
         return 0
 
 
 @dataclass(frozen=True)
-class Conv2DInputGrad(Windowed):
+class Conv2DInputGrad(Windowed, Layer):
     """Cotangent of a Conv2D's input, and the transposed convolution: dy[N,Ho,Wo,O], w[O,kh,kw,I] -> [N,*size,I]."""
 
     size: Shape = (0, 0)
@@ -148,11 +148,9 @@ class Conv2DInputGrad(Windowed):
         return 0
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:
-        """In how many equal parts that axis can be cut."""
         return w.shape[0]
 
     def output_axis(self, w: TensorType) -> int:
-        """The axis of the weight that runs over the output channels."""
         return 3
 
 
@@ -183,6 +181,7 @@ class Conv2DFilterGrad(Windowed):
 class Int8Conv2D(Windowed):
     """Conv2D with a constant int8 filter that stands for real numbers, one scale for each output channel."""
 
+    linear_in = ()  # as an Int8MatMul
     of: Quantization = UNSCALED
 
     def _real(self) -> Conv2D:
@@ -214,6 +213,8 @@ class Int8Conv2D(Windowed):
 class Int8Conv2DInputGrad(Conv2DInputGrad):
     """Conv2DInputGrad with a constant int8 filter of scale 1."""
 
+    linear_in = ()  # as an Int8MatMul
+
     def infer(self, dy: TensorType, w: TensorType) -> TensorType:
         return super().infer(dy, TensorType(w.shape, dy.dtype))
 
@@ -225,7 +226,7 @@ class Int8Conv2DInputGrad(Conv2DInputGrad):
 
 
 @dataclass(frozen=True)
-class DepthwiseConv2D(Windowed):
+class DepthwiseConv2D(Windowed, Layer):
     """Depthwise convolution x[N,H,W,C] * w[1,kh,kw,C*m] -> [N,Ho,Wo,C*m]; output channel o reads input o // m."""
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
@@ -278,7 +279,6 @@ class DepthwiseConv2D(Windowed):
         return x.shape[3]
 
     def output_axis(self, w: TensorType) -> int:
-        """The axis of the weight that runs over the output channels."""
         return 3
 
 

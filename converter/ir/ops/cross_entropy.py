@@ -63,6 +63,8 @@ class SoftmaxCrossEntropy(OverLastAxis):
     A logit of -inf, as masks make them, costs nothing where its target is 0.
     """
 
+    linear_in = ((1,),)
+
     def infer(self, logits: TensorType, targets: TensorType) -> TensorType:  # type: ignore[override]
         if logits.shape != targets.shape:
             raise ShapeError(f"SoftmaxCrossEntropy: logits {list(logits.shape)}, targets {list(targets.shape)}")

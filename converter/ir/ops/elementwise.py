@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -29,7 +30,20 @@ def broadcast(name: str, *types: TensorType) -> tuple[int, ...]:
 class Unary(Op):
     """One operand, same type out."""
 
+    elementwise = in_parts = True
     function: ClassVar[Callable]
+    #: Whether it undoes itself.
+    involution: ClassVar[bool] = False
+    #: The numbers between which all its results lie.
+    ends: ClassVar[tuple[float, float]] = (-inf, inf)
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        """Its forms that formulas in models are compared with: what has their values and slopes becomes one of them."""
+        return ()
+
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return self.ends
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
         return together(*operands)
@@ -45,7 +59,12 @@ class Unary(Op):
 class Binary(Op):
     """Two operands of one dtype, broadcast against each other."""
 
+    elementwise = in_parts = True
     function: ClassVar[Callable]
+    #: Whether the operands may change places.
+    commutes: ClassVar[bool] = False
+    #: The number that, as the second operand (or either, of an op that commutes), leaves the other one as it is.
+    identity: ClassVar[float | None] = None
     #: Whether the least and the largest results of ranges of operands lie where both are at an end.
     ends_at_corners: ClassVar[bool] = False
     #: Whether the range of one operand alone bounds the results.
@@ -69,87 +88,18 @@ class Neg(Unary):
     """-x."""
 
     function = np.negative
+    linear_in = ((0,),)
+    involution = True
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Neg(), dy),)
-
-
-class Exp(Unary):
-    """e^x."""
-
-    function = np.exp
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Mul(), dy, y),)
-
-
-class Log(Unary):
-    """Natural logarithm."""
-
-    function = np.log
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Div(), dy, x),)
-
-
-class Sqrt(Unary):
-    """Square root."""
-
-    function = np.sqrt
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Div(), b(Mul(), dy, 0.5), y),)
-
-
-class Rsqrt(Unary):
-    """1/sqrt(x)."""
-
-    function = staticmethod(lambda x: 1 / np.sqrt(x))
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Mul(), b(Mul(), dy, -0.5), b(Div(), y, x)),)
-
-
-class Sin(Unary):
-    """Sine."""
-
-    function = np.sin
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Mul(), dy, b(Cos(), x)),)
-
-
-class Cos(Unary):
-    """Cosine."""
-
-    function = np.cos
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Neg(), b(Mul(), dy, b(Sin(), x))),)
-
-
-class Log1p(Unary):
-    """log(1 + x), exact for small x."""
-
-    function = np.log1p
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Div(), dy, b(Add(), x, 1.0)),)
-
-
-class Expm1(Unary):
-    """e^x - 1, exact for small x."""
-
-    function = np.expm1
-
-    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Mul(), dy, b(Add(), y, 1.0)),)
 
 
 class Abs(Unary):
     """Absolute value; derivative 1 at 0, as in JAX."""
 
     function = np.abs
+    ends = (0.0, inf)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Select(), b(GreaterEqual(), x, 0.0), dy, b(Neg(), dy)),)
@@ -159,6 +109,7 @@ class Sign(Unary):
     """-1, 0 or 1."""
 
     function = np.sign
+    ends = (-1.0, 1.0)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
@@ -186,7 +137,9 @@ class Add(Binary):
     """x + y."""
 
     function = np.add
-    ends_at_corners = True
+    ends_at_corners = commutes = True
+    identity = 0.0
+    linear_in = ((0, 1),)
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b.sum_to_shape(dy, z.shape))
@@ -197,6 +150,8 @@ class Sub(Binary):
 
     function = np.subtract
     ends_at_corners = True
+    identity = 0.0
+    linear_in = ((0, 1),)
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.sum_to_shape(dy, x.shape)), (lambda: b(Neg(), b.sum_to_shape(dy, z.shape)))
@@ -206,7 +161,9 @@ class Mul(Binary):
     """x * y."""
 
     function = np.multiply
-    ends_at_corners = True
+    ends_at_corners = commutes = True
+    identity = 1.0
+    linear_in = ((0,), (1,))
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (
@@ -217,6 +174,9 @@ class Mul(Binary):
 
 class Div(Binary):
     """x / y (integers: truncated toward zero)."""
+
+    identity = 1.0
+    linear_in = ((0,),)
 
     @staticmethod
     def function(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -230,40 +190,12 @@ class Div(Binary):
         )
 
 
-class Pow(Binary):
-    """x ** y for x > 0 (any x when y is a whole number); with a cotangent for the base and the exponent."""
-
-    function = np.power
-
-    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (
-            lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), z, b(Pow(), x, b(Sub(), z, 1.0)))), x.shape),
-            lambda: b.sum_to_shape(b(Mul(), dy, b(Mul(), y, b(Log(), self._logarithmic(b, x)))), z.shape),
-        )
-
-    @staticmethod
-    def _logarithmic(b: GraphBuilder, x: Value) -> Value:
-        """JAX's derivative by the exponent is 0 where the base is 0."""
-        return b(Select(), b(Equal(), x, 0.0), b.constant(1.0), x)
-
-
-class Atan2(Binary):
-    """The angle of the point (z, x)."""
-
-    function = np.arctan2
-
-    def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        def scaled(by: Value) -> Value:
-            return b(Mul(), dy, b(Div(), by, b(Add(), b(Mul(), x, x), b(Mul(), z, z))))
-
-        return (lambda: b.sum_to_shape(scaled(z), x.shape)), (lambda: b(Neg(), b.sum_to_shape(scaled(x), z.shape)))
-
-
 class Maximum(Binary):
     """Elementwise maximum; where both are equal each gets half the cotangent, as in JAX."""
 
     function = np.maximum
-    clamps = True
+    clamps = commutes = True
+    identity = -inf
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Greater())
@@ -273,7 +205,8 @@ class Minimum(Binary):
     """Elementwise minimum; where both are equal each gets half the cotangent, as in JAX."""
 
     function = np.minimum
-    clamps = True
+    clamps = commutes = True
+    identity = inf
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return _extremum_vjp(b, x, z, dy, Less())
@@ -292,6 +225,7 @@ class SquaredDifference(Binary):
     """(x - y)^2."""
 
     function = staticmethod(lambda x, y: np.square(x - y))
+    commutes = True
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def half() -> Value:
@@ -317,6 +251,7 @@ class Equal(Comparison):
 
     function = np.equal
     ends_at_corners = False
+    commutes = True
 
 
 class NotEqual(Comparison):
@@ -324,6 +259,7 @@ class NotEqual(Comparison):
 
     function = np.not_equal
     ends_at_corners = False
+    commutes = True
 
 
 class Less(Comparison):
@@ -353,6 +289,9 @@ class GreaterEqual(Comparison):
 @dataclass(frozen=True)
 class Select(Op):
     """Where the condition holds x, else y; all three broadcast."""
+
+    elementwise = in_parts = True
+    linear_in = ((1, 2),)
 
     def infer(self, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
         if condition.dtype != BOOL or x.dtype != y.dtype:

@@ -70,6 +70,7 @@ class Gather(Movement):
 class ScatterAdd(Op):
     """Zeros of `rows` rows to which updates[i] is added at row indices[i]; duplicates add up."""
 
+    linear_in = ((1,),)
     rows: int
 
     def infer(self, indices: TensorType, updates: TensorType) -> TensorType:
@@ -173,6 +174,8 @@ class TopIndices(Op):
 class UpdateSlice(Movement):
     """`x` with the box at `starts` [rank of x], which lies within it, replaced by `update`."""
 
+    linear_in = ((0, 1),)
+
     def infer(self, x: TensorType, update: TensorType, starts: TensorType) -> TensorType:
         if update.rank != x.rank or update.dtype != x.dtype or starts != TensorType((x.rank,), INT32):
             raise ShapeError(f"UpdateSlice: {x}, {update} at {starts}")
@@ -210,7 +213,12 @@ class UpdateSlice(Movement):
 class OneHot(Movement):
     """float32 rows with a one at the index, appended as the last axis; an index out of range gives zeros."""
 
+    moves_data = False
+    linear_in = ()
     depth: int
+
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def infer(self, indices: TensorType) -> TensorType:
         return TensorType((*indices.shape, self.depth))
@@ -229,6 +237,7 @@ class OneHot(Movement):
 class IsClass(Unary):
     """float32 1 where an index is one of `depth` classes, else 0: the sum of its row of OneHot."""
 
+    ends = (0.0, 1.0)
     depth: int
 
     def infer(self, indices: TensorType) -> TensorType:
@@ -244,6 +253,10 @@ class IsClass(Unary):
 @dataclass(frozen=True)
 class Pick(Op):
     """The element of each row [..., C] at its index [...]; 0 where that is none. The other elements may be infinite."""
+
+    moves_data = True
+    fill = 0.0
+    linear_in = ((0,),)
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
         if not x.rank or indices.dtype != INT32:

@@ -23,12 +23,35 @@ def _swap(shape: tuple[int, ...], adjoint: bool) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if adjoint else shape
 
 
+class Layer(Op):
+    """The product of an input and a layer's weight, of which some channels can train and the others be constant."""
+
+    def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
+        """The same product of a weight in two parts, cut along `channel_axis`."""
+        raise NotImplementedError(self.name)
+
+    def channel_axis(self, w: TensorType) -> int:
+        """The axis of the weight along which a fraction of it can train: its input channels."""
+        raise NotImplementedError(self.name)
+
+    def input_channels(self, x: TensorType, w: TensorType) -> int:
+        """In how many equal parts that axis can be cut."""
+        raise NotImplementedError(self.name)
+
+    def output_axis(self, w: TensorType) -> int:
+        """The axis of the weight that runs over the output channels."""
+        raise NotImplementedError(self.name)
+
+
 @dataclass(frozen=True)
-class MatMul(Op):
+class MatMul(Layer):
     """Batched matrix product [..., M, K] x [..., K, N] -> [..., M, N]; `adj_x`, `adj_y` transpose the last two axes.
 
     Leading axes broadcast; a weight matrix [K, N] may stand against any number of them.
     """
+
+    contracts = in_parts = True
+    linear_in = ((0,), (1,))
 
     adj_x: bool = False
     adj_y: bool = False
@@ -85,15 +108,12 @@ class MatMul(Op):
         return b(Add(), b(self, first, trained), b(self, rest, frozen))
 
     def channel_axis(self, w: TensorType) -> int:
-        """The axis of the weight along which a fraction of it can train: its input channels."""
         return w.rank - (1 if self.adj_y else 2)
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:
-        """In how many equal parts that axis can be cut."""
         return w.shape[self.channel_axis(w)]
 
     def output_axis(self, w: TensorType) -> int:
-        """The axis of the weight that runs over the output channels."""
         return w.rank - (2 if self.adj_y else 1)
 
 
@@ -101,8 +121,11 @@ class MatMul(Op):
 class Int8MatMul(Op):
     """Rows x [..., I] times a constant int8 matrix w that stands for real numbers: x w', or x w without `adj_y`.
 
-    The runtime's kernels multiply by integers; they know scales of the result's columns only, not along the sum.
+    The runtime's kernels multiply by integers; they know scales of the result's columns only, not along the sum. They
+    round the rows by the largest number of each, so `linear_in` says nothing.
     """
+
+    contracts = True
 
     of: Quantization
     adj_y: bool = True

@@ -21,6 +21,7 @@ class LogicalNot(Unary):
     """not x, on bools."""
 
     function = np.logical_not
+    involution = True
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (None,)
@@ -30,6 +31,7 @@ class BitwiseXor(Binary):
     """The bits in which two integers differ."""
 
     function = np.bitwise_xor
+    commutes = True
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
@@ -82,6 +84,8 @@ class LogicalAnd(Binary):
     """x and y, on bools."""
 
     function = np.logical_and
+    commutes = True
+    identity = 1.0
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None
@@ -91,6 +95,8 @@ class LogicalOr(Binary):
     """x or y, on bools."""
 
     function = np.logical_or
+    commutes = True
+    identity = 0.0
 
     def vjp(self, b: GraphBuilder, x: Value, z: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return None, None

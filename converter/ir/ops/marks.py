@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 class Mark(Op):
     """x; what else it is given says more of it."""
+
+    moves_data = True
+    linear_in: ClassVar[tuple[tuple[int, ...], ...]] = ((0,),)
 
     def infer(self, x: TensorType, *others: TensorType) -> TensorType:
         return x
@@ -47,6 +50,8 @@ class Dropout(Mark):
         key: number of this one in its model: no two have the same masks.
     """
 
+    folds = False  # of ones it is a mask
+    moves_data = False  # a step multiplies what is left
     rate: float
     shared: tuple[int, ...] = ()
     label: str = "Dropout"
@@ -66,6 +71,8 @@ class InTraining(Mark):
         said: what reports call it.
     """
 
+    moves_data = False  # a step computes the other operand
+    linear_in = ()
     said: str
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:

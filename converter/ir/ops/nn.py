@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import erf, erfc, pi, sqrt
+from math import erf, erfc, inf, pi, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,16 +13,15 @@ from converter.ir.ops.elementwise import (
     Add,
     Binary,
     Div,
-    Exp,
     GreaterEqual,
     Maximum,
     Minimum,
     Mul,
-    Rsqrt,
     Select,
     Sub,
     Unary,
 )
+from converter.ir.ops.functions import Exp, Rsqrt
 from converter.ir.ops.reduce import Mean, Sum
 from converter.ir.rows import Rows, together
 from converter.ir.types import TensorType
@@ -39,6 +38,11 @@ class Tanh(Unary):
     """Hyperbolic tangent."""
 
     function = np.tanh
+    ends = (-1.0, 1.0)
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return (cls(),)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Sub(), dy, b(Mul(), dy, b(Mul(), y, y))),)
@@ -48,6 +52,12 @@ class Logistic(Unary):
     """1 / (1 + e^-x)."""
 
     function = staticmethod(lambda x: np.where(x >= 0, 1, np.exp(-np.abs(x))) / (1 + np.exp(-np.abs(x))))
+    ends = (0.0, 1.0)
+    link = "sigmoid"
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return (cls(),)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Sub(), y, b(Mul(), y, y))),)
@@ -57,6 +67,7 @@ class Erf(Unary):
     """Gauss error function."""
 
     function = staticmethod(_erf)
+    ends = (-1.0, 1.0)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), 2 / sqrt(pi))),)
@@ -66,6 +77,7 @@ class Erfc(Unary):
     """1 - erf(x), exact where that is small."""
 
     function = staticmethod(_erfc)
+    ends = (0.0, 2.0)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Mul(), b(Exp(), b(Mul(), b(Mul(), x, x), -1.0)), -2 / sqrt(pi))),)
@@ -76,7 +88,12 @@ class Relu(Unary):
     """max(x, 0). The derivative at 0 is `at_kink`: 0 for jax.nn.relu, 0.5 for jnp.maximum(x, 0), as in JAX."""
 
     function = staticmethod(lambda x: np.maximum(x, 0))
+    ends = (0.0, inf)
     at_kink: float = 0.0
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return cls(), cls(0.5)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         if self.at_kink:
@@ -92,8 +109,13 @@ class Relu6(Unary):
     """
 
     function = staticmethod(lambda x: np.clip(x, 0, 6))
+    ends = (0.0, 6.0)
     at_kink: float = 0.0
     at_six: float = 0.0
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return cls(), cls(0.5, 0.5), cls(0.0, 0.5)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
@@ -119,12 +141,14 @@ class ReluGrad(Binary):
     """dy where the output y of a Relu is positive, else 0."""
 
     function = staticmethod(lambda y, dy: np.where(y > 0, dy, 0))
+    linear_in = ((1,),)
 
 
 class Relu6Grad(Binary):
     """dy where the output y of a Relu6 is strictly between 0 and 6, else 0."""
 
     function = staticmethod(lambda y, dy: np.where((y > 0) & (y < 6), dy, 0))
+    linear_in = ((1,),)
 
 
 @dataclass(frozen=True)
@@ -132,7 +156,12 @@ class HardSwish(Unary):
     """x * relu6(x + 3) / 6. The derivative of the gate at -3 and 3 is `at_kink`: 0 as jax.nn's, 0.5 with jnp.clip."""
 
     function = staticmethod(lambda x: x * np.clip(x + 3, 0, 6) / 6)
+    ends = (-0.375, inf)
     at_kink: float = 0.0
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return cls(), cls(0.5)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
@@ -151,6 +180,11 @@ class Silu(Unary):
     """x * logistic(x)."""
 
     function = staticmethod(lambda x: x * Logistic.function(x))
+    ends = (-0.2785, inf)
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return (cls(),)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         def cotangent() -> Value:
@@ -164,7 +198,12 @@ class Silu(Unary):
 class Gelu(Unary):
     """x * Phi(x): exact, or with the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
 
+    ends = (-0.1701, inf)
     approximate: bool = False
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return cls(), cls(approximate=True)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         if self.approximate:
@@ -194,6 +233,11 @@ class Elu(Unary):
     """x where positive, else e^x - 1."""
 
     function = staticmethod(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))))
+    ends = (-1.0, inf)
+
+    @classmethod
+    def written(cls) -> tuple[Unary, ...]:
+        return (cls(),)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b(Mul(), dy, b(Add(), b(Minimum(), y, 0.0), 1.0)),)
@@ -216,6 +260,8 @@ class LeakyRelu(Unary):
 class OverLastAxis(Op):
     """Works on each row of the last axis on its own."""
 
+    in_parts = True
+
     def infer(self, x: TensorType) -> TensorType:
         return x
 
@@ -226,8 +272,19 @@ class OverLastAxis(Op):
         return Cost(5 * inputs[0].size, inputs[0].nbytes + outputs[0].nbytes)
 
 
+def _of_unit_square(x: TensorType) -> tuple[float, float]:
+    """The ends of numbers whose squares are 1 or less on the average of a row: one may hold the whole sum."""
+    end = sqrt(x.shape[-1])
+    return -end, end
+
+
 class Softmax(OverLastAxis):
     """e^x / sum(e^x) over the last axis, shifted by the maximum."""
+
+    link = "softmax"
+
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         e = np.exp(x - x.max(-1, keepdims=True))
@@ -243,6 +300,11 @@ class Softmax(OverLastAxis):
 
 class LogSoftmax(OverLastAxis):
     """x - logsumexp(x) over the last axis."""
+
+    link = "softmax"
+
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return -inf, 0.0
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         shifted = x - x.max(-1, keepdims=True)
@@ -273,6 +335,9 @@ class LayerNorm(OverLastAxis):
 
     epsilon: float = 1e-6
 
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return _of_unit_square(inputs[0])
+
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         centered = x - x.mean(-1, keepdims=True)
         return centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + self.epsilon)
@@ -293,6 +358,9 @@ class InverseDeviation(OverLastAxis):
 
     epsilon: float = 1e-6
 
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return 0.0, inf
+
     def infer(self, x: TensorType) -> TensorType:
         return x.with_shape((*x.shape[:-1], 1))
 
@@ -305,6 +373,9 @@ class RMSNorm(OverLastAxis):
     """x / sqrt(mean(x^2) + epsilon) over the last axis (Zhang and Sennrich, arXiv 1910.07467); scale apart."""
 
     epsilon: float = 1e-6
+
+    def bounds(self, *inputs: TensorType) -> tuple[float, float]:
+        return _of_unit_square(inputs[0])
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + self.epsilon)

@@ -60,6 +60,8 @@ class MaxPool2D(Pool):
 class MaxPoolGrad(Pool):
     """Cotangent of a MaxPool2D's input from its input x, output y and cotangent dy (as XLA's select_and_scatter)."""
 
+    linear_in = ((2,),)
+
     def infer(self, x: TensorType, y: TensorType, dy: TensorType) -> TensorType:  # type: ignore[override]
         if super().infer(x) != dy or y != dy:
             raise ShapeError(f"{self}: input {x}, output {y} and cotangent {dy} do not fit")
@@ -78,6 +80,8 @@ class MaxPoolGrad(Pool):
 
 class SumPool2D(Pool):
     """Sum of each window; padding counts as zero. An average pool is this, scaled."""
+
+    linear_in = ((0,),)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return windows(self.padded(x, 0), self.window, self.strides, (1, 1)).sum((4, 5))

@@ -23,6 +23,7 @@ class CallKey(Op):
         key: number of who draws with it; as that of a dropout.
     """
 
+    folds = False
     key: int
 
     def infer(self) -> TensorType:
@@ -45,6 +46,7 @@ class RandomBits(Op):
         use: nothing yet, `mantissa` of a number, or a `float` from 1 to 2.
     """
 
+    folds = False
     shape: tuple[int, ...]
     use: str = ""
 

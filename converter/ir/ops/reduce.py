@@ -30,6 +30,7 @@ def normal_axes(axes: tuple[int, ...], rank: int, name: str) -> tuple[int, ...]:
 class Reduction(Op):
     """Reduces over `axes`; `keepdims` leaves them with size 1."""
 
+    in_parts = True
     axes: tuple[int, ...]
     keepdims: bool = False
     function: ClassVar[Callable]
@@ -59,6 +60,7 @@ class Sum(Reduction):
     """Sum."""
 
     function = np.sum
+    linear_in = ((0,),)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         return (lambda: b.broadcast_to(self.spread(b, dy, x.shape), x.shape),)
@@ -68,6 +70,7 @@ class Mean(Reduction):
     """Arithmetic mean."""
 
     function = np.mean
+    linear_in = ((0,),)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
         count = prod(x.shape) / max(prod(y.shape), 1)
@@ -121,6 +124,7 @@ class ArgMax(Op):
 class CumSum(Op):
     """Running sum along one axis, from the end when `reverse`."""
 
+    linear_in = ((0,),)
     axis: int
     reverse: bool = False
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.ir.op import Cost, Cotangent, Op, ShapeError
+from converter.ir.op import ALL_OPERANDS, Cost, Cotangent, Op, ShapeError
 from converter.ir.rows import NO_ROW, Rows, joined, reshaped, sliced
 from converter.ir.types import Shape, TensorType
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 class Movement(Op):
     """Moves data: no FLOPs."""
 
+    moves_data = True
+
+    @property
+    def linear_in(self) -> tuple[Container[int], ...]:
+        return () if self.fill else ((0,),)
+
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         return Cost(0, 2 * outputs[0].nbytes)
 
@@ -29,10 +36,8 @@ class Movement(Op):
 class Reshape(Movement):
     """Row-major reinterpretation of the same elements."""
 
+    keeps_data = in_parts = True
     shape: Shape
-
-    def keeps_data(self) -> bool:
-        return True
 
     def infer(self, x: TensorType) -> TensorType:
         if prod(self.shape) != x.size:
@@ -53,6 +58,7 @@ class Reshape(Movement):
 class Transpose(Movement):
     """Axes reordered: output axis i is input axis perm[i]."""
 
+    in_parts = True
     perm: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -74,6 +80,7 @@ class Transpose(Movement):
 class BroadcastTo(Movement):
     """NumPy broadcasting to a larger shape."""
 
+    in_parts = True
     shape: Shape
 
     def infer(self, x: TensorType) -> TensorType:
@@ -145,6 +152,10 @@ class Pad(Movement):
     paddings: tuple[tuple[int, int], ...]
     value: float = 0.0
 
+    @property
+    def fill(self) -> float:
+        return self.value
+
     def infer(self, x: TensorType) -> TensorType:
         if len(self.paddings) != x.rank or any(lo < 0 or hi < 0 for lo, hi in self.paddings):
             raise ShapeError(f"{self}: does not fit {list(x.shape)}")
@@ -166,6 +177,7 @@ class Pad(Movement):
 class Dilate(Movement):
     """Puts strides[i]-1 zeros between neighbours on axis i."""
 
+    fill = 0.0
     strides: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -196,6 +208,8 @@ class Dilate(Movement):
 class Concat(Movement):
     """Operands one after the other along one axis."""
 
+    in_parts = True
+    linear_in = (ALL_OPERANDS,)
     axis: int
 
     def infer(self, *xs: TensorType) -> TensorType:

@@ -24,22 +24,8 @@ POINTS = np.concatenate(
 #: How far back from a node the function's argument is looked for.
 FARTHEST = 10
 
-_KNOWN: tuple[Op, ...] = (
-    ops.Relu(),
-    ops.Relu(0.5),
-    ops.Relu6(),
-    ops.Relu6(0.5, 0.5),
-    ops.Relu6(0.0, 0.5),
-    ops.Silu(),
-    ops.HardSwish(),
-    ops.HardSwish(0.5),
-    ops.Gelu(),
-    ops.Gelu(approximate=True),
-    ops.Elu(),
-    ops.Logistic(),
-    ops.Tanh(),
-)
-_POINTWISE = (ops.Unary, ops.Binary, ops.Select, ops.Cast)
+_UNARY = tuple(kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, ops.Unary))
+_KNOWN: tuple[Op, ...] = tuple(op for kind in dict.fromkeys(_UNARY) for op in kind.written())
 
 
 class PointwiseForms:
@@ -54,7 +40,7 @@ class PointwiseForms:
         self._targets = {op: op.evaluate(POINTS) for op in _KNOWN}
 
     def __call__(self, b: Rewriter, node: Node) -> Value | None:
-        if not isinstance(node.op, _POINTWISE):
+        if not node.op.elementwise:
             return None
         functions = self._of_earlier(b, node)
         self._functions[node.output] = functions

@@ -11,6 +11,7 @@ import numpy as np
 
 from converter.ir import ops
 from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.quantization import Quantization
 from converter.ir.types import INT32, TensorType
 from converter.tflite.builtins.base import Builtin, Fused, Pointwise, Types, broadcasts_wide
 
@@ -20,6 +21,7 @@ class Add(Fused):
 
     code, table, means = "ADD", "AddOptions", ops.Add
     kinds = "fi"
+    rescales = True
     reuses = (0, 1)
 
 
@@ -28,6 +30,7 @@ class Sub(Fused):
 
     code, table, means = "SUB", "SubOptions", ops.Sub
     kinds = "fi"
+    rescales = True
     reuses = (0, 1)
 
     def version(self, inputs: Types, outputs: Types) -> int:
@@ -39,6 +42,8 @@ class Mul(Fused):
 
     code, table, means = "MUL", "MulOptions", ops.Mul
     kinds = "fi"
+    rescales = True
+    factors = (1, 0)
     reuses = (0, 1)
 
 
@@ -118,6 +123,7 @@ class AddN(Builtin):
     """Sum of any number of operands of one type."""
 
     code, table = "ADD_N", "AddNOptions"
+    elementwise = True
     kinds = "fi"
 
     def result(self, *xs: TensorType) -> TensorType:
@@ -248,24 +254,28 @@ class Relu(Pointwise):
     """max(x, 0)."""
 
     code, means = "RELU", ops.Relu
+    rescales = True
 
 
 class Relu6(Pointwise):
     """min(max(x, 0), 6)."""
 
     code, means = "RELU6", ops.Relu6
+    rescales = True
 
 
 class Tanh(Pointwise):
     """Hyperbolic tangent."""
 
     code, means = "TANH", ops.Tanh
+    fixed_scale = Quantization((1 / 128,), 0)
 
 
 class Logistic(Pointwise):
     """1 / (1 + e^-x)."""
 
     code, means = "LOGISTIC", ops.Logistic
+    fixed_scale = Quantization((1 / 256,), -128)
 
 
 class HardSwish(Pointwise):
@@ -299,6 +309,7 @@ class LeakyRelu(Pointwise):
     """x where positive, else alpha * x."""
 
     code, table = "LEAKY_RELU", "LeakyReluOptions"
+    rescales = True
     alpha: float = 0.2
 
     def meaning(self, *types: TensorType) -> Op:
@@ -312,6 +323,7 @@ class SelectV2(Builtin):
     """Where the condition holds x, else y; all three broadcast."""
 
     code, table, means = "SELECT_V2", "SelectV2Options", ops.Select
+    moved = "select"
     kinds = "fib"
 
 
@@ -319,7 +331,7 @@ class SelectV2(Builtin):
 class Cast(Builtin):
     """Another element type; float to int truncates."""
 
-    code, table = "CAST", "CastOptions"
+    code, table, means = "CAST", "CastOptions", ops.Cast
     kinds = "fib"
     dtype: np.dtype
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from converter.ir.op import Cost, Delegated, Op, ShapeError
+from converter.ir.op import Cost, Op, ShapeError
+from converter.ir.quantization import Quantization
 from converter.ir.types import FLOAT32, INT32, TensorType
 
 #: The activation that a kernel applies to its result before writing it: costs nothing.
@@ -34,26 +35,102 @@ def int32(*numbers: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Builtin(Op):
+class Delegated:
+    """How the CPU delegate (XNNPACK) runs an operator that it takes.
+
+    Attributes:
+        packed: bytes that it keeps from when the program is loaded: constants laid out for its kernels, tables of
+            pointers.
+        scratch: bytes of its workspace while the operator runs.
+        in_place: whether the result may take over an operand's place in the workspace.
+        clamps: whether a second operator, in place, applies its activation.
+        copies: whether it only copies (variables): left out where the copy has one reader in the same partition.
+        pads: whether it only puts zeros around rows and columns: left out before a window that can do it.
+        windows: whether it is such a window.
+    """
+
+    packed: int = 0
+    scratch: int = 0
+    in_place: bool = False
+    clamps: bool = False
+    copies: bool = False
+    pads: bool = False
+    windows: bool = False
+
+
+@dataclass(frozen=True)
+class Operator(Op):
+    """What the runtime runs as one: a builtin, or the part of a graph that a delegate took."""
+
+    #: Whether a quick kernel computes each element from those at its place, or only moves them: cheap enough to be run
+    #: twice.
+    is_cheap: ClassVar[bool] = False
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        """How the CPU delegate runs it, None when it stays with the runtime's own kernels.
+
+        Args:
+            inputs: types of the operands.
+            outputs: types of the results.
+            constant: which operands are known when the program is loaded.
+            lanes: columns that the kernel of a matrix product computes at once; weights are padded to them.
+        """
+        return None
+
+    def in_place(self) -> tuple[int, ...]:
+        """Operands whose buffer the output may take over in the runtime, in the order in which it tries them."""
+        return ()
+
+    def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
+        """Bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""
+        return ()
+
+    def copies(self) -> bool:
+        """Whether the output is the operands' elements in another place: cheaper to make again than to keep."""
+        return False
+
+
+@dataclass(frozen=True)
+class Builtin(Operator):
     """One TFLite builtin operator.
 
-    A subclass names its code and says what it computes: `means` is its semantic twin (or `meaning` makes it, where
-    attributes or operand types decide), from which shapes, reference values and cost are taken.
+    A subclass names its code and says what it computes: `means` is its semantic twin (and `meaning` makes it, where
+    attributes or operand types decide), from which shapes, reference values, cost and `elementwise` are taken.
     """
 
     #: Name in the schema's enum BuiltinOperator.
     code: ClassVar[str]
     #: Name of the options table in the schema, empty for none.
     table: ClassVar[str] = ""
-    means: ClassVar[type[Op]]
+    means: ClassVar[type[Op]] = Op
     #: Element types that the kernels take for all operands: f float32, i int32, b bool.
     kinds: ClassVar[str] = "f"
     #: Whether XNNPACK takes it, all operands and results being float32 of rank 6 or less.
     xnnpack: ClassVar[bool] = False
     #: Whether it writes the result over an operand there.
     xnnpack_in_place: ClassVar[bool] = False
-    #: Operands whose buffer the kernel may write its result to (`inplace_operator` of its registration).
+    #: Operands whose buffer the kernel may write its result to (`inplace_operator` of its registration), in the order
+    #: in which it tries them.
     reuses: ClassVar[tuple[int, ...]] = ()
+    #: What the tables of targets call what it does where that is to multiply and add: a matrix product or convolution.
+    product: ClassVar[str] = ""
+    #: What they call what it moves, where that has figures of its own.
+    moved: ClassVar[str] = ""
+    #: The two operands that it multiplies, weights first.
+    factors: ClassVar[tuple[int, ...]] = ()
+    #: Whether there is an int8 kernel for constant weights, with a scale for each channel.
+    int8_weights: ClassVar[bool] = False
+    #: Whether the int8 kernel hands on its operands' integers: result and operands share one scale.
+    same_scale: ClassVar[bool] = False
+    #: Whether the int8 kernel gives its result any scale.
+    rescales: ClassVar[bool] = False
+    #: The one scale that the int8 kernel gives.
+    fixed_scale: ClassVar[Quantization | None] = None
+
+    def __init_subclass__(cls) -> None:
+        """A builtin is elementwise as its twin is, if its class does not say otherwise."""
+        if "means" in vars(cls):
+            cls.elementwise = vars(cls).get("elementwise", cls.means.elementwise)
 
     def meaning(self, *types: TensorType) -> Op:
         """The semantic op for operands of these types."""
@@ -108,7 +185,7 @@ class Builtin(Op):
 class Pointwise(Builtin):
     """A builtin that computes each element from those at its place, and that XNNPACK takes."""
 
-    xnnpack = xnnpack_in_place = is_cheap = True
+    elementwise = xnnpack = xnnpack_in_place = is_cheap = True
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Cost, Delegated, Op, ShapeError
+from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.types import Shape, TensorType
-from converter.tflite.builtins.base import Activation, Builtin, Types, activate, int32, needs_rank_4, packed_matrix
+from converter.tflite.builtins.base import (
+    Activation,
+    Builtin,
+    Delegated,
+    Types,
+    activate,
+    int32,
+    needs_rank_4,
+    packed_matrix,
+)
 
 #: Bytes of an address.
 POINTER = 8
@@ -49,6 +58,9 @@ class Conv2D(Builtin):
     padding: Padding = "SAME"
     dilation: Pair = (1, 1)
     xnnpack = True
+    product = "conv"
+    factors: ClassVar[tuple[int, ...]] = (1, 0)
+    int8_weights = True
     activation: Activation = "NONE"
 
     def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
@@ -111,6 +123,8 @@ class Gathering(Conv2D):
     """A CONV_2D by ones and zeros: it puts what a window meets side by side and computes nothing of the model's."""
 
     is_cheap = True
+    factors = ()
+    int8_weights = False
 
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return Cost(0, sum(t.nbytes for t in (*inputs, *outputs)))
@@ -120,6 +134,7 @@ class DepthwiseConv2D(Conv2D):
     """x [N,H,W,C], w [1,kh,kw,C m], bias [C m] -> [N,Ho,Wo,C m], then the activation."""
 
     code, table = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"
+    product = "depthwise"
 
     def packed_weights(self, inputs: Types, lanes: int) -> int:
         channels, w = inputs[0].shape[3], inputs[1]
@@ -168,6 +183,8 @@ class Thinning(DepthwiseConv2D):
     """A DEPTHWISE_CONV_2D by ones: it takes every stride-th row and column and computes nothing of the model's."""
 
     is_cheap = True
+    factors = ()
+    int8_weights = False
 
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return Cost(0, sum(t.nbytes for t in (*inputs, *outputs)))
@@ -182,6 +199,8 @@ class TransposeConv(Builtin):
 
     code, table = "TRANSPOSE_CONV", "TransposeConvOptions"
     xnnpack = True
+    product = "transpose_conv"
+    factors = (0, 1)
     output_shape: Shape
     strides: Pair = (1, 1)
     padding: Padding = "SAME"
@@ -261,6 +280,7 @@ class MaxPool2D(_Pool):
     """Largest element of each window, then the activation; padding never wins."""
 
     code = "MAX_POOL_2D"
+    same_scale = True
 
     def meaning(self, *types: TensorType) -> ops.MaxPool2D:
         return ops.MaxPool2D(self.window, self.strides, self.explicit_padding(types[0]))

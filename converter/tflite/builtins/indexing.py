@@ -19,6 +19,7 @@ from converter.tflite.builtins.movement import Movement
 class Dilate(Movement):
     """Puts strides[i]-1 zeros between neighbours on axis i (float32)."""
 
+    fill = 0.0
     code, table = "DILATE", "DilateOptions"
     kinds = "f"
     strides: tuple[int, ...]
@@ -52,6 +53,7 @@ class ScatterNd(Movement):
     """Zeros of `shape` to which updates[i] is added at row indices[i, 0]: indices int32 [N, 1], updates [N, *row]."""
 
     code, table = "SCATTER_ND", "ScatterNdOptions"
+    moves_data = False
     kinds = "fi"
     shape: Shape
 
@@ -149,6 +151,7 @@ class OneHot(Movement):
     """float32 rows with a one at the index, appended as the last axis; an index out of range gives zeros."""
 
     code, table = "ONE_HOT", "OneHotOptions"
+    moves_data = False
     kinds = "i"
     depth: int
 

@@ -10,42 +10,46 @@ from converter.ir import Op, TensorType, ops
 from converter.tflite.builtins.base import Builtin
 
 
-class Equal(Builtin):
+class _Comparison(Builtin):
+    moved = "compare"
+
+
+class Equal(_Comparison):
     """x == y."""
 
     code, table, means = "EQUAL", "EqualOptions", ops.Equal
     kinds = "fib"
 
 
-class NotEqual(Builtin):
+class NotEqual(_Comparison):
     """x != y."""
 
     code, table, means = "NOT_EQUAL", "NotEqualOptions", ops.NotEqual
     kinds = "fib"
 
 
-class Less(Builtin):
+class Less(_Comparison):
     """x < y."""
 
     code, table, means = "LESS", "LessOptions", ops.Less
     kinds = "fi"
 
 
-class LessEqual(Builtin):
+class LessEqual(_Comparison):
     """x <= y."""
 
     code, table, means = "LESS_EQUAL", "LessEqualOptions", ops.LessEqual
     kinds = "fi"
 
 
-class Greater(Builtin):
+class Greater(_Comparison):
     """x > y."""
 
     code, table, means = "GREATER", "GreaterOptions", ops.Greater
     kinds = "fi"
 
 
-class GreaterEqual(Builtin):
+class GreaterEqual(_Comparison):
     """x >= y."""
 
     code, table, means = "GREATER_EQUAL", "GreaterEqualOptions", ops.GreaterEqual
@@ -84,7 +88,7 @@ class BitwiseXor(Builtin):
 class Bitcast(Builtin):
     """The same bits as another element type."""
 
-    code, table = "BITCAST", "BitcastOptions"
+    code, table, means = "BITCAST", "BitcastOptions", ops.Bitcast
     kinds = "fi"
     dtype: np.dtype
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Cost, Delegated, Op, ShapeError
+from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.types import TensorType
-from converter.tflite.builtins.base import Builtin, Fused, Types, activate, packed_matrix
+from converter.tflite.builtins.base import Builtin, Delegated, Fused, Types, activate, packed_matrix
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,10 @@ class FullyConnected(Fused):
     """
 
     code, table = "FULLY_CONNECTED", "FullyConnectedOptions"
-    xnnpack_in_place = False
-    is_cheap = False
+    elementwise = xnnpack_in_place = is_cheap = False
+    product = "fully_connected"
+    factors = (1, 0)
+    int8_weights = True
     keep_num_dims: bool = False
 
     def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
@@ -63,6 +65,8 @@ class BatchMatmul(Builtin):
 
     code, table = "BATCH_MATMUL", "BatchMatMulOptions"
     xnnpack = True
+    product = "batch_matmul"
+    factors = (1, 0)
     adj_x: bool = False
     adj_y: bool = False
 

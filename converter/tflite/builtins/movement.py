@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Cost, Delegated, Op, ShapeError
+from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.types import BOOL, FLOAT32, Shape, TensorType
-from converter.tflite.builtins.base import Builtin, Types, int32, needs_rank_4
+from converter.tflite.builtins.base import Builtin, Delegated, Types, int32, needs_rank_4
 
 
 class Movement(Builtin):
     """Moves data: no FLOPs, every element read and written once."""
 
     kinds = "fib"
+    moves_data = True
 
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         return Cost(0, 2 * sum(t.nbytes for t in outputs))
 
     def copies(self) -> bool:
-        return not self.keeps_data()
+        return not self.keeps_data
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,10 @@ class Reshape(Movement):
     """Row-major reinterpretation of the same elements; `free`: an axis whose size the runtime finds from the others."""
 
     code, table = "RESHAPE", "ReshapeOptions"
-    xnnpack = xnnpack_in_place = is_cheap = True
+    keeps_data = xnnpack = xnnpack_in_place = is_cheap = same_scale = True
     reuses = (0,)
     shape: Shape
     free: int | None = None
-
-    def keeps_data(self) -> bool:
-        return True
 
     def meaning(self, *types: TensorType) -> Op:
         return ops.Reshape(self.shape)
@@ -58,7 +56,8 @@ class Transpose(Movement):
     """Axes reordered: output axis i is input axis perm[i]."""
 
     code, table = "TRANSPOSE", "TransposeOptions"
-    xnnpack = True
+    xnnpack = same_scale = True
+    moved = "transpose"
     perm: tuple[int, ...]
 
     def meaning(self, *types: TensorType) -> Op:
@@ -94,7 +93,7 @@ class Slice(Movement):
     """`size` elements from `begin` on each axis."""
 
     code, table = "SLICE", "SliceOptions"
-    xnnpack = is_cheap = True
+    xnnpack = is_cheap = same_scale = True
     begin: tuple[int, ...]
     size: tuple[int, ...]
 
@@ -145,8 +144,12 @@ class Pad(Movement):
     """Zeros around: paddings[i] = (before, after) on axis i; rank 5 or less."""
 
     code, table = "PAD", "PadOptions"
-    xnnpack = True
+    xnnpack = same_scale = True
     paddings: tuple[tuple[int, int], ...]
+
+    @property
+    def fill(self) -> float:
+        return 0.0
 
     def meaning(self, *types: TensorType) -> Op:
         _check_pad_rank(self, types[0])
@@ -168,6 +171,7 @@ class Pad(Movement):
 class Zeros(Movement):
     """() -> zeros, which the operator makes from one: they take no room in the file. Rank 5 or less."""
 
+    fill = 0.0
     code, table = "PAD", "PadOptions"
     kinds = "fi"
     type: TensorType
@@ -192,9 +196,13 @@ class PadV2(Pad):
     """`value` around (float32 operand)."""
 
     code, table = "PADV2", "PadV2Options"
-    xnnpack = False
+    xnnpack = same_scale = False
     kinds = "f"
     value: float = 0.0
+
+    @property
+    def fill(self) -> float:
+        return self.value
 
     def meaning(self, *types: TensorType) -> Op:
         _check_pad_rank(self, types[0])
@@ -209,7 +217,7 @@ class Concatenation(Movement):
     """Operands one after the other along one axis."""
 
     code, table = "CONCATENATION", "ConcatenationOptions"
-    xnnpack = True
+    xnnpack = same_scale = True
     axis: int
 
     def meaning(self, *types: TensorType) -> Op:
@@ -246,7 +254,7 @@ class SpaceToDepth(Movement):
     """[N, H b, W b, C] -> [N, H, W, b b C]: channel (i b + j) C + c is row i, column j of the block."""
 
     code, table = "SPACE_TO_DEPTH", "SpaceToDepthOptions"
-    xnnpack = True
+    xnnpack = same_scale = True
     kinds = "fi"
     block: int
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir.op import Cost, Delegated, Op, ShapeError
+from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.quantization import INT8, Quantization
 from converter.ir.types import FLOAT32, TensorType
 from converter.tflite.builtins.arithmetic import Applied
-from converter.tflite.builtins.base import Builtin, Types
+from converter.tflite.builtins.base import Builtin, Delegated, Types
 
 #: Versions with which the kernels began to take int8 operands, where that is not the first.
 _INT8_VERSIONS = {
@@ -120,8 +120,15 @@ class Wrapped(_Quantized):
         run = self.op.delegated(tuple(map(as_real, inputs)), tuple(map(as_real, outputs)), constant, lanes)
         return run and replace(run, packed=run.packed // 4)
 
-    def keeps_data(self) -> bool:
-        return self.op.keeps_data()
+    @property
+    def keeps_data(self) -> bool:  # type: ignore[override]
+        """As the builtin's."""
+        return self.op.keeps_data
+
+    @property
+    def moved(self) -> str:  # type: ignore[override]
+        """As the builtin's."""
+        return self.op.moved
 
     def operands(self) -> tuple[np.ndarray, ...]:
         return self.op.operands()

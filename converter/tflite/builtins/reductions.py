@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from converter.ir import ops
-from converter.ir.op import Delegated, Op
+from converter.ir.op import Op
 from converter.ir.types import INT32, TensorType
-from converter.tflite.builtins.base import Builtin, Types, int32
+from converter.tflite.builtins.base import Builtin, Delegated, Types, int32
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,14 @@ class Sum(Accumulation):
     """Sum."""
 
     code, means = "SUM", ops.Sum
+    rescales = True
 
 
 class Mean(Accumulation):
     """Arithmetic mean."""
 
     code, means = "MEAN", ops.Mean
+    rescales = True
     kinds = "f"
 
 

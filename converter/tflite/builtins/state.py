@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir.op import Cost, Delegated, ShapeError
+from converter.ir.op import Cost, ShapeError
 from converter.ir.types import FLOAT32, TensorType
-from converter.tflite.builtins.base import Builtin, SubgraphName, Types
+from converter.tflite.builtins.base import Builtin, Delegated, SubgraphName, Types
 
 #: A resource handle, which names a variable and holds no data.
 HANDLE = TensorType((1,), np.dtype(object))

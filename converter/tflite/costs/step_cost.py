@@ -11,26 +11,12 @@ from converter.tflite.builtins.quantized import DynamicRange, Int8
 from converter.tflite.schedule import how
 from converter.tflite.targets import Target
 
-#: Builtins whose movement of data has figures of its own; others that the delegate leaves cost what shuffling does.
-_MOVED = {
-    "TRANSPOSE": "transpose",
-    "SELECT_V2": "select",
-    **dict.fromkeys(("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), "compare"),
-}
 #: Filter taps and places of a window that XNNPACK's smallest kernels compute.
 _FEWEST_TAPS, _FEWEST_PLACES = 3, 9
 #: What beginning a row of an elementwise operator costs, of what copying a run does.
 _ROW = 0.25
 #: The share of a depthwise convolution's figure that is not what each pixel costs, in the shapes it was measured on.
 _FILTERED = 0.92
-_WEIGHTED: dict[type, str] = {
-    tfl.FullyConnected: "fully_connected",
-    tfl.Conv2D: "conv",
-    tfl.DepthwiseConv2D: "depthwise",
-    tfl.TransposeConv: "transpose_conv",
-}
-#: Operators that multiply and add.
-_PRODUCTS = (*_WEIGHTED, tfl.BatchMatmul)
 
 
 def step_cost(graph: Graph, target: Target) -> int:
@@ -40,7 +26,7 @@ def step_cost(graph: Graph, target: Target) -> int:
 
 def product_cost(graph: Graph, target: Target) -> int:
     """What of `step_cost` is that of products: what multiplies and adds, in whichever form."""
-    nodes = [node for node in graph.nodes if isinstance(getattr(node.op, "op", node.op), _PRODUCTS)]
+    nodes = [node for node in graph.nodes if getattr(node.op, "op", node.op).product]
     loops = [node.op for node in graph.nodes if isinstance(node.op, tfl.While)]
     within = sum(loop.steps * product_cost(body, target) for loop in loops for body in loop.bodies())
     return round(sum(operator_cost(graph, node, target) for node in nodes)) + within
@@ -85,7 +71,7 @@ def operator_cost(graph: Graph, node: Node, target: Target) -> float:
             turned = target.moved("packed", inputs[0].nbytes) if op.adj_x else 0.0
             return turned + products * target.product(m, k, n, node.inputs[1] in graph.constants, times=times)
         case Int8() | DynamicRange():
-            form = f"{_WEIGHTED.get(type(op.op))}.{'int8' if isinstance(op, Int8) else 'dynamic'}"
+            form = f"{op.op.product}.{'int8' if isinstance(op, Int8) else 'dynamic'}"
             if form in target.per_mac:
                 return target.macs(form, _macs(node))
         case tfl.FullyConnected():
@@ -103,7 +89,7 @@ def operator_cost(graph: Graph, node: Node, target: Target) -> float:
             return target.moved("shuffled", inputs[0].nbytes + outputs[0].nbytes) + runs * target.run
         case Pointwise() if delegated:
             return _pointwise_cost(node, target)
-    form = _MOVED.get(op.code, "delegated" if delegated else "shuffled")
+    form = op.moved or ("delegated" if delegated else "shuffled")
     return target.moved(form, sum(t.nbytes for t in (*inputs, *outputs)))
 
 

@@ -11,6 +11,7 @@ from converter.ir import Graph, Node, Value
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes.common_subexpressions import merge_common_subexpressions
 from converter.passes.fold_constants import fold_constants
+from converter.tflite import builtins as tfl
 from converter.tflite.legalize import absent, constants, functions, matrices, movement, ranks, windows
 from converter.tflite.legalize.pattern import PATTERNS, Pattern
 
@@ -32,7 +33,10 @@ def without(lowered: Graph, names: Sequence[str]) -> Graph:
     if ranks.NAME in names:
         lowered = ranks.with_flat_state(lowered)
     for _ in range(_MOST_ROUNDS):
-        before, lowered = lowered, merge_common_subexpressions(fold_constants(rewrite(lowered, replaced)))
+        before, lowered = (
+            lowered,
+            merge_common_subexpressions(fold_constants(rewrite(lowered, replaced)), lambda op: op.copies()),
+        )
         if lowered.nodes == before.nodes:
             break
     return lowered

@@ -13,12 +13,6 @@ from converter.ir import Node, Shape, Value
 from converter.ir.rewrite import Rewriter
 from converter.tflite import builtins as tfl
 
-_ELEMENTWISE = (
-    tfl.Pointwise, tfl.Pow, tfl.Atan2, tfl.FloorMod, tfl.FloorDiv, tfl.AddN, tfl.Sign, tfl.SelectV2, tfl.Cast,
-    tfl.Equal, tfl.NotEqual, tfl.Less, tfl.LessEqual, tfl.Greater, tfl.GreaterEqual, tfl.LogicalAnd, tfl.LogicalOr,
-    tfl.LogicalNot, tfl.BitwiseXor, tfl.Bitcast, tfl.RightShift,
-)  # fmt: skip
-
 #: What stands for the outputs of a node; None where the pattern has no replacement that fits it.
 Replacement = Callable[[Rewriter, Node], Value | tuple[Value, ...] | None]
 R = TypeVar("R", bound=Replacement)
@@ -70,7 +64,7 @@ def reshaped(b: Rewriter, x: Value, shape: Shape) -> Value:
 
 def is_elementwise(node: Node) -> bool:
     """Whether each element is computed from those at its place, the operands repeated as NumPy does."""
-    return isinstance(node.op, _ELEMENTWISE) and not isinstance(node.op, tfl.FullyConnected)
+    return node.op.elementwise
 
 
 def repeated(b: Rewriter, x: Value, shape: Shape) -> Value:

@@ -22,17 +22,6 @@ from converter.tflite.targets import Target
 BOOST = 2.0**64
 #: Of constants that are multiplied by it.
 _LARGEST = 2.0**32
-#: Operators that multiply two operands, by the place of each, weights first.
-_PRODUCTS: dict[type[Builtin], tuple[int, int]] = {
-    tfl.Conv2D: (1, 0),
-    tfl.DepthwiseConv2D: (1, 0),
-    tfl.FullyConnected: (1, 0),
-    tfl.TransposeConv: (0, 1),
-    tfl.BatchMatmul: (1, 0),
-    tfl.Mul: (1, 0),
-}
-#: Operators that put the numbers of all their operands elsewhere, and zeros between them.
-_MOVES = (tfl.Reshape, tfl.Transpose, tfl.Pad, tfl.Slice, tfl.Concatenation, tfl.DepthToSpace)
 
 
 def without_clamps(graph: Graph, target: Target) -> Graph:
@@ -164,9 +153,9 @@ class _Boosts:
         node = b.producer(value, Builtin)
         if node is None or not b.used_once(value) or getattr(kernel(node), "activation", "NONE") != "NONE":
             return [times]
-        if isinstance(node.op, _MOVES):
-            return [times, self._through(node, range(len(node.inputs)))]
-        places = _PRODUCTS.get(type(kernel(node)), ())
+        if node.op.moves_data and not node.op.fill:
+            return [times, self._through(node, [i for i, v in enumerate(node.inputs) if v.dtype == FLOAT32])]
+        places = kernel(node).factors
         # What made up for a mask does so once.
         if any(b.scalar(bias) != 0 for bias in node.inputs[len(places) :]) or any(map(self._is_small, node.inputs)):
             return [times]

@@ -17,11 +17,6 @@ from converter.ir import BOOL, Graph, Node, Shape, Value, is_described, ops
 #: Scores that lie so far below the others that e^(their difference) is 0 in float32 and in float64: nothing that a net
 #: computes is as large, and one that was would have lost its fraction in the addition.
 HIDDEN = -1e7
-#: What a net computes of anything, masks included, without hiding it.
-_COMPUTES = (
-    ops.MatMul, ops.Int8MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Softmax, ops.LayerNorm, ops.RMSNorm, ops.Tanh,
-    ops.Logistic,
-)  # fmt: skip
 
 
 class Visible:
@@ -99,7 +94,9 @@ class Visible:
 
     def _may_hide(self, node: Node) -> bool:
         """Whether results may lie as far below others as a mask puts them, without anything known of where."""
-        if isinstance(node.op, _COMPUTES) or all(v.dtype.kind != "f" for v in node.outputs):
+        if node.op.contracts or all(v.dtype.kind != "f" for v in node.outputs):
+            return False  # a net computes products of anything, masks included, without hiding it
+        if node.op.bounds(*(v.type for v in node.inputs))[0] > HIDDEN:
             return False
         masked = [v for v in node.inputs if v.dtype.kind == "f" and self._lies_below(v).any()]
         lost = bool(masked) and self._below.keys().isdisjoint(node.outputs)

@@ -17,14 +17,6 @@ from converter.tflite.targets import Target
 
 Form = Literal["int8", "dynamic range", "float32"]
 
-#: Builtins with weights: what the tables call them.
-WEIGHTED = {tfl.Conv2D: "conv", tfl.DepthwiseConv2D: "depthwise", tfl.FullyConnected: "fully_connected"}
-#: Builtins that hand on their operands' integers: result and operands share one scale.
-SAME_SCALE = (tfl.Reshape, tfl.Transpose, tfl.Pad, tfl.Slice, tfl.SpaceToDepth, tfl.Concatenation, tfl.MaxPool2D)
-#: Builtins whose int8 kernels give a scale of their own.
-RESCALING = (tfl.Add, tfl.Sub, tfl.Mul, tfl.Mean, tfl.Sum, tfl.LeakyRelu, tfl.Relu, tfl.Relu6)
-#: Builtins whose int8 kernels give one fixed scale.
-FIXED_SCALE = (tfl.Logistic, tfl.Tanh)
 #: Padding below this never wins in a max pool.
 NEVER = -1e30
 
@@ -55,7 +47,7 @@ def choose(graph: Graph, target: Target) -> tuple[set[Node], dict[Node, str]]:
     """The nodes of a lowered forward graph that become int8, and why the other ones with weights do not."""
     takes = {node for node in graph.nodes if _has_int8_kernel(graph, node)}
     chosen: set[Node] = set()
-    why = {n: "no int8 kernel" for n in graph.nodes if type(n.op) in WEIGHTED and n not in takes}
+    why = {n: "no int8 kernel" for n in graph.nodes if n.op.int8_weights and n not in takes}
     for region in _regions(graph, takes):
         if not any(type(n.op) in (tfl.Conv2D, tfl.DepthwiseConv2D) for n in region):
             why |= dict.fromkeys(region, "no convolution around it")
@@ -83,7 +75,7 @@ def _has_int8_kernel(graph: Graph, node: Node) -> bool:
     kind, activations = type(node.op), [v for v in node.inputs if v not in graph.constants]
     if any(v.dtype != FLOAT32 for v in (*node.inputs, *node.outputs)) or not activations:
         return False
-    if kind in WEIGHTED:
+    if node.op.int8_weights:
         return all(v in graph.constants for v in node.inputs[1:])
     if kind is tfl.PadV2:  # around a max pool: zeros serve as well where nothing is negative
         readers = [n for n in graph.nodes if node.output in n.inputs]
@@ -92,21 +84,21 @@ def _has_int8_kernel(graph: Graph, node: Node) -> bool:
     maker = graph.producers().get(node.inputs[0])
     if kind is tfl.MaxPool2D and maker is not None and type(maker.op) is tfl.PadV2:
         return _has_int8_kernel(graph, maker)  # no scale holds its padding and the numbers, too
-    if kind in SAME_SCALE:
+    if node.op.same_scale:
         return len(activations) == len(node.inputs)
-    return kind in RESCALING or (kind in FIXED_SCALE and not _is_joined(graph, node.output))
+    return node.op.rescales or (node.op.fixed_scale is not None and not _is_joined(graph, node.output))
 
 
 def _is_joined(graph: Graph, value: Value) -> bool:
     """Whether the integers of a value must have the scale of others: a fixed one may be too small for them."""
-    readers = [n for n in graph.nodes if value in n.inputs and type(n.op) in SAME_SCALE]
+    readers = [n for n in graph.nodes if value in n.inputs and n.op.same_scale]
     return any(type(n.op) is tfl.Concatenation or _is_joined(graph, n.output) for n in readers)
 
 
 def _is_positive(graph: Graph, value: Value) -> bool:
     """Whether no number is negative, because of the activation before it."""
     maker = graph.producers().get(value)
-    if maker is not None and type(maker.op) in SAME_SCALE:
+    if maker is not None and maker.op.same_scale:
         return all(_is_positive(graph, v) for v in maker.inputs)
     activation = getattr(maker.op, "activation", "NONE") if maker is not None else "NONE"
     return activation in ("RELU", "RELU6") or (maker is not None and isinstance(maker.op, (tfl.Relu, tfl.Relu6)))
@@ -143,9 +135,9 @@ def _costs_less(graph: Graph, region: set[Node], target: Target) -> bool:
 
 
 def _cost(node: Node, target: Target, kind: Literal["int8", "constant"]) -> float:
-    if type(node.op) in WEIGHTED:
-        return target.macs(f"{WEIGHTED[type(node.op)]}.{kind}", macs(node))
-    if node.op.keeps_data():
+    if node.op.int8_weights:
+        return target.macs(f"{node.op.product}.{kind}", macs(node))
+    if node.op.keeps_data:
         return 0.0
     moved = sum(v.type.size for v in (*node.inputs, *node.outputs))
     return target.moved("delegated", moved * (1 if kind == "int8" else 4))

@@ -9,7 +9,7 @@ import numpy as np
 from converter.ir import Graph
 from converter.tflite.peephole.wide_pixels import with_wide_int8
 from converter.tflite.quantize.calibrate import ranges
-from converter.tflite.quantize.choose import WEIGHTED, FrozenLayer, choose, is_dense, macs, pays_dynamic_range
+from converter.tflite.quantize.choose import FrozenLayer, choose, is_dense, macs, pays_dynamic_range
 from converter.tflite.quantize.rewrite import to_int8
 from converter.tflite.targets import Target
 
@@ -41,7 +41,7 @@ def quantize_prefix(
     }
     layers = []
     for node in prefix.nodes:
-        if type(node.op) not in WEIGHTED:
+        if not node.op.int8_weights:
             continue
         layer, code = node.origin.layer, node.op.code
         if node in chosen:

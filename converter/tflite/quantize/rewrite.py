@@ -21,13 +21,7 @@ from converter.ir.scales import (
 )
 from converter.passes import eliminate_dead_code
 from converter.tflite import builtins as tfl
-from converter.tflite.quantize.choose import FIXED_SCALE, RESCALING, SAME_SCALE, WEIGHTED
 
-#: Scales that the kernels prescribe for their result.
-_FIXED: dict[type, Quantization] = {
-    tfl.Logistic: Quantization((1 / 256,), -128),
-    tfl.Tanh: Quantization((1 / 128,), 0),
-}
 #: XNNPACK adds numbers whose scales differ from the sum's by at most 2^10; half of that loses nothing.
 _FINEST = 2.0**-9
 
@@ -68,7 +62,7 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
             for value in node.inputs:
                 if value in wide:
                     wide[value] = wide[value].widened((high - low) * _FINEST)
-        if type(node.op) in (*SAME_SCALE, tfl.PadV2):
+        if node.op.same_scale or type(node.op) is tfl.PadV2:
             for value in node.inputs:
                 if group(value) is not group(node.output):
                     tied[group(value)] = group(node.output)
@@ -76,7 +70,7 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
     for value, range_ in wide.items():
         root = group(value)
         joined[root] = joined[root] | range_ if root in joined else range_
-    fixed = {group(n.output): _FIXED[type(n.op)] for n in graph.nodes if n in chosen and type(n.op) in FIXED_SCALE}
+    fixed = {group(n.output): n.op.fixed_scale for n in graph.nodes if n in chosen and n.op.fixed_scale is not None}
 
     def quantization(value: Value) -> Quantization:
         if (array := graph.constants.get(value)) is not None:
@@ -84,11 +78,11 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
         return fixed.get(group(value)) or of_range(*joined[group(value)])
 
     def multiplies(node: Node) -> bool:
-        return type(node.op) in (*WEIGHTED, tfl.Mul)
+        return bool(node.op.factors)
 
     def step(node: Node) -> float:
         """The coarsest of what the node's sums or products are counted in."""
-        if type(node.op) in WEIGHTED:
+        if node.op.int8_weights:
             of_x, to = quantization(node.inputs[0]), quantization(node.output)
             weight, bias, axis = _weight_and_bias(graph, node)
             largest = float(weight_scales(weight, axis, least_weight_scales(bias, of_x, to)).max())
@@ -100,7 +94,7 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
     # What was 0 on all samples, or nearly, gets no finer steps than what it is made of. A wider range may be that of
     # what earlier nodes read, so all are looked at until none is wider. Where a product's operand has the steps of the
     # result, no width helps.
-    scaled = [n for n in graph.nodes if n in chosen and type(n.op) in (*WEIGHTED, *RESCALING)]
+    scaled = [n for n in graph.nodes if n in chosen and (n.op.int8_weights or n.op.rescales)]
     scaled = [n for n in scaled if not multiplies(n) or all(group(v) is not group(n.output) for v in n.inputs)]
     for _ in scaled:
         before = dict(joined)
@@ -161,7 +155,7 @@ class _Rewriting:
         to = self.quantizations[node.output]
         operands = [self.as_int8(node.inputs[0])]
         op = node.op
-        if type(op) in WEIGHTED:
+        if op.int8_weights:
             operands += self.weights(node, operands[0], to)
         else:
             operands += map(self.as_int8, node.inputs[1:])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from converter.ir import Graph, Node, Value
-from converter.ir.op import Delegated
 from converter.ir.types import RESOURCE
+from converter.tflite.builtins.base import Delegated
 
 
 class Bound:
@@ -40,7 +40,7 @@ class Bound:
                 scratch.append(sum(op.scratch(tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs))))
             else:
                 scratch.append(run.scratch)
-            if run is None and op.keeps_data() and node.inputs[0] in tensors and node.output not in new:
+            if run is None and op.keeps_data and node.inputs[0] in tensors and node.output not in new:
                 tensors[node.output] = tensors[node.inputs[0]]
                 continue
             in_place, left_out = (bool(op.in_place()), False) if run is None else (run.in_place, run.pads)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from converter.ir import Graph, Node, Value
-from converter.ir.op import Delegated, Op
 from converter.ir.types import RESOURCE, TensorType
+from converter.tflite.builtins.base import Delegated, Operator
 from converter.tflite.schedule.memory import Allocation
 
 ALIGNMENT = 64
@@ -27,7 +27,7 @@ _ROOM = 32
 
 
 @dataclass(frozen=True)
-class Call(Op):
+class Call(Operator):
     """A partition as the runtime sees it: one operator that runs all of `nodes`.
 
     Attributes:
@@ -48,7 +48,7 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
 
     Args:
         graph: with the state exported, in the order of the file.
-        lanes: of the target, see `Op.delegated`.
+        lanes: of the target, see `Operator.delegated`.
         in_order: whether the file says that operators keep their order, see
             `converter.program.flatbuffer.control_dependencies`.
     """
@@ -91,7 +91,11 @@ def how(graph: Graph, node: Node, lanes: int) -> Delegated | None:
 
 @lru_cache(4096)
 def _how(
-    op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], constant: tuple[bool, ...], lanes: int
+    op: Operator,
+    inputs: tuple[TensorType, ...],
+    outputs: tuple[TensorType, ...],
+    constant: tuple[bool, ...],
+    lanes: int,
 ) -> Delegated | None:
     """Long programs repeat few operators, and are looked at in several orders."""
     return op.delegated(inputs, outputs, constant, lanes)

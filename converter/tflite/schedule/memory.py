@@ -184,7 +184,7 @@ def shared_buffers(graph: Graph) -> dict[Value, Value]:
                 continue
             root = owner.get(source, source)
             same_buffer = source.type.nbytes == output.type.nbytes > 4 and uses[source] == 1 and uses.get(root, 0) == 1
-            if node.op.keeps_data() or same_buffer:
+            if node.op.keeps_data or same_buffer:
                 owner[output] = root
                 break
     return owner

@@ -43,7 +43,7 @@ def _shared_and_overwritten(graph: Graph) -> Iterator[Node]:
     owners, readers = shared_buffers(graph), graph.consumers()
     maker = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
-        if node.op.keeps_data() or not node.outputs or node.outputs[0] not in owners:
+        if node.op.keeps_data or not node.outputs or node.outputs[0] not in owners:
             continue
         root = owners[node.outputs[0]]
         value = next(v for v in node.inputs if owners.get(v, v) is root)
@@ -63,7 +63,7 @@ def _readers(value: Value, readers: Mapping[Value, list[Node]]) -> Iterator[Node
     """All that read a tensor, or reshaped where it lies."""
     for node in readers.get(value, ()):
         yield node
-        if node.op.keeps_data():
+        if node.op.keeps_data:
             yield from _readers(node.outputs[0], readers)
 
 

@@ -18,7 +18,6 @@ from converter.training.losses.row_losses import MASKED, bounded, masked_mean, m
 RESERVED = {TARGET, "weight", "learning_rate", "tick"}
 RESULTS = {"loss", "correct", "done"}
 #: By which a mask reaches logits: each number stays at its place, or is only moved.
-_IN_PLACE = (ops.Unary, ops.Binary, ops.Select, ops.Movement)
 #: In place of no place at all that counts, of which the loss is 0.
 _NONE_COUNTED = 1e-12
 
@@ -167,7 +166,9 @@ def _are_masked(graph: Graph, logits: Value) -> bool:
         if array is not None and bool((abs(array) > MASKED).any()):
             return True
         node = makers.get(value)
-        if node is not None and isinstance(node.op, _IN_PLACE):
+        if node is not None and (node.op.elementwise or node.op.moves_data):
+            if abs(node.op.fill or 0.0) > MASKED:
+                return True
             ahead += node.inputs
     return False
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from itertools import product
+from math import inf, isnan
 from typing import Literal
+
+import numpy as np
 
 from converter.ir import Builder, Graph, Node, Value, ops
 from converter.support.errors import UsageError
@@ -12,16 +15,10 @@ from converter.support.errors import UsageError
 #: What turns logits into probabilities.
 Link = Literal["softmax", "sigmoid"]
 
-_OPS: dict[Link, tuple[type[ops.Softmax] | type[ops.LogSoftmax] | type[ops.Logistic], ...]] = {
-    "softmax": (ops.Softmax, ops.LogSoftmax),
-    "sigmoid": (ops.Logistic,),
-}
 _LOSSES: dict[Link, str] = {
     "softmax": "sparse_categorical_crossentropy, categorical_crossentropy",
     "sigmoid": "binary_crossentropy",
 }
-#: Only move elements: a link before them is the same link behind them, if each row stays whole where that matters.
-_MOVES = (ops.Activity, ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo)
 #: How far below the output probabilities are looked for.
 _DEPTH = 24
 
@@ -51,16 +48,15 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
     moves: list[Node] = []
     value = output
     while (node := made_by.get(value)) is not None:
-        if isinstance(node.op, _OPS[link]):
+        if node.op.link == link:
             return FoldedLink(node, tuple(reversed(moves)))
-        other: Link = "sigmoid" if link == "softmax" else "softmax"
-        if isinstance(node.op, _OPS[other]):
+        if other := node.op.link:
             raise UsageError(
                 f"the model ends in a {other} ({node.origin.layer or output.name}), and the loss takes the logits of a "
                 f"{link}: use {_LOSSES[other]}, or take the {other} out of the model",
                 page="losses",
             )
-        if not (isinstance(node.op, _MOVES) and (link == "sigmoid" or _keeps_rows(node))):
+        if not (_only_moves(node) and (link == "sigmoid" or _keeps_rows(node))):
             break
         moves.append(node)
         value = node.inputs[0]
@@ -73,6 +69,11 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
             page="losses",
         )
     return None
+
+
+def _only_moves(node: Node) -> bool:
+    """Whether a link before it is the same link behind it."""
+    return node.op.moves_data and node.op.fill is None and len(node.inputs) == 1
 
 
 def _keeps_rows(node: Node) -> bool:
@@ -95,35 +96,28 @@ def _bounds(
     node = made_by.get(value)
     if node is None or not depth:
         return -inf, inf
-    if isinstance(node.op, ops.Softmax | ops.Logistic):
-        return 0.0, 1.0
-    if isinstance(node.op, ops.Relu6):
-        return 0.0, 6.0
-    low, high = -inf, inf
-    if isinstance(node.op, (*_MOVES, ops.Concat, ops.Mean, ops.Add, ops.Mul, ops.Div, ops.Maximum, ops.Minimum)):
-        ranges = [_bounds(v, graph, made_by, known, depth - 1) for v in node.inputs]
-        low, high = _combined(node, ranges)
+    low, high = node.op.bounds(*(v.type for v in node.inputs))
+    if isinstance(node.op, ops.Binary | ops.Select | ops.Mean) or node.op.moves_data:
+        operands = (v for v in node.inputs if v.dtype.kind == "f")
+        ranges = [_bounds(v, graph, made_by, known, depth - 1) for v in operands]
+        least, most = _combined(node, ranges)
+        low, high = max(low, least), min(high, most)
     known[value] = low, high
     return low, high
 
 
 def _combined(node: Node, ranges: list[tuple[float, float]]) -> tuple[float, float]:
     lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
-    match node.op:
-        case ops.Add():
-            return sum(lows), sum(highs)
-        case ops.Maximum():
-            return max(lows), max(highs)
-        case ops.Minimum():
-            return min(lows), min(highs)
-        case ops.Mul() | ops.Div() if all(abs(end) < inf for ends in ranges for end in ends):
-            (a, b), (c, d) = ranges
-            if isinstance(node.op, ops.Div):
-                if c <= 0 <= d:
-                    return -inf, inf
-                c, d = 1 / d, 1 / c
-            corners = [x * y for x in (a, b) for y in (c, d)]
-            return min(corners), max(corners)
-        case ops.Mul() | ops.Div():
-            return -inf, inf
-    return min(lows), max(highs)
+    op = node.op
+    if op.fill is not None:
+        return min(op.fill, *lows), max(op.fill, *highs)
+    if not isinstance(op, ops.Binary):
+        return min(lows), max(highs)
+    if op.clamps:
+        return float(type(op).function(*lows)), float(type(op).function(*highs))
+    if not op.ends_at_corners and not (isinstance(op, ops.Div) and not ranges[1][0] <= 0 <= ranges[1][1]):
+        return -inf, inf
+    with np.errstate(invalid="ignore"):  # what infinite ends leave open lies between the other corners
+        corners = [float(type(op).function(*map(np.float64, ends))) for ends in product(*ranges)]
+    known = [end for end in corners if not isnan(end)]
+    return (min(known), max(known)) if known else (-inf, inf)

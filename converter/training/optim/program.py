@@ -14,8 +14,6 @@ GRADIENT, PARAMETER, UPDATE = "gradient/", "parameter/", "update/"
 #: The input of the loss that the gradients are of, [], where the update reads it.
 LOSS = "loss"
 
-_DATA_MOVEMENT = (ops.Transpose, ops.Slice, ops.Concat, ops.Gather, ops.ScatterAdd, ops.Reverse, ops.Pad, ops.Dilate)
-
 
 def unscaled(graph: Graph, parameter: str) -> Value:
     """What a constant times it makes the update of a parameter."""
@@ -146,19 +144,24 @@ def _is_invariant(graph: Graph, sums: bool, keys: Sequence[str] = ()) -> bool:
             continue
         if any(v.shape for v in node.inputs if v in graph.constants):
             return False  # a number for each element
-        if sums and (node.output.shape == () or (node.output.type.size == 1 and isinstance(node.op, ops.Reshape))):
+        if sums and _is_whole(node):
             continue
-        if isinstance(node.op, ops.Reduction | ops.Reshape | ops.BroadcastTo | ops.MatMul | ops.CumSum):
-            return False
-        if isinstance(node.op, _DATA_MOVEMENT) or len({v.shape for v in reads if v.shape}) > 1:
+        if not node.op.elementwise or len({v.shape for v in reads if v.shape}) > 1:
             return False
         big.update(node.outputs)
     return True
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether it makes one number of all elements, whatever their order and shape."""
+    if node.output.type.size == 1 and isinstance(node.op, ops.Reshape):
+        return True
+    return node.output.shape == () and isinstance(node.op, ops.Reduction)
 
 
 def _draws_alike(node: Node, graph: Graph) -> bool:
     """Whether noise stays such by a node: bits are drawn by integers for each place, then all are treated alike."""
     if node.output.dtype != FLOAT32 or isinstance(node.op, ops.Slice | ops.Reshape | ops.Concat):
         return True
-    mixes = isinstance(node.op, (ops.Reduction, ops.MatMul, ops.CumSum, ops.BroadcastTo, *_DATA_MOVEMENT))
-    return not mixes and not any(v.shape and v.dtype == FLOAT32 for v in node.inputs if v in graph.constants)
+    numbers = any(v.shape and v.dtype == FLOAT32 for v in node.inputs if v in graph.constants)
+    return node.op.elementwise and not numbers

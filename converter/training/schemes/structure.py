@@ -10,7 +10,6 @@ from converter.ir.graph import dependents
 from converter.training.schemes.blocks import named_block, numbered_blocks
 from converter.training.schemes.lora import Place, find_place
 
-CONTRACTIONS = (ops.MatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.Conv2DInputGrad)
 _PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
 #: What hands a parameter on, whole or in parts (the groups of a convolution).
 _THROUGH = (ops.Reshape, ops.BroadcastTo, ops.Transpose, ops.Slice)
@@ -142,7 +141,7 @@ def _common_path(names: Sequence[str]) -> str:
 
 def is_cut_by(node: Node, value: Value) -> bool:
     """Whether a node reads a value as its weight alone, and can be cut in two along its input channels."""
-    return hasattr(node.op, "split") and node.inputs[1] is value and node.inputs.count(value) == 1
+    return isinstance(node.op, ops.Layer) and node.inputs[1] is value and node.inputs.count(value) == 1
 
 
 def _channels(value: Value, readers: list[Node]) -> int:
@@ -170,7 +169,7 @@ def role_of(value: Value, readers: dict[Value, list[Node]], producers: dict[Valu
     for view, node in _users(value, readers):
         if node.op.bodies():
             roles |= _roles_in_bodies(node, view)
-        elif isinstance(node.op, CONTRACTIONS):
+        elif isinstance(node.op, ops.Layer):
             roles.add("kernel" if view is node.inputs[1] or isinstance(node.op, ops.MatMul) else "other")
         elif isinstance(node.op, ops.Gather):
             roles.add("embedding")
@@ -188,7 +187,7 @@ def _is_added_to_product(value: Value, node: Node, producers: dict[Value, Node])
     other = producers.get(next((v for v in node.inputs if v is not value), value))
     while other is not None and isinstance(other.op, ops.Reshape):
         other = producers.get(other.inputs[0])
-    return other is not None and isinstance(other.op, CONTRACTIONS) and other.output.shape[-1] == value.type.size
+    return other is not None and isinstance(other.op, ops.Layer) and other.output.shape[-1] == value.type.size
 
 
 def _roles_in_bodies(node: Node, value: Value) -> set[str]:

@@ -91,6 +91,7 @@ def test_keras_models_train_as_in_keras(case: str) -> None:
     ("last", "loss", "y", "of_probabilities"),
     [
         (jax.nn.softmax, SPARSE, LABELS, lambda p, y: -jnp.log(jnp.take_along_axis(p, y[:, None], 1)[:, 0])),
+        (lambda z: jax.nn.softmax(z)[:, ::-1], CATEGORICAL, ONE_HOT, lambda p, y: -(jnp.log(p) * y).sum(-1)),
         (jax.nn.log_softmax, CATEGORICAL, ONE_HOT, lambda logs, y: -(logs * y).sum(-1)),
         (jax.nn.sigmoid, BINARY, TAGS, lambda p, y: -(y * jnp.log(p) + (1 - y) * jnp.log(1 - p)).mean(-1)),
         (
@@ -100,7 +101,7 @@ def test_keras_models_train_as_in_keras(case: str) -> None:
             lambda p, y: optax.losses.sigmoid_binary_cross_entropy(jnp.log(p / (1 - p)), y).mean(-1),
         ),
     ],
-    ids=["softmax", "log softmax", "sigmoid", "sigmoid by hand"],
+    ids=["softmax", "turned", "log softmax", "sigmoid", "sigmoid by hand"],
 )
 def test_jax_models_train_as_in_jax(
     last: Any, loss: str, y: np.ndarray, of_probabilities: Any, micro_batch: int | None
@@ -150,8 +151,26 @@ def of(last: Callable[[Any], Any], units: int = CLASSES) -> jax_frontend.Model:
         (lambda z: jnp.concatenate([jax.nn.softmax(z), jax.nn.softmax(-z)], -1), SPARSE, "holds probabilities"),
         (lambda z: jax.nn.softmax(z)[:, :2], CATEGORICAL, "holds probabilities"),
         (jax.nn.hard_sigmoid, BINARY, "holds probabilities"),
+        (lambda z: 1 - jax.nn.sigmoid(z), BINARY, "holds probabilities"),
+        (lambda z: (jnp.tanh(z) + 1) / 2, BINARY, "holds probabilities"),
+        (lambda z: jnp.pad(jax.nn.sigmoid(z), ((0, 0), (1, 0))), BINARY, "holds probabilities"),
+        (lambda z: jnp.where(jnp.arange(CLASSES) < 2, jax.nn.softmax(z), 0.0), SPARSE, "holds probabilities"),
+        (lambda z: jax.nn.softmax(z)[:, jnp.array([0, 0, 1, 2])], SPARSE, "holds probabilities"),
     ],
-    ids=["sigmoid", "softmax", "clipped", "averaged", "concatenated", "cut", "hard sigmoid"],
+    ids=[
+        "sigmoid",
+        "softmax",
+        "clipped",
+        "averaged",
+        "concatenated",
+        "cut",
+        "hard sigmoid",
+        "one less",
+        "by tanh",
+        "padded",
+        "hidden",
+        "looked up",
+    ],
 )
 def test_probabilities_that_cannot_be_joined_are_refused(last: Any, loss: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

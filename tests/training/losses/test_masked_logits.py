@@ -83,6 +83,21 @@ def test_what_is_masked_costs_nothing_and_a_masked_label_what_keras_clips_it_to(
         compare(masked(fill, lambda z: z), name, X[:4], y[:4], of_logits)
 
 
+@pytest.mark.parametrize(("name", "y", "of_probabilities", "of_logits"), CASES, ids=[case[0] for case in CASES])
+def test_classes_may_be_padded_with_what_masks_them(
+    name: str, y: np.ndarray, of_probabilities: Callable, of_logits: Callable | None
+) -> None:
+    link = jax.nn.sigmoid if name.startswith("binary") else jax.nn.softmax
+
+    def padded(params: Any, x: Any) -> Any:
+        return jnp.pad(x[:, :3] * params["w"][:3], ((0, 0), (0, 1)), constant_values=-1e9)
+
+    compare(lambda params, x: link(padded(params, x)), name, X[:4], y[:4], of_probabilities)
+    if of_logits is not None:
+        rows = np.array([0, 1, 2, 0])  # without the label that is hidden
+        compare(padded, name, X[rows], y[rows], of_logits)
+
+
 def test_a_masked_label_of_logits_makes_the_loss_infinite_as_in_jax() -> None:
     model = jax_frontend.Model(masked(-np.inf, lambda z: z), {"w": SCALES}, [jax.ShapeDtypeStruct((1, 8), jnp.float32)])
     for loss, y in (("sparse_categorical_crossentropy", LABELS), ("categorical_crossentropy", ONE_HOT)):

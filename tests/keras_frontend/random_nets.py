@@ -137,7 +137,7 @@ def _activated(d: Drawing, x: Any) -> Any:
         layers.LeakyReLU(0.2),
         layers.ELU(0.7),
         layers.PReLU(alpha_initializer=keras.initializers.Constant(0.2)),
-        layers.Softmax(),
+        layers.Activation("softmax"),  # Softmax itself reads a mask in another shape than sequences have
     )
     return d.pick(*kinds)(x)
 

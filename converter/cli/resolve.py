@@ -122,6 +122,9 @@ def output_path(job: Job) -> Path:
     path = Path(job.recipe.out or f"{job.name}.tflite")
     if path.suffix != ".tflite":
         raise UsageError(f"the file to write must end with .tflite, got {path}", page="command-line")
+    model = job.recipe.model
+    if model is not None and path.exists() and Path(model).exists() and path.samefile(model):
+        raise UsageError(f"{path} is the model itself: name another file to write, --out", page="command-line")
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a directory", page="command-line")
     if not path.parent.is_dir():
@@ -246,7 +249,7 @@ def _model(model: str | None) -> tuple[str, Example | None]:
         built_in = f", or a built-in example: {', '.join(examples)}" if examples else ""
         beside = [p.name for p in Path.cwd().glob("*.keras")]
         raise UsageError(
-            f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras file, "
+            f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras or .tflite file, "
             f"package.module:factory, keras:MobileNetV3Small (any net of keras.applications){built_in}.",
             page="command-line",
         )

@@ -14,7 +14,14 @@ from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
 from converter.driver.fingerprint import identity_of
 from converter.driver.int8.samples import any_samples
-from converter.driver.models import Source, import_model, with_inputs, with_own_augmentation, without_idle_outputs
+from converter.driver.models import (
+    Source,
+    import_model,
+    with_classes,
+    with_inputs,
+    with_own_augmentation,
+    without_idle_outputs,
+)
 from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
 from converter.driver.program import Plan, Program
@@ -73,6 +80,7 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     Raises:
         UsageError, UnsupportedError, NumericError: as `build`.
     """
+    model = with_classes(model, options.classes)
     request = Request.of(with_own_augmentation(model, options))
     require("compiler", "compiling a model")
     imported = cache(partial(import_model, model))

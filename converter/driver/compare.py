@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from converter.driver.build import plan
-from converter.driver.models import import_model, with_own_augmentation
+from converter.driver.models import import_model, with_classes, with_own_augmentation
 from converter.driver.options import Options
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
@@ -31,7 +31,7 @@ def compare_schemes(
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
     asked = with_own_augmentation(model, Options(**options))
-    source = import_once(model, asked)
+    source = import_once(with_classes(model, asked.classes), asked)
     rows: list[dict[str, Any]] = []
     refused: list[UsageError] = []
     for scheme in schemes:

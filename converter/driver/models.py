@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import tflite_frontend
 from converter.driver.options import Options
 from converter.ir import Graph, Value, reachable
 from converter.ir.batch_norm import BatchNorm
@@ -18,6 +19,7 @@ from converter.support.notes import Note, half_notes
 from converter.training.constraints import Constraint
 from converter.training.losses import JointLoss, Loss, Penalty, labels_of, named_loss
 from converter.training.losses.own_loss import own_loss, target_types
+from tflite_frontend import is_tflite
 
 if TYPE_CHECKING:
     from keras_frontend.compiled import Compiled
@@ -111,6 +113,10 @@ def import_model(model: Any, batch: int) -> Source:
     """
     if isinstance(model, Source):
         return model
+    if is_tflite(model):
+        model = tflite_frontend.Model(model)
+    if isinstance(model, tflite_frontend.Model):
+        return _tflite_source(model, batch)
     model, inputs = model if isinstance(model, Shaped) else (model, None)
     if isinstance(model, str | Path):
         return _keras_source(model, batch, Path(model).stem, inputs)
@@ -146,6 +152,29 @@ def _jax_source(model: Any, batch: int) -> Source:
     names = graph.parameter_names()
     norms = [layer for layer in found.batch_norms.values() if {layer.mean, layer.variance} <= names.keys()]
     return Source(graph, model.name, model.layers, notes=[*found.notes, *half_notes(found.halves)], batch_norms=norms)
+
+
+def _tflite_source(model: tflite_frontend.Model, batch: int) -> Source:
+    graph, notes = model.graph(batch)
+    return Source(graph, model.name, notes=notes)
+
+
+def with_classes(model: Any, classes: int | None) -> Any:
+    """Return a model with a fresh last layer of so many classes; None: as it is.
+
+    Raises:
+        UsageError: the model is no TFLite file.
+    """
+    if classes is None:
+        return model
+    if isinstance(model, tflite_frontend.Model):
+        return replace(model, classes=classes)
+    if not is_tflite(model):
+        raise UsageError(
+            "classes puts a fresh last layer on a .tflite file. Of a Keras or JAX model build it with so many classes",
+            page="models",
+        )
+    return tflite_frontend.Model(model, classes=classes)
 
 
 def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | None) -> Source:

@@ -97,6 +97,7 @@ class Options:
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
+        classes: of a `.tflite` file: a fresh dense layer of so many classes in the place of its last one.
         name: what the program is called, for the app; None: as the model is.
 
     Raises:
@@ -199,6 +200,9 @@ class Options:
         in_manifest=True,
     )
     inputs: Sequence[Any] | None = _option(None)
+    classes: int | None = _option(
+        None, "Of a .tflite file: a fresh last layer of so many classes.", entry=int, shown="the file's own"
+    )
     name: str | None = _option(None, "What the program is called.", entry=str, shown="as the model is")
 
     def __post_init__(self) -> None:

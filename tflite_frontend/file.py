@@ -1,0 +1,201 @@
+"""A TFLite file as data of a stranger: its tensors and operators, checked before anything is computed."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter.program.flatbuffer.operators import kind_of
+from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated
+from converter.support.errors import UsageError
+from converter.support.files import open_regular
+
+#: No file that a phone loads is larger.
+MAX_BYTES = 2**31 - 1
+#: No tensor has more axes, and no shape more numbers.
+_MOST_AXES, _MOST_NUMBERS = 8, 1 << 31
+#: What reading a damaged flatbuffer raises.
+_DAMAGED = (struct.error, IndexError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_DTYPES: dict[int, np.dtype] = {
+    generated.TensorType.FLOAT32: np.dtype(np.float32),
+    generated.TensorType.FLOAT16: np.dtype(np.float16),
+    generated.TensorType.INT32: np.dtype(np.int32),
+    generated.TensorType.INT64: np.dtype(np.int64),
+    generated.TensorType.INT8: np.dtype(np.int8),
+    generated.TensorType.UINT8: np.dtype(np.uint8),
+    generated.TensorType.BOOL: np.dtype(np.bool_),
+}
+_TYPE_NAMES = {value: name for name, value in vars(generated.TensorType).items() if isinstance(value, int)}
+
+
+@dataclass(frozen=True)
+class FileTensor:
+    """A tensor of the file.
+
+    Attributes:
+        name: as the converter of the author named it.
+        shape: as the file says it.
+        signature: the same with -1 where an axis is open.
+        dtype: NumPy's type, None for one that there is none of here.
+        kind: the file's name of the type.
+        array: what it holds where it is a constant.
+        is_quantized: whether its numbers stand for real ones.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    dtype: np.dtype | None
+    kind: str
+    array: np.ndarray | None
+    is_quantized: bool
+
+
+@dataclass(frozen=True)
+class FileOperator:
+    """An operator of the file.
+
+    Attributes:
+        kind: the builtin's name; the name of a custom operator.
+        number: its place in the file.
+        inputs: numbers of its operands; -1 is one that is left out.
+        outputs: numbers of its results.
+        options: the fields of its options table, in the schema's spelling.
+    """
+
+    kind: str
+    number: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class File:
+    """One signature of a file.
+
+    Attributes:
+        path: where it lies.
+        tensors: all of its subgraph.
+        operators: in order.
+        inputs: name and tensor of each input.
+        outputs: name and tensor of each output.
+    """
+
+    path: str
+    tensors: Sequence[FileTensor]
+    operators: Sequence[FileOperator]
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
+    """Read a TFLite file.
+
+    Args:
+        path: of the file.
+        signature: which of its signatures; None: the only one, or the first subgraph.
+
+    Raises:
+        UsageError: it cannot be read, is no TFLite file, is damaged, or has no such signature.
+    """
+    path = Path(path)
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="tflite-files") from None
+    if len(data) > MAX_BYTES or data[4:8] != FILE_IDENTIFIER:
+        raise UsageError(f"{path} is no TFLite file", page="tflite-files")
+    try:
+        return _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
+    except UsageError:
+        raise
+    except _DAMAGED as error:
+        raise UsageError(f"{path} is damaged ({type(error).__name__})", page="tflite-files") from None
+
+
+def _parsed(path: str, model: Any, asked: str | None) -> File:
+    signatures = {
+        model.SignatureDefs(i).SignatureKey().decode(): model.SignatureDefs(i)
+        for i in range(model.SignatureDefsLength())
+    }
+    if asked is not None and asked not in signatures:
+        raise UsageError(
+            f"{path} has no signature {asked!r}: it has {', '.join(signatures) or 'none'}", page="tflite-files"
+        )
+    if asked is None and len(signatures) > 1:
+        raise UsageError(
+            f"{path} has several signatures, {', '.join(signatures)}: name one (signature=)", page="tflite-files"
+        )
+    chosen = signatures.get(asked) if asked is not None else next(iter(signatures.values()), None)
+    graph = model.Subgraphs(chosen.SubgraphIndex() if chosen is not None else 0)
+    tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
+    kinds = [kind_of(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
+    operators = [_operator(kinds, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
+    inputs, outputs = (_named(chosen, graph, tensors, of) for of in ("Inputs", "Outputs"))
+    if not inputs or not outputs:
+        raise UsageError(f"{path} has no inputs or no outputs", page="tflite-files")
+    return File(path, tensors, operators, inputs, outputs)
+
+
+def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -> dict[str, int]:
+    """Return inputs or outputs in the subgraph's order, by the signature's names, else by those of tensors."""
+    numbers = [getattr(graph, of)(i) for i in range(getattr(graph, f"{of}Length")())]
+    names = {number: tensors[number].name for number in numbers}
+    if signature is not None:
+        maps = [getattr(signature, of)(i) for i in range(getattr(signature, f"{of}Length")())]
+        names |= {entry.TensorIndex(): entry.Name().decode() for entry in maps}
+    return {names[number]: number for number in numbers}
+
+
+def _tensor(model: Any, tensor: Any) -> FileTensor:
+    shape = tuple(int(tensor.Shape(i)) for i in range(tensor.ShapeLength()))
+    signature = shape
+    if tensor.ShapeSignatureLength() == len(shape) and shape:
+        signature = tuple(int(tensor.ShapeSignature(i)) for i in range(len(shape)))
+    if len(shape) > _MOST_AXES or any(size < -1 for size in (*shape, *signature)):
+        raise ValueError("shape")
+    if np.prod([max(size, 1) for size in shape], dtype=float) > _MOST_NUMBERS:
+        raise ValueError("size")
+    dtype: np.dtype | None = _DTYPES.get(tensor.Type())
+    array: np.ndarray | None = None
+    data = model.Buffers(tensor.Buffer()).DataAsNumpy()
+    if isinstance(data, np.ndarray) and data.size and dtype is not None and tensor.Sparsity() is None:
+        array = np.frombuffer(data.tobytes(), dtype.newbyteorder("<")).reshape(shape)
+    said = tensor.Quantization()
+    quantized = said is not None and said.ScaleLength() > 0
+    return FileTensor(
+        (tensor.Name() or b"").decode(errors="replace"),
+        shape,
+        signature,
+        dtype,
+        _TYPE_NAMES.get(tensor.Type(), "?"),
+        array,
+        quantized,
+    )
+
+
+def _operator(kinds: Sequence[str], table: Any, number: int, tensors: int) -> FileOperator:
+    inputs = tuple(int(table.Inputs(i)) for i in range(table.InputsLength()))
+    outputs = tuple(int(table.Outputs(i)) for i in range(table.OutputsLength()))
+    if not all(-1 <= i < tensors for i in inputs) or not all(0 <= i < tensors for i in outputs):
+        raise IndexError("operand")
+    said = generated.OperatorT.InitFromObj(table)
+    options = said.builtinOptions if said.builtinOptions is not None else said.builtinOptions2
+    fields = {} if options is None else dict(vars(options))
+    return FileOperator(kinds[table.OpcodeIndex()], number, inputs, outputs, fields)
+
+
+def layer_of(name: str) -> str:
+    """Return the layer that a tensor's name speaks of: `model/conv_1/Conv2D;model/bn/mul` is `model/conv_1`."""
+    first = re.split(r"[;:]", name)[0].strip("/")
+    parts = [part for part in first.split("/") if part]
+    return "/".join(parts[:-1] or parts) or "layer"

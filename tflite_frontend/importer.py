@@ -1,0 +1,192 @@
+"""Operators of a file -> Graph: walks them in order, calls the import rule of each, and makes weights parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value
+from converter.ir.folding import FoldingBuilder
+from converter.ir.op import ShapeError
+from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
+from converter.support.registry import collect
+from tflite_frontend.file import File, FileOperator, layer_of
+from tflite_frontend.registry import Call, NotImportable
+from tflite_frontend.rules import activations, elementwise, movement, products, reductions
+
+RULES = collect(activations.rule, elementwise.rule, movement.rule, products.rule, reductions.rule)
+
+#: Operands that are weights, by builtin: what each is called behind its layer.
+_WEIGHTS: dict[str, dict[int, str]] = {
+    "CONV_2D": {1: "kernel", 2: "bias"},
+    "DEPTHWISE_CONV_2D": {1: "kernel", 2: "bias"},
+    "FULLY_CONNECTED": {1: "kernel", 2: "bias"},
+    "BATCH_MATMUL": {0: "kernel", 1: "kernel"},
+    "PRELU": {1: "alpha"},
+}
+#: What a number for each channel is called that is added or multiplied behind a layer with weights: a bias, or what a
+#: normalization learned. In front of all weights it is what the author's input is made of, and stays.
+_BY_CHANNEL = {"ADD": "bias", "SUB": "bias", "MUL": "scale", "DIV": "scale"}
+_ADVICE = "Cut the model before it (cut=), or use a model without it."
+
+
+class Importer:
+    """Imports one file for one number of rows.
+
+    Args:
+        file: what is imported.
+        rows: of the first axis of each input that is of one row, or open, in the file.
+        shapes: of inputs by name, where the file leaves axes open or has others.
+    """
+
+    def __init__(self, file: File, rows: int, shapes: Mapping[str, Sequence[int]]) -> None:
+        self.file, self.rows = file, rows
+        self.b = FoldingBuilder()
+        self._values: dict[int, Value] = {}
+        self._parameters: dict[tuple[int, int], Value] = {}  # by the layer's weight and the tensor
+        self._names: set[str] = set()
+        self._learned: set[Value] = set()  # what a weight is part of
+        for position, (name, number) in enumerate(file.inputs.items()):
+            called = "x" if len(file.inputs) == 1 else f"x_{position}"
+            self._values[number] = self.b.input(called, self._input_type(name, number, shapes.get(name)))
+
+    def run(self, wanted: Collection[int]) -> Graph:
+        """Import what some tensors depend on; return the graph, without outputs.
+
+        Raises:
+            UnsupportedError: operators that cannot be imported; all are listed.
+        """
+        problems: list[UnsupportedSite] = []
+        for operator in needed(self.file, wanted):
+            if problems and any(
+                i >= 0 and i not in self._values and self.file.tensors[i].array is None for i in operator.inputs
+            ):
+                continue  # it only follows
+            try:
+                self._operator(operator)
+            except NotImportable as problem:
+                advice = problem.advice or _ADVICE
+                problems.append(
+                    UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), problem.what, advice)
+                )
+            except (ShapeError, ValueError, IndexError, TypeError) as error:
+                said = f"{operator.kind} as it stands there ({error})"
+                problems.append(
+                    UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), said, _ADVICE)
+                )
+        if problems:
+            listed = "".join(
+                f"\n  {p.reason}\n    {p.source}, layer {p.layer}\n    what to do: {p.advice}" for p in problems
+            )
+            raise UnsupportedError(
+                f"{self.file.path} cannot be trained as it is:{listed}", problems, page="tflite-files"
+            )
+        return self.b.graph
+
+    def value(self, number: int) -> Value:
+        """Return what stands for a tensor of the file. Raise NotImportable for a constant that is not read here."""
+        if number not in self._values:
+            tensor = self.file.tensors[number]
+            if tensor.array is None:
+                raise NotImportable(f"the tensor {tensor.name!r} of {tensor.kind}, which holds no numbers")
+            if tensor.is_quantized:
+                raise NotImportable(f"the quantised tensor {tensor.name!r}", "give the float32 or float16 model")
+            array = tensor.array
+            self._values[number] = self.b.constant(array.astype(FLOAT32) if array.dtype.kind == "f" else array)
+        return self._values[number]
+
+    def parameter(self, name: str, array: np.ndarray) -> Value:
+        """Return a new parameter of a name that no other has."""
+        unique, count = name, 1
+        while unique in self._names:
+            count += 1
+            unique = f"{name}_{count}"
+        self._names.add(unique)
+        value = Value(TensorType(array.shape, FLOAT32), unique)
+        self.b.graph.parameters[value] = Parameter(unique, np.asarray(array, np.float32))
+        return value
+
+    def _operator(self, operator: FileOperator) -> None:
+        rule = RULES.get(operator.kind)
+        if rule is None:
+            raise NotImportable(f"the operator {operator.kind}")
+        for number in operator.outputs:
+            if self.file.tensors[number].is_quantized:
+                raise NotImportable(
+                    "a quantised operator", "give the float32 or float16 model: quantised ones are not read"
+                )
+        operands = [self._operand(operator, place) for place in range(len(operator.inputs))]
+        while operands and operands[-1] is None:
+            operands.pop()
+        call = Call(self.b, operator, [self.file.tensors[i] for i in operator.outputs], self.rows)
+        with self.b.at(Origin(self._layer(operator), self._source(operator))):
+            made = rule(call, *operands)
+        results = [made] if isinstance(made, Value) else list(made)
+        if any(v in self._learned or v in self.b.graph.parameters for v in operands if v is not None):
+            self._learned.update(results)
+        self._values |= zip(operator.outputs, results, strict=True)
+
+    def _operand(self, operator: FileOperator, place: int) -> Value | None:
+        number = operator.inputs[place]
+        if number < 0:
+            return None
+        called = _WEIGHTS.get(operator.kind, {}).get(place) or self._by_channel(operator, place)
+        if called is None:
+            return self.value(number)
+        # Converters keep one tensor for all biases that are zero: a bias is shared where the layer is.
+        of = number if operator.kind in ("BATCH_MATMUL", *_BY_CHANNEL) else operator.inputs[1]
+        if (of, number) not in self._parameters:
+            value = self.value(number)
+            array = self.b.graph.constants.get(value)
+            if array is None or value.dtype != FLOAT32:
+                return value
+            self._parameters[of, number] = self.parameter(f"{layer_of(self.file.tensors[of].name)}/{called}", array)
+        return self._parameters[of, number]
+
+    def _by_channel(self, operator: FileOperator, place: int) -> str | None:
+        """Return what an operand is called that is a weight by what it stands behind; None for what is none."""
+        if operator.kind not in _BY_CHANNEL or len(operator.inputs) != 2:
+            return None
+        number, other = operator.inputs[place], operator.inputs[1 - place]
+        array, computed = self.file.tensors[number].array, self._values.get(other)
+        if array is None or computed is None or array.dtype.kind != "f" or not computed.shape or array.size < 2:
+            return None
+        if array.shape[-1:] != (array.size,) or array.size != computed.shape[-1]:
+            return None
+        return _BY_CHANNEL[operator.kind] if computed in self._learned else None
+
+    def _input_type(self, name: str, number: int, shape: Sequence[int] | None) -> TensorType:
+        tensor = self.file.tensors[number]
+        said = [int(n) for n in shape] if shape is not None else list(tensor.signature)
+        if tensor.dtype is None or tensor.is_quantized or tensor.dtype.kind not in "fi":
+            raise UnsupportedError(
+                f"{self.file.path}: the input {name!r} is {'quantised' if tensor.is_quantized else tensor.kind}: give "
+                "the model with float32 or integer inputs",
+                page="tflite-files",
+            )
+        if not said or any(n < 1 for n in said[1:]):
+            raise UsageError(
+                f"{self.file.path}: the input {name!r} has open axes, {said}: say its shape for one row, "
+                f"shapes={{{name!r}: (1, ...)}}",
+                page="tflite-files",
+            )
+        dtype = FLOAT32 if tensor.dtype.kind == "f" else np.dtype(np.int32)
+        return TensorType((self.rows if said[0] in (1, -1) else said[0], *said[1:]), dtype)
+
+    def _layer(self, operator: FileOperator) -> str:
+        return layer_of(self.file.tensors[operator.outputs[0]].name) if operator.outputs else ""
+
+    def _source(self, operator: FileOperator) -> str:
+        return f"{Path(self.file.path).name}:{operator.number}"
+
+
+def needed(file: File, wanted: Collection[int]) -> list[FileOperator]:
+    """Return the operators that some tensors depend on, in order."""
+    missing, kept = set(wanted), []
+    for operator in reversed(file.operators):
+        if not missing.isdisjoint(operator.outputs):
+            missing.update(i for i in operator.inputs if i >= 0)
+            kept.append(operator)
+    return kept[::-1]

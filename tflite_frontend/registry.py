@@ -1,0 +1,71 @@
+"""What an import rule is given: one operator of the file, its operands, and the builder of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.ir import Builder, Value
+from converter.support.registry import Registry
+from tflite_frontend.file import FileOperator, FileTensor
+
+#: What a rule returns: the output, or the outputs in order.
+Result = Value | Sequence[Value]
+
+
+class NotImportable(Exception):
+    """An operator, or a form of it, that cannot be imported.
+
+    Args:
+        what: in words.
+        advice: what the person can do.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what)
+        self.what, self.advice = what, advice
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator as its rule sees it.
+
+    Attributes:
+        b: the builder.
+        operator: the operator.
+        types: the tensors that the file says its results are.
+        rows: the batch: an axis of one row in the file may be of so many.
+    """
+
+    b: Builder
+    operator: FileOperator
+    types: Sequence[FileTensor]
+    rows: int
+
+    def option(self, name: str, default: Any = 0) -> Any:
+        """Return a field of the options table, or its default."""
+        return self.operator.options.get(name, default)
+
+    def known(self, value: Value, what: str) -> np.ndarray:
+        """Return a constant operand. Raise NotImportable where it is computed."""
+        array = self.b.graph.constants.get(value)
+        if array is None:
+            raise NotImportable(f"{self.operator.kind} with computed {what}", "fix the shapes of the inputs (shapes=)")
+        return array
+
+
+class Rules(Registry[str, Callable[..., Result]]):
+    """The rules of one subject; its call is a decorator: `@rule("CONV_2D")`."""
+
+    def __call__(self, *kinds: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+        """Add the decorated function, `function(call, *values)`, for some builtins."""
+
+        def register(function: Callable[..., Result]) -> Callable[..., Result]:
+            for kind in kinds:
+                self.add(kind, function)
+            return function
+
+        return register

@@ -1,0 +1,1 @@
+"""Import rules by subject; `tflite_frontend.importer` joins their tables."""

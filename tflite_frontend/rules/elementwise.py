@@ -1,0 +1,99 @@
+"""Elementwise operators."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from converter.ir import BOOL, FLOAT32, INT32, Op, Value, ops
+from tflite_frontend.registry import Call, NotImportable, Result, Rules
+from tflite_frontend.rules.activations import fused
+
+rule = Rules()
+
+_BINARY: dict[str, Op] = {
+    "ADD": ops.Add(),
+    "SUB": ops.Sub(),
+    "MUL": ops.Mul(),
+    "DIV": ops.Div(),
+    "MAXIMUM": ops.Maximum(),
+    "MINIMUM": ops.Minimum(),
+    "SQUARED_DIFFERENCE": ops.SquaredDifference(),
+    "POW": ops.Pow(),
+    "EQUAL": ops.Equal(),
+    "NOT_EQUAL": ops.NotEqual(),
+    "LESS": ops.Less(),
+    "LESS_EQUAL": ops.LessEqual(),
+    "GREATER": ops.Greater(),
+    "GREATER_EQUAL": ops.GreaterEqual(),
+    "LOGICAL_AND": ops.LogicalAnd(),
+    "LOGICAL_OR": ops.LogicalOr(),
+}
+_UNARY: dict[str, Op] = {
+    "ABS": ops.Abs(),
+    "NEG": ops.Neg(),
+    "EXP": ops.Exp(),
+    "LOG": ops.Log(),
+    "SQRT": ops.Sqrt(),
+    "RSQRT": ops.Rsqrt(),
+    "SIN": ops.Sin(),
+    "COS": ops.Cos(),
+    "FLOOR": ops.Floor(),
+    "ROUND": ops.Round(),
+    "SIGN": ops.Sign(),
+    "LOGICAL_NOT": ops.LogicalNot(),
+}
+
+
+def _binary(op: Op, call: Call, x: Value, y: Value) -> Result:
+    return fused(call, call.b(op, x, y))
+
+
+def _unary(op: Op, call: Call, x: Value) -> Result:
+    return call.b(op, x)
+
+
+for _kinds, _function in ((_BINARY, _binary), (_UNARY, _unary)):
+    for _kind, _op in _kinds.items():
+        rule(_kind)(partial(_function, _op))
+
+
+@rule("SQUARE")
+def square(call: Call, x: Value) -> Result:
+    """x x."""
+    return call.b(ops.Mul(), x, x)
+
+
+@rule("ADD_N")
+def add_n(call: Call, first: Value, *others: Value) -> Result:
+    """The sum of all."""
+    total = first
+    for value in others:
+        total = call.b(ops.Add(), total, value)
+    return total
+
+
+@rule("SELECT", "SELECT_V2")
+def select(call: Call, condition: Value, x: Value, y: Value) -> Result:
+    """x where the condition holds, else y."""
+    return call.b(ops.Select(), condition, x, y)
+
+
+@rule("CAST")
+def cast(call: Call, x: Value) -> Result:
+    """To float32, int32 or bool."""
+    wanted = call.types[0].dtype
+    kinds: dict[Any, np.dtype] = {"f": FLOAT32, "i": INT32, "u": INT32, "b": BOOL}
+    if wanted is None or wanted.kind not in kinds:
+        raise NotImportable(f"CAST to {call.types[0].kind}")
+    return call.b(ops.Cast(kinds[wanted.kind]), x)
+
+
+@rule("DEQUANTIZE")
+def dequantize(call: Call, x: Value) -> Result:
+    """A constant of half precision, in float32."""
+    if x.dtype != FLOAT32:
+        raise NotImportable("DEQUANTIZE of integers", "give the float32 or float16 model: quantised ones are not read")
+    return x

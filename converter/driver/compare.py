@@ -1,4 +1,4 @@
-"""The cost of update schemes beside each other, before anything runs."""
+"""Cost comparison of update schemes, before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of a build: each option is one field here, for Python, recipes and the command line alike."""
+"""Build options: each is one field here, for Python, recipes and the command line alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAX models and functions, traced to the IR."""
+"""JAX front end: models and functions, traced to the IR."""
 
 # ruff: noqa: E402 (what is missing is said before it is imported)
 from converter.support.extras import require

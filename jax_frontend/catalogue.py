@@ -1,4 +1,4 @@
-"""What can be imported, and under which conditions: as the rules declare it."""
+"""Supported operations, and under which conditions: as the import rules declare it."""
 
 from __future__ import annotations
 

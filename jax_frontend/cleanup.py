@@ -1,4 +1,4 @@
-"""What a traced graph needs before others read it: nothing dead in it."""
+"""Dead code elimination behind a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is random in a JAX model in training alone: marked in the trace, which is that of inference.
+"""Random layers of a JAX model, in training alone: marked in the trace, which is that of inference.
 
 The training step of the compiled program replaces the marks by random numbers of its own.
 """

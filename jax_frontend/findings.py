@@ -1,4 +1,4 @@
-"""What a trace finds out about a model beside its graph."""
+"""Findings of a trace beside its graph."""
 
 from __future__ import annotations
 

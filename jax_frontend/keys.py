@@ -1,4 +1,4 @@
-"""Keys of `jax.random` as the two words that each is made of, int32 [..., 2]: its bits are those of JAX.
+"""Random keys of `jax.random` as the two words that each is made of, int32 [..., 2]: its bits are those of JAX.
 
 A constant key's bits are constants. Of a model they would be the same in every step, so there only those of keys that
 come in as inputs are drawn.

@@ -1,4 +1,4 @@
-"""Losses that have a name and are written in JAX."""
+"""Named losses that are written in JAX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks in a model: which places a loss, or the statistics of a batch, count. In JAX itself the mark does nothing."""
+"""Masks (`masked`): which places a loss, or the statistics of a batch, count. In JAX the mark does nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an equation comes from: the layer's path and the person's own source line."""
+"""Source locations: the layer's path and the person's own line of an equation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an import rule is and is given: one function per jaxpr primitive."""
+"""Import rules: what one is and is given, one function per jaxpr primitive."""
 
 from __future__ import annotations
 

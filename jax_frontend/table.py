@@ -1,4 +1,4 @@
-"""The import rule of each jaxpr primitive."""
+"""Import rule table: the rule of each jaxpr primitive."""
 
 from converter.support.registry import collect
 from jax_frontend import dropout, mask

@@ -1,4 +1,4 @@
-"""The report on what a model uses and Pocketune cannot compile: every site, grouped, with what to do."""
+"""Unsupported operations: the report on every site in a model, grouped, with what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras models, traced to the IR by Keras' JAX backend."""
+"""Keras front end: models, traced to the IR by Keras' JAX backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regularizers of what Keras layers give: marked in the trace, so that they join the loss of each row."""
+"""Activity regularizers of Keras layers: marked in the trace, so that they join the loss of each row."""
 
 from __future__ import annotations
 

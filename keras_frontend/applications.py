@@ -1,4 +1,4 @@
-"""The nets of keras.applications by name, with random weights: nothing is downloaded."""
+"""Models of keras.applications by name, with random weights: nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a `.keras` archive with suspicion, before Keras loads anything of it.
+"""Untrusted `.keras` archives: read with suspicion, before Keras loads anything of them.
 
 A saved model is a program: its config names classes to import and functions to call. Only layers that Keras itself
 defines, or that the person has registered in this process, get through.

@@ -1,4 +1,4 @@
-"""The random layers that a Keras model begins with, as a function that a training step applies to its inputs."""
+"""Augmentation layers that a Keras model begins with, as a function that a step applies to its inputs."""
 
 from __future__ import annotations
 

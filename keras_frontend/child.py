@@ -1,4 +1,4 @@
-"""The child's side of `keras_frontend.process`: a process in which Keras runs on JAX."""
+"""Child process in which Keras runs on JAX: its side of `keras_frontend.process`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Keras model was compiled with: the configuration that Keras writes, and what that leaves out."""
+"""Compile configuration of a Keras model: as Keras writes it, and what that leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss and the optimizer that a Keras model was compiled with, from its configuration: read, never executed."""
+"""Loss and optimizer that a Keras model was compiled with, from its configuration: read, never executed."""
 
 from __future__ import annotations
 

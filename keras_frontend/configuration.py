@@ -1,4 +1,4 @@
-"""Configurations that Keras wrote, read as the data of a stranger."""
+"""Untrusted configurations that Keras wrote, read as the data of a stranger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constraints of a model's variables: Keras' own and those of its author, traced."""
+"""Weight constraints of a model's variables: Keras' own and those of its author, traced."""
 
 from __future__ import annotations
 

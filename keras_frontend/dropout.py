@@ -1,4 +1,4 @@
-"""What Keras layers do at random in training alone: marked in the trace, which is that of inference."""
+"""Random layers of Keras, in training alone: marked in the trace, which is that of inference."""
 
 from __future__ import annotations
 

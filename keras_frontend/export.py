@@ -1,4 +1,4 @@
-"""A `.keras` file with other weights."""
+"""Export of weights to a `.keras` file."""
 
 from __future__ import annotations
 

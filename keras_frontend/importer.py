@@ -1,4 +1,4 @@
-"""Keras models on the JAX backend, as `jax_frontend.Model` and as forward graphs."""
+"""Import of Keras models on JAX, as `jax_frontend.Model` and as graphs; Keras masks become loss masks."""
 
 from __future__ import annotations
 

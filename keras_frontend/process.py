@@ -1,4 +1,4 @@
-"""Which backend Keras runs in this process, and a process of its own for the JAX backend where it is another."""
+"""Keras backend of this process, and a process of its own for the JAX backend where it is another."""
 
 from __future__ import annotations
 

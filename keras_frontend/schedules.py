@@ -1,4 +1,4 @@
-"""The learning rate schedules of Keras, from their configuration, as functions of the number of the step."""
+"""Learning rate schedules of Keras, from their configuration, as functions of the number of the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a `.keras` file says its model is, against the weights that it stores: compared before anything is made."""
+"""Size checks: how large a `.keras` file says its model is, against its weights, before anything is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks that reach batch normalization: marked in the trace, for a training step by the statistics of the batch."""
+"""Masks of batch normalization: marked in the trace, for a training step by the statistics of the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Keras model does in training alone: what of it the program does, and what is fixed or left out."""
+"""Training-only behaviour of a Keras model: what of it the program does, and what is fixed or left out."""
 
 from __future__ import annotations
 

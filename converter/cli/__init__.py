@@ -1,4 +1,4 @@
-"""The command line: build, inspect, schemes. Results go to stdout, narration to stderr."""
+"""Command line interface: build, inspect, schemes. Results go to stdout, narration to stderr."""
 
 from converter.cli.app import main
 

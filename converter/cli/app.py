@@ -1,4 +1,4 @@
-"""The commands. Each reads its arguments, works in named stages, and prints one result."""
+"""CLI commands: each reads its arguments, works in named stages, and prints one result."""
 
 from __future__ import annotations
 

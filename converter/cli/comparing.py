@@ -1,4 +1,4 @@
-"""What `schemes` and `estimate` share: the costs of several schemes, or why the model does not allow one."""
+"""Cost comparison of schemes, for `schemes` and `estimate`; or why the model does not allow one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell offers on Tab: the lists that the compiler itself goes by."""
+"""Shell completion: the lists that the compiler itself goes by."""
 
 from __future__ import annotations
 

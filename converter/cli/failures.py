@@ -1,4 +1,4 @@
-"""What a person reads, and which exit code a caller gets, when something went wrong."""
+"""Error messages and exit codes of the command line."""
 
 from __future__ import annotations
 

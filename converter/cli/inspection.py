@@ -1,4 +1,4 @@
-"""What a program file holds, read from the file itself."""
+"""Contents of a program file, read from the file itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the person sees while they wait: stages with times, on stderr."""
+"""Progress messages on stderr: stages with times."""
 
 from __future__ import annotations
 

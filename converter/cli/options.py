@@ -49,7 +49,17 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration, and no
 Debug = Annotated[bool, typer.Option("--debug", callback=_debug, expose_value=False, help="Show tracebacks.")]
 
 #: Options that tables of schemes have no use for: they change what a program offers, not what a step costs.
-NOT_PRICED = ("signatures", "frozen", "calibration", "memory_budget", "batch_norm", "dropout", "augment", "loss_scale")
+NOT_PRICED = (
+    "signatures",
+    "frozen",
+    "calibration",
+    "memory_budget",
+    "batch_norm",
+    "dropout",
+    "augment",
+    "loss_scale",
+    "name",
+)
 
 C = TypeVar("C", bound=Callable[..., Any])
 

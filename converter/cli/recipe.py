@@ -100,7 +100,8 @@ def _checked(table: Mapping[str, Any]) -> Recipe:
     for name in table:
         if name not in kinds:
             raise UsageError(f"recipe: unknown field {name!r}.{nearest(name, kinds)}", page="command-line")
-    return Recipe().overridden(**{name: decode(kinds[name], value, f"recipe.{name}") for name, value in table.items()})
+    said = {name: decode(kinds[name] | None, value, f"recipe.{name}") for name, value in table.items()}
+    return Recipe().overridden(**said)
 
 
 def read_table(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The person's own objects, named `package.module:name` on the command line or in a recipe."""
+"""References to Python objects, `package.module:name`, on the command line or in a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a recipe to the arguments of `converter.build`."""
+"""Resolution of a recipe to the arguments of `converter.build`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search found, on the screen."""
+"""Tables of search results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results for people: tables on stdout."""
+"""Result tables on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`build --dump-after PASS` and `--time-passes`: what is seen of the passes."""
+"""Pass debugging: `build --dump-after PASS` and `--time-passes`."""
 
 from __future__ import annotations
 

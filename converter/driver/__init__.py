@@ -1,1 +1,1 @@
-"""`build`: options and models in, a program out; it alone knows every wing."""
+"""Compiler driver: `build` takes a model and options and gives a program; it alone knows every wing."""

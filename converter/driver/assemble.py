@@ -1,4 +1,4 @@
-"""From scheduled signatures to a file: the state, the manifest and all that is beside them."""
+"""Program assembly: from scheduled signatures to a file with the state, the manifest and what is beside them."""
 
 from __future__ import annotations
 

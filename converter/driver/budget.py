@@ -1,4 +1,4 @@
-"""A budget of resident memory: the largest micro-batch that fits, the forward pass computed twice, or what would."""
+"""Memory budget: chooses the largest micro-batch that fits, else recomputes the forward pass, else says what would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model to a training program: request and model are read, the passes follow, the file comes last."""
+"""Compilation of a model to a training program: request and model are read, the passes run, the file comes last."""
 
 from __future__ import annotations
 

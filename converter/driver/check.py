@@ -1,4 +1,4 @@
-"""The last gate of a build: one step in the stock interpreter."""
+"""Smoke test, the last gate of a build: one step in the stock interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of update schemes beside each other, before anything runs."""
+"""Cost comparison of update schemes, before anything runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from converter.driver.build import plan
-from converter.driver.models import import_model, with_classes, with_own_augmentation
-from converter.driver.options import Options
+from converter.driver.models import import_model, with_classes, with_inputs, with_own_augmentation
+from converter.driver.options import Options, options_of
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.training.schemes import UpdateScheme
@@ -25,12 +25,13 @@ def compare_schemes(
     Args:
         model: as for `converter.build`, or one of shapes alone.
         schemes: names, glob rules or UpdateSchemes; of the usual ones, those that the model allows.
-        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state).
+        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, inputs), without
+            `update` and `check`.
 
     Raises:
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
-    asked = with_own_augmentation(model, Options(**options))
+    asked = with_own_augmentation(model, options_of("compare_schemes", options, "update", "check"))
     source = import_once(with_classes(model, asked.classes), asked)
     rows: list[dict[str, Any]] = []
     refused: list[UsageError] = []
@@ -48,6 +49,7 @@ def compare_schemes(
 
 def import_once(model: Any, options: Options) -> Any:
     """Return the model for several plans with the same options, unless each needs it for other numbers of rows."""
+    model = with_inputs(model, options.inputs)
     if options.memory_budget or any(map(rows_to_infer, options.signatures)):
         return model
     return import_model(model, options.micro_batch or options.batch)

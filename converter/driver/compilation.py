@@ -1,4 +1,4 @@
-"""What a build knows between two passes."""
+"""Compilation state: what a build knows between two passes."""
 
 from __future__ import annotations
 

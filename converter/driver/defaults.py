@@ -1,4 +1,4 @@
-"""What a build takes over from the model where the person names nothing: its compiled loss and optimizer."""
+"""Defaults from the model: its compiled loss and optimizer, where the person names nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of a program's manifest and metadata, made of graphs, parameters and adapters."""
+"""Manifest and metadata entries, made of graphs, parameters and adapters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model computes, in few digits that are the same for every way to build it."""
+"""Fingerprint of a model: a short hash of what it computes, the same for every way to build it."""
 
 from __future__ import annotations
 

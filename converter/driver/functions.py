@@ -1,4 +1,4 @@
-"""Any JAX function of arrays as a program of one signature, `call`, with its derivative on request.
+"""JAX functions of arrays as programs of one signature, `call`, with their derivatives on request.
 
 f = converter.function(lambda x, w: jnp.tanh(x @ w), x, w, gradient=True)
 y, dx, dw = f.run(x, w, dy)

@@ -1,4 +1,4 @@
-"""What the person may pass as a model or a loss, and the forward graph it becomes. The frontends load on demand."""
+"""Model and loss import: what the person may pass, and the graph it becomes. The frontends load on demand."""
 
 from __future__ import annotations
 

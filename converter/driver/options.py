@@ -1,4 +1,4 @@
-"""What can be asked of a build: each option is one field here, for Python, recipes and the command line alike."""
+"""Build options: each is one field here, for Python, recipes and the command line alike."""
 
 from __future__ import annotations
 
@@ -289,7 +289,8 @@ def takes_options(
             try:
                 given = both.bind(*args, **kwargs).arguments
             except TypeError as error:  # as Python says it of any function
-                raise TypeError(f"{name}() {error}") from None
+                said = str(error) if str(error).startswith(("got", "missing")) else f"got {error}"
+                raise TypeError(f"{name}() {said}") from None
             return function(given.pop(model.name), Options(**given))
 
         listed = (Options.__doc__ or "").partition("    Attributes:\n")[2].partition("    Raises:")[0].rstrip()
@@ -297,10 +298,25 @@ def takes_options(
         before = before.partition("\n        options:")[0]
         call.__doc__ = f"{before}\n{listed}{returns}{after}"
         call.__name__ = call.__qualname__ = name
+        own = {of: kind for of, kind in function.__annotations__.items() if of in (model.name, "return")}
+        call.__annotations__ = own | inspect.get_annotations(Options, eval_str=True)
         call.__dict__["__signature__"] = both
         return call
 
     return decorate
+
+
+def options_of(function: str, keywords: Mapping[str, Any], *without: str) -> Options:
+    """Return the options that a function was given by keyword, but for those that it has no use for.
+
+    Raises:
+        TypeError: it takes no such keyword, as Python says it.
+        UsageError: as `Options`.
+    """
+    for name in keywords:
+        if name not in declared() or name in without:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return Options(**keywords)
 
 
 def declared() -> dict[str, Field[Any]]:

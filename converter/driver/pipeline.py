@@ -1,4 +1,4 @@
-"""The passes between a model and its file, in order: the compiler's table of contents."""
+"""Pass pipeline between a model and its file, in order: the compiler's table of contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The finished product: a training program, its manifest and its costs, and the plan of one."""
+"""Finished training program, with its manifest and its costs, and the plan of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options come to: checked before anything is computed, and with the model before it is compiled."""
+"""Option checks: before anything is computed, and with the model before it is compiled."""
 
 from __future__ import annotations
 

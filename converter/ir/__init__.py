@@ -1,4 +1,4 @@
-"""The IR: one graph class for both levels."""
+"""Intermediate representation (IR): one graph class for semantic ops and for TFLite's builtins."""
 
 from converter.ir.builder import Builder
 from converter.ir.described import described, fingerprint, is_described, known_result

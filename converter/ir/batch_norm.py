@@ -1,4 +1,4 @@
-"""What a front end says of a batch normalization layer."""
+"""Batch normalization layers, as front ends describe them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of which only the type is known: what a model costs is planned without making its numbers.
+"""Abstract weights, of which only the type is known: a model's cost is planned without making its numbers.
 
 A described tensor is an ordinary array that takes no room: one number, repeated by strides of zero. The number is a NaN
 that no arithmetic makes. Its payload says which tensor it belongs to: views of it, which NumPy makes of the same one

@@ -1,4 +1,4 @@
-"""The builder that traces use: constants are computed at once, and obvious detours are not built."""
+"""Folding builder for traces: constants are computed at once, and obvious detours are not built."""
 
 from __future__ import annotations
 

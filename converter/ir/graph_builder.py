@@ -1,4 +1,4 @@
-"""What builders of both levels do: append nodes to a graph, with shape inference."""
+"""Base class of graph builders: appends nodes to a graph of either level, with shape inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step of a conditional loop as one that may be taken too often."""
+"""Guarded loop step: one of a conditional loop that may be taken too often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named graphs of a program, and the parameters that they share."""
+"""Module: the named graphs of a program, and the parameters that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small rewriting helper: a pass is a rule applied to every node once, in order."""
+"""Graph rewriting: a pass is a rule applied to every node once, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row of the batch each element of a value depends on: what a dataflow analysis carries along the graph.
+"""Batch dependence analysis: which row of the batch each element of a value depends on.
 
 Arrays here are compact: of the rank of the value, with size 1 on each axis along which all elements are the same.
 """

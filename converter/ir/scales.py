@@ -1,4 +1,4 @@
-"""Scales: from ranges and weights to the integers that stand for them, within what the kernels take."""
+"""Quantization scales: from ranges and weights to the integers that stand for them, as the kernels take them."""
 
 from __future__ import annotations
 

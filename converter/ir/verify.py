@@ -1,4 +1,4 @@
-"""The grammar of the IR, checked after every stage in tests."""
+"""IR verifier, run after every stage in tests."""
 
 from __future__ import annotations
 

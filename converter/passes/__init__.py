@@ -1,4 +1,4 @@
-"""Pure Graph -> Graph passes, one a file."""
+"""Graph passes, each a pure function from Graph to Graph, one a file."""
 
 from converter.ir.rewrite import eliminate_dead_code, map_bodies
 from converter.passes.absorb_layout import absorb_layout

@@ -1,4 +1,4 @@
-"""Stores each weight as its consumers read it."""
+"""Weight layout: stores each weight as its consumers read it."""
 
 from __future__ import annotations
 

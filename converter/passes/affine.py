@@ -1,4 +1,4 @@
-"""Chains of elementwise arithmetic with one number a channel, as one scale and one shift."""
+"""Affine chains: elementwise arithmetic with one number a channel, as one scale and one shift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two sequences of passes that every graph goes through."""
+"""Canonicalization and specialization: the two sequences of passes that every graph goes through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes equal things once."""
+"""Common subexpression elimination: computes equal things once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates at compile time what depends on constants only."""
+"""Constant folding: evaluates at compile time what depends on constants only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts one number that multiplies a value into the constants that the value is made of."""
+"""Scalar folding: puts one number that multiplies a value into the constants that the value is made of."""
 
 from __future__ import annotations
 

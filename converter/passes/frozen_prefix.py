@@ -1,4 +1,4 @@
-"""Cuts a forward graph where training begins, so that what lies before is computed once a sample, not once a step."""
+"""Cut of a forward graph where training begins: what lies before is computed once a sample, not once a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops: their bodies are simplified as any graph, and what no step changes is no business of the steps."""
+"""Loop simplification and loop-invariant code motion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs passes in the order of a list, which says what each needs, what it ensures, and why it stands there."""
+"""Pass manager: runs a list of passes, which says what each needs and ensures, and why it stands there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products whose operands lie row by row: transposes that keep the last axis where it is only copy rows."""
+"""Transposes around matrix products: those that keep the last axis only copy rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes no more of a value than is read: slices move to before what they cut."""
+"""Slice hoisting: computes no more of a value than is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algebra that removes ops: neutral elements, chained movements, repeated scalars, what has no elements."""
+"""Algebraic simplification: neutral elements, chained movements, repeated scalars, what has no elements."""
 
 from __future__ import annotations
 

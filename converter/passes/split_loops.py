@@ -1,4 +1,4 @@
-"""A long loop becomes a loop of short ones, because the runtime copies what the steps have given at each step."""
+"""Loop splitting: a long loop as one of short ones, because the runtime copies all earlier results at each step."""
 
 from __future__ import annotations
 

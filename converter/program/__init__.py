@@ -1,1 +1,1 @@
-"""The finished product: a training program, its file, what the file says of itself, and how it is checked."""
+"""Training program file: its format, what it says of itself, and how it is checked."""

@@ -1,4 +1,4 @@
-"""How a program file and a state make a plain inference model: pieces of bytes, one behind the other.
+"""Assembly of an inference model from a program file and a state, piece of bytes by piece.
 
 The metadata entry `pocketune.inference` is zlib-compressed: a line of JSON, the parts of the model's file in order,
 then the bytes of its own, which are the tables of the flatbuffer. All else is in the program already, as a buffer, or

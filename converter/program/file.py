@@ -1,4 +1,4 @@
-"""Opening a program file: nothing in it is believed before its seal and its manifest are checked. Needs no LiteRT."""
+"""Program file reader: nothing in it is believed before its seal and its manifest are checked. Needs no LiteRT."""
 
 from __future__ import annotations
 

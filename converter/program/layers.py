@@ -1,4 +1,4 @@
-"""The operators of a program's signatures, and the layers of the person's model that they belong to."""
+"""Operators by layer of the person's model."""
 
 from __future__ import annotations
 

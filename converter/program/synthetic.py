@@ -1,4 +1,4 @@
-"""Random data that any program takes."""
+"""Synthetic data: random inputs and targets that any program takes."""
 
 from __future__ import annotations
 

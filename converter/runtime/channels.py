@@ -1,4 +1,4 @@
-"""Which input channels of a weight train: chosen for a person by Fisher information on their first samples."""
+"""Channel selection: which input channels of a weight train, by Fisher information on a person's first samples."""
 
 from __future__ import annotations
 

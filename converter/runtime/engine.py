@@ -1,4 +1,4 @@
-"""Which runtime a session runs in."""
+"""Choice of the runtime that a session runs in."""
 
 from __future__ import annotations
 

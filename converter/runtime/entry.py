@@ -1,4 +1,4 @@
-"""What a session asks of a runtime: `interpreter.py`, or `compiled.py`, which keeps packed weights in a file."""
+"""Runtime interface of a session: `interpreter.py`, or `compiled.py`, which keeps packed weights in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going through any number of rows with a signature that leaves the state as it is."""
+"""Evaluation and inference in batches, over any number of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person passes in: checked once, in plain words, before it reaches the interpreter."""
+"""Input checks: what a person passes in, checked once, in plain words, before it reaches the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fit` goes through: rows in memory, or batches that come, and the step that takes them."""
+"""Data feeding of `fit`: rows in memory, or batches that come, and the step that takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the gradients of a split step stayed in the range of the engine that computed them.
+"""Gradient range checks: whether those of a split step stayed in the range of the engine that computed them.
 
 An engine that rounds to float16 has no infinity: what is above 65504 goes on to 131008 and stays there, and what is
 below 6e-8 is zero. Neither shows in the loss.

@@ -1,4 +1,4 @@
-"""Whose state a state is: what differs between its program and another one, and its tensors as that one stores them."""
+"""State compatibility: what differs between two programs, and a state's tensors as the other one stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training written down: each event of `TrainingSession.fit` as a line of JSON."""
+"""Training log: each event of `TrainingSession.fit` as a line of JSON."""
 
 from __future__ import annotations
 

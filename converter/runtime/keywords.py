@@ -1,4 +1,4 @@
-"""Arguments of other libraries, refused with the word for them here."""
+"""Keyword arguments of other libraries, refused with the word for them here."""
 
 from __future__ import annotations
 

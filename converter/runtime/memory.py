@@ -1,4 +1,4 @@
-"""Where the state of a program lives while it trains: one class for each export."""
+"""State storage while a program trains (weights, slots, gradient accumulators): one class for each export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of samples: that of java.util.Random, so that a phone, a page and the host go through them alike."""
+"""Shuffling, as java.util.Random does it: a phone, a page and the host go through samples alike."""
 
 from __future__ import annotations
 

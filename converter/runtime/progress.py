@@ -1,4 +1,4 @@
-"""A progress bar for who looks at a terminal."""
+"""Progress bar on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learning rate of a training: whose it is, and whether it moves anything."""
+"""Learning rate of a training: whose it is, and whether it moves anything."""
 
 from __future__ import annotations
 

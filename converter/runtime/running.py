@@ -1,4 +1,4 @@
-"""An open program: its signatures, its state in memory, and whether that state is to be trusted."""
+"""Open program: its signatures, its state in memory, and whether that state is to be trusted."""
 
 from __future__ import annotations
 

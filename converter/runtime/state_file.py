@@ -1,4 +1,4 @@
-"""The bytes of a state file: one format for the host and the phone (docs/state-file.md)."""
+"""State file format, for the host and the phone: packing and unpacking (docs/state-file.md)."""
 
 from __future__ import annotations
 

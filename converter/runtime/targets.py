@@ -1,4 +1,4 @@
-"""What the losses of a program expect of their targets, and rows that weigh by their label."""
+"""Target checks (labels in range, numbers that a loss takes), and class weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of files with packed weights: whole, of this program, this runtime and this processor, or not there."""
+"""Cache of packed weights, files in a folder: whole, of this program, runtime and processor, or not there."""
 
 from __future__ import annotations
 

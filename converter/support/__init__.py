@@ -1,1 +1,1 @@
-"""What every wing uses: errors, notes, words, safe files. It imports nothing of the project."""
+"""Utilities for every wing: errors, notes, words, safe files. It imports nothing of the project."""

@@ -1,4 +1,4 @@
-"""Memory of the process: the garbage collector while a program is compiled, and what has been freed."""
+"""Garbage collection while a program is compiled, and memory given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not installed unless a person asks for it: which extra of the package `pocketune` brings a library."""
+"""Optional dependencies: which extra of the package `pocketune` brings a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and that are files."""
+"""Atomic file writes, and reads of regular files alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C on the command line: the process ends at once with 130 and leaves no file."""
+"""Interrupts (Ctrl-C) on the command line: the process ends at once with 130 and leaves no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries of C++ log: it is kept from the terminal unless it is asked for."""
+"""Log suppression: what libraries of C++ write is kept from the terminal unless it is asked for."""
 
 from __future__ import annotations
 

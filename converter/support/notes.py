@@ -1,4 +1,4 @@
-"""What a build does with the model that its author may not expect: said, never done in silence."""
+"""Build notes: what a build does with the model that its author may not expect."""
 
 from __future__ import annotations
 

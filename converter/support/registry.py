@@ -1,4 +1,4 @@
-"""Tables of rules, each filled where its rules stand and joined where they are used: nothing registers by an import."""
+"""Registries: tables of rules, filled where these stand and joined where they are used; no import registers one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures in words: sizes, counts, shares, and what those of `converter.tflite.costs.costs` are called."""
+"""Human-readable figures: sizes, counts, shares, and what those of `converter.tflite.costs.costs` are called."""
 
 from __future__ import annotations
 

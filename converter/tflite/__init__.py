@@ -1,1 +1,1 @@
-"""The TFLite level: lowering, fusion, export of the state, and the flatbuffer."""
+"""TFLite level: lowering, rewriting, quantization, scheduling, memory planning, and the flatbuffer."""

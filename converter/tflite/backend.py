@@ -1,4 +1,4 @@
-"""The last stages on graphs: builtin operators, their order, and what is computed twice."""
+"""Backend: lowering to builtins, peephole rewriting, scheduling and recomputation, in their order."""
 
 from __future__ import annotations
 

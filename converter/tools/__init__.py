@@ -1,1 +1,1 @@
-"""What is done with finished programs: conformance tests, estimates, measurements, reports and search."""
+"""Tools for finished programs: conformance tests, estimates, measurements, reports and search."""

@@ -1,1 +1,1 @@
-"""What a training step is made of: losses, optimizers, update schemes, and what changes with the batch."""
+"""Training step construction: losses, optimizers, update schemes, and what changes with the batch."""

@@ -1,4 +1,4 @@
-"""Batch normalization by the statistics of the batch, as Keras trains it, in a graph that was traced for inference.
+"""Batch normalization by the statistics of the batch, as Keras trains it, in a graph traced for inference.
 
 The arithmetic of such a layer is the same in both: in training the moments of its input stand for the moving averages,
 which follow them. So the training step is the forward graph with other values in the place of two parameters.

@@ -1,4 +1,4 @@
-"""Finds where the rows of a batch influence each other: what a row gives then depends on those it stands with.
+"""Batch coupling: finds where the rows of a batch influence each other, as batch statistics make them.
 
 Rows that pad a short batch would change the result there, and micro-batches its meaning.
 """

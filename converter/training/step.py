@@ -1,4 +1,4 @@
-"""The graphs of a training step: forward, pruned backward and update in one, or the same in two.
+"""Training step graphs: forward, pruned backward and update, or accumulation; weights without a gradient are refused.
 
 A step on micro-batches runs `accumulate` on a few rows at a time, which adds their gradients to accumulators, and then
 `apply` once. Activations then cost the memory of a micro-batch, and stay in the processor's caches.
@@ -156,7 +156,8 @@ def application(
 ) -> Graph:
     """`apply`: updates every parameter and slot from the accumulators, which hold `scale` times the gradient.
 
-    To clear them is left to who holds them: the export that keeps them in the runtime, or the caller.
+    To clear them is left to who holds them: the program's variables (`converter.tflite.lowering.state`), or the caller
+    (`converter.runtime.memory`).
     """
     graph = Graph(parameters=dict(selected.parameters))
     gradients = _with_accumulators(graph, selected.weights())

@@ -1,4 +1,4 @@
-"""How many steps a conditional loop takes at most, read from its condition: a counter that is to stay below a bound."""
+"""Loop bounds: how many steps a conditional loop takes at most, read from a counter in its condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls, conditionals, loops and derivatives that the person wrote."""
+"""Control flow: calls, conditionals, loops and derivatives that the person wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for primitives that move data."""
+"""Data movement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What random bits are made by: JAX's counter-based generator, in the arithmetic of int32 (Salmon et al. 2011)."""
+"""Threefry random bits, JAX's counter-based generator, in the arithmetic of int32 (Salmon et al. 2011)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizers of Keras, from their configuration."""
+"""Keras optimizers, from their configuration."""
 
 from keras_frontend.optimizers.reading import read_optimizer
 

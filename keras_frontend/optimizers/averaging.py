@@ -1,4 +1,4 @@
-"""What any optimizer of Keras can do beside its own arithmetic: several gradients for a step, averages of weights."""
+"""Gradient accumulation and weight averages, which any Keras optimizer can do beside its own arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizer that a Keras model was compiled with, from its configuration."""
+"""Optimizer that a Keras model was compiled with, from its configuration."""
 
 from __future__ import annotations
 

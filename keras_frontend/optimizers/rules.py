@@ -1,4 +1,4 @@
-"""The updates of Keras' optimizers that optax computes otherwise or not at all, in Keras' own arithmetic.
+"""Update rules of Keras' optimizers that optax computes otherwise or not at all, in Keras' own arithmetic.
 
 They are for a learning rate of 1, and give what is subtracted.
 """

@@ -1,4 +1,4 @@
-"""Optimizers of Keras in whose update the weight, or the rate, is more than a factor: a step at a rate.
+"""Update rules of Keras in which the weight, or the rate, is more than a factor: a step at a rate.
 
 Keras decays weights before such a step reads them.
 """

@@ -1,4 +1,4 @@
-"""Writes docs/layout.md: the wings in the order that contracts hold, each with what lies in it, from the docstrings.
+"""Writes docs/layout.md: the wings in the order that contracts hold, each with its files, from the docstrings.
 
 .venv/bin/python -m scripts.pages.layout
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,12 +47,18 @@ def _wing(folder: Path) -> str:
         "| there | what it does |",
         "|---|---|",
     ]
+    return "\n".join([*lines, *_rows(folder, folder), ""])
+
+
+def _rows(folder: Path, wing: Path) -> Iterator[str]:
+    """Yield the rows of a folder: packages first, each with all that is in it, then modules."""
     for path in sorted(folder.iterdir(), key=lambda p: (p.is_file(), p.name)):
+        name = path.relative_to(wing).as_posix()
         if path.is_dir() and (path / "__init__.py").exists():
-            lines.append(f"| `{path.name}/` | {summary(path / '__init__.py')} |")
+            yield f"| **`{name}/`** | {summary(path / '__init__.py')} |"
+            yield from _rows(path, wing)
         elif path.suffix == ".py" and path.name != "__init__.py":
-            lines.append(f"| `{path.name}` | {summary(path)} |")
-    return "\n".join([*lines, ""])
+            yield f"| `{name}` | {summary(path)} |"
 
 
 def summary(path: Path) -> str:

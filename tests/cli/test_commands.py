@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import converter
+from converter.cli.recipe import ENTRIES
 from converter.ir import INT32, TensorType
 from converter.support.invocation import command
 from tests.cli import factories
@@ -210,6 +211,20 @@ def test_a_loss_and_an_optimizer_of_the_persons_own(run: Run) -> None:
     assert TensorType(y["shape"], y["dtype"]) == TensorType((8,), INT32)
     assert any(tensor["slot"] for tensor in manifest["state_tensors"])
     assert run("build", GOOD, "--loss", f"{FACTORIES}:absolute", "--no-check").code == 0
+
+
+def test_an_entry_of_null_is_none(run: Run, tmp_path: Path) -> None:
+    entries = dict.fromkeys((*ENTRIES, "profile", "out"))
+    (tmp_path / "mine.json").write_text(json.dumps({**entries, "model": GOOD, "loss": "mse"}))
+    built = run("build", "--recipe", "mine.json", "--trust", "--no-check", "--json")
+    assert built.json["manifest"]["batch"] == 8
+
+
+@pytest.mark.parametrize("command", ["schemes", "estimate"])
+def test_tables_have_no_flag_that_changes_nothing(run: Run, command: str) -> None:
+    refused = run(command, GOOD, "--name", "digits")
+    assert refused.code == 2
+    assert "No such option: --name" in refused.err
 
 
 def test_a_recipe_with_a_loss_for_each_output(run: Run, tmp_path: Path) -> None:

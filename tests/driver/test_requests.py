@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 import converter
 import jax_frontend
@@ -139,3 +142,45 @@ def test_a_program_is_called_as_asked() -> None:
     assert converter.build(model, check=False, name="digits of Ada").manifest.name == "digits of Ada"
     with pytest.raises(UsageError, match="name must be a text, not 3"):
         converter.build(model, check=False, name=3)
+
+
+ROWS = np.zeros((8, 3), np.float32), np.zeros(8, np.int32)
+#: Functions that take options of `build` by keyword.
+PLANNERS = {
+    "compare_schemes": lambda model, **options: converter.compare_schemes(model, ["full"], **options),
+    "estimate": lambda model, **options: converter.estimate(model, "pixel-8", ["full"], **options),
+    "search": lambda model, **options: converter.search(model, ROWS, workers=0, **options),
+}
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("keyword", ["bach", "update", "check", "targets"])
+def test_planners_refuse_what_would_have_no_effect(name: str, keyword: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument '{keyword}'"):
+        PLANNERS[name](EXAMPLES["mlp"].model(), **{keyword: "head"})
+
+
+@pytest.mark.parametrize("name", ["compare_schemes", "estimate"])
+def test_planners_take_modules_with_their_inputs(name: str) -> None:
+    module = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+    inputs = [jax.ShapeDtypeStruct((1, 3), np.float32)]
+    plan: Callable[..., Any] = PLANNERS[name]
+    assert plan(module, inputs=inputs) == plan(jax_frontend.Model(module, inputs=inputs))
+    with pytest.raises(UsageError, match="inputs: the Model says what it takes"):
+        plan(jax_frontend.Model(module, inputs=inputs), inputs=inputs)
+
+
+def test_types_of_keywords_are_those_of_the_options() -> None:
+    hints = get_type_hints(converter.build)
+    assert hints["batch"] is int
+    assert hints["return"] is converter.Program
+    assert hints.keys() - {"return"} == inspect.signature(converter.build).parameters.keys()
+
+
+def test_wrong_arguments_are_named_as_python_names_them() -> None:
+    with pytest.raises(TypeError, match=r"^build\(\) got multiple values for argument 'loss'"):
+        converter.build(EXAMPLES["mlp"].model(), "mse", loss="mse")
+    with pytest.raises(TypeError, match=r"^build\(\) got an unexpected keyword argument 'bach'"):
+        converter.build(EXAMPLES["mlp"].model(), bach=2)
+    with pytest.raises(TypeError, match=r"^build\(\) missing a required argument: 'model'"):
+        converter.build()

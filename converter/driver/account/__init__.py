@@ -1,4 +1,4 @@
-"""What a build did, kept in the program file: `record.py` says what that is and reads it, `gather.py` makes it."""
+"""Build record in the program file, for reports: `record.py` defines and reads it, `gather.py` makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The account of a build, from its graphs."""
+"""Collects the build record from the graphs of a build."""
 
 from __future__ import annotations
 

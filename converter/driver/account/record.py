@@ -1,4 +1,4 @@
-"""What a build did, kept in the program file for a report: the model by layer, the forms, the memory of a step.
+"""Build record, kept in the program file for a report: the model by layer, the forms, the memory of a step.
 
 The metadata entry `pocketune.account` holds the number of a buffer, which is JSON, compressed by zlib. What the
 manifest, the operators of the file and `converter.program.origins` say already is not repeated.

@@ -1,1 +1,1 @@
-"""Features that touch several places: each says in a file of its own which passes it adds to the pipeline."""
+"""Passes by feature (dropout, int8, adapters, ...): a file for each that touches several places of the pipeline."""

@@ -1,4 +1,4 @@
-"""`augment`: what a step does to its inputs first."""
+"""`augment`: data augmentation inside a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`batch_norm`: layers take the statistics of the batch in a step."""
+"""`batch_norm`: normalization by the statistics of the batch in a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dropout`: what layers do at random acts in a step, or not at all."""
+"""`dropout`: random layers act in a step, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`frozen="int8"`: what is frozen computes in int8 where the target gains by it."""
+"""`frozen="int8"`: quantization of frozen layers where the target gains by it."""
 
 from __future__ import annotations
 

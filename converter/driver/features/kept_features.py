@@ -1,4 +1,4 @@
-"""The signature `features`: what frozen first layers give for a sample is kept, and the step runs on it."""
+"""The signature `features`: cached outputs of the frozen first layers, on which a step runs."""
 
 from __future__ import annotations
 

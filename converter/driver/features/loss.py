@@ -1,4 +1,4 @@
-"""The loss, and what must hold before a step is built of it."""
+"""Loss: joined with the model, and what must hold before a step is built of it."""
 
 from __future__ import annotations
 

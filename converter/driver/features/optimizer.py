@@ -1,4 +1,4 @@
-"""What trains becomes a parameter, and the optimizer the update of these parameters."""
+"""Trainable parameters, and the optimizer's update of them."""
 
 from __future__ import annotations
 

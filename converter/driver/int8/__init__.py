@@ -1,4 +1,4 @@
-"""int8 for what is frozen: calibration, the choice of what becomes int8, the rewriting, and what it costs."""
+"""Post-training quantization of frozen layers, and what it costs; `tflite/quantize/choose.py` decides of which."""
 
 from converter.driver.int8.frozen import NothingToQuantizeError, Quantized, quantize, quantize_plain
 from converter.driver.int8.report import QuantizationReport, QuantizationWarning

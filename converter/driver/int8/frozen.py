@@ -1,4 +1,4 @@
-"""`quantize`: a model whose frozen layers are in int8, and what that costs."""
+"""Quantization of a model's frozen layers, in front of trained ones and among them."""
 
 from __future__ import annotations
 

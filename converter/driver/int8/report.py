@@ -1,4 +1,4 @@
-"""What quantization did to a program, and what it costs in accuracy."""
+"""Quantization report: what became int8, and what it costs in accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The person's calibration samples, checked like the rows of a training session."""
+"""Calibration samples, checked like the rows of a training session."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a program says of the plain model in it, for the export."""
+"""Export metadata: what a program says of the inference model in it."""

@@ -1,4 +1,4 @@
-"""A lowered inference graph for any number of rows, on the operators and forms of the batch that it was built for.
+"""Batch size of an exported model: a lowered graph for any number of rows, on the operators and forms of one batch.
 
 It is found out which axis of each value holds the batch, and how. The shape of a RESHAPE and the end of a slice leave
 that axis to the runtime, so all follows an input that is resized. While shapes are followed a large prime stands for

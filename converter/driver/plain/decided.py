@@ -1,4 +1,4 @@
-"""What of a plain model its weights alone decide: computed when it is exported, once, not whenever it runs."""
+"""Constant folding for export: what the weights of an inference model alone decide, computed once."""
 
 from __future__ import annotations
 

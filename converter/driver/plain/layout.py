@@ -1,4 +1,4 @@
-"""How a plain inference model is put together: its file is laid out as any other, with holes for what others hold."""
+"""File layout of an exported inference model: as any other, with holes for what others hold."""
 
 from __future__ import annotations
 

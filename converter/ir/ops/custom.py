@@ -1,4 +1,4 @@
-"""A derivative that the person wrote (`jax.custom_vjp`)."""
+"""Custom derivatives, which the person wrote (`jax.custom_vjp`)."""
 
 from __future__ import annotations
 

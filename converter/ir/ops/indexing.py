@@ -1,4 +1,4 @@
-"""Ops that move data by indices."""
+"""Gather, scatter and other ops that move data by indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks of a value, which the making of a step or a loss reads; elsewhere nothing is done."""
+"""Marker ops: identities that the making of a step or a loss reads; elsewhere nothing is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that move data without arithmetic."""
+"""Data movement: ops that reshape, transpose, cut and join without arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The derivative of a loop that ends by its data, but after a known number of steps at the latest.
+"""Derivative of a while loop that ends by its data, but after a known number of steps at the latest.
 
 It becomes a loop of that number of steps, of which those behind its end hand on what they get: `lax.while_loop` has no
 derivative in JAX, and this is how one writes a loop there that has one. As in `jnp.where`, a step that is not taken

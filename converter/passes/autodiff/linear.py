@@ -1,4 +1,4 @@
-"""Whether what is made of a value is a multiple of it: what may be multiplied before in place of behind."""
+"""Linearity analysis: whether a result is a multiple of a value, which may then be multiplied in its place."""
 
 from __future__ import annotations
 

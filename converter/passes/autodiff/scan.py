@@ -1,4 +1,4 @@
-"""The derivative of a loop of fixed length: a loop in the other direction over what the first one has kept.
+"""Derivative of a scan: a loop in the other direction over what the first one has kept.
 
 A step and its derivative are one graph (`pull_back`), of which everything that no cotangent reaches is known in the
 forward pass. What of that the backward steps need is stacked by the forward loop, as few bytes as possible: values that

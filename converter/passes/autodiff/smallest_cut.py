@@ -1,4 +1,4 @@
-"""The cheapest vertices that lie on every path between two sets: maximum flow (Edmonds and Karp)."""
+"""Minimum vertex cut between two sets, by maximum flow (Edmonds and Karp)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A layer on every node of a model's graph."""
+"""Layer names for every node of a model's graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of a file: one 16-byte aligned buffer for each different content."""
+"""Flatbuffer data buffers: one, 16-byte aligned, for each different content."""
 
 from __future__ import annotations
 

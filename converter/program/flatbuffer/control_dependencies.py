@@ -1,4 +1,4 @@
-"""The order of execution, written into the file so that delegates keep it.
+"""Control dependencies: the order of execution, written into the file so that delegates keep it.
 
 When operators go to a delegate, the runtime forms partitions greedily: each takes all operators that could run by then,
 however far ahead they stand, and their results wait in the arena. Control dependencies between neighbours make it keep

@@ -1,4 +1,4 @@
-"""Reading back what travels in a `.tflite` besides the graphs; needs no LiteRT."""
+"""Metadata reader: what travels in a `.tflite` besides the graphs; needs no LiteRT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of a finished file: what each is, and each as a program of its own."""
+"""Operators of a finished file: what each is, and each as a program of its own."""
 
 from __future__ import annotations
 

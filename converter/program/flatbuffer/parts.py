@@ -1,4 +1,4 @@
-"""Parts of a finished file as files of their own: operators of a subgraph, on inputs of the types that they have."""
+"""Subgraph extraction: operators of a finished file as files of their own, on inputs of the types that they have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truth values as numbers, for those who take and give no others."""
+"""Booleans as numbers, for engines that take and give no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engines that programs are certified on, one a file."""
+"""Inference engines that programs are certified on, one a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LiteRT's GPU delegate writes of operators that it does not take, natively and in a browser."""
+"""Delegate log parser: operators that LiteRT's GPU delegate does not take, natively and in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of an engine."""
+"""Engine interface: set-up, version, processes and refusals."""
 
 from __future__ import annotations
 

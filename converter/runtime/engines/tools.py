@@ -1,4 +1,4 @@
-"""What sets engines up: programs of the machine, and a folder that is there whole or not at all."""
+"""Set-up tools: programs of the machine, and a folder that is there whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs run on an engine in a process of its own: an engine that aborts or hangs takes nobody with it.
+"""Isolated engine processes: an engine that aborts or hangs takes nobody with it.
 
 Both sides share a folder: `<task>.tflite`, the inputs of its calls `<task>-<call>.in.npz`, and what came of them,
 `<task>-<call>.out.npz`, `<task>.json` (what the engine says of the program) and `<task>.log` (what it wrote).

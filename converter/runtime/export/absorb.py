@@ -1,4 +1,4 @@
-"""Scales, shifts and biases behind the dense layers and convolutions of a plain model, in one operator with them."""
+"""Fusion in an exported model: scales, shifts and biases in the dense layers and convolutions before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking a trained model away: a plain inference model, or its weights, from a program and a state."""
+"""Model export: a plain inference model, or its weights, from a program and a state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant folding in a plain model: what only constants decide is computed once, here."""
+"""Constant folding in an exported model: what only constants decide is computed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain model taken apart, to be changed and put together again."""
+"""Editor of an exported model's file: taken apart, changed and put together again."""
 
 from __future__ import annotations
 

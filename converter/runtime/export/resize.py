@@ -1,4 +1,4 @@
-"""A plain model for another number of rows."""
+"""Batch size of an exported model: the same for another number of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of a plain model in fewer bytes: float16, or int8 with float32 activations."""
+"""Weight compression of an exported model: float16, or int8 with float32 activations."""
 
 from __future__ import annotations
 

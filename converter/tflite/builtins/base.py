@@ -1,4 +1,4 @@
-"""What all TFLite builtins share: a meaning, constant operands, an options table and an operator version."""
+"""Base class of TFLite builtins: a meaning, constant operands, an options table and an operator version."""
 
 from __future__ import annotations
 

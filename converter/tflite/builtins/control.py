@@ -1,4 +1,4 @@
-"""Builtins that run other subgraphs again and again."""
+"""Control flow: builtins that run other subgraphs again and again."""
 
 from __future__ import annotations
 

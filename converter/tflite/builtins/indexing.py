@@ -1,4 +1,4 @@
-"""Builtins that look up, scatter, repeat and stack."""
+"""Gather, scatter, tile and pack: builtins that look up, scatter, repeat and stack."""
 
 from __future__ import annotations
 

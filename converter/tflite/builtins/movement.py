@@ -1,4 +1,4 @@
-"""Builtins that move data without arithmetic."""
+"""Data movement without arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builtins whose operands are integers that stand for real numbers (`TensorType.quantization`)."""
+"""Quantized builtins, whose operands are integers that stand for real numbers (`TensorType.quantization`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builtins that reduce or normalise along axes."""
+"""Reductions and normalizations along axes."""
 
 from __future__ import annotations
 

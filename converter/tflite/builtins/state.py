@@ -1,4 +1,4 @@
-"""Builtins of state: variables that signatures share by name, and calls of other subgraphs.
+"""State builtins: variables that signatures share by name, and calls of other subgraphs.
 
 They act on the interpreter, so they have no NumPy meaning: a graph that holds them is not evaluated.
 """

@@ -1,1 +1,1 @@
-"""What a step costs on a target."""
+"""Cost model of a training step on a target."""

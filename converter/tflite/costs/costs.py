@@ -1,4 +1,4 @@
-"""What a training step costs, counted from its lowered and scheduled graphs before anything runs."""
+"""Static costs of a training step, counted from its lowered and scheduled graphs before anything runs."""
 
 from __future__ import annotations
 

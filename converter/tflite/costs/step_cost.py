@@ -1,4 +1,4 @@
-"""What a training step costs by the table of its target: every operator in the form that it has; and its traffic."""
+"""Cost model: a training step by the table of its target, operator by operator; and its memory traffic."""
 
 from __future__ import annotations
 

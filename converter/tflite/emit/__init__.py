@@ -1,1 +1,1 @@
-"""Lowered graphs become a flatbuffer."""
+"""Flatbuffer emission of lowered graphs."""

@@ -1,4 +1,4 @@
-"""One lowered graph as a SubGraph table: tensors, operators, and the signature that names its inputs and outputs."""
+"""SubGraph table of one lowered graph: tensors, operators, and the signature that names inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines refuse or compute wrongly, as patterns of lowered graphs, and what stands in their place.
+"""Legalization: patterns that an engine refuses or computes wrongly, and what stands in their place.
 
 Each file has the patterns of one kind, each with the probe that shows why. A target's table names those of its engine.
 """

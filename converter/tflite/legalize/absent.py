@@ -1,4 +1,4 @@
-"""What an engine has no kernel of."""
+"""Missing kernels of an engine."""
 
 from __future__ import annotations
 

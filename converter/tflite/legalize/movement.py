@@ -1,4 +1,4 @@
-"""Operators that move data."""
+"""Data movement."""
 
 from __future__ import annotations
 

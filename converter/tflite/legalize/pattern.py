@@ -1,4 +1,4 @@
-"""A pattern: operators that an engine refuses or computes wrongly, and what replaces them there."""
+"""Legalization pattern: operators that an engine refuses or computes wrongly, and what replaces them there."""
 
 from __future__ import annotations
 

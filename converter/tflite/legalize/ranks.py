@@ -1,4 +1,4 @@
-"""Tensors of more axes than an engine takes: neighbouring axes become one around each operator that allows it.
+"""Rank reduction: neighbouring axes become one around each operator of more axes than an engine takes.
 
 What then stands between two operators is a RESHAPE of a RESHAPE, which is one, so no such tensor is left.
 """

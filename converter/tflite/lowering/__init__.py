@@ -1,1 +1,1 @@
-"""Semantic ops become TFLite's builtins."""
+"""Lowering of semantic ops to TFLite's builtins; the rule of each op is in `rules/`."""

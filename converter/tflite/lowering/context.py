@@ -1,4 +1,4 @@
-"""What lowering rules are given, and the tables that they stand in."""
+"""Lowering context: what rules are given, and the tables that they stand in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State: how the parameters of a lowered, scheduled graph become part of a TFLite program."""
+"""State lowering: the variables of a scheduled graph's parameters, read, written, and accumulators cleared."""
 
 from __future__ import annotations
 

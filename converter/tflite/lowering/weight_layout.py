@@ -1,4 +1,4 @@
-"""How a program keeps the matrices of its dense layers."""
+"""Weight layout of dense layers: [inputs, outputs] or [outputs, inputs]."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rewrites of lowered graphs, a few operators at a time."""
+"""Peephole rewriting of lowered graphs, a few operators at a time."""

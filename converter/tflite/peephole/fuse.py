@@ -1,4 +1,4 @@
-"""Fuses biases and activations into the builtin before them, where that kernel has them for free."""
+"""Operator fusion: biases and activations in the builtin before them, where that kernel has them for free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise builtins of many axes as ones of fewer, where a runtime's kernels take no more.
+"""Rank reduction of elementwise builtins, where a runtime's kernels take no more axes.
 
 The kernels of TensorFlow Lite that repeat operands along more than four axes end the process in the middle of a step.
 """

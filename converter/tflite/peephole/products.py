@@ -1,4 +1,4 @@
-"""Products of several factors: those that repeat are multiplied before they do."""
+"""Reassociation of products: factors that repeat are multiplied before they do."""
 
 from __future__ import annotations
 

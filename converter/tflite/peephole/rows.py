@@ -1,4 +1,4 @@
-"""Dense layers and what lies between them met as rows, [rows, N], by all that read them."""
+"""Reshape elimination: dense layers and what lies between them on flattened rows, [rows, N], for all readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several products read turned is turned once."""
+"""Shared transposes: what several products read transposed is transposed once."""
 
 from __future__ import annotations
 

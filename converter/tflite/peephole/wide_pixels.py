@@ -1,4 +1,4 @@
-"""Several pixels of a row as one, with the channels of all: the columns of a filter are one tap then, and not several.
+"""Pixel packing: several pixels of a row as one, with all channels, so that a filter's columns are one tap.
 
 An image has three channels. A kernel that begins anew at every tap of a 7x7 filter spends more on that than on the
 products.

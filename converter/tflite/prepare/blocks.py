@@ -1,4 +1,4 @@
-"""Attention in blocks of queries, each with the keys that its mask lets it see.
+"""Blocked attention: blocks of queries, each with the keys that its mask lets it see.
 
 A causal mask hides half of all pairs, a window of some tokens most of them, and a plain program computes all: products,
 the softmax, and both again in the backward pass, which keeps the weights of all pairs for it. Of a block of queries the

@@ -1,4 +1,4 @@
-"""What masks that are known at compile time do to attention: which weights of a softmax are 0, whatever the scores are.
+"""Attention mask analysis: which weights of a softmax a mask known at compile time makes 0, whatever the scores.
 
 A mask reaches the scores by addition (0 or -1e9) or by a choice (the score, or the least number of float32). In a row
 of which all is hidden all keys weigh alike. Padding, which is known at run time only, may hide what a known mask leaves

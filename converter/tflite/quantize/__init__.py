@@ -1,1 +1,1 @@
-"""Integer forms of frozen layers."""
+"""Quantization of lowered layers: `choose.py` decides which become int8, `prefix.py` and `dynamic.py` make them."""

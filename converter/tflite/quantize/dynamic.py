@@ -1,4 +1,4 @@
-"""Frozen layers among trained ones: int8 weights, forward and on the way back of the gradient.
+"""Dynamic range quantization of frozen layers among trained ones: int8 weights, forward and backward.
 
 What they read changes as training goes on, so no range is fixed beforehand: the kernels find each row's own.
 """

@@ -1,4 +1,4 @@
-"""The border of an int8 prefix, where its features are kept: the integers themselves."""
+"""Cached int8 features: the border of an int8 prefix, where the integers themselves are kept."""
 
 from __future__ import annotations
 

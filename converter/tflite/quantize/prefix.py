@@ -1,4 +1,4 @@
-"""The frozen first layers of a model, in int8: the same graph for every signature."""
+"""Static quantization of the frozen first layers: the same graph for every signature."""
 
 from __future__ import annotations
 

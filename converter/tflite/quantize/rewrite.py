@@ -1,4 +1,4 @@
-"""The rewriting: chosen nodes on int8 operands, a conversion wherever int8 meets float32."""
+"""Quantizing rewrite: chosen nodes on int8 operands, a conversion wherever int8 meets float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowered graphs in the stock interpreter: what a graph gives for any number of rows."""
+"""Interpreter runs of lowered graphs: what one gives for any number of rows."""
 
 from __future__ import annotations
 

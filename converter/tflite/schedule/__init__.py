@@ -1,4 +1,4 @@
-"""Order of execution and memory planning."""
+"""Operator scheduling and memory planning."""
 
 from converter.tflite.schedule.bound import Bound
 from converter.tflite.schedule.delegate import how, numbering

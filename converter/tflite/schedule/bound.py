@@ -1,4 +1,4 @@
-"""What a graph needs at least in an order of its nodes: told in a moment, so that poor orders need no plan."""
+"""Lower bound of the memory that a graph needs in an order of its nodes, so that poor orders need no plan."""
 
 from __future__ import annotations
 

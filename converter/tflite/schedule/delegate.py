@@ -1,4 +1,4 @@
-"""What the CPU delegate (XNNPACK) makes of a graph: which operators it takes, in which pieces, and its workspace.
+"""CPU delegate model (XNNPACK): which operators it takes, in which partitions, and its workspace.
 
 This follows TFLite's partitioner (graph_info.cc) and XNNPACK's fusion and memory planner (subgraph.c, runtime.c,
 memory-planner.c): the values inside a partition lie in one workspace, largest first, each in the smallest gap. Of equal

@@ -1,4 +1,4 @@
-"""Masks of activations kept as int8: a quarter of what the backward pass keeps of those of which it asks no more."""
+"""Activation masks kept as int8 for the backward pass: a quarter of the bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order of execution: the least memory, and every update right after its gradient.
+"""Operator order: the one that needs the least memory, with every update right after its gradient.
 
 The runtime's memory planners (TFLite's arena, XNNPACK's workspace) follow the order of operators in the file, so the
 order decides how many tensors are alive at once, and which of them lie at the border of a partition.

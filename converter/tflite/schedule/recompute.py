@@ -1,4 +1,4 @@
-"""Computes cheap forward values again in the backward pass, where that keeps less alive.
+"""Rematerialization: computes cheap forward values again in the backward pass, where that keeps less alive.
 
 A GELU's output is kept for the gradient of the next weight, and its input for its own: the output can be made again
 from the input in one elementwise pass (rematerialisation; Chen et al., arXiv 1604.06174, here without any product).

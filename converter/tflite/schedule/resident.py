@@ -1,4 +1,4 @@
-"""The memory that a graph keeps resident in the runtime, with the CPU delegate at work."""
+"""Resident memory of a graph in the runtime, with the CPU delegate at work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes most of the forward pass again in the backward pass, segment by segment, so that little of it is kept.
+"""Gradient checkpointing: computes most of the forward pass again in the backward pass, segment by segment.
 
 Between two segments few values cross, as the sum of the residual branches between two blocks does. These are kept, and
 of a segment all else is made again when its backward pass begins (checkpointing; Chen et al., arXiv 1604.06174). That

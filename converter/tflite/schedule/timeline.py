@@ -1,4 +1,4 @@
-"""What is alive at each operator of a run: the pieces of the arena and of the delegate's workspace over time."""
+"""Liveness over time: the pieces of the arena and of the delegate's workspace at each operator of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets: what each runtime has, and what a form costs there."""
+"""Target tables (phones: `litert-2.toml`): the operators that each runtime has, and what each form costs there."""
 
 from converter.tflite.targets.target import Target, tables, target
 

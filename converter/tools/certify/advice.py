@@ -1,4 +1,4 @@
-"""What to change where an engine refuses or miscomputes an operator."""
+"""Advice on what to change where an engine refuses or miscomputes an operator."""
 
 from __future__ import annotations
 

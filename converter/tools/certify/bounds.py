@@ -1,4 +1,4 @@
-"""How large an integer input of a program may be, read from what its operators do with it."""
+"""Value bounds of a program's integer inputs, read from what its operators do with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a signature is called so that the state goes in and out of the call, wherever the program keeps it."""
+"""Stateless calls of signatures: the state goes in and out, wherever the program keeps it."""
 
 from __future__ import annotations
 

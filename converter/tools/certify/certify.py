@@ -1,4 +1,4 @@
-"""Certifying: a program's signatures run on a real engine, and everything they give is compared with the CPU."""
+"""Certification: a program's signatures run on a real engine, and all they give is compared with the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far an engine's results are from the CPU's, and how far they may be."""
+"""Error tolerances: how far an engine's results are from the CPU's, and how far they may be."""
 
 from __future__ import annotations
 

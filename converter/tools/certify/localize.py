@@ -1,4 +1,4 @@
-"""Finding the operators that an engine refuses, or computes wrongly, and the layers that they belong to.
+"""Fault localization: the operators that an engine refuses, or computes wrongly, and their layers.
 
 What is wrong is looked for in windows: an operator, alone or with those that make what it reads, is run on the engine
 on the numbers that the CPU has there, and nothing but its own result is asked for. So it does not matter that an engine

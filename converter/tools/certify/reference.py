@@ -1,4 +1,4 @@
-"""What the CPU says: calls of a program's signatures, what the stock interpreter gives, and how far rounding goes."""
+"""CPU reference: calls of a program's signatures, what the stock interpreter gives, and how far rounding goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far rounding alone takes the results of a signature, in whatever order an engine adds numbers up.
+"""Rounding error bounds of a signature's results, in whatever order an engine adds numbers up.
 
 Stochastic arithmetic (Parker, Monte Carlo Arithmetic, 1997): the signature runs operator by operator, and each number
 that an operator has rounded becomes one of its neighbours. A gradient whose true value is zero, as that of a bias

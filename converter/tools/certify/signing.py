@@ -1,4 +1,4 @@
-"""Signing: what came of a certification becomes part of the program's manifest."""
+"""Certificates written into a program's manifest."""
 
 from __future__ import annotations
 

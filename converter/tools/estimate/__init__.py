@@ -1,4 +1,4 @@
-"""What a training would take on a device, before anything is deployed: an interval, and what it is based on."""
+"""Training time and memory on a device, estimated before deployment: an interval, and what it is based on."""
 
 from converter.tools.estimate.catalogue import Device, device, devices
 from converter.tools.estimate.estimates import Estimate, Estimates, estimate, estimate_rows, setting, steps_of

@@ -1,4 +1,4 @@
-"""Devices that are known by name (`devices.toml`), and what is known of the cores in them (`cores.toml`)."""
+"""Device catalogue: devices by name (`devices.toml`), and the cores in them (`cores.toml`)."""
 
 from __future__ import annotations
 

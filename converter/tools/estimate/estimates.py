@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any, Literal
 
 from converter.driver.compare import DEFAULT_SCHEMES, compare_schemes
+from converter.driver.options import options_of
 from converter.support.errors import UsageError
 from converter.support.words import count, size
 from converter.tflite.targets import Target
@@ -137,16 +138,17 @@ def estimate(
         epochs: how often.
         results: files of `scripts/device bench`: what was measured there counts before what is foreseen.
         programs: the programs that these measured.
-        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state).
+        **options: as for `converter.compare_schemes`.
 
     Raises:
         UsageError: an unknown device, unreadable results, or a target that has no table of times.
         UnsupportedError, NumericError: as `converter.build`.
     """
+    asked = options_of("estimate", options, "update", "check")
     chosen, target = setting(device, options.get("target"))
     measured, notes = read_measured(results, programs)
     rows = compare_schemes(model, schemes, **{**options, "target": target})
-    return estimate_rows(rows, chosen, target, steps_of(samples, epochs, options.get("batch", 8)), measured, notes)
+    return estimate_rows(rows, chosen, target, steps_of(samples, epochs, asked.batch), measured, notes)
 
 
 def setting(name: str, asked: str | Target | None) -> tuple[Device, Target]:

@@ -1,4 +1,4 @@
-"""What `scripts/device` measured, as far as an estimate can use it: steps of one thread on a processor."""
+"""Measurements of `scripts/device`, as far as an estimate can use them: steps of one thread on a processor."""
 
 from __future__ import annotations
 

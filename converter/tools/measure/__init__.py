@@ -1,4 +1,4 @@
-"""What each form of an operator costs, measured: tables for targets of one's own, on this machine and on phones."""
+"""Microbenchmarks of operator forms: target tables of one's own, on this machine and on phones."""
 
 from converter.tools.measure.cases import Case, built, cases, gemm, graph_of
 from converter.tools.measure.machine import measured_here, measured_table, nanoseconds, processor

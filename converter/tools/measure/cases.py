@@ -1,4 +1,4 @@
-"""The operators that a target's table prices, each alone on several shapes.
+"""Microbenchmark cases: the operators that a target's table prices, each alone on several shapes.
 
 A form is measured on shapes small enough to stay in the caches, unless its name says `beyond`; the table has the median
 cost of one multiply-accumulate or of one byte read or written. Products are of whole tiles, as a target counts them.

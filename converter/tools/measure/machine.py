@@ -1,4 +1,4 @@
-"""The figures of this machine, by the clock."""
+"""Timing on this machine."""
 
 from __future__ import annotations
 

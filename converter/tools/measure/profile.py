@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: by layer, phase and operator.
+"""Step profile: where its time goes, by layer, phase and operator.
 
 The Python package of LiteRT does not say what its operators take, so each different operator of the step is run alone,
 in the same interpreter with the same types, constants and threads, and the whole step is run too. Alone an operator

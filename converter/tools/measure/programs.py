@@ -1,4 +1,4 @@
-"""The cases as training programs, so that whatever trains programs can time them: the harness, on a phone.
+"""Benchmark programs: the cases as training programs, so that the harness can time them on a phone.
 
 Each is a step of a net of one weight that besides runs the operators of a case, several times over. What these compute
 is added to the loss, next to nothing of it, so nothing can be left out. A step without any says what is not theirs.

@@ -1,4 +1,4 @@
-"""A target's table with measured figures in place of its own."""
+"""Target table with measured figures in place of its own."""
 
 from __future__ import annotations
 

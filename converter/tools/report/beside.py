@@ -1,4 +1,4 @@
-"""Two programs side by side: what each is, what it takes, and what each layer costs in either."""
+"""Program comparison: what each of two is, what it takes, and what each layer costs in either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, from a program file: figures by layer, the drawn model, the memory of a step."""
+"""Report contents, from a program file: figures by layer, the drawn model, the memory of a step."""
 
 from __future__ import annotations
 

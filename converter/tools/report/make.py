@@ -1,4 +1,4 @@
-"""From a program file, a state and runs to a report."""
+"""Report making: from a program file, a state and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, that loads nothing from anywhere."""
+"""HTML page of a report, with everything in it: it loads nothing from anywhere."""
 
 from __future__ import annotations
 

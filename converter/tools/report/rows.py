@@ -1,4 +1,4 @@
-"""The tables of a report, row by row: they say all that the drawings show."""
+"""Tables of a report, row by row: they say all that the drawings show."""
 
 from __future__ import annotations
 

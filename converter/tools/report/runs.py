@@ -1,4 +1,4 @@
-"""What a training left behind, as a report shows it: events of `fit`, the log of a phone, the harness' results."""
+"""Training logs for a report: events of `fit`, the log of a phone, the harness' results."""
 
 from __future__ import annotations
 

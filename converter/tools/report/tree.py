@@ -1,4 +1,4 @@
-"""Layers as a tree: by their paths, and where these say nothing by their numbers (`block_3_expand` is of `block_3`)."""
+"""Layer tree: by their paths, and where these say nothing by their numbers (`block_3_expand` is of `block_3`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a model should train: contribution analysis, exact costs, and a search under budgets."""
+"""Update scheme search: contribution analysis, exact costs, and a search under budgets."""
 
 from converter.tools.search.effort import Effort
 from converter.tools.search.found import Found

@@ -1,4 +1,4 @@
-"""The best combination where gains add up: proposed by integer programming, judged by the compiler's own costs.
+"""Integer programming: the best combination where gains add up, judged by the compiler's own costs.
 
     max  gain(biases of the last k) + sum of gains(layer, ratio)   within the budgets
 

@@ -1,4 +1,4 @@
-"""What a step may take: memory and time, in units or by what other schemes take."""
+"""Search constraints: memory and time of a step, in units or by what other schemes take."""
 
 from __future__ import annotations
 

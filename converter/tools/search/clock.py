@@ -1,4 +1,4 @@
-"""What steps take on this machine, and what the figures of a table are worth there."""
+"""Step timing on this machine, against the figures of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of the learning rate over a training."""
+"""Learning rate schedule of the trainings of a search."""
 
 from __future__ import annotations
 

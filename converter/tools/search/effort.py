@@ -1,4 +1,4 @@
-"""How much a search tries."""
+"""Search effort: how many candidates are tried, and for how long."""
 
 from __future__ import annotations
 

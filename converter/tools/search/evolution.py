@@ -1,4 +1,4 @@
-"""The best combination where gains do not add up: candidates change, mix, and are trained for real."""
+"""Evolutionary search where gains do not add up: candidates mutate, mix, and are trained for real."""
 
 from __future__ import annotations
 

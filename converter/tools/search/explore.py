@@ -1,4 +1,4 @@
-"""The search: parts alone, what combinations cost, the best of them, trained for real, and judged on other rows."""
+"""Search procedure: parts alone, costs of combinations, the best of them trained and judged on other rows."""
 
 from __future__ import annotations
 

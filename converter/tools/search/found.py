@@ -1,4 +1,4 @@
-"""What a search found: as JSON, as rows of a table, and in sentences."""
+"""Search results: as JSON, as rows of a table, and in sentences."""
 
 from __future__ import annotations
 

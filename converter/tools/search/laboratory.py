@@ -1,4 +1,4 @@
-"""What was found out, and finding out the rest: each evaluation is a line of a journal, made at most once."""
+"""Evaluation cache: each evaluation is a line of a journal, made at most once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows to learn from, to select by and to report: what selects is never what is reported."""
+"""Data splits: rows to learn from, to select by and to report; what selects is never what is reported."""
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from converter.driver.defaults import taken_over
-from converter.driver.models import import_loss, import_model, with_own_augmentation
-from converter.driver.options import Options
+from converter.driver.models import import_loss, import_model, with_inputs, with_own_augmentation
+from converter.driver.options import Options, options_of
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer
@@ -75,7 +75,8 @@ def search(
         workers: processes that train; 0: this one.
         ray: the address of a Ray cluster that trains instead, `local` for one of this machine's.
         progress: told what is done.
-        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...).
+        **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...),
+            without `update` and `check`.
 
     Raises:
         UsageError: an argument is wrong, the head does not fit the budget, the folder is of another search, or a
@@ -84,7 +85,8 @@ def search(
         DeviceError: workers die.
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))
-    asked = with_own_augmentation(model, Options(**options))
+    asked = with_own_augmentation(model, options_of("search", options, "update", "check"))
+    model, asked = with_inputs(model, asked.inputs), replace(asked, inputs=None)
     if asked.memory_budget or any(map(rows_to_infer, asked.signatures)):
         raise UsageError(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",

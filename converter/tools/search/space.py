@@ -1,4 +1,4 @@
-"""What a search chooses from: the biases of the last blocks, and of each layer's weight a share of its channels."""
+"""Search space: the biases of the last blocks, and of each layer's weight a share of its channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps take on this machine, measured in turns: what slows it at times slows all of them."""
+"""Interleaved timing of steps on this machine: what slows it at times slows all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where jobs run: in this process, in others on this machine, or on a Ray cluster."""
+"""Job execution: in this process, in others on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 

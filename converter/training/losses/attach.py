@@ -1,4 +1,4 @@
-"""Losses behind a forward graph: weighted by `weight[B]`, with what regularizers add and the figures of `evaluate`."""
+"""Loss graph behind a forward graph: weighted by `weight[B]`, with regularizers, masks and figures of `evaluate`."""
 
 from __future__ import annotations
 

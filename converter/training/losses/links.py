@@ -1,4 +1,4 @@
-"""What a loss from logits reads where the model ends in the softmax or sigmoid that the loss applies itself."""
+"""Logits for a loss: what it reads where the model ends in the softmax or sigmoid that it applies itself."""
 
 from __future__ import annotations
 

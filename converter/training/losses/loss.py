@@ -1,4 +1,4 @@
-"""What a loss is: what it compares, and the ops that it emits; of one output, of all, or one for each."""
+"""Loss types: what one compares, and the ops that it emits; of one output, of all, or one for each."""
 
 from __future__ import annotations
 

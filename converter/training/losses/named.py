@@ -1,4 +1,4 @@
-"""The losses that have a name."""
+"""Named losses: the table of them, their options and targets."""
 
 from __future__ import annotations
 

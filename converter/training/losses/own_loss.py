@@ -1,4 +1,4 @@
-"""A loss of the person's own: a JAX function of the outputs and the targets, traced."""
+"""Custom losses: a JAX function of the outputs and the targets, traced."""
 
 from __future__ import annotations
 

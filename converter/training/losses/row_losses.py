@@ -1,4 +1,4 @@
-"""The losses that have a name, as ops: from outputs and their targets to one number a row, or a row and place."""
+"""Formulas of the named losses, as ops: from outputs and targets to one number a row, or a row and place."""
 
 from __future__ import annotations
 

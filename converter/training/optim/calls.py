@@ -1,4 +1,4 @@
-"""How an update of optax is called, and which updates need what a compiled step has not."""
+"""Calls of an optax update, and which updates need what a compiled step has not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of flattened tensors as sums of products, which are the same however the tensors are stored."""
+"""Dot products of flattened tensors, the same however the tensors are stored."""
 
 from __future__ import annotations
 

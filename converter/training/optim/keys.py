@@ -1,4 +1,4 @@
-"""Random keys in an optimizer's state: the program's own (`converter.randomness`), kept as float32."""
+"""Random keys in an optimizer's state: the program's own (`converter.ir.random_numbers`), kept as float32."""
 
 from __future__ import annotations
 

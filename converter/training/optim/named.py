@@ -1,4 +1,4 @@
-"""Optimizers of optax by name."""
+"""Named optimizers of optax, and their usual learning rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optimizer does that its author may not expect."""
+"""Notes on optimizers: what one does that its author may not expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optimizer of optax is made of, read off what its functions have closed over."""
+"""Introspection of optax optimizers: what one is made of, read off what its functions have closed over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An optimizer as a graph."""
+"""Optimizer graph: slots, updates and learning rate."""
 
 from __future__ import annotations
 

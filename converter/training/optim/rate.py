@@ -1,4 +1,4 @@
-"""Whose learning rate it is: the number that an optimizer was built with, or one that runs in the program."""
+"""Learning rate: the number that an optimizer was built with, or one that runs in the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learning rate that runs in the program: what it is called, and from which step on it is 0."""
+"""Learning rate schedules in the program: what one is called, and from which step on it is 0."""
 
 from __future__ import annotations
 

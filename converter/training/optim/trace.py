@@ -1,4 +1,4 @@
-"""optax -> graph: an optimizer's `init` gives the slots, its `update` is traced like a model."""
+"""Tracing of optax: an optimizer's `init` gives the slots, its `update` is traced like a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters belong together: the blocks of a model, read from the names."""
+"""Blocks of a model: which parameters belong together, read from the names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels: of a weight some input channels train, and which is no matter of compilation."""
+"""Channel-sparse training: some input channels of a weight train, and which is no matter of compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model without its adapters, for export: its weights take up W + alpha / rank * A B when they are known."""
+"""Merged model without adapters, for export: weights take up W + alpha / rank * A B when they are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies a resolved scheme: frozen parameters become constants, partly trained layers are split."""
+"""Scheme application: frozen parameters become constants, partly trained layers are split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of a model are to each other: roles, blocks, order of use, as the graph shows them."""
+"""Parameter roles, blocks and order of use, as the graph of a model shows them."""
 
 from __future__ import annotations
 

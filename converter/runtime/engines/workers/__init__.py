@@ -1,1 +1,1 @@
-"""The processes of the engines, which run what they are given and know nothing of programs."""
+"""Worker processes of the engines, which run what they are given and know nothing of programs."""

@@ -1,1 +1,1 @@
-"""One lowering rule per semantic op, by subject; `converter.tflite.lowering.lower` joins their tables."""
+"""Lowering rules, one for each semantic op, by subject; `converter.tflite.lowering.lower` joins their tables."""

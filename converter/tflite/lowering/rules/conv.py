@@ -1,4 +1,4 @@
-"""Convolutions and the cotangents of their inputs.
+"""Convolutions and their input gradients.
 
 A weight known at run time only throws CONV_2D out of XNNPACK; whether that matters depends on the processor, so each
 rule offers its forms with their cost on the target.

@@ -1,4 +1,4 @@
-"""The cotangent of a convolution's filter."""
+"""Filter gradients of convolutions; those of depthwise ones are in `depthwise.py`."""
 
 from __future__ import annotations
 

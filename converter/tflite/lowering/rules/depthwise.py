@@ -1,4 +1,4 @@
-"""Depthwise convolutions and their gradients."""
+"""Depthwise convolutions, their input gradients and their filter gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter as matrices, one for each of its positions, whichever way round it is met."""
+"""Filters as matrices, one for each position, whichever way round it is met."""
 
 from __future__ import annotations
 

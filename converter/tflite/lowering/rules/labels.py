@@ -1,4 +1,4 @@
-"""Labels of classes, and the losses of classes."""
+"""One-hot labels, and the losses of classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that move data."""
+"""Data movement."""
 
 from __future__ import annotations
 

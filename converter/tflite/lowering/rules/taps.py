@@ -1,4 +1,4 @@
-"""Convolutions as matrix products, block by block, so that a block stays in the cache."""
+"""Convolutions as matrix products, one for each tap, block by block, so that a block stays in the cache."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def compare_schemes(
         UsageError, UnsupportedError, NumericError: as `converter.build`.
     """
     asked = with_own_augmentation(model, options_of("compare_schemes", options, "update", "check"))
-    source = import_once(with_classes(model, asked.classes), asked)
+    source = import_once(model, asked)
     rows: list[dict[str, Any]] = []
     refused: list[UsageError] = []
     for scheme in schemes:
@@ -49,7 +49,7 @@ def compare_schemes(
 
 def import_once(model: Any, options: Options) -> Any:
     """Return the model for several plans with the same options, unless each needs it for other numbers of rows."""
-    model = with_inputs(model, options.inputs)
+    model = with_classes(with_inputs(model, options.inputs), options.classes)
     if options.memory_budget or any(map(rows_to_infer, options.signatures)):
         return model
     return import_model(model, options.micro_batch or options.batch)

@@ -165,7 +165,7 @@ def with_classes(model: Any, classes: int | None) -> Any:
     Raises:
         UsageError: the model is no TFLite file.
     """
-    if classes is None:
+    if classes is None or isinstance(model, Source):
         return model
     if isinstance(model, tflite_frontend.Model):
         return replace(model, classes=classes)

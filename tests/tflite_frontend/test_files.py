@@ -20,6 +20,7 @@ from keras import layers
 
 import pocketune
 import tflite_frontend
+from converter.cli import main
 from converter.ir import evaluate
 from converter.support.errors import PocketuneError, UnsupportedError, UsageError
 from tests.models.zoo import CASES
@@ -174,3 +175,22 @@ def test_damaged_files_are_refused(tmp_path: Path, data: st.DataObject) -> None:
         tflite_frontend.Model(path).graph(1)
     except PocketuneError:
         return
+
+
+def test_schemes_of_it_are_priced(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(exported("lenet"))
+    rows = pocketune.compare_schemes(tmp_path / "net.tflite", ["full", "head"], classes=3, batch=2)
+    full, head = (row["trained_parameters"] for row in rows)
+    assert full > 10 * head > 0
+
+
+def test_a_program_does_not_replace_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.tflite").write_bytes(exported("lenet"))
+    with pytest.raises(SystemExit):
+        main(["build", "net.tflite", "--quiet"])
+    assert (tmp_path / "net.tflite").read_bytes() == exported("lenet")
+    with pytest.raises(SystemExit) as done:
+        main(["build", "net.tflite", "--classes", "3", "--update", "head", "--out", "mine.tflite", "--quiet"])
+    assert done.value.code in (0, None)
+    assert pocketune.TrainingSession(tmp_path / "mine.tflite").manifest.name == "net"

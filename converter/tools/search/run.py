@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from converter.driver.defaults import taken_over
-from converter.driver.models import import_loss, import_model, with_inputs, with_own_augmentation
+from converter.driver.models import import_loss, import_model, with_classes, with_inputs, with_own_augmentation
 from converter.driver.options import Options, options_of
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text
@@ -86,7 +86,8 @@ def search(
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))
     asked = with_own_augmentation(model, options_of("search", options, "update", "check"))
-    model, asked = with_inputs(model, asked.inputs), replace(asked, inputs=None)
+    model = with_classes(with_inputs(model, asked.inputs), asked.classes)
+    asked = replace(asked, inputs=None)
     if asked.memory_budget or any(map(rows_to_infer, asked.signatures)):
         raise UsageError(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",

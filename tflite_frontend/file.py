@@ -16,6 +16,7 @@ from converter.program.flatbuffer.operators import kind_of
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
+from tflite_frontend.sparse import densified
 
 #: No file that a phone loads is larger.
 MAX_BYTES = 2**31 - 1
@@ -168,8 +169,10 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
     dtype: np.dtype | None = _DTYPES.get(tensor.Type())
     array: np.ndarray | None = None
     data = model.Buffers(tensor.Buffer()).DataAsNumpy()
-    if isinstance(data, np.ndarray) and data.size and dtype is not None and tensor.Sparsity() is None:
-        array = np.frombuffer(data.tobytes(), dtype.newbyteorder("<")).reshape(shape)
+    if isinstance(data, np.ndarray) and data.size and dtype is not None:
+        stored = np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
+        sparsity = tensor.Sparsity()
+        array = stored.reshape(shape) if sparsity is None else densified(sparsity, shape, stored)
     said = tensor.Quantization()
     quantized = said is not None and said.ScaleLength() > 0
     return FileTensor(
@@ -191,6 +194,8 @@ def _operator(kinds: Sequence[str], table: Any, number: int, tensors: int) -> Fi
     said = generated.OperatorT.InitFromObj(table)
     options = said.builtinOptions if said.builtinOptions is not None else said.builtinOptions2
     fields = {} if options is None else dict(vars(options))
+    if said.customOptions is not None:
+        fields["custom"] = bytes(bytearray(said.customOptions))
     return FileOperator(kinds[table.OpcodeIndex()], number, inputs, outputs, fields)
 
 

@@ -23,6 +23,8 @@ _WEIGHTS: dict[str, dict[int, str]] = {
     "CONV_2D": {1: "kernel", 2: "bias"},
     "DEPTHWISE_CONV_2D": {1: "kernel", 2: "bias"},
     "FULLY_CONNECTED": {1: "kernel", 2: "bias"},
+    "TRANSPOSE_CONV": {1: "kernel", 3: "bias"},
+    "Convolution2DTransposeBias": {1: "kernel", 2: "bias"},
     "BATCH_MATMUL": {0: "kernel", 1: "kernel"},
     "PRELU": {1: "alpha"},
 }

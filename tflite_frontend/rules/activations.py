@@ -13,7 +13,7 @@ _KINDS = {value: name for name, value in vars(generated.ActivationFunctionType).
 
 def fused(call: Call, x: Value) -> Value:
     """Return `x` behind the activation that the operator applies to its result."""
-    return activated(call.b, _KINDS[call.option("fusedActivationFunction")], x)
+    return activated(call.b, _KINDS[call.option("fusedActivationFunction", 0)], x)
 
 
 def activated(b: Builder, kind: str, x: Value) -> Value:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from converter.ir import Value, ops
+import struct
+
+from converter.ir import Shape, Value, ops
 from converter.tflite.builtins.conv import Padding, explicit
 from tflite_frontend.registry import Call, NotImportable, Result, Rules
 from tflite_frontend.rules.activations import fused
@@ -40,6 +42,28 @@ def depthwise_conv_2d(call: Call, x: Value, w: Value, bias: Value | None = None)
     strides, dilation = _strides(call), _dilation(call)
     padding = explicit(_PADDINGS[call.option("padding")], x.shape[1:3], w.shape[1:3], strides, dilation)
     return _with_bias(call, call.b(ops.DepthwiseConv2D(strides, padding, dilation), x, w), bias)
+
+
+@rule("TRANSPOSE_CONV")
+def transpose_conv(call: Call, shape: Value, w: Value, x: Value, bias: Value | None = None) -> Result:
+    """The transposed convolution: x [B, h, w, I], w [O, kh, kw, I] -> [B, H, W, O]."""
+    size = tuple(int(n) for n in call.known(shape, "shapes").reshape(-1))[1:3]
+    return _transposed(call, x, w, bias, size, _PADDINGS[call.option("padding")], _strides(call))
+
+
+@rule("Convolution2DTransposeBias")
+def transpose_conv_of_mediapipe(call: Call, x: Value, w: Value, bias: Value) -> Result:
+    """The same as an operator that TFLite's own library knows by this name: padding and strides as three integers."""
+    padding, along, down = struct.unpack_from("<3i", call.option("custom", b""))
+    return _transposed(call, x, w, bias, call.types[0].shape[1:3], _PADDINGS[padding - 1], (down, along))
+
+
+def _transposed(
+    call: Call, x: Value, w: Value, bias: Value | None, size: Shape, padding: Padding, strides: tuple[int, int]
+) -> Value:
+    b = call.b
+    op = ops.Conv2DInputGrad(strides, explicit(padding, size, w.shape[1:3], strides), size=size)
+    return _with_bias(call, b(op, x, b.transpose(w, (3, 1, 2, 0))), bias)
 
 
 @rule("FULLY_CONNECTED")

@@ -26,7 +26,7 @@ def distinct(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 UNARY = {
     ops.Neg(): jnp.negative, ops.Exp(): jnp.exp, ops.Sin(): jnp.sin, ops.Cos(): jnp.cos, ops.Abs(): jnp.abs,
-    ops.Sign(): jnp.sign, ops.Floor(): jnp.floor, ops.Round(): jnp.round,
+    ops.Sign(): jnp.sign, ops.Floor(): jnp.floor, ops.Ceil(): jnp.ceil, ops.Round(): jnp.round,
     ops.Tanh(): jnp.tanh, ops.Logistic(): jax.nn.sigmoid,
     ops.Erf(): jax.scipy.special.erf, ops.Erfc(): jax.scipy.special.erfc, ops.Expm1(): jnp.expm1,
     ops.Relu(): jax.nn.relu, ops.Relu6(): jax.nn.relu6,

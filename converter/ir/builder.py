@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from converter.ir.graph import Value
+import numpy as np
+
+from converter.ir.described import is_described
+from converter.ir.graph import Graph, Node, Value
 from converter.ir.graph_builder import GraphBuilder
+from converter.ir.op import Op
 from converter.ir.ops import BroadcastTo, Reshape, Sum, Transpose
 from converter.ir.types import Shape
 
@@ -22,3 +26,32 @@ class Builder(GraphBuilder):
 
     def sum(self, x: Value, axes: Shape) -> Value:
         return self(Sum(axes), x)
+
+
+class LookingBuilder(Builder):
+    """A Builder that knows what stands before a value."""
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        super().__init__(graph)
+        self._made_by: dict[Value, Node] = self.graph.producers()
+
+    def append(self, node: Node) -> Node:
+        super().append(node)
+        self._made_by |= dict.fromkeys(node.outputs, node)
+        return node
+
+    def producer(self, value: Value, *kinds: type[Op]) -> Node | None:
+        """Return the node that makes `value` if its op is of one of these classes, else None."""
+        node = self._made_by.get(value)
+        return node if node is not None and isinstance(node.op, kinds) else None
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """Return the array of a constant, else None."""
+        return self.graph.constants.get(value)
+
+    def scalar(self, value: Value) -> float | None:
+        """Return the number that a constant holds in all its elements, else None."""
+        array = self.graph.constants.get(value)
+        if array is None or array.size == 0 or is_described(array) or (array != array.flat[0]).any():
+            return None
+        return float(array.flat[0])

@@ -5,35 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
-import numpy as np
-
-from converter.ir import Builder, Graph, Node, Op, Value, is_described
-
-OpType = TypeVar("OpType", bound=Op)
+from converter.ir import Graph, Node, Value
+from converter.ir.builder import LookingBuilder
 
 
-class Rewriter(Builder):
+class Rewriter(LookingBuilder):
     """Builds the rewritten graph and lets a rule look at what stands before a value."""
 
     def __init__(self, before: Graph) -> None:
         super().__init__(Graph(list(before.inputs), dict(before.constants), dict(before.parameters)))
-        self._made_by: dict[Value, Node] = {}
         self._replaced: dict[Value, Value] = {}
         self._uses = Counter(value for node in before.nodes for value in node.inputs)
         self._uses.update(before.results())
-
-    def append(self, node: Node) -> Node:
-        """Adds a node that exists already."""
-        super().append(node)
-        self._made_by |= dict.fromkeys(node.outputs, node)
-        return node
-
-    def producer(self, value: Value, kind: type[OpType]) -> Node | None:
-        """The node that makes `value` if its op is of this class."""
-        node = self._made_by.get(value)
-        return node if node is not None and isinstance(node.op, kind) else None
 
     def current(self, value: Value) -> Value:
         """What stands for a value of the graph before."""
@@ -49,17 +33,6 @@ class Rewriter(Builder):
     def used_once(self, value: Value) -> bool:
         """Whether at most one node before reads `value`, or what it stands for; steps inside of a rule are unread."""
         return self._uses[value] <= 1
-
-    def array(self, value: Value) -> np.ndarray | None:
-        """The array of a constant, else None."""
-        return self.graph.constants.get(value)
-
-    def scalar(self, value: Value) -> float | None:
-        """The number that a constant holds in all its elements, else None."""
-        array = self.graph.constants.get(value)
-        if array is None or array.size == 0 or is_described(array) or (array != array.flat[0]).any():
-            return None
-        return float(array.flat[0])
 
 
 #: Returns the replacement of the node's outputs (one Value, or a tuple), or None to keep the node.

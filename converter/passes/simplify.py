@@ -9,6 +9,7 @@ from typing import TypeGuard
 import numpy as np
 
 from converter.ir import FLOAT32, Graph, Node, Value, is_described, ops
+from converter.ir.identities import IDENTITIES, simplified
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.passes.matrices import made_by_rows, read_by_rows, summed_over_features
 
@@ -29,22 +30,13 @@ def simplify(graph: Graph) -> Graph:
 def _simplify(b: Rewriter, node: Node) -> Value | None:
     if len(node.outputs) == 1 and not node.output.type.size:
         return b.constant(np.zeros(node.output.shape, node.output.dtype))
+    if (shorter := simplified(b, node.op, node.inputs, IDENTITIES)) is not None:
+        return shorter
     match node.op:
         case ops.Add() | ops.Sub() | ops.Mul() | ops.Div():
             return _arithmetic(b, node)
-        case ops.LogicalAnd() | ops.LogicalOr():
-            return _logic(b, node)
-        case ops.Neg():
-            inner = b.producer(node.inputs[0], ops.Neg)
-            return inner.inputs[0] if inner else None
-        case ops.Reshape(shape=shape):
-            inner = b.producer(node.inputs[0], ops.Reshape)
-            return b.reshape(inner.inputs[0] if inner else node.inputs[0], shape) if inner or _same(node) else None
-        case ops.Transpose(perm=perm):
-            inner = b.producer(node.inputs[0], ops.Transpose)
-            if inner:
-                return b.transpose(inner.inputs[0], tuple(inner.op.perm[p] for p in perm))
-            return node.inputs[0] if perm == tuple(range(len(perm))) else made_by_rows(b, node)
+        case ops.Transpose():
+            return made_by_rows(b, node)
         case ops.MatMul():
             return read_by_rows(b, node)
         case ops.BroadcastTo() | ops.Slice() | ops.Pad() | ops.Cast() if _same(node):
@@ -82,12 +74,8 @@ def _absorb_padding(b: Rewriter, node: Node) -> Value | None:
 
 def _arithmetic(b: Rewriter, node: Node) -> Value | None:
     x, y = node.inputs
-    commutes = isinstance(node.op, ops.Add | ops.Mul)
-    if commutes and b.array(x) is not None:
+    if node.op.commutes and b.array(x) is not None:
         x, y = y, x
-    neutral = 0.0 if isinstance(node.op, ops.Add | ops.Sub) else 1.0
-    if b.scalar(y) == neutral and x.type == node.output.type:
-        return x
     if isinstance(node.op, ops.Add) and (joined := _concatenation(b, x, y) or _concatenation_beside(b, x, y)):
         return joined
     if isinstance(node.op, ops.Mul):
@@ -103,15 +91,6 @@ def _arithmetic(b: Rewriter, node: Node) -> Value | None:
     if stripped[0] is not x:
         return b(node.op, stripped[0], y)
     return b(node.op, x, stripped[1]) if stripped[1] is not y else None
-
-
-def _logic(b: Rewriter, node: Node) -> Value | None:
-    """x and true, x or false: x."""
-    neutral = float(isinstance(node.op, ops.LogicalAnd))
-    for x, y in (node.inputs, node.inputs[::-1]):
-        if b.scalar(y) == neutral and x.type == node.output.type:
-            return x
-    return None
 
 
 def _one_scalar(b: Rewriter, x: Value, y: Value) -> Value | None:

@@ -63,10 +63,10 @@ def _is_plain(closed: Any) -> bool:
 def _activation(b: Builder, y: Value, x: Value) -> Value | None:
     """Relu or Relu6 of x if that is how y was just made."""
     assert isinstance(b, FoldingBuilder)
-    upper = b.source(y, ops.Minimum)
-    inner = upper.inputs[0] if upper and b.is_number(upper.inputs[1], 6.0) else y
-    lower = b.source(inner, ops.Maximum)
-    if lower is None or lower.inputs[0] is not x or not b.is_number(lower.inputs[1], 0.0):
+    upper = b.producer(y, ops.Minimum)
+    inner = upper.inputs[0] if upper and b.scalar(upper.inputs[1]) == 6.0 else y
+    lower = b.producer(inner, ops.Maximum)
+    if lower is None or lower.inputs[0] is not x or b.scalar(lower.inputs[1]) != 0.0:
         return None
     return b(ops.Relu() if inner is y else ops.Relu6(), x)
 

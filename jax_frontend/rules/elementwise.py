@@ -38,6 +38,7 @@ _UNARY: dict[str, Op] = {
     "abs": ops.Abs(),
     "sign": ops.Sign(),
     "floor": ops.Floor(),
+    "ceil": ops.Ceil(),
     "erf": ops.Erf(),
     "erfc": ops.Erfc(),
     "log1p": ops.Log1p(),
@@ -122,13 +123,6 @@ def square(call: Call, x: Value) -> Result:
 def exp2(call: Call, x: Value) -> Result:
     """2^x = e^(x ln 2)."""
     return call.b(ops.Exp(), call.b(ops.Mul(), x, log(2)))
-
-
-@rule("ceil", broadcasts=True)
-def ceil(call: Call, x: Value) -> Result:
-    """-floor(-x)."""
-    b = call.b
-    return b(ops.Neg(), b(ops.Floor(), b(ops.Neg(), x)))
 
 
 @rule("round", broadcasts=True)

@@ -263,7 +263,7 @@ def _line(grid: Shape, axis: int, size: int, stride: int) -> np.ndarray:
 def _counts_rows(b: Builder, indices: Value, rows: int) -> bool:
     """Whether the first component of index vectors [rows, 2] is 0, 1, 2, ...: x[arange(n), y]."""
     assert isinstance(b, FoldingBuilder)
-    joined = b.source(indices, ops.Concat)
+    joined = b.producer(indices, ops.Concat)
     first = b.graph.constants.get(joined.inputs[0]) if joined else None
     return first is not None and indices.shape == (rows, 2) and np.array_equal(first.reshape(-1), np.arange(rows))
 

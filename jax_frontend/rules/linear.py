@@ -47,7 +47,7 @@ def _rest(x: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
 def _untransposed(b: Builder, x: Value, *groups: tuple[int, ...]) -> tuple[Value, list[tuple[int, ...]]]:
     """The value before a transpose, and where the axes of each group stand there."""
     assert isinstance(b, FoldingBuilder)
-    turned = b.source(x, ops.Transpose)
+    turned = b.producer(x, ops.Transpose)
     if turned is None:
         return x, list(groups)
     perm = turned.op.perm

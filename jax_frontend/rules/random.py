@@ -78,7 +78,7 @@ def clone(call: Call, keys: Value) -> Result:
 def bitcast_convert_type(call: Call, x: Value) -> Result:
     """The same bits of 32 as another type; of random bits below the exponent of 1.0 a uniform number from 1 to 2."""
     assert isinstance(call.b, FoldingBuilder)
-    node = call.b.source(x, ops.RandomBits)
+    node = call.b.producer(x, ops.RandomBits)
     if node is None:
         if np.dtype(call.params["new_dtype"]).itemsize != 4 or call.inputs[0].shape != call.output.shape:
             raise NotImportable(*_SIZE)
@@ -101,7 +101,7 @@ def with_exponent(call: Call, x: Value, y: Value) -> Value | None:
 def drawn(b: Builder, x: Value) -> Value | None:
     """The unsigned numbers that random bits are, if these are such bits."""
     assert isinstance(b, FoldingBuilder)
-    node = b.source(x, ops.RandomBits)
+    node = b.producer(x, ops.RandomBits)
     if node is None or node.op.use:
         return None
     return b(ops.Add(), random_bits(b, node.inputs[0], node.op.shape), b.constant(np.int32(-(2**31))))
@@ -109,7 +109,7 @@ def drawn(b: Builder, x: Value) -> Value | None:
 
 def _used(call: Call, x: Value, y: Value, before: str, number: int, after: str) -> Value | None:
     assert isinstance(call.b, FoldingBuilder)
-    node = call.b.source(x, ops.RandomBits)
-    if node is None or node.op.use != before or not call.b.is_number(y, number):
+    node = call.b.producer(x, ops.RandomBits)
+    if node is None or node.op.use != before or call.b.scalar(y) != number:
         return None
     return call.b(ops.RandomBits(node.op.shape, after), *node.inputs)

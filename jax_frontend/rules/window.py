@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import jax.numpy as jnp
@@ -80,12 +80,14 @@ def _spread(b: Builder, x: Value, axes: list[_Axis], op: Op) -> Value:
 
 
 def _unit(op: Op, dtype: np.dtype) -> np.ndarray:
-    """What changes nothing."""
-    if isinstance(op, ops.Add | ops.Mul):
-        return np.asarray(isinstance(op, ops.Mul), dtype)
-    sign = -1 if isinstance(op, ops.Maximum) else 1
-    limit = np.inf * sign if dtype.kind == "f" else np.iinfo(np.int32).min if sign < 0 else np.iinfo(np.int32).max
-    return np.asarray(limit, dtype)
+    """What changes nothing; of integers the end of their range is as good as infinity."""
+    assert isinstance(op, ops.Binary)
+    unit = 0.0 if isinstance(op, ops.NotEqual) else op.identity  # of bools it is the exclusive or
+    assert unit is not None
+    if dtype.kind == "i" and not isfinite(unit):
+        ends = np.iinfo(dtype)
+        return np.asarray(ends.min if unit < 0 else ends.max, dtype)
+    return np.asarray(unit, dtype)
 
 
 def _pools(x: Value, axes: list[_Axis], pair: list[int], op: Op) -> bool:

@@ -124,6 +124,15 @@ class Round(Unary):
         return (None,)
 
 
+class Ceil(Unary):
+    """Smallest integer not below x; no derivative flows."""
+
+    function = np.ceil
+
+    def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return (None,)
+
+
 class Floor(Unary):
     """Largest integer not above x."""
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from converter.ir import ops
 from converter.runtime.export.absorb import absorb
 from converter.runtime.export.plain_file import PlainFile
 
-_ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide}
+_ARITHMETIC = {"ADD": ops.Add(), "SUB": ops.Sub(), "MUL": ops.Mul(), "DIV": ops.Div()}
 
 
 def folded(data: bytes, absorbing: bool) -> bytes:
@@ -38,7 +39,7 @@ def folded(data: bytes, absorbing: bool) -> bytes:
 
 
 def _evaluate(kind: str, options: Any, operands: Sequence[np.ndarray]) -> np.ndarray | None:
-    """The result in some shape; None for an operator that is not folded."""
+    """Return the result, as the semantic op has it, in some shape; None for an operator that is not folded."""
     if getattr(options, "fusedActivationFunction", 0):
         return None
     first, *others = operands
@@ -46,11 +47,10 @@ def _evaluate(kind: str, options: Any, operands: Sequence[np.ndarray]) -> np.nda
         case "RESHAPE":
             return first
         case "TRANSPOSE":
-            return np.transpose(first, others[0])
+            return ops.Transpose(tuple(others[0].tolist())).evaluate(first)
         case "BATCH_MATMUL":
-            x = first.swapaxes(-1, -2) if options.adjX else first
-            return np.matmul(x, others[0].swapaxes(-1, -2) if options.adjY else others[0])
+            return ops.MatMul(options.adjX, options.adjY).evaluate(first, others[0])
         case "FULLY_CONNECTED":
-            product = np.matmul(first.reshape(-1, others[0].shape[1]), others[0].T)
+            product = ops.MatMul(adj_y=True).evaluate(first.reshape(-1, others[0].shape[1]), others[0])
             return product + others[1] if others[1:] else product
-    return _ARITHMETIC[kind](first, others[0]) if kind in _ARITHMETIC else None
+    return _ARITHMETIC[kind].evaluate(first, others[0]) if kind in _ARITHMETIC else None

@@ -20,7 +20,6 @@ _SINE = (2.6049608621538917e-6, -0.00019808953964860733, 0.008333049330999213, -
 _SHARE, _FARTHEST = (1.12901905e-6, -3.08215416e-5, -0.000123017934, 0.0364636437, 0.797832371), 4.6**2
 #: The same of the approximation by a tanh.
 _APPROXIMATE = (0.044715 * sqrt(2 / pi), sqrt(2 / pi))
-_PRODUCTS = (tfl.BatchMatmul, tfl.FullyConnected, tfl.Conv2D, tfl.DepthwiseConv2D, tfl.TransposeConv)
 #: What an engine makes part of a product before it.
 _FOLDED = (tfl.Reshape, tfl.Add, tfl.Sub, tfl.Mul)
 #: e to this is no number of float16, and less than float32 has.
@@ -72,7 +71,7 @@ def _is_of_a_product(b: Rewriter, x: Value) -> bool:
         if node is None or value in seen:
             continue
         sums = isinstance(node.op, tfl.Add) and not any(is_constant(b, v) for v in node.inputs)
-        if sums or isinstance(node.op, _PRODUCTS):
+        if sums or node.op.product:
             return True
         seen.add(value)
         left += node.inputs if isinstance(node.op, _FOLDED) else ()

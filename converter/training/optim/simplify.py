@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from converter.ir import Builder, Graph, Node, Value, ops, reachable
+from converter.ir import Builder, Graph, Node, Value, ops
+from converter.ir.rewrite import eliminate_dead_code
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class _Simplifier:
                     if len(terms) > 1 and node.output in self.shared:
                         self.value(node.output)
         self.b.graph.outputs = {name: self.value(v) for name, v in self.old.outputs.items()}
-        return _pruned(self.b.graph)
+        return eliminate_dead_code(self.b.graph)
 
     def value(self, old: Value) -> Value:
         """The new value, computed in full."""
@@ -157,10 +158,3 @@ class _Simplifier:
         for v in scale.under:
             total = self.b(ops.Div(), total, v)
         return total
-
-
-def _pruned(graph: Graph) -> Graph:
-    needed = reachable(graph, graph.results())
-    graph.nodes = [n for n in graph.nodes if any(v in needed for v in n.outputs)]
-    graph.constants = {v: a for v, a in graph.constants.items() if v in needed}
-    return graph

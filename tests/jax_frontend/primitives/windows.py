@@ -122,6 +122,30 @@ case(
 case(
     "reduce_window prod", lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 2), (2, 2), "VALID"), f(4, 4), gradient=False
 )
+for kind, start, monoid in (
+    ("or", False, lax.bitwise_or),
+    ("and", True, lax.bitwise_and),
+    ("xor", False, lax.bitwise_xor),
+):
+    for name, how in (
+        ("padded", {}),
+        ("spread out", {"base_dilation": (1, 2)}),
+        ("dilated", {"window_dilation": (1, 2)}),
+    ):
+        case(
+            f"reduce_window {kind} of bools, {name}",
+            lambda x, s=start, m=monoid, how=how: lax.reduce_window(
+                x, np.bool_(s), m, (1, 3), (1, 1), ((0, 0), (2, 1)), **how
+            ),
+            f(3, 9) > 0,
+            gradient=False,
+        )
+case(
+    "reduce_window prod, padded",
+    lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 2), (2, 2), ((1, 1), (0, 2))),
+    f(4, 4),
+    gradient=False,
+)
 case(
     "average pool",
     lambda x: (

@@ -25,7 +25,7 @@ SAME_MEANING: dict[type[Op], Op] = {
     ops.Maximum: tfl.Maximum(), ops.Minimum: tfl.Minimum(), ops.SquaredDifference: tfl.SquaredDifference(),
     ops.FloorMod: tfl.FloorMod(), ops.Neg: tfl.Neg(), ops.Log: tfl.Log(), ops.Sqrt: tfl.Sqrt(),
     ops.Sin: tfl.Sin(), ops.Cos: tfl.Cos(), ops.Abs: tfl.Abs(), ops.Sign: tfl.Sign(),
-    ops.Floor: tfl.Floor(), ops.Round: tfl.Round(),
+    ops.Ceil: tfl.Ceil(), ops.Floor: tfl.Floor(), ops.Round: tfl.Round(),
     ops.Tanh: tfl.Tanh(), ops.Logistic: tfl.Logistic(), ops.Relu: tfl.Relu(),
     ops.Relu6: tfl.Relu6(), ops.HardSwish: tfl.HardSwish(), ops.Elu: tfl.Elu(), ops.Equal: tfl.Equal(),
     ops.NotEqual: tfl.NotEqual(), ops.Less: tfl.Less(), ops.LessEqual: tfl.LessEqual(), ops.Greater: tfl.Greater(),

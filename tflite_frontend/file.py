@@ -22,8 +22,11 @@ from tflite_frontend.sparse import densified
 MAX_BYTES = 2**31 - 1
 #: No tensor has more axes, and no shape more numbers.
 _MOST_AXES, _MOST_NUMBERS = 8, 1 << 31
-#: What reading a damaged flatbuffer raises.
-_DAMAGED = (struct.error, IndexError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+#: What reading a damaged flatbuffer raises, and what its numbers make operators raise.
+DAMAGED = (
+    *(struct.error, IndexError, ValueError, KeyError, TypeError, AttributeError),
+    *(ArithmeticError, RecursionError, MemoryError, AssertionError),
+)
 _DTYPES: dict[int, np.dtype] = {
     generated.TensorType.FLOAT32: np.dtype(np.float32),
     generated.TensorType.FLOAT16: np.dtype(np.float16),
@@ -119,7 +122,7 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
         return _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
     except UsageError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise UsageError(f"{path} is damaged ({type(error).__name__})", page="tflite-files") from None
 
 

@@ -12,7 +12,7 @@ from converter.ir.folding import FoldingBuilder
 from converter.ir.op import ShapeError
 from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
 from converter.support.registry import collect
-from tflite_frontend.file import File, FileOperator, layer_of
+from tflite_frontend.file import DAMAGED, File, FileOperator, layer_of
 from tflite_frontend.registry import Call, NotImportable
 from tflite_frontend.rules import activations, elementwise, movement, products, reductions
 
@@ -73,7 +73,7 @@ class Importer:
                 problems.append(
                     UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), problem.what, advice)
                 )
-            except (ShapeError, ValueError, IndexError, TypeError) as error:
+            except (ShapeError, *DAMAGED) as error:
                 said = f"{operator.kind} as it stands there ({error})"
                 problems.append(
                     UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), said, _ADVICE)

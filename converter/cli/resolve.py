@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from converter.cli.recipe import Recipe, is_by_output, is_path, read_recipe, read_table
 from converter.cli.references import APPLICATION, call, find, is_reference
 from converter.cli.samples import read_samples
-from converter.driver.options import Options, declared
+from converter.driver.options import Options
 from converter.ir import FLOAT32, INT32, TensorType
 from converter.support.errors import UsageError, nearest
 from converter.support.extras import require
@@ -81,7 +81,7 @@ def resolve(recipe: Recipe) -> Job:
         raise UsageError(f"batch must be at least 1, got {batch}", page="command-line")
     loss = recipe.get("loss") if recipe.get("loss") is not None or example is None else example.loss
     read = {
-        **{name: entry for name, entry in recipe.options.items() if name in declared() and name not in _LATE},
+        **{name: entry for name, entry in recipe.options.items() if name not in _LATE},
         "loss": _loss(loss),
         "optimizer": _optimizer(recipe.get("optimizer")),
         "y": _targets(recipe.get("y"), batch),

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +38,6 @@ from converter.support.notes import Note
 from converter.tflite.emit.emit import Draft, Subgraph, draft
 from converter.tflite.lowering import state as export
 from converter.tflite.schedule import numbering
-
-if TYPE_CHECKING:
-    pass
 
 #: What signatures give beside `loss`, `correct` and `done`, where that is not the model's output.
 GIVES = {"evaluate": "figure", "fisher": "fisher"}

@@ -21,8 +21,6 @@ _LIBRARIES = ("libQnnHtp.so", "libQnnSystem.so", "libQnnIr.so", "libQnnSaver.so"
 _LICENCE = "Qualcomm_LICENSE.pdf"
 #: By SoC: what QNN calls it, and its processor.
 SOCS = {"SM8550": ("43", "73"), "SM8650": ("57", "75"), "SM8750": ("69", "79")}
-#: Seconds that a download may take.
-_LIMIT = 900
 
 
 class Hexagon(Engine):

@@ -28,8 +28,6 @@ import numpy as np
 from converter.support.errors import UsageError
 from converter.support.logs import redirected
 
-#: Lines of a log that are an engine's last words.
-LAST_WORDS = 6
 #: What is said of an engine that a signal ended, before the signal's name.
 ENDED = "it ended its process"
 

@@ -226,16 +226,16 @@ class Applied(ops.Unary):
         return self.apply(x)
 
 
-class Ceil(_Function):
+class Ceil(Pointwise):
     """Rounds up."""
 
-    code, function = "CEIL", np.ceil
+    code, means = "CEIL", ops.Ceil
 
 
-class Round(_Function):
+class Round(Pointwise):
     """Rounds to the nearest integer, halves to the even one."""
 
-    code, function = "ROUND", np.round
+    code, means = "ROUND", ops.Round
 
 
 class Square(_Function):

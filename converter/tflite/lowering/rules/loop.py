@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.ir import INT32, Graph, TensorType, Value, ops
+from converter.ir import Graph, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, Rules
 
 lowers = Rules()
-
-_COUNTER = TensorType((1,), INT32)
 
 
 @lowers(ops.Scan)

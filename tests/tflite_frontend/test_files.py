@@ -59,7 +59,7 @@ def by_interpreter(data: bytes, rows: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("name", ["lenet", "mobilenetv2-0.35", "flax-cnn", "mcunet", "encoder", "vit"])
+@pytest.mark.parametrize("name", ["lenet", "mobilenetv2-0.35", "flax-cnn", "encoder", "vit"])
 def test_it_infers_what_the_file_infers(name: str, tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(exported(name))
     rows = ROWS

@@ -13,6 +13,7 @@ one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.
 models with smaller weights, of a model that gives wide.output for wide.x.
 OUT/mlp.fit holds the losses of two epochs of `fit` with mlp-lean, in the order of the seed 5.
 OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
+OUT/trains-only.tflite infers nothing.
 OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of docs/web.md: 8 numbers, 3 classes.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
@@ -363,3 +364,4 @@ if __name__ == "__main__":
         fading = optax.sgd(optax.linear_schedule(0.02, 0.0, 3))
         converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
         converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")
+        converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")

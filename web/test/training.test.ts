@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isLabel, type TargetLabels } from "../trainer/manifest.ts";
+import { isLabel } from "../trainer/manifest.ts";
+import type { TargetLabels } from "../trainer/manifest-records.ts";
 import {
   BusyError,
   ClosedError,
@@ -347,9 +348,9 @@ test("labels are those of the target, and those that its loss leaves out", async
   assert.deepEqual([...manifest.targetLabels], [["y", { count: 4, masked: false, ignored: null }]]);
   const some = [-100, -1, 0, 3, 4, 254, 255];
   const taken = (labels: TargetLabels) => some.filter((label) => isLabel(labels, label));
-  assert.deepEqual(taken({ count: 4 }), [0, 3]);
-  assert.deepEqual(taken({ count: 4, masked: true }), [-100, -1, 0, 3]);
-  assert.deepEqual(taken({ count: 4, ignored: 255 }), [0, 3, 255]);
+  assert.deepEqual(taken({ count: 4, masked: false, ignored: null }), [0, 3]);
+  assert.deepEqual(taken({ count: 4, masked: true, ignored: null }), [-100, -1, 0, 3]);
+  assert.deepEqual(taken({ count: 4, masked: false, ignored: 255 }), [0, 3, 255]);
 });
 
 test("a batch whose rows influence each other is not filled up", async () => {

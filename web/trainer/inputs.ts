@@ -1,16 +1,6 @@
 import { InputError } from "./errors.ts";
-import {
-  isLabel,
-  labelOf,
-  type Manifest,
-  ofRole,
-  rowSize,
-  rowsOf,
-  type Signature,
-  TARGET,
-  type TargetLabels,
-  type TensorSpec,
-} from "./manifest.ts";
+import { isLabel, labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "./manifest.ts";
+import type { Signature, TargetLabels, TensorSpec } from "./manifest-records.ts";
 import { problemOfNumbers } from "./numbers.ts";
 import type { Limits, WholePlan } from "./plan.ts";
 import { type Row, type Sample, type Values, weightOf } from "./samples.ts";

@@ -16,17 +16,13 @@ import numpy as np
 
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
+from converter.program.manifest.schema import ROLES
 
 T = TypeVar("T")
 
-FORMAT = "pocketune/1"
 #: Names of the metadata entries of a program.
 MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
 INFERENCE = "pocketune.inference"
-#: No manifest is larger; a limit for readers of files that they do not trust.
-MAX_BYTES = 4 << 20
-#: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
-MAX_ELEMENTS = 1 << 31
 
 #: Types of what is stored.
 StoredDtype = Literal["float32", "int32", "bool"]
@@ -48,24 +44,19 @@ Role = Literal[
     "fisher",
     "done",
 ]
-#: Roles by the side on which they stand.
-INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
-OUTPUT_ROLES = ("loss", "correct", "figure", "mask", "output", "fisher", "state", "gradient", "done")
 #: What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to.
-GRADIENT = "gradient/"
+GRADIENT: str = ROLES["gradient"]["prefix"]
 #: The state tensor of the last step's loss, where the update reads it: several calls of a step hand it on as they do
 #: gradients.
 LOSS_OF_STEP = "optimizer/loss"
 #: What the Fisher information of a weight's channels is called: this, and the weight's name.
-FISHER = "fisher/"
+FISHER: str = ROLES["fisher"]["prefix"]
 #: What the mask is called that says which places of an output count: this, and the output's name.
-MASK = "mask/"
+MASK: str = ROLES["mask"]["prefix"]
 #: What `infer` for another number of rows is called: this, and the number.
 INFER = "infer_"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
-#: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
-NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
 
 
 def rows_to_infer(name: str) -> int | None:

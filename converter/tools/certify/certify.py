@@ -14,7 +14,7 @@ from converter.program.file import ProgramFile, read_program
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.layers import Entry, Layers
 from converter.program.manifest import Certificate, Failure
-from converter.program.manifest.certificates import MOST_FAILURES
+from converter.program.manifest.schema import RECORDS
 from converter.runtime.engines import Engine, engine
 from converter.runtime.engines.work import Outcome, Task, at_most
 from converter.support.errors import UsageError
@@ -24,6 +24,8 @@ from converter.tools.certify.judge import Deviation, Judge
 from converter.tools.certify.reference import PROBE, RATE, Call, calls
 from converter.tools.certify.signing import sign
 
+#: No more failures are kept in a manifest.
+_MOST_FAILURES: int = RECORDS["Certificate"]["fields"]["failures"]["most"]
 ADVICE_VARIABLES = "certify it built with state='stateless' (--state stateless) too: there the operator is found"
 #: What is wrong then is the engine's own: no number of the program makes it end the process that it is in.
 ADVICE_CRASH = (
@@ -162,7 +164,7 @@ def _apart(engine: Engine, entries: Sequence[Entry], made: Sequence[Call]) -> Ou
 
 
 def _certificate(engine: Engine, steps: int, found: Sequence[_Found], floor: float | None = None) -> Certificate:
-    kept = tuple(dict.fromkeys(failure for one in found for failure in one.failures))[:MOST_FAILURES]
+    kept = tuple(dict.fromkeys(failure for one in found for failure in one.failures))[:_MOST_FAILURES]
     deviations = [deviation for one in found for deviation in one.deviations]
     whole = all(one.is_whole for one in found)
     return Certificate(

@@ -40,3 +40,6 @@ internal class Numbers private constructor(private val words: String, private va
         fun of(loss: String?): Numbers? = TAKEN[loss]
     }
 }
+
+/** Whether [label] is one of those that a target holds. */
+internal fun TargetLabels.fits(label: Int): Boolean = label == ignored || label < count && (masked || label >= 0)

@@ -7,6 +7,7 @@ import {
   type Role,
   type Signature,
   type StateTensor,
+  type TargetLabels,
   type TensorSpec,
 } from "./manifest-records.ts";
 import { FISHER, FORMAT, GRADIENT, MAX_BYTES, ROLES, SIGNATURES } from "./manifest-rules.ts";
@@ -160,10 +161,10 @@ class ManifestChecks {
     if (!isOne && !names.every((name) => name.startsWith(`${TARGET}/`))) {
       fail(`signatures.${manifest.stepName}: its targets are ${names.join(", ")}, and neither y nor y/...`);
     }
-    for (const name of manifest.targetLabels.keys()) {
-      if (!targets.some((spec) => spec.name === name && spec.dtype === "int32")) {
-        fail(`target_labels.${name}: no int32 target of that name`);
-      }
+    for (const [name, labels] of manifest.targetLabels) {
+      const target =
+        targets.find((spec) => spec.name === name) ?? fail(`target_labels.${name}: no target of that name`);
+      checkLabels(`target_labels.${name}`, labels, target);
     }
     if (typeof manifest.fields.loss === "string") return;
     const losses = [...manifest.losses.keys()];
@@ -296,6 +297,23 @@ class ManifestChecks {
     }
     const { frozen } = parameter;
     if (frozen) checkView(`${where}.frozen`, frozen.view, parameter.shape, frozen.shape);
+  }
+}
+
+/** A target of its type can hold such labels or numbers. */
+function checkLabels(where: string, { count, masked, ignored, least, most, only }: TargetLabels, target: TensorSpec) {
+  const [{ dtype }, classes] = [target, target.shape.at(-1)];
+  if (dtype === "int32" && (count === null || least !== null || most !== null || only.length > 0)) {
+    fail(`${where}: an int32 target holds labels from 0 to a count, and no other numbers`);
+  }
+  if (dtype === "float32" && (masked || ignored !== null)) {
+    fail(`${where}: labels are left out, and a float32 target holds none`);
+  }
+  if (dtype === "float32" && count !== null && count !== classes) {
+    fail(`${where}: ${count} classes, and the target has ${classes} along its last axis`);
+  }
+  if (dtype === "bool" || (least !== null && most !== null && least > most)) {
+    fail(`${where}: there are no such numbers of ${dtype}`);
   }
 }
 

@@ -187,20 +187,29 @@ export const update = record(
 );
 
 /**
- * The labels that a target holds: those from 0 to count - 1, and what the loss leaves out.
+ * What a loss takes for a target: labels of classes where it is of int32, numbers where it is of float32.
  */
 export type TargetLabels = Decoded<typeof targetLabels>;
 export const targetLabels = filled(record(
   {
-    // how many there are.
-    count: within(int32, { least: 1 }),
   }, {
-    // whether those below 0 are left out.
+    // how many classes there are: labels go from 0 to one less, and of numbers there is one a class along the last
+    // axis; null where numbers tell no classes apart.
+    count: nullable(within(int32, { least: 1 })),
+    // whether labels below 0 are left out.
     masked: bool,
-    // one more that is left out, be it among the others or beyond them.
+    // one more label that is left out, be it among the others or beyond them.
     ignored: nullable(int32),
+    // the least number; null where there is none.
+    least: nullable(number),
+    // the largest; null where there is none.
+    most: nullable(number),
+    // the only numbers that there are, where these are few.
+    only: list(number),
+    // what to pass in the place of other numbers; empty where nothing is to be said.
+    advice: string,
   },
-), { masked: false, ignored: null });
+), { count: null, masked: false, ignored: null, least: null, most: null, only: [], advice: "" });
 
 /**
  * A learning rate that the program computes itself; a step's input `learning_rate` multiplies it.
@@ -357,7 +366,7 @@ export const manifest = filled(record(
     loss_scale: within(number, { least: 5.960464477539063e-08, most: 16777216 }),
     // on which engines the step was run, the last time of each.
     certificates: unique(list(certificate), "on"),
-    // the labels that there are, by the name of each target that holds labels.
+    // what the loss takes for each target, by its name; where nothing is said, any numbers.
     target_labels: mapOf(targetLabels),
     // what a saved state belongs to; null where an older Pocketune built the program.
     identity: nullable(identity),

@@ -31,11 +31,6 @@ export function byteSize(tensor: { shape: number[]; dtype: Dtype }): number {
   return product(tensor.shape) * ELEMENT_BYTES[tensor.dtype];
 }
 
-/** Whether a label is one of those that a target holds. */
-export function isLabel({ count, masked, ignored }: TargetLabels, label: number): boolean {
-  return label === ignored || (label < count && (masked || label >= 0));
-}
-
 /** What the app calls a tensor: of several targets each is `y/<label>`. */
 export function labelOf(spec: TensorSpec): string {
   return spec.role === "target" && spec.name.startsWith(`${TARGET}/`) ? spec.name.slice(TARGET.length + 1) : spec.name;
@@ -176,7 +171,8 @@ export class Manifest {
 
   /** How many answers a classifier chooses from; undefined when the only target is no label. */
   get classes(): number | undefined {
-    return this.targetLabels.get(TARGET)?.count;
+    const isLabel = ofRole(this.step.inputs, "target")[0]?.dtype === "int32";
+    return (isLabel && this.targetLabels.get(TARGET)?.count) || undefined;
   }
 
   /** Bytes of all state tensors. */

@@ -15,6 +15,7 @@ from converter.program.manifest.records import (
     Manifest,
     ParameterSpec,
     Signature,
+    TargetLabels,
     TensorSpec,
     rows_to_infer,
 )
@@ -194,10 +195,11 @@ class _Checker:
             owners = {next((n for n in m.losses if f"{name}/".startswith(f"{n}/")), None) for name in names}
             if owners != set(m.losses):
                 fail(f"loss: those of {', '.join(m.loss)}, and the targets are {', '.join(names)}")
-        labelled = {spec.name for spec in m.targets if spec.dtype == "int32"}
-        for name in m.target_labels:
-            if name not in labelled:
-                fail(f"target_labels.{name}: no int32 target of that name")
+        targets = {spec.name: spec for spec in m.targets}
+        for name, labels in m.target_labels.items():
+            if name not in targets:
+                fail(f"target_labels.{name}: no target of that name")
+            _check_labels(f"target_labels.{name}", labels, targets[name])
 
     def gradients(self) -> None:
         """Those of a split step go from one half to the other; a stateless one is handed its accumulators each time."""
@@ -235,6 +237,19 @@ class _Checker:
             _check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
         if (frozen := parameter.frozen) is not None:
             _check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
+
+
+def _check_labels(where: str, labels: TargetLabels, target: TensorSpec) -> None:
+    """Raise UsageError unless a target of its type can hold such labels or numbers."""
+    bounds = [bound for bound in (labels.least, labels.most) if bound is not None]
+    if target.dtype == "int32" and (labels.count is None or bounds or labels.only):
+        fail(f"{where}: an int32 target holds labels from 0 to a count, and no other numbers")
+    if target.dtype == "float32" and (labels.masked or labels.ignored is not None):
+        fail(f"{where}: labels are left out, and a float32 target holds none")
+    if target.dtype == "float32" and labels.count not in (None, target.shape[-1]):
+        fail(f"{where}: {labels.count} classes, and the target has {target.shape[-1]} along its last axis")
+    if target.dtype == "bool" or bounds != sorted(bounds):
+        fail(f"{where}: there are no such numbers of {target.dtype}")
 
 
 def _ordered(specs: Iterable[TensorSpec], axes: int = 0) -> list[Facts]:

@@ -85,7 +85,7 @@ data class StateTensor(
  * @property choices the weights of which chosen channels train.
  * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so. A power of two.
  * @property certificates on which engines the step was run, the last time of each.
- * @property targetLabels the labels that there are, by the name of each target that holds labels.
+ * @property targetLabels what the loss takes for each target, by its name; where nothing is said, any numbers.
  * @property identity what a saved state belongs to; null where an older Pocketune built the program.
  */
 @Serializable
@@ -130,7 +130,8 @@ data class Manifest(
         }
 
     /** How many answers a classifier chooses from; null when the only target is no label. */
-    val classes: Int? get() = targetLabels[TARGET]?.count
+    val classes: Int?
+        get() = targetLabels[TARGET]?.count?.takeIf { step.taking(Role.TARGET)[0].dtype == Dtype.INT32 }
 
     /** Whether the rows of a step come in several calls. */
     val accumulates: Boolean get() = microBatch < batch

@@ -144,13 +144,30 @@ private class ManifestChecks(private val manifest: Manifest) {
         if (names != listOf(TARGET) && !names.all { it.startsWith("$TARGET/") }) {
             fail("signatures.${manifest.stepName}: its targets are $names, and neither y nor y/...")
         }
-        val labelled = targets.filter { it.dtype == Dtype.INT32 }.map { it.name }
-        manifest.targetLabels.keys.firstOrNull { it !in labelled }?.let {
-            fail("target_labels.$it: no int32 target of that name")
+        for ((name, labels) in manifest.targetLabels) {
+            val target = targets.firstOrNull { it.name == name } ?: fail("target_labels.$name: no target of that name")
+            labels("target_labels.$name", labels, target)
         }
         if (manifest.loss !is JsonObject) return
         val owners = names.map { name -> manifest.losses.keys.firstOrNull { "$name/".startsWith("$it/") } }
         if (owners.toSet() != manifest.losses.keys) fail("loss: those of ${manifest.losses.keys}, and the targets are $names")
+    }
+
+    /** A target of its type can hold such labels or numbers. */
+    private fun labels(where: String, labels: TargetLabels, target: TensorSpec) {
+        val bounds = listOfNotNull(labels.least, labels.most)
+        if (target.dtype == Dtype.INT32 && (labels.count == null || bounds.isNotEmpty() || labels.only.isNotEmpty())) {
+            fail("$where: an int32 target holds labels from 0 to a count, and no other numbers")
+        }
+        if (target.dtype == Dtype.FLOAT32 && (labels.masked || labels.ignored != null)) {
+            fail("$where: labels are left out, and a float32 target holds none")
+        }
+        if (target.dtype == Dtype.FLOAT32 && labels.count !in listOf(null, target.shape.last())) {
+            fail("$where: ${labels.count} classes, and the target has ${target.shape.last()} along its last axis")
+        }
+        if (target.dtype == Dtype.BOOL || bounds != bounds.sorted()) {
+            fail("$where: there are no such numbers of ${target.dtype}")
+        }
     }
 
     /** What the frozen first layers give is what the step on it takes. */

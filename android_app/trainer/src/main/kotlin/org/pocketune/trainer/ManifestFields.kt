@@ -8,6 +8,9 @@ internal const val MANIFEST_FORMAT = "pocketune/1"
 /** No manifest is larger. */
 internal const val MAX_MANIFEST_BYTES = 4194304
 
+/** By how much a number may miss its bounds: what rounding does. */
+internal const val SLACK = 1e-06
+
 /** What the name of a tensor of the role `gradient` begins with. */
 internal const val GRADIENT = "gradient/"
 
@@ -130,7 +133,7 @@ internal object ManifestFields {
     }
 
     fun check(where: String, it: TargetLabels) {
-        checkNumber("$where.count", it.count, least = 1.0)
+        it.count?.let { set -> checkNumber("$where.count", set, least = 1.0) }
         it.ignored?.let { set -> checkNumber("$where.ignored", set) }
     }
 

@@ -147,17 +147,26 @@ data class Update(
 
 
 /**
- * The labels that a target holds: those from 0 to count - 1, and what the loss leaves out.
+ * What a loss takes for a target: labels of classes where it is of int32, numbers where it is of float32.
  *
- * @property count how many there are.
- * @property masked whether those below 0 are left out.
- * @property ignored one more that is left out, be it among the others or beyond them.
+ * @property count how many classes there are: labels go from 0 to one less, and of numbers there is one a class
+ *   along the last axis; null where numbers tell no classes apart.
+ * @property masked whether labels below 0 are left out.
+ * @property ignored one more label that is left out, be it among the others or beyond them.
+ * @property least the least number; null where there is none.
+ * @property most the largest; null where there is none.
+ * @property only the only numbers that there are, where these are few.
+ * @property advice what to pass in the place of other numbers; empty where nothing is to be said.
  */
 @Serializable
 data class TargetLabels(
-    val count: Int,
+    val count: Int? = null,
     val masked: Boolean = false,
     val ignored: Int? = null,
+    val least: Double? = null,
+    val most: Double? = null,
+    val only: List<Double> = emptyList(),
+    val advice: String = "",
 )
 
 

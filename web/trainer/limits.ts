@@ -1,8 +1,7 @@
+import { MAX_TENSOR_BYTES } from "./manifest-limits.ts";
 import { type Decoder, expected, integer, isObject, list, string } from "./strict-json.ts";
 
 const MAX_INTEGER = 2 ** 31 - 1;
-/** A flatbuffer ends at 2 GiB. */
-const MAX_TENSOR_BYTES = 2 ** 31 - 1;
 
 /** So much of what is wrong is told. */
 const MOST_TOLD = 60;

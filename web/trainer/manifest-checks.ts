@@ -1,5 +1,6 @@
 import { DamagedProgramError, NewerProgramError } from "./errors.ts";
 import { Manifest, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
+import { FORMAT, MAX_BYTES } from "./manifest-limits.ts";
 import {
   type Certificate,
   manifest as manifestFields,
@@ -10,7 +11,7 @@ import {
   type TargetLabels,
   type TensorSpec,
 } from "./manifest-records.ts";
-import { FISHER, FORMAT, GRADIENT, MAX_BYTES, ROLES, SIGNATURES } from "./manifest-rules.ts";
+import { FISHER, GRADIENT, ROLES, SIGNATURES } from "./manifest-rules.ts";
 import { FormatError, parse } from "./strict-json.ts";
 import { viewed } from "./view.ts";
 

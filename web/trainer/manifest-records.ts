@@ -231,8 +231,8 @@ export const runningRate = filled(record(
 /**
  * What an engine refused or computed wrongly.
  */
-export type Failure = Decoded<typeof failure>;
-export const failure = filled(record(
+export type CertificateFailure = Decoded<typeof certificateFailure>;
+export const certificateFailure = filled(record(
   {
     // of the person's model; empty where it is nobody's, or not known.
     layer: string,
@@ -281,7 +281,7 @@ export const certificate = filled(record(
     // update_error of the CPU where inputs and state are rounded to the engine's precision; of float16 alone.
     floor: nullable(within(number, { least: 0 })),
     // what went wrong, the first operators first.
-    failures: counted(list(failure), { most: 20 }),
+    failures: counted(list(certificateFailure), { most: 20 }),
   },
 ), { loss_error: null, update_error: null, output_error: null, floor: null, failures: [] });
 

@@ -2,15 +2,6 @@
 
 import type { Dtype, Role } from "./manifest-records.ts";
 
-/** The format that is known here. */
-export const FORMAT = "pocketune/1";
-
-/** No manifest is larger. */
-export const MAX_BYTES = 4194304;
-
-/** By how much a number may miss its bounds: what rounding does. */
-export const SLACK = 1e-06;
-
 /** What a role says of a tensor: see the schema. */
 export interface RoleRule {
   readonly in?: true;

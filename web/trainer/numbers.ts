@@ -1,5 +1,5 @@
+import { SLACK } from "./manifest-limits.ts";
 import type { TargetLabels } from "./manifest-records.ts";
-import { SLACK } from "./manifest-rules.ts";
 import type { Values } from "./samples.ts";
 
 /** What is wrong with a target for its loss, in words; undefined when nothing is. */

@@ -1,6 +1,6 @@
 """The manifest: what a training program says about itself."""
 
-from converter.program.manifest.certificates import Certificate, Failure
+from converter.program.manifest.certificates import Certificate, CertificateFailure
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
 from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
@@ -43,7 +43,7 @@ __all__ = [
     "Certificate",
     "ChosenChannels",
     "Dtype",
-    "Failure",
+    "CertificateFailure",
     "FrozenWeight",
     "Identity",
     "Manifest",

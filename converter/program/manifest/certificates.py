@@ -8,7 +8,7 @@ from converter.program.manifest.schema import fail
 
 
 @dataclass(frozen=True)
-class Failure:
+class CertificateFailure:
     """What an engine refused or computed wrongly.
 
     Attributes:
@@ -65,7 +65,7 @@ class Certificate:
     update_error: float | None = None
     output_error: float | None = None
     floor: float | None = None
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[CertificateFailure, ...] = ()
 
     def holds(self, engine: str, version: str) -> bool:
         """Whether it says that this very engine runs the program rightly."""

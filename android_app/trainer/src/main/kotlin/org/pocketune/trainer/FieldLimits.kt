@@ -4,31 +4,32 @@ import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 
-/** No tensor takes more bytes: a flatbuffer ends at 2 GiB. */
-private const val MAX_TENSOR_BYTES = Int.MAX_VALUE
-
-/** A field of a file that is not trusted is beyond its limits. */
+/** A field of a file that is not trusted is beyond its limits: what each of these throws. */
 internal class FieldException(message: String) : Exception(message)
 
-/** Of these, each throws [FieldException] where the field at [where] is beyond its limits. */
+/** A number from [least] to [most]; an Int is further from 0 than the largest nowhere. */
 internal fun checkNumber(where: String, number: Number, least: Double? = null, most: Double? = null) {
     val (from, to) = if (number is Int) (least ?: -MAX_INTEGER) to (most ?: MAX_INTEGER) else least to most
     val isWithin = (from == null || number.toDouble() >= from) && (to == null || number.toDouble() <= to)
     if (!isWithin) refuse("$where: $number is not from $from to $to")
 }
 
+/** [text] is as a whole what [pattern] says. */
 internal fun checkPattern(where: String, text: String, pattern: String) {
     if (!Regex(pattern).matches(text)) refuse("$where: expected $pattern, got '${text.take(MOST_TOLD)}'")
 }
 
+/** A part of an enumeration. */
 internal fun <T> checkOneOf(where: String, value: T, values: Set<T>) {
     if (value !in values) refuse("$where: expected one of $values, got $value")
 }
 
+/** So many items of a list. */
 internal fun checkCount(where: String, count: Int, least: Double = 0.0, most: Double = MAX_INTEGER) {
     if (count < least || count > most) refuse("$where: there are $count")
 }
 
+/** No name stands twice. */
 internal fun checkUnique(where: String, names: List<String>) {
     val seen = HashSet<String>()
     names.firstOrNull { !seen.add(it) }?.let { refuse("$where: '$it' stands there twice") }

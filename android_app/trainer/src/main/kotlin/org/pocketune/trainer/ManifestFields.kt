@@ -8,6 +8,9 @@ internal const val MANIFEST_FORMAT = "pocketune/1"
 /** No manifest is larger. */
 internal const val MAX_MANIFEST_BYTES = 4194304
 
+/** No tensor takes more bytes: a flatbuffer ends at 2 GiB. */
+internal const val MAX_TENSOR_BYTES = 2147483647
+
 /** By how much a number may miss its bounds: what rounding does. */
 internal const val SLACK = 1e-06
 

@@ -195,7 +195,7 @@ data class RunningRate(
  * @property advice what to change; empty where there is none.
  */
 @Serializable
-data class Failure(
+data class CertificateFailure(
     val layer: String,
     val operator: String,
     val what: String,
@@ -238,7 +238,7 @@ data class Certificate(
     @SerialName("update_error") val updateError: Double? = null,
     @SerialName("output_error") val outputError: Double? = null,
     val floor: Double? = null,
-    val failures: List<Failure> = emptyList(),
+    val failures: List<CertificateFailure> = emptyList(),
 )
 
 

@@ -11,7 +11,7 @@ import {
   type TargetLabels,
   type TensorSpec,
 } from "./manifest-records.ts";
-import { FISHER, GRADIENT, ROLES, SIGNATURES } from "./manifest-rules.ts";
+import { FISHER, GRADIENT, ROLES, type RoleRule, SIGNATURES } from "./manifest-rules.ts";
 import { FormatError, parse } from "./strict-json.ts";
 import { viewed } from "./view.ts";
 
@@ -126,13 +126,13 @@ class ManifestChecks {
     const { role, name, dtype, shape } = spec;
     const rule = ROLES[role];
     const prefix = rule.prefix ?? "";
-    if (!rule[side]) fail(`${where}: role '${role}' on this side`);
-    if ((rule.named && name !== role) || !name.startsWith(prefix)) {
-      fail(`${where}: role '${role}' belongs to a tensor called ${prefix || role}`);
+    if (!rule[side]) fail(`${where}: role '${role}' among the ${side}puts`);
+    const isTyped = dtype === (rule.dtype ?? dtype) && name.startsWith(prefix);
+    if (rule.named && (name !== role || !isTyped)) {
+      fail(`${where}: role '${role}' belongs to a ${rule.dtype} of that name`);
     }
-    if (rule.dtype && dtype !== rule.dtype) fail(`${where}: role '${role}' belongs to ${rule.dtype}, not ${dtype}`);
-    if (rule.size && (shape.length !== 1 || (rule.size === "1" && shape[0] !== 1)))
-      fail(`${where}: bad shape [${shape}]`);
+    const isSized = !rule.size || (shape.length === 1 && (rule.size === "rows" || shape[0] === 1));
+    if (!isTyped || !isSized) fail(`${where}: a ${role} is ${wordsOf(rule)}, not ${dtype}[${shape}]`);
     if (!rule.state) return;
     const stored = this.state.get(name.slice(prefix.length));
     if (stored?.shape.join() !== shape.join() || stored.dtype !== dtype) {
@@ -299,6 +299,12 @@ class ManifestChecks {
     const { frozen } = parameter;
     if (frozen) checkView(`${where}.frozen`, frozen.view, parameter.shape, frozen.shape);
   }
+}
+
+/** What a tensor of a role is. */
+function wordsOf({ size, dtype, prefix }: RoleRule): string {
+  const many = size === "1" ? "one " : size === "rows" ? "one a row, of " : "of ";
+  return `${many}${dtype ?? "any type"}${prefix ? ` and called ${prefix}...` : ""}`;
 }
 
 /** A target of its type can hold such labels or numbers. */

@@ -85,13 +85,14 @@ class _Checker:
         """What its role says of a tensor."""
         role, prefix = ROLES[spec.role], ROLES[spec.role].get("prefix", "")
         if side not in role:
-            fail(f"{where}: role {spec.role!r} on this side")
-        if ("named" in role and spec.name != spec.role) or not spec.name.startswith(prefix):
-            fail(f"{where}: role {spec.role!r} belongs to a tensor called {prefix or spec.role}")
-        if spec.dtype != role.get("dtype", spec.dtype):
-            fail(f"{where}: role {spec.role!r} belongs to {role['dtype']}, not {spec.dtype}")
-        if "size" in role and (len(spec.shape) != 1 or role["size"] not in ("rows", str(spec.shape[0]))):
-            fail(f"{where}: bad shape {list(spec.shape)}")
+            fail(f"{where}: role {spec.role!r} among the {side}puts")
+        fits = spec.dtype == role.get("dtype", spec.dtype) and spec.name.startswith(prefix)
+        if "named" in role and (spec.name != spec.role or not fits):
+            fail(f"{where}: role {spec.role!r} belongs to a {role['dtype']} of that name")
+        if "size" in role:
+            fits = fits and len(spec.shape) == 1 and role["size"] in ("rows", str(spec.shape[0]))
+        if not fits:
+            fail(f"{where}: a {spec.role} is {_words(role)}, not {spec}")
         if "state" in role:
             stored = self.state.get(spec.name.removeprefix(prefix))
             if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
@@ -237,6 +238,12 @@ class _Checker:
             _check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
         if (frozen := parameter.frozen) is not None:
             _check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
+
+
+def _words(role: Mapping[str, Any]) -> str:
+    """Say what a tensor of a role is."""
+    said = {"1": "one ", "rows": "one a row, of "}.get(role.get("size", ""), "of ") + role.get("dtype", "any type")
+    return said + (f" and called {role['prefix']}..." if "prefix" in role else "")
 
 
 def _check_labels(where: str, labels: TargetLabels, target: TensorSpec) -> None:

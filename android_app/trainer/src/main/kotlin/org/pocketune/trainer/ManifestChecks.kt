@@ -111,16 +111,13 @@ private class ManifestChecks(private val manifest: Manifest) {
     /** What its role says of a tensor. */
     private fun tensor(where: String, spec: TensorSpec, isInput: Boolean) {
         val (rule, role) = ROLES.getValue(spec.role) to spec.role.label
-        if (!(if (isInput) rule.isInput else rule.isOutput)) fail("$where: role '$role' on this side")
-        if ((rule.isNamed && spec.name != role) || !spec.name.startsWith(rule.prefix)) {
-            fail("$where: role '$role' belongs to a tensor called ${rule.prefix.ifEmpty { role }}")
+        if (!(if (isInput) rule.isInput else rule.isOutput)) {
+            fail("$where: role '$role' among the ${if (isInput) "inputs" else "outputs"}")
         }
-        if (rule.dtype != null && spec.dtype != rule.dtype) {
-            fail("$where: role '$role' belongs to ${rule.dtype}, not ${spec.dtype}")
-        }
-        if (rule.size != null && (spec.shape.size != 1 || (rule.size == "1" && spec.shape[0] != 1))) {
-            fail("$where: bad shape ${spec.shape}")
-        }
+        val isTyped = spec.dtype == (rule.dtype ?: spec.dtype) && spec.name.startsWith(rule.prefix)
+        if (rule.isNamed && (spec.name != role || !isTyped)) fail("$where: role '$role' belongs to a ${rule.type} of that name")
+        val isSized = rule.size == null || (spec.shape.size == 1 && (rule.size == "rows" || spec.shape[0] == 1))
+        if (!isTyped || !isSized) fail("$where: a $role is ${rule.words}, not $spec")
         if (!rule.isState) return
         val stored = state[spec.name.removePrefix(rule.prefix)]
         if (stored?.shape != spec.shape || stored.dtype != spec.dtype) fail("$where: does not agree with state_tensors")
@@ -295,6 +292,19 @@ private class ManifestChecks(private val manifest: Manifest) {
     private fun facts(specs: List<TensorSpec>, axes: Int = 0) =
         specs.map { Triple(it.name, it.shape.drop(axes), it.dtype) }
 }
+
+private val RoleRule.type: String get() = dtype?.name?.lowercase() ?: "any type"
+
+/** What a tensor of a role is. */
+private val RoleRule.words: String
+    get() {
+        val many = when (size) {
+            "1" -> "one "
+            "rows" -> "one a row, of "
+            else -> "of "
+        }
+        return many + type + if (prefix.isEmpty()) "" else " and called $prefix..."
+    }
 
 private val Role.label: String get() = name.lowercase()
 

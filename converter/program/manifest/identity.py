@@ -1,4 +1,4 @@
-"""What a state belongs to: the meaning of a program, not its form."""
+"""Program identity, by which saved states are matched: the meaning of a program, not its form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a manifest's fields, one by one: schema.toml, from which the readers in other languages are written."""
+"""Manifest schema: the limits of its fields, from schema.toml, from which the readers in other languages are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifest schema: the limits of its fields, from schema.toml, from which the readers in other languages are written."""
+"""Manifest schema: the limits of its fields, from schema.toml, of which readers in other languages are written."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ test("every flipped bit and every cut is found", async () => {
     await assert.rejects(Program.open(whole.subarray(0, size)), DamagedProgramError);
   }
   await assert.rejects(Program.open(Uint8Array.of(...whole, 0)), DamagedProgramError);
-  await assert.rejects(Program.open(utf8("no program")), /it is no Pocketune program, or damaged: it has no seal/);
+  await assert.rejects(Program.open(utf8("no program")), /it has no seal; a model that was exported has none/);
 });
 
 test("a changed program with a good seal is checked all the same", async () => {

@@ -13,10 +13,12 @@ one with adapters, OUT/masked.tflite of a loss that leaves labels out. OUT/wide.
 models with smaller weights, of a model that gives wide.output for wide.x.
 OUT/mlp.fit holds the losses of two epochs of `fit` with mlp-lean, in the order of the seed 5.
 OUT/unit.tflite was built with a learning rate of 1, OUT/fading.tflite with a schedule that comes to 0 after 3 steps.
+OUT/trains-only.tflite infers nothing.
 OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of docs/web.md: 8 numbers, 3 classes.
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
+OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
 pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
 """
@@ -44,6 +46,9 @@ from converter.runtime.saved import compared, save_state
 from converter.runtime.state_file import State, pack, unpack
 from converter.training.losses import named_loss
 from jax_frontend import Model
+
+# Beside this file, which is run as a script.
+from recorded_traces import write_traces  # isort: skip
 
 BATCH, STEPS, CLASSES = 8, 50, 4
 RATE = 0.02
@@ -363,3 +368,5 @@ if __name__ == "__main__":
         fading = optax.sgd(optax.linear_schedule(0.02, 0.0, 3))
         converter.build(of_rows, optimizer=fading, **options).write(folder / "fading.tflite")
         converter.build(of_rows, update={"a/w": converter.LoRA(2)}, **options).write(folder / "adapted.tflite")
+        converter.build(of_rows, batch=BATCH, signatures=("train",)).write(folder / "trains-only.tflite")
+        write_traces(folder)

@@ -4,7 +4,8 @@ export { BY_PERSON, type PauseReason, type TrainEvent } from "./trainer/events.t
 export type { Guard } from "./trainer/gate.ts";
 export type { Adopt } from "./trainer/interchange.ts";
 export { type LiteRtSource, liteRt } from "./trainer/litert.ts";
-export type { Manifest, Signature, TensorSpec } from "./trainer/manifest.ts";
+export type { Manifest } from "./trainer/manifest.ts";
+export type { Signature, TensorSpec } from "./trainer/manifest-records.ts";
 export { cosine, type LearningRate, type Limits, type Plan, warmUp } from "./trainer/plan.ts";
 export { Program } from "./trainer/program.ts";
 export type { Accelerator, RuntimeFactory, RuntimeReport, RuntimeTensor, TrainingRuntime } from "./trainer/runtime.ts";

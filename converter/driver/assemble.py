@@ -180,7 +180,7 @@ def _manifest(
         "learning_rate": rule.learning_rate,
         "running_rate": entries.running_rate(rule.running_rate, tensors),
         "target_labels": {
-            name: asdict(labels)
+            name: {**asdict(labels), "only": list(labels.only)}
             for term in done.goal.terms(done.source.graph)
             for name, labels in term.labels(done.source.graph).items()
         },

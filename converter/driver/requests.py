@@ -11,7 +11,8 @@ from converter.driver.models import Source
 from converter.driver.options import Options
 from converter.ir import is_described
 from converter.ir.batch_norm import BatchNorm
-from converter.program.manifest import MAX_ELEMENTS, rows_to_infer
+from converter.program.manifest import rows_to_infer
+from converter.program.manifest.schema import LIMITS
 from converter.support.errors import UsageError
 from converter.support.invocation import command
 from converter.tflite.targets import Target
@@ -223,12 +224,12 @@ def check_batch_norm(
 
 
 def check_sizes(source: Source, rows: int) -> None:
-    """Raises UsageError where an input or output has more numbers than a tensor of a program."""
+    """Raises UsageError where an input or output takes more bytes than a tensor of a program."""
     for value in (*source.graph.inputs, *source.graph.outputs.values()):
-        if value.type.size > MAX_ELEMENTS:
+        if value.type.nbytes > LIMITS["tensor_bytes"]:
             raise UsageError(
-                f"{rows} rows at once are too many: {value.name or 'an output'} has {value.type.size:,} numbers, "
-                f"and a tensor has at most {MAX_ELEMENTS:,}. Choose a smaller batch, or a micro_batch of it",
+                f"{rows} rows at once are too many: {value.name or 'an output'} takes {value.type.nbytes:,} bytes, "
+                f"and a tensor at most {LIMITS['tensor_bytes']:,}. Choose a smaller batch, or a micro_batch of it",
                 page="arguments",
             )
 

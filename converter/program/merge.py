@@ -17,7 +17,8 @@ import numpy as np
 from converter.ir.view import View
 from converter.program.file import ProgramFile
 from converter.program.manifest import FROZEN, Manifest
-from converter.program.manifest.checks import check_shape, viewed_shape
+from converter.program.manifest.checks import viewed_shape
+from converter.program.manifest.schema import check_shape
 from converter.program.parameters import parameters_of
 from converter.support.errors import UsageError
 from converter.support.records import decode

@@ -44,7 +44,11 @@ def check_seal(data: bytes | mmap.mmap) -> str:
     """
     mark = data.find(_MARK)
     if mark < 0:
-        raise UsageError("it is no Pocketune program, or damaged: it has no seal", page="program-files")
+        raise UsageError(
+            "it is no Pocketune program, or damaged: it has no seal;"
+            " a model that was exported has none, and does not train",
+            page="program-files",
+        )
     start, end = mark + len(_MARK), mark + len(BLANK)
     digest = hashlib.sha256(memoryview(data)[:start])
     digest.update(b"0" * _DIGITS)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.program.manifest import Manifest, Signature, TensorSpec
-
-#: Losses whose targets are -1 or 1.
-SIGNED = ("hinge", "squared_hinge")
+from converter.program.manifest import Manifest, Signature, TargetLabels, TensorSpec
 
 
 def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -20,15 +17,20 @@ def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str
 
 def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Targets by name."""
-    return {spec.name: synthetic_target(spec, manifest.losses.get(spec.name, ""), rng) for spec in manifest.targets}
+    return {spec.name: synthetic_target(spec, manifest, rng) for spec in manifest.targets}
 
 
-def synthetic_target(spec: TensorSpec, loss: str, rng: np.random.Generator) -> np.ndarray:
-    """What any loss takes: labels, one-hot rows, signs, or numbers in 0..1."""
-    if loss in ("sparse_categorical_crossentropy", "next_token"):
-        return rng.integers(0, 2, spec.shape, np.int32)
-    if loss == "categorical_crossentropy":
-        return np.eye(spec.shape[-1], dtype=np.float32)[rng.integers(0, spec.shape[-1], spec.shape[:-1])]
-    if loss in SIGNED:
-        return rng.choice(np.array([-1, 1], np.float32), spec.shape)
-    return rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.zeros(spec.shape, spec.dtype)
+def synthetic_target(spec: TensorSpec, manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
+    """What its loss takes: labels, one-hot rows, one of few numbers, or numbers in 0..1 or from the least on."""
+    known = manifest.target_labels.get(spec.name, TargetLabels())
+    if spec.dtype != "float32":
+        # The labels of a `ctc` are a sequence, which must have room among the outputs.
+        labels = 1 if known.count is None or manifest.losses.get(spec.name) == "ctc" else min(2, known.count)
+        return rng.integers(0, labels, spec.shape).astype(spec.dtype)
+    if known.only:
+        return rng.choice(np.array(known.only, np.float32), spec.shape)
+    if known.count is not None:
+        return np.eye(known.count, dtype=np.float32)[rng.integers(0, known.count, spec.shape[:-1])]
+    least = 0.0 if known.least is None else known.least
+    most = least + 1 if known.most is None else known.most
+    return (least + (most - least) * rng.random(spec.shape)).astype(np.float32)

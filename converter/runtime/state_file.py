@@ -14,9 +14,11 @@ import numpy as np
 
 from converter.program.manifest import Identity, ModelTensor, StateTensor, StoredDtype
 from converter.program.manifest.checks import check_model_tensor
+from converter.program.manifest.schema import check_fields
 from converter.runtime.interchange import StateSpec
 from converter.support.errors import NumericError, UsageError
 from converter.support.records import decode
+from converter.support.strict_json import parse_json
 
 MAGIC = b"PTSTATE\n"
 VERSION = 2
@@ -182,7 +184,7 @@ def _header(data: bytes) -> tuple[Header, int, int]:
         advice = "update Pocketune" if version > VERSION else "it was saved by an older Pocketune: train again"
         raise ForeignState(f"format version {version} is not known here, only 1 to {VERSION}: {advice}")
     try:
-        header = _decoded(json.loads(text), version)
+        header = _decoded(parse_json(text), version)
     except (ValueError, RecursionError, UsageError) as error:
         reason = str(error).removeprefix("manifest: ")
         raise DamagedState(f"its header is not as agreed ({reason})") from None
@@ -205,7 +207,7 @@ def _decoded(parsed: Any, version: int) -> Header:
         tensors = tuple(StoredTensor(**asdict(t), slot=t.name.startswith(_OLD_SLOTS), model=None) for t in old.tensors)
         header = Header(FORMAT, old.program, old.generation, None, tensors)
     if header.identity is not None:
-        header.identity.check()
+        check_fields(header.identity, "identity")
     for tensor in header.tensors:
         if tensor.model is not None:
             check_model_tensor(tensor.name, tensor.model, tensor.shape)

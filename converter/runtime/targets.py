@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,55 +11,21 @@ from converter.program.manifest import Manifest
 from converter.runtime.examples import Examples, finite_number
 from converter.support.errors import UsageError
 
-#: By how much a probability may miss its bounds: what rounding does.
-SLACK = 1e-6
-
-
-class _Numbers(NamedTuple):
-    """The numbers that a loss takes, in words, and which of some are such."""
-
-    words: str
-    fit: Callable[[np.ndarray], np.ndarray]
-
-
-_PROBABILITIES = _Numbers("numbers from 0 to 1", lambda y: (y >= -SLACK) & (y <= 1 + SLACK))
-_SHARES = _Numbers("numbers from 0 on, one a class", lambda y: y >= -SLACK)
-_AMOUNTS = _Numbers("numbers from 0 on", lambda y: y >= -SLACK)
-_SIGNS = _Numbers("-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)", lambda y: np.abs(y) == 1)
-_TAKES = {
-    "binary_crossentropy": _PROBABILITIES,
-    "binary_focal_crossentropy": _PROBABILITIES,
-    "categorical_crossentropy": _SHARES,
-    "categorical_focal_crossentropy": _SHARES,
-    "categorical_hinge": _PROBABILITIES,
-    "dice": _PROBABILITIES,
-    "hinge": _SIGNS,
-    "msle": _AMOUNTS,
-    "poisson": _AMOUNTS,
-    "squared_hinge": _SIGNS,
-    "tversky": _PROBABILITIES,
-}
-
 
 def check_targets(examples: Examples, manifest: Manifest) -> Examples:
     """The same rows, whose targets are what the losses compare. Raises UsageError for others."""
     for name, known in manifest.target_labels.items():
-        labels = examples.arrays.get(name)
-        if labels is not None and not known.fit(labels).all():
+        y = examples.arrays.get(name)
+        if y is None or not len(wrong := np.argwhere(~known.fit(y))):
+            continue
+        if y.dtype.kind != "f":
             raise UsageError(
-                f"{name}: labels go from 0 to {known.count - 1} in this program, and these from {labels.min()} to "
-                f"{labels.max()}",
+                f"{name}: labels go from 0 to {(known.count or 0) - 1} in this program, and these from {y.min()} to "
+                f"{y.max()}",
                 page="sessions",
             )
-    for name, loss in manifest.losses.items():
-        numbers, y = _TAKES.get(loss), examples.arrays.get(name)
-        if numbers is None or y is None:
-            continue
-        if len(wrong := np.argwhere(~numbers.fit(y))):
-            place = tuple(wrong[0])
-            raise UsageError(
-                f"{name}: {loss} takes {numbers.words}, and row {place[0]} holds {y[place]:g}", page="sessions"
-            )
+        place, loss = tuple(wrong[0]), manifest.losses.get(name, "its loss")
+        raise UsageError(f"{name}: {loss} takes {known.words}, and row {place[0]} holds {y[place]:g}", page="sessions")
     return examples
 
 
@@ -92,7 +58,7 @@ def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Exam
             page="sessions",
         )
     known = y.shape[1] if one_hot else 2 if manifest.losses.get(name, "").startswith("binary_") else None
-    if name in manifest.target_labels:
+    if name in manifest.target_labels and manifest.target_labels[name].count is not None:
         known = manifest.target_labels[name].count
     factors = np.ones(len(y), np.float32)
     for label, weight in weights.items():

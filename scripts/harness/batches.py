@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.program.manifest import Manifest, TensorSpec
-from converter.program.synthetic import SIGNED, synthetic_target
+from converter.program.synthetic import synthetic_target
 from converter.support.errors import UsageError
 
 #: More batches than this are not sent: steps take them in turn.
@@ -57,14 +57,15 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
         if spec.role == "weight":
             return np.ones(spec.shape, "<f4")
         if spec.role == "target" and spec.dtype == "float32":
-            loss = manifest.losses.get(spec.name, "")
-            if len(spec.shape) > 1 and spec.shape[-1] == classes and loss not in SIGNED:
+            known = manifest.target_labels.get(spec.name)
+            signed = known is not None and known.only
+            if len(spec.shape) > 1 and spec.shape[-1] == classes and not signed:
                 return np.eye(classes, dtype="<f4")[rng.integers(0, classes, spec.shape[:-1])]
-            return synthetic_target(spec, loss, rng).astype("<f4")
+            return synthetic_target(spec, manifest, rng).astype("<f4")
         if spec.dtype == "float32":
             return rng.standard_normal(spec.shape).astype("<f4")
         labels = manifest.target_labels.get(spec.name)
-        limit = 2 if spec.role != "target" else classes if labels is None else labels.count
+        limit = 2 if spec.role != "target" else (labels and labels.count) or classes
         return rng.integers(0, limit, spec.shape).astype(np.dtype(spec.dtype).newbyteorder("<"))
 
     return b"".join(tensor(spec).tobytes() for _ in range(min(count, MOST_BATCHES)) for spec in _specs(manifest))

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { type Bytes, bytesOf } from "../trainer/bytes.ts";
-import { byteSize, type Manifest, ofRole, product, type TensorSpec } from "../trainer/manifest.ts";
+import { byteSize, type Manifest, ofRole, product } from "../trainer/manifest.ts";
+import type { TensorSpec } from "../trainer/manifest-records.ts";
 import { ModelMetadata } from "../trainer/model-metadata.ts";
 import type { StoredTensor } from "../trainer/state-file.ts";
 import {

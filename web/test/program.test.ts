@@ -55,7 +55,7 @@ test("every flipped bit and every cut is found", async () => {
     await assert.rejects(Program.open(whole.subarray(0, size)), DamagedProgramError);
   }
   await assert.rejects(Program.open(Uint8Array.of(...whole, 0)), DamagedProgramError);
-  await assert.rejects(Program.open(utf8("no program")), /it is no Pocketune program, or damaged: it has no seal/);
+  await assert.rejects(Program.open(utf8("no program")), /it has no seal; a model that was exported has none/);
 });
 
 test("a changed program with a good seal is checked all the same", async () => {
@@ -68,81 +68,19 @@ test("a changed program with a good seal is checked all the same", async () => {
   await assert.rejects(Program.open(lacking), DamagedProgramError);
 });
 
-test("a newer format and a split program are told apart from damage", () => {
+test("a newer format is told apart from damage", () => {
   const text = manifestOf("mlp-variables");
   for (const newer of [text.replace("pocketune/1", "pocketune/2"), '{"format":"pocketune/2","all":"new"}']) {
     assert.throws(() => readManifest(utf8(newer)), NewerProgramError);
   }
-  assert.throws(() => readManifest(utf8(text.replace('"variables"', '"split"'))), /build it with target="web"/);
 });
 
-const LIES: Record<string, [string, string][]> = {
-  "mlp-variables": [
-    ['"micro_batch":8', '"micro_batch":4'],
-    ['"micro_batch":8', '"micro_batch":0'],
-    ['"micro_batch":8', '"micro_batch":16'],
-    ['"batch":8,"micro', '"batch":16,"micro'],
-    ['"evaluate":{', '"apply":{'],
-    ['"evaluate":{', '"features":{'],
-    ['"batch":8', '"batch":0'],
-    ['"batch":8', '"batch":9'],
-    ['"batch":8', '"batch":"8"'],
-    ['"batch":8', '"batch":8.5'],
-    ['"batch":8', '"batch":8,"more":1'],
-    ['"graph_hash":"', '"graph_hash":"x'],
-    ['"role":"learning_rate"', '"role":"tick"'],
-    ['"role":"loss"', '"role":"input"'],
-    ['"restore":{', '"restores":{'],
-    ['"infer":{', '"infers":{'],
-    ['"infer":{"inputs":[{"name":"x"', '"infer":{"inputs":[{"name":"z"'],
-    ['"evaluate":{"inputs":[{"name":"x","shape":[8,6', '"evaluate":{"inputs":[{"name":"x","shape":[8,7'],
-    ['"shape":[16]', '"shape":[17]'],
-    ['"shape":[16]', '"shape":[16,1073741824,1073741824]'],
-    ['"shape":[16]', '"shape":[]'],
-    ['"shape":[36,16]', '"shape":[-36,-16]'],
-    ['"float32"', '"float16"'],
-    ['"view":[', '"view":[["slice",0,0,99],'],
-    ['"view":[', '"view":[["transpose",[0,0]],'],
-    ['"view":[', '"view":[["spin"],'],
-    ['"loss":"', '"loss":null,"x":"'],
-    ['"target_labels":{"y"', '"target_labels":{"z"'],
-    ['"count":4', '"count":0'],
-  ],
-  "mlp-by-2-stateless": [
-    ['"micro_batch":2', '"micro_batch":8'],
-    ['"micro_batch":2', '"micro_batch":3'],
-    ['"apply":{', '"train":{'],
-    ['"accumulate":{', '"train":{'],
-    ['"gradient/a/b"', '"gradient/a/x"'],
-    ['"role":"gradient"', '"role":"input"'],
-  ],
-  "two-variables": [
-    ['"loss":{', '"loss":{"more":"mse",'],
-    ['"loss":{"kind":"', '"loss":{"kind":1,"x":"'],
-    ['"loss":{"kind"', '"loss":{"king"'],
-    ['"name":"y/kind"', '"name":"y"'],
-    ['"name":"kind_loss","shape":[1]', '"name":"kind_loss","shape":[2]'],
-  ],
-  "chosen-variables": [
-    ['"channels":36', '"channels":5'],
-    ['"indices":"', '"indices":"x'],
-    ['"change":"', '"change":"x'],
-  ],
-};
+test("good programs that a browser cannot train are refused by what to build", async () => {
+  await assert.rejects(program("mlp-split"), /its state is "split".*build it with target="web"/);
+  await assert.rejects(program("trains-only"), /no signature "infer".*signatures=\("train", "infer", ...\)/);
+});
 
-for (const [name, lies] of Object.entries(LIES)) {
-  test(`manifests that contradict themselves are refused: ${name}`, () => {
-    const manifest = manifestOf(name);
-    readManifest(utf8(manifest));
-    for (const [from, to] of lies) {
-      assert.ok(manifest.includes(from), from);
-      assert.throws(() => readManifest(utf8(manifest.replace(from, to))), DamagedProgramError, `${from} -> ${to}`);
-    }
-  });
-}
-
-test("certificates hold for the engine's version, and do not contradict themselves", () => {
-  const failure = '{"layer":"a","operator":"PAD","what":"refused","advice":""}';
+test("certificates hold for the engine's version", () => {
   const good =
     '{"on":"web","engine":"LiteRT.js","version":"2.5.3","driver":"WASM","date":"2026-11-22T19:34:58Z","steps":10,' +
     '"ok":true,"whole":true,"precision":"float32","loss_error":1e-7,"update_error":2e-7,"output_error":null,' +
@@ -154,20 +92,6 @@ test("certificates hold for the engine's version, and do not contradict themselv
   assert.ok(!read(certified).isCertified("web", "LiteRT.js", "2.6.0"));
   assert.ok(!read(certified).isCertified("gpu", "LiteRT.js", "2.5.3"));
   assert.ok(!read(plain).isCertified("web", "LiteRT.js", "2.5.3"));
-  const lies: [string, string][] = [
-    ['"on":"web"', '"on":"toaster"'],
-    [`[${good}]`, `[${good},${good}]`],
-    ["2026-11-22T19:34:58Z", "today"],
-    ['"steps":10', '"steps":0'],
-    ['"whole":true', '"whole":false'],
-    ['"loss_error":1e-7', '"loss_error":-1e-7'],
-    ['"update_error":2e-7', '"update_error":null'],
-    ['"failures":[]', `"failures":[${failure}]`],
-  ];
-  for (const [from, to] of lies) {
-    assert.ok(certified.includes(from), from);
-    assert.throws(() => read(certified.replace(from, to)), DamagedProgramError, `${from} -> ${to}`);
-  }
 });
 
 test("what is no manifest at all is refused in words", () => {

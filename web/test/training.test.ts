@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isLabel, type TargetLabels } from "../trainer/manifest.ts";
+import type { TargetLabels } from "../trainer/manifest-records.ts";
+import { isLabel, problemOf } from "../trainer/numbers.ts";
 import {
   BusyError,
   ClosedError,
@@ -342,14 +343,41 @@ test("bad samples and plans are refused before the first step", async () => {
   assert.equal(record.weights.length, 0);
 });
 
+/** What a loss takes where nothing is said. */
+const anything: TargetLabels = {
+  count: null,
+  masked: false,
+  ignored: null,
+  least: null,
+  most: null,
+  only: [],
+  advice: "",
+};
+
 test("labels are those of the target, and those that its loss leaves out", async () => {
   const { manifest } = await program("mlp-variables");
-  assert.deepEqual([...manifest.targetLabels], [["y", { count: 4, masked: false, ignored: null }]]);
+  assert.deepEqual([...manifest.targetLabels], [["y", { ...anything, count: 4 }]]);
   const some = [-100, -1, 0, 3, 4, 254, 255];
   const taken = (labels: TargetLabels) => some.filter((label) => isLabel(labels, label));
-  assert.deepEqual(taken({ count: 4 }), [0, 3]);
-  assert.deepEqual(taken({ count: 4, masked: true }), [-100, -1, 0, 3]);
-  assert.deepEqual(taken({ count: 4, ignored: 255 }), [0, 3, 255]);
+  assert.deepEqual(taken({ ...anything, count: 4 }), [0, 3]);
+  assert.deepEqual(taken({ ...anything, count: 4, masked: true }), [-100, -1, 0, 3]);
+  assert.deepEqual(taken({ ...anything, count: 4, ignored: 255 }), [0, 3, 255]);
+});
+
+test("a target holds the numbers that its loss takes", () => {
+  const problem = (labels: Partial<TargetLabels>, ...numbers: number[]) =>
+    problemOf({ ...anything, ...labels }, "mse", Float32Array.from(numbers));
+  assert.equal(problem({}, -3, 7), undefined);
+  const probabilities = { least: 0, most: 1 };
+  assert.equal(problem(probabilities, 0, 1.0000005), undefined);
+  assert.equal(problem(probabilities, 0.5, 2), "mse takes numbers from 0 to 1, and this holds 2");
+  assert.ok(problem(probabilities, -0.1));
+  assert.equal(problem({ count: 2, least: 0 }, 0, 5), undefined);
+  assert.equal(problem({ count: 2, least: 0 }, -1), "mse takes numbers from 0 on, one a class, and this holds -1");
+  assert.equal(problem({ most: 2.5 }, 3), "mse takes numbers to 2.5, and this holds 3");
+  const signs = { only: [-1, 1], advice: "pass 2 * y - 1" };
+  assert.equal(problem(signs, -1, 1), undefined);
+  assert.equal(problem(signs, 0), "mse takes -1 or 1 (pass 2 * y - 1), and this holds 0");
 });
 
 test("a batch whose rows influence each other is not filled up", async () => {

@@ -1,7 +1,8 @@
 import { type Batch, sum } from "./batches.ts";
 import { DivergedError, RuntimeFailedError } from "./errors.ts";
-import { labelOf, type Manifest, ofRole, product, rowSize, type Signature, type TensorSpec } from "./manifest.ts";
-import { FISHER } from "./manifest-checks.ts";
+import { labelOf, type Manifest, ofRole, product, rowSize } from "./manifest.ts";
+import type { Signature, TensorSpec } from "./manifest-records.ts";
+import { FISHER } from "./manifest-rules.ts";
 import { Arguments, freeAll, type Memory, type Tensors, Variables, zeros } from "./memory.ts";
 import type { Program } from "./program.ts";
 import type { TrainingRuntime } from "./runtime.ts";

@@ -8,8 +8,9 @@ import {
   StateVersionError,
   StorageError,
 } from "./errors.ts";
-import { type Adopt, type Compared, compare, differences, type StateSpec, saysLayouts } from "./interchange.ts";
+import { type Adopt, type Compared, compare, differences, saysLayouts } from "./interchange.ts";
 import { largestFile, pack, type StoredTensor, startsLikeOne, unpack } from "./state-file.ts";
+import type { StateSpec } from "./state-spec.ts";
 import type { Store } from "./store.ts";
 import { decode, FormatError, integer, record, string } from "./strict-json.ts";
 

@@ -1,21 +1,10 @@
 import { InputError } from "./errors.ts";
-import {
-  isLabel,
-  labelOf,
-  type Manifest,
-  ofRole,
-  rowSize,
-  rowsOf,
-  type Signature,
-  TARGET,
-  type TargetLabels,
-  type TensorSpec,
-} from "./manifest.ts";
-import { problemOfNumbers } from "./numbers.ts";
+import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "./manifest.ts";
+import type { Signature, TargetLabels, TensorSpec } from "./manifest-records.ts";
+import { problemOf } from "./numbers.ts";
 import type { Limits, WholePlan } from "./plan.ts";
 import { type Row, type Sample, type Values, weightOf } from "./samples.ts";
 
-const CLASSIFYING = ["sparse_categorical_crossentropy", "categorical_crossentropy"];
 const MOST_REPLAY = 0.95;
 
 /** What a person or app passes in, checked once, in plain words, before it reaches the runtime. Throws InputError. */
@@ -92,7 +81,7 @@ export class Inputs {
     }
     const patience = plan.earlyStop?.patience ?? 1;
     if (!(patience >= 1)) refuse(`earlyStop: patience must be at least 1, got ${patience}`);
-    if (plan.balanceClasses && !CLASSIFYING.includes(this.losses.get(TARGET) ?? "")) {
+    if (plan.balanceClasses && (this.labels.get(TARGET)?.count ?? null) === null) {
       refuse("balanceClasses: this model knows no classes");
     }
     if (!plan.replay) return;
@@ -118,15 +107,9 @@ export class Inputs {
     for (const spec of this.targets) {
       const target = own(targets, labelOf(spec)) ?? refuse(`${where}: the target ${labelOf(spec)} is missing`);
       values(`${where}.${spec.name}`, spec, target);
-      const loss = this.losses.get(spec.name) ?? "";
-      const problem = problemOfNumbers(loss, target);
-      if (problem) refuse(`${where}.${spec.name}: ${problem}`);
       const known = this.labels.get(spec.name);
-      if (known === undefined || !(target instanceof Int32Array)) continue;
-      const bad = target.find((label) => !isLabel(known, label));
-      if (bad !== undefined) {
-        refuse(`${where}.${spec.name}: labels go from 0 to ${known.count - 1} in this program, and this is ${bad}`);
-      }
+      const problem = known && problemOf(known, this.losses.get(spec.name) ?? "its loss", target);
+      if (problem) refuse(`${where}.${spec.name}: ${problem}`);
     }
     const known = this.targets.map(labelOf);
     const other = Object.keys(targets).find((name) => !known.includes(name));

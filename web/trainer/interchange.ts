@@ -1,32 +1,13 @@
 import type { Bytes } from "./bytes.ts";
-import {
-  byteSize,
-  type ChosenChannels,
-  ELEMENT_BYTES,
-  type FrozenWeight,
-  type Identity,
-  product,
-  type StateTensor,
-} from "./manifest.ts";
+import { byteSize, product } from "./manifest.ts";
+import { ELEMENT_BYTES, type FrozenWeight, type StateTensor } from "./manifest-records.ts";
 import type { Program } from "./program.ts";
 import type { State, StoredTensor } from "./state-file.ts";
+import { areChannels, type StateSpec } from "./state-spec.ts";
 import { places } from "./view.ts";
 
 /** What is taken over of a state of another program: the tensors that match by name and shape. The others are as built. */
 export type Adopt = "matching";
-
-/** What a state is, or what a program takes for one. */
-export interface StateSpec {
-  /** Graph hash of the program. */
-  readonly program: string;
-  readonly tensors: StateTensor[];
-  /** What the state belongs to; null where an older Pocketune did not say. */
-  readonly identity: Identity | null;
-  /** Of the program; a file does not have them. */
-  readonly choices?: ChosenChannels[];
-  /** What the program begins with; a file does not have that. */
-  readonly built?: (tensor: StateTensor) => Bytes;
-}
 
 /** A state beside a program. */
 export interface Compared {
@@ -208,12 +189,6 @@ function carried(tensors: StoredTensor[], there: StateSpec, here: StateSpec, isP
     if (!isWhole) for (const name of pair) found.delete(name);
   }
   return [...found.values()];
-}
-
-/** Whether these are different channels that a weight has: the runtime does not look. */
-export function areChannels(choice: ChosenChannels, bytes: Bytes): boolean {
-  const indices = [...new Int32Array(bytes.slice().buffer)];
-  return new Set(indices).size === indices.length && indices.every((i) => i >= 0 && i < choice.channels);
 }
 
 /** The same numbers as another program stores them. */

@@ -1,6 +1,6 @@
 import { type CompiledModel, type LiteRt, loadLiteRt, supportsFeature, Tensor, type TypedArray } from "@litertjs/core";
 import { messageOf, RuntimeFailedError } from "./errors.ts";
-import type { Dtype } from "./manifest.ts";
+import type { Dtype } from "./manifest-records.ts";
 import type { RuntimeFactory, RuntimeReport, RuntimeTensor, TrainingRuntime } from "./runtime.ts";
 import type { Values } from "./samples.ts";
 

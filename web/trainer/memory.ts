@@ -1,5 +1,6 @@
 import { bytesOf } from "./bytes.ts";
-import { type Dtype, type Manifest, ofRole, product, type Signature } from "./manifest.ts";
+import { type Manifest, ofRole, product } from "./manifest.ts";
+import type { Dtype, Signature } from "./manifest-records.ts";
 import type { RuntimeTensor, TrainingRuntime } from "./runtime.ts";
 import type { Values } from "./samples.ts";
 import type { StoredTensor } from "./state-file.ts";

@@ -1,37 +1,33 @@
+import { SLACK } from "./manifest-limits.ts";
+import type { TargetLabels } from "./manifest-records.ts";
 import type { Values } from "./samples.ts";
 
-/** By how much a probability may miss its bounds: what rounding does. */
-const SLACK = 1e-6;
-
-interface Taken {
-  words: string;
-  fits: (number: number) => boolean;
+/** What is wrong with a target for its loss, in words; undefined when nothing is. */
+export function problemOf(known: TargetLabels, loss: string, target: Values): string | undefined {
+  if (target instanceof Int32Array) {
+    const bad = target.find((label) => !isLabel(known, label));
+    const last = (known.count ?? 0) - 1;
+    return bad === undefined ? undefined : `labels go from 0 to ${last} in this program, and this is ${bad}`;
+  }
+  if (target instanceof Uint8Array) return undefined;
+  const bad = target.find((number) => !isNumber(known, number));
+  return bad === undefined ? undefined : `${loss} takes ${wordsOf(known)}, and this holds ${bad}`;
 }
 
-const PROBABILITIES: Taken = { words: "numbers from 0 to 1", fits: (n) => n >= -SLACK && n <= 1 + SLACK };
-const SHARES: Taken = { words: "numbers from 0 on, one a class", fits: (n) => n >= -SLACK };
-const AMOUNTS: Taken = { words: "numbers from 0 on", fits: (n) => n >= -SLACK };
-const SIGNS: Taken = { words: "-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)", fits: (n) => Math.abs(n) === 1 };
+/** Whether a label is one of those that a target holds, or that its loss leaves out. */
+export function isLabel({ count, masked, ignored }: TargetLabels, label: number): boolean {
+  return label === ignored || (label < (count ?? Number.POSITIVE_INFINITY) && (masked || label >= 0));
+}
 
-/** The numbers that a loss takes, as the host has it (converter/runtime/targets.py); others take any. */
-const TAKEN = new Map([
-  ["binary_crossentropy", PROBABILITIES],
-  ["binary_focal_crossentropy", PROBABILITIES],
-  ["categorical_crossentropy", SHARES],
-  ["categorical_focal_crossentropy", SHARES],
-  ["categorical_hinge", PROBABILITIES],
-  ["dice", PROBABILITIES],
-  ["hinge", SIGNS],
-  ["msle", AMOUNTS],
-  ["poisson", AMOUNTS],
-  ["squared_hinge", SIGNS],
-  ["tversky", PROBABILITIES],
-]);
+function isNumber({ least, most, only }: TargetLabels, number: number): boolean {
+  if (only.length > 0) return only.some((each) => Math.fround(each) === number);
+  return (least === null || number >= least - SLACK) && (most === null || number <= most + SLACK);
+}
 
-/** What is wrong with a target, in words; undefined when nothing is. */
-export function problemOfNumbers(loss: string, target: Values): string | undefined {
-  const taken = TAKEN.get(loss);
-  if (!taken || target instanceof Uint8Array) return undefined;
-  const bad = target.find((number) => !taken.fits(number));
-  return bad === undefined ? undefined : `${loss} takes ${taken.words}, and this holds ${bad}`;
+/** Which numbers are such. */
+function wordsOf({ count, least, most, only, advice }: TargetLabels): string {
+  let said = least === null ? "numbers" : `numbers from ${least} on`;
+  if (most !== null) said = `numbers ${least === null ? "" : `from ${least} `}to ${most}`;
+  if (only.length > 0) said = only.join(" or ");
+  return `${said}${count === null ? "" : ", one a class"}${advice && ` (${advice})`}`;
 }

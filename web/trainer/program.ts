@@ -1,8 +1,9 @@
 import { piecesOf } from "./assembly.ts";
 import type { Bytes } from "./bytes.ts";
 import { DamagedProgramError } from "./errors.ts";
-import { byteSize, ELEMENT_BYTES, type Manifest, type StateTensor } from "./manifest.ts";
+import { byteSize, type Manifest } from "./manifest.ts";
 import { readManifest } from "./manifest-checks.ts";
+import { ELEMENT_BYTES, type StateTensor } from "./manifest-records.ts";
 import { ModelMetadata } from "./model-metadata.ts";
 import { checkSeal } from "./seal.ts";
 import type { StoredTensor } from "./state-file.ts";
@@ -31,6 +32,7 @@ export class Program {
     const entry = metadata.get(MANIFEST);
     if (!entry) throw new DamagedProgramError("it is no Pocketune program: it has no manifest");
     const manifest = readManifest(entry);
+    checkTrains(manifest);
     for (const tensor of manifest.stateTensors) {
       const stored = metadata.get(INITIAL + tensor.tensor)?.length;
       if (stored !== byteSize(tensor) && stored !== ELEMENT_BYTES[tensor.dtype]) {
@@ -65,4 +67,16 @@ export class Program {
     for (let at = 0; at < whole.length; at += stored.length) whole.set(stored, at);
     return whole;
   }
+}
+
+/** Throws DamagedProgramError for a good program that is not for a browser. */
+function checkTrains({ fields }: Manifest): void {
+  const build = 'build it with target="web" and signatures=("train", "infer", ...)';
+  if (fields.state === "split") fail(`its state is "split", and a browser takes the others: ${build}`);
+  if (!fields.signatures.has("infer"))
+    fail(`it has no signature "infer", and a trainer shows what was learned: ${build}`);
+}
+
+function fail(problem: string): never {
+  throw new DamagedProgramError(problem);
 }

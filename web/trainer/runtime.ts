@@ -1,4 +1,4 @@
-import type { Dtype } from "./manifest.ts";
+import type { Dtype } from "./manifest-records.ts";
 import type { Program } from "./program.ts";
 import type { Values } from "./samples.ts";
 

@@ -10,7 +10,11 @@ const DIGITS = 64;
  */
 export async function checkSeal(data: Uint8Array): Promise<void> {
   const start = indexOf(data, MARK);
-  if (start < 0) throw new DamagedProgramError("it is no Pocketune program, or damaged: it has no seal");
+  if (start < 0) {
+    throw new DamagedProgramError(
+      "it is no Pocketune program, or damaged: it has no seal; a model that was exported has none, and does not train",
+    );
+  }
   const digits = start + MARK.length;
   const end = digits + DIGITS;
   if (end > data.length) throw new DamagedProgramError("it is damaged: its seal is cut short");

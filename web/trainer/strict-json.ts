@@ -14,17 +14,42 @@ export function decode<T>(decoder: Decoder<T>, bytes: Uint8Array, where: string)
   return decoder(parse(bytes), where);
 }
 
-/** Any JSON in UTF-8. Throws FormatError. */
+/** Brackets within brackets, and brackets and commas in all: what the readers in all languages take. */
+const [MAX_DEPTH, MAX_VALUES] = [64, 300_000];
+
+/** Any JSON in UTF-8 whose numbers are finite. Throws FormatError. */
 export function parse(bytes: Uint8Array): unknown {
   try {
-    return JSON.parse(text(bytes));
+    const json = text(bytes);
+    checkBounds(json);
+    return JSON.parse(json, (_, value) =>
+      Number.isFinite(value ?? 0) || typeof value !== "number" ? value : infinite(),
+    );
   } catch (error) {
-    // Not UTF-8, not JSON, or nested more deeply than the stack.
-    throw new FormatError(error instanceof SyntaxError ? error.message : "not JSON in UTF-8");
+    // Not UTF-8, or not JSON.
+    throw error instanceof FormatError || error instanceof SyntaxError
+      ? new FormatError(error.message)
+      : new FormatError("not JSON in UTF-8");
   }
 }
 
-function expected(what: string, where: string): never {
+function checkBounds(json: string): void {
+  let [depth, values] = [0, 0];
+  for (const [sign] of json.replace(/"(?:[^"\\]|\\.)*"/gs, "").matchAll(/[[\]{},]/g)) {
+    if (sign === "[" || sign === "{") depth++;
+    if (sign === "]" || sign === "}") depth--;
+    else values++;
+    if (depth > MAX_DEPTH) throw new FormatError("nested too deeply");
+    if (values > MAX_VALUES) throw new FormatError(`more than ${MAX_VALUES} values`);
+  }
+}
+
+function infinite(): never {
+  throw new FormatError("a number is not finite");
+}
+
+/** Throws FormatError: `where` there is something else. */
+export function expected(what: string, where: string): never {
   throw new FormatError(`${where}: expected ${what}`);
 }
 
@@ -37,9 +62,10 @@ export const number: Decoder<number> = (value, where) =>
 export const bool: Decoder<boolean> = (value, where) =>
   typeof value === "boolean" ? value : expected("true or false", where);
 
-/** A whole number that needs no rounding. */
+/** A whole number that needs no rounding, however it is written: 8, 8.0, 8e0. */
 export const integer: Decoder<number> = (value, where) =>
-  Number.isSafeInteger(value) && !Object.is(value, -0) ? (value as number) : expected("a whole number", where);
+  // Minus zero becomes zero.
+  Number.isSafeInteger(value) ? (value as number) + 0 : expected("a whole number", where);
 
 /** A value that is looked at later. */
 export const anything: Decoder<unknown> = (value) => value;
@@ -71,6 +97,7 @@ export function mapOf<T>(decoder: Decoder<T>): Decoder<Map<string, T>> {
 type Fields = Record<string, Decoder<unknown>>;
 type Required<F extends Fields> = { [K in keyof F]: Decoded<F[K]> };
 type Optional<F extends Fields> = { [K in keyof F]?: Decoded<F[K]> };
+type Filled<T> = { [K in keyof T]-?: T[K] };
 
 /** An object of exactly these fields; those of `optional` may be left out. */
 export function record<F extends Fields, O extends Fields = Record<never, never>>(
@@ -87,6 +114,20 @@ export function record<F extends Fields, O extends Fields = Record<never, never>
   };
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+/** What a decoder reads, with fields that are left out as they are in `defaults`. */
+export function filled<T extends object>(decoder: Decoder<T>, defaults: Partial<T>): Decoder<Filled<T>> {
+  return (value, where) => ({ ...defaults, ...decoder(value, where) }) as Filled<T>;
+}
+
+/** The same, unless what is read is not as agreed. */
+export function checked<T>(decoder: Decoder<T>, check: (read: T, where: string) => void): Decoder<T> {
+  return (value, where) => {
+    const read = decoder(value, where);
+    check(read, where);
+    return read;
+  };
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

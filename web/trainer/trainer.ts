@@ -7,12 +7,13 @@ import type { TrainEvent } from "./events.ts";
 import { Gate, type Guard } from "./gate.ts";
 import { Checkpoints, TwoGenerations, taken } from "./generations.ts";
 import { Inputs } from "./inputs.ts";
-import { type Adopt, type StateSpec, specOf, UNPROVEN } from "./interchange.ts";
+import { type Adopt, specOf, UNPROVEN } from "./interchange.ts";
 import { LIMITS, type Limits, type Plan, whole } from "./plan.ts";
 import type { Program } from "./program.ts";
 import type { RuntimeFactory, RuntimeReport, TrainingRuntime } from "./runtime.ts";
 import type { Evaluation, Row, Sample } from "./samples.ts";
 import { isFiniteTensor, isStateOf, pack, type StoredTensor } from "./state-file.ts";
+import type { StateSpec } from "./state-spec.ts";
 import type { Store } from "./store.ts";
 import { Training } from "./training.ts";
 

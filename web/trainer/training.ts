@@ -5,7 +5,8 @@ import { DivergedError, InputError, RuntimeFailedError, StorageError } from "./e
 import type { TrainEvent } from "./events.ts";
 import type { Gate } from "./gate.ts";
 import type { Checkpoints, TwoGenerations } from "./generations.ts";
-import type { Manifest, RunningRate } from "./manifest.ts";
+import type { Manifest } from "./manifest.ts";
+import type { RunningRate } from "./manifest-records.ts";
 import type { WholePlan } from "./plan.ts";
 import type { Program } from "./program.ts";
 import { type Evaluation, isMatched, type Row, type Sample, weightOf } from "./samples.ts";

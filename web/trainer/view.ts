@@ -1,10 +1,8 @@
-import { type ModelTensor, product } from "./manifest.ts";
-
-const MAX_ELEMENTS = 2 ** 31 - 1;
+import { product } from "./manifest.ts";
+import type { ModelTensor } from "./manifest-records.ts";
 
 /** Whether the view of a tensor of the model gives so many elements as one of the shape `stored` has. */
 export function givesElements({ shape, view }: ModelTensor, stored: number[]): boolean {
-  if (shape.some((d) => d < 1) || product(shape) > MAX_ELEMENTS) return false;
   const given = view.reduce<number[] | undefined>((now, step) => now && viewed(step, now), shape);
   return given !== undefined && product(given) === product(stored);
 }

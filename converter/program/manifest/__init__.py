@@ -1,6 +1,6 @@
 """The manifest: what a training program says about itself."""
 
-from converter.program.manifest.certificates import Certificate, Failure
+from converter.program.manifest.certificates import Certificate, CertificateFailure
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
 from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
@@ -13,7 +13,6 @@ from converter.program.manifest.records import (
     LOSS_OF_STEP,
     MANIFEST,
     MASK,
-    MAX_ELEMENTS,
     TARGET,
     ChosenChannels,
     Dtype,
@@ -40,12 +39,11 @@ __all__ = [
     "INITIAL",
     "MANIFEST",
     "MASK",
-    "MAX_ELEMENTS",
     "TARGET",
     "Certificate",
     "ChosenChannels",
     "Dtype",
-    "Failure",
+    "CertificateFailure",
     "FrozenWeight",
     "Identity",
     "Manifest",

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from converter.support.errors import UsageError
-
-#: No more failures of a certificate are kept in a manifest.
-MOST_FAILURES = 20
-#: What a program is certified on: an engine, and where one compiles for a processor, which.
-ON = "(gpu|web|android|hexagon:[A-Z0-9]+)"
-DATE = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z"
+from converter.program.manifest.schema import fail
 
 
 @dataclass(frozen=True)
-class Failure:
+class CertificateFailure:
     """What an engine refused or computed wrongly.
 
     Attributes:
@@ -73,31 +65,14 @@ class Certificate:
     update_error: float | None = None
     output_error: float | None = None
     floor: float | None = None
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[CertificateFailure, ...] = ()
 
     def holds(self, engine: str, version: str) -> bool:
         """Whether it says that this very engine runs the program rightly."""
         return self.ok and (self.engine, self.version) == (engine, version)
 
 
-def check_certificates(certificates: Iterable[Certificate]) -> None:
-    """Raises UsageError where fields contradict each other, or two certificates are of the same engine."""
-    seen = set[str]()
-    for certificate in certificates:
-        where = f"manifest: certificates.{certificate.on}"
-        if not re.fullmatch(ON, certificate.on):
-            raise UsageError(f"{where}: no engine that is known here", page="program-files")
-        if certificate.on in seen:
-            raise UsageError(f"{where}: stands there twice", page="program-files")
-        seen.add(certificate.on)
-        if not re.fullmatch(DATE, certificate.date):
-            raise UsageError(f"{where}: {certificate.date!r} is no time in UTC", page="program-files")
-        if certificate.steps < 1:
-            raise UsageError(f"{where}: {certificate.steps} steps", page="program-files")
-        figures = (certificate.loss_error, certificate.update_error, certificate.output_error, certificate.floor)
-        if any(figure is not None and figure < 0 for figure in figures):
-            raise UsageError(f"{where}: an error below zero", page="program-files")
-        if certificate.ok and (not certificate.whole or certificate.failures or certificate.update_error is None):
-            raise UsageError(f"{where}: it says that all is well, and that something is not", page="program-files")
-        if len(certificate.failures) > MOST_FAILURES:
-            raise UsageError(f"{where}: more than {MOST_FAILURES} failures", page="program-files")
+def check_certificate(where: str, certificate: Certificate) -> None:
+    """Raise UsageError where it says that all is well, and that something is not."""
+    if certificate.ok and (not certificate.whole or certificate.failures or certificate.update_error is None):
+        fail(f"{where}: it says that all is well, and that something is not")

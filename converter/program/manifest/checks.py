@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from math import frexp, isfinite, prod
+from collections.abc import Iterable, Mapping
+from math import frexp, prod
 from typing import Any
 
-from converter.program.manifest.certificates import check_certificates
+from converter.program.manifest.certificates import check_certificate
 from converter.program.manifest.identity import ModelTensor
 from converter.program.manifest.records import (
     FISHER,
-    FROZEN,
     GRADIENT,
-    INPUT_ROLES,
-    MASK,
-    MAX_ELEMENTS,
-    NAMED_ROLES,
-    OUTPUT_ROLES,
     TARGET,
     Manifest,
     ParameterSpec,
-    Role,
     Signature,
+    TargetLabels,
+    TensorSpec,
     rows_to_infer,
 )
-from converter.support.errors import UsageError
+from converter.program.manifest.schema import ROLES, SIGNATURES, check_fields, fail
+
+#: What is compared of a tensor.
+Facts = tuple[str, tuple[int, ...], str]
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raises UsageError where two fields contradict each other."""
+    """Raise UsageError where a field is beyond its limits, or two of them contradict each other."""
+    check_fields(manifest)
     _Checker(manifest).check()
 
 
@@ -42,131 +40,140 @@ class _Checker:
 
     def check(self) -> None:
         m = self.manifest
-        if not re.fullmatch("[0-9a-f]{64}", m.graph_hash):
-            _fail(f"graph_hash: expected 64 hexadecimal digits, got {m.graph_hash!r}")
-        if m.batch < 1:
-            _fail(f"batch: must be at least 1, got {m.batch}")
-        if not 1 <= m.micro_batch <= m.batch or m.batch % m.micro_batch:
-            _fail(f"micro_batch: {m.micro_batch} is no part of a batch of {m.batch}")
-        _unique("state_tensors", (t.tensor for t in m.state_tensors))
-        _unique("parameters", (p.name for p in m.parameters))
-        for tensor in m.state_tensors:
-            check_shape(f"state_tensors.{tensor.tensor}", tensor.shape)
+        if m.micro_batch > m.batch or m.batch % m.micro_batch:
+            fail(f"micro_batch: {m.micro_batch} is no part of a batch of {m.batch}")
+        for i, tensor in enumerate(m.state_tensors):
             if tensor.model is not None:
-                check_model_tensor(f"state_tensors.{tensor.tensor}", tensor.model, tensor.shape)
-        if m.identity is not None:
-            m.identity.check()
-        self.signatures()
-        for parameter in m.parameters:
-            self.parameter(parameter)
-        check_certificates(m.certificates)
-
-    def signatures(self) -> None:
-        m = self.manifest
-        wanted = list(dict.fromkeys([m.step, m.updating]))
-        wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
-        if "features" in m.signatures:
-            wanted.append(m.step_on_features)
-        others = [name for name in m.signatures if rows_to_infer(name)]
-        known = {*wanted, "evaluate", "infer", "features", "fisher", *(others if "infer" in m.signatures else ())}
-        for name in wanted:
-            if name not in m.signatures:
-                _fail(f"signatures: {name!r} is missing")
-        for name in m.signatures:
-            if name not in known:
-                _fail(f"signatures: {name!r} is none of such a program")
+                _check_view(f"state_tensors[{i}].model", tensor.model.view, tensor.model.shape, tensor.shape)
+        self.names()
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
-        rows = ("weight", "loss")
-        step = (*rows, "learning_rate") if m.step == m.updating else rows
-        for name, one_each, several in (
-            (m.step, step, ("input",)),
-            (m.step_on_features, step, ("input",)),
-            ("apply", ("learning_rate",), ()),
-            ("evaluate", rows, ("input",)),
-            *((name, (), ("input", "output")) for name in ("infer", *others)),
-            ("features", (), ("input", "output")),
-            ("fisher", ("weight",), ("input",)),
-        ):
-            if name not in m.signatures:
-                continue
-            roles: list[str] = [spec.role for spec in (*m.signatures[name].inputs, *m.signatures[name].outputs)]
-            for role in one_each:
-                if roles.count(role) != 1:
-                    _fail(f"signatures.{name}: {roles.count(role)} tensors of role {role!r}, and it takes one")
-            for role in several:
-                if role not in roles:
-                    _fail(f"signatures.{name}: nothing of role {role!r}")
-        for name in (m.step, m.step_on_features, "evaluate", "fisher"):
-            for spec in m.signatures[name].inputs if name in m.signatures else ():
-                if spec.role in ("input", "target", "weight") and spec.shape[0] != m.micro_batch:
-                    _fail(
-                        f"signatures.{name}.{spec.name}: first axis {spec.shape[0]}, and a call takes {m.micro_batch}"
-                    )
-        for name in {"infer", "features", *others} & m.signatures.keys():
-            if len({spec.shape[0] for spec in m.signatures[name].taking("input")}) != 1:
-                _fail(f"signatures.{name}: the first axes of its inputs differ")
-        for name in others:
-            if m.signatures[name].taking("input")[0].shape[0] != rows_to_infer(name):
-                _fail(f"signatures.{name}: it takes another number of rows")
-            if self.results(name) != self.results("infer"):
-                _fail(f"signatures.{name}: what it gives is not what infer gives")
+            self.kind(f"signatures.{name}", signature, SIGNATURES["infer_n" if rows_to_infer(name) else name])
+        self.infers()
         self.targets()
-        # What a model takes is the same for all, but for the number of rows.
-        same: list[tuple[str, Role]] = [("evaluate", "input"), ("evaluate", "target"), ("infer", "input")]
-        same += [("fisher", "input"), ("fisher", "target"), *((name, "input") for name in others)]
-        for name, role in (*same, ("features", "input")):
-            if name in m.signatures and self.rows(name, role) != self.rows(m.step, role):
-                _fail(f"signatures.{name}: what it takes of role {role!r} is not what {m.step} takes")
+        self.features()
+        self.all_state()
+        self.rate()
+        self.split()
+        self.gradients()
+        self.choices()
+        for i, parameter in enumerate(m.parameters):
+            self.parameter(f"parameters[{i}]", parameter)
+        for i, certificate in enumerate(m.certificates):
+            check_certificate(f"certificates[{i}]", certificate)
+
+    def names(self) -> None:
+        """There are the signatures that a step needs, and no other than those of the schema."""
+        m = self.manifest
+        wanted = [m.step, m.updating]
+        wanted += ["save", "restore", "initialize"] if m.state == "variables" else []
+        wanted += [m.step_on_features] if "features" in m.signatures else []
+        for name in wanted:
+            if name not in m.signatures:
+                fail(f"signatures: {name!r} is missing")
+        known = {*wanted, "evaluate", "infer", "features", "fisher"}
+        for name in m.signatures:
+            if name not in known and not (rows_to_infer(name) and "infer" in m.signatures):
+                fail(f"signatures: {name!r} is none of such a program")
+
+    def signature(self, where: str, signature: Signature) -> None:
+        for side, specs in (("in", signature.inputs), ("out", signature.outputs)):
+            for spec in specs:
+                self.tensor(f"{where}.{spec.name}", spec, side)
+
+    def tensor(self, where: str, spec: TensorSpec, side: str) -> None:
+        """What its role says of a tensor."""
+        role, prefix = ROLES[spec.role], ROLES[spec.role].get("prefix", "")
+        if side not in role:
+            fail(f"{where}: role {spec.role!r} among the {side}puts")
+        fits = spec.dtype == role.get("dtype", spec.dtype) and spec.name.startswith(prefix)
+        if "named" in role and (spec.name != spec.role or not fits):
+            fail(f"{where}: role {spec.role!r} belongs to a {role['dtype']} of that name")
+        if "size" in role:
+            fits = fits and len(spec.shape) == 1 and role["size"] in ("rows", str(spec.shape[0]))
+        if not fits:
+            fail(f"{where}: a {spec.role} is {_words(role)}, not {spec}")
+        if "state" in role:
+            stored = self.state.get(spec.name.removeprefix(prefix))
+            if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
+                fail(f"{where}: does not agree with state_tensors")
+
+    def kind(self, where: str, signature: Signature, said: Mapping[str, Any]) -> None:
+        """What the schema says of a kind of signature."""
+        m = self.manifest
+        roles = [spec.role for spec in (*signature.inputs, *signature.outputs)]
+        for role in said.get("one", ()):
+            if roles.count(role) != 1:
+                fail(f"{where}: {roles.count(role)} tensors of role {role!r}, and it takes one")
+        for role in said.get("some", ()):
+            if role not in roles:
+                fail(f"{where}: nothing of role {role!r}")
+        rows = said.get("rows")
+        for spec in signature.inputs if rows == "call" else ():
+            if "row" in ROLES[spec.role] and spec.shape[0] != m.micro_batch:
+                fail(f"{where}.{spec.name}: first axis {spec.shape[0]}, and a call takes {m.micro_batch}")
+        if rows == "own" and len({spec.shape[0] for spec in signature.taking("input")}) != 1:
+            fail(f"{where}: the first axes of its inputs differ")
+        for role in said.get("same", ()):
+            if _facts(signature.taking(role), 1) != _facts(m.signatures[m.step].taking(role), 1):
+                fail(f"{where}: what it takes of role {role!r} is not what {m.step} takes")
+
+    def infers(self) -> None:
+        """`infer_<n>` is `infer` for n rows."""
+        signatures = self.manifest.signatures
+        for name, signature in signatures.items():
+            if (rows := rows_to_infer(name)) is None:
+                continue
+            if signature.taking("input")[0].shape[0] != rows:
+                fail(f"signatures.{name}: it takes another number of rows")
+            if _ordered(signature.giving("output"), 1) != _ordered(signatures["infer"].giving("output"), 1):
+                fail(f"signatures.{name}: what it gives is not what infer gives")
+
+    def features(self) -> None:
+        """What the frozen first layers give is what the step on it takes."""
+        m = self.manifest
         if "features" in m.signatures:
-            given = [(s.name, s.shape, s.dtype) for s in m.signatures["features"].giving("output")]
-            if given != [(s.name, s.shape, s.dtype) for s in m.signatures[m.step_on_features].taking("input")]:
-                _fail(f"signatures.{m.step_on_features}: its inputs are not what features gives")
-        names = set(self.state)
+            taken = m.signatures[m.step_on_features].taking("input")
+            if _ordered(m.signatures["features"].giving("output")) != _ordered(taken):
+                fail(f"signatures.{m.step_on_features}: its inputs are not what features gives")
+
+    def all_state(self) -> None:
+        """What moves the state moves all of it."""
+        m = self.manifest
         moves = {}
         if m.state == "variables":
             moves = {"save": m.signatures["save"].giving("state"), "restore": m.signatures["restore"].taking("state")}
         elif m.state == "stateless":
             moves = {m.updating: m.signatures[m.updating].taking("state")}
         for name, specs in moves.items():
-            if {spec.name for spec in specs} != names:
-                _fail(f"signatures.{name}: its state is not the tensors of state_tensors")
-        self.rate()
-        self.split()
-        self.gradients()
-        self.choices()
+            if {spec.name for spec in specs} != set(self.state):
+                fail(f"signatures.{name}: its state is not the tensors of state_tensors")
 
     def rate(self) -> None:
         """One learning rate: a number, or one that runs in the program and counts by the state."""
         m = self.manifest
         if (m.learning_rate is None) is (m.running_rate is None):
-            _fail(
+            fail(
                 "learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs "
                 "of an older Pocketune say neither: build it again"
             )
-        if m.learning_rate is not None and not (isfinite(m.learning_rate) and m.learning_rate >= 0):
-            _fail(f"learning_rate: {m.learning_rate} is none")
-        running = m.running_rate
-        if running is None:
-            return
-        if running.zero_from is not None and running.zero_from < 0:
-            _fail(f"running_rate.zero_from: {running.zero_from} is no number of a step")
+        counter = None if m.running_rate is None else m.running_rate.counter
         numbers = {t.tensor for t in m.state_tensors if t.shape == (1,) and t.dtype == "float32"}
-        if running.counter is not None and running.counter not in numbers:
-            _fail(f"running_rate.counter: {running.counter!r} is no number of the state")
+        if counter is not None and counter not in numbers:
+            fail(f"running_rate.counter: {counter!r} is no number of the state")
 
     def split(self) -> None:
         """What the two halves of a split step change of the state; the scale of what they pass."""
         m = self.manifest
-        if not m.loss_scale > 0 or frexp(m.loss_scale)[0] != 0.5 or (m.loss_scale != 1 and m.state != "split"):
-            _fail(f"loss_scale: {m.loss_scale} is no power of two, or not for the state {m.state!r}")
+        if frexp(m.loss_scale)[0] != 0.5 or (m.loss_scale != 1 and m.state != "split"):
+            fail(f"loss_scale: {m.loss_scale} is no power of two, or not for the state {m.state!r}")
         if m.state != "split":
             return
         moved, updated = self.moved_by(m.step), self.moved_by(m.updating)
         if missing := self.trained() - updated:
-            _fail(f"signatures: {m.updating!r} does not update {sorted(missing)[0]!r}")
+            fail(f"signatures.{m.updating}: it does not update {sorted(missing)[0]!r}")
         if moved & updated:
-            _fail(f"signatures: {m.step!r} and {m.updating!r} both change {sorted(moved & updated)[0]!r}")
+            fail(f"signatures.{m.step}: it changes {sorted(moved & updated)[0]!r}, and so does {m.updating}")
 
     def moved_by(self, signature: str) -> set[str]:
         """The state tensors that a signature gives."""
@@ -184,17 +191,16 @@ class _Checker:
         """One is `y`, several are `y/...`, and some losses take none; losses and labels are those of the targets."""
         m, names = self.manifest, [spec.name for spec in self.manifest.targets]
         if names != [TARGET] and not all(name.startswith(f"{TARGET}/") for name in names):
-            _fail(f"signatures.{m.step}: its targets are {', '.join(names)}, and neither y nor y/...")
+            fail(f"signatures.{m.step}: its targets are {', '.join(names)}, and neither y nor y/...")
         if isinstance(m.loss, dict):
-            owners = [next((n for n in m.losses if f"{name}/".startswith(f"{n}/")), None) for name in names]
-            if None in owners or set(owners) != set(m.losses):
-                _fail(f"loss: those of {', '.join(m.loss)}, and the targets are {', '.join(names)}")
-        labelled = {spec.name for spec in m.targets if spec.dtype == "int32"}
+            owners = {next((n for n in m.losses if f"{name}/".startswith(f"{n}/")), None) for name in names}
+            if owners != set(m.losses):
+                fail(f"loss: those of {', '.join(m.loss)}, and the targets are {', '.join(names)}")
+        targets = {spec.name: spec for spec in m.targets}
         for name, labels in m.target_labels.items():
-            if name not in labelled or not 1 <= labels.count < MAX_ELEMENTS:
-                _fail(f"target_labels.{name}: {labels.count} labels, or no int32 target of that name")
-            if labels.ignored is not None and abs(labels.ignored) >= MAX_ELEMENTS:
-                _fail(f"target_labels.{name}: {labels.ignored} is no int32")
+            if name not in targets:
+                fail(f"target_labels.{name}: no target of that name")
+            _check_labels(f"target_labels.{name}", labels, targets[name])
 
     def gradients(self) -> None:
         """Those of a split step go from one half to the other; a stateless one is handed its accumulators each time."""
@@ -207,89 +213,72 @@ class _Checker:
             sides = {"inputs": (signature.taking, taking), "outputs": (signature.giving, giving)}
             for side, (of_role, passed) in sides.items():
                 if {spec.name for spec in of_role("gradient")} != (trained if name in passed else set()):
-                    _fail(f"signatures.{name}: the gradients among its {side} are not those of what trains")
+                    fail(f"signatures.{name}: the gradients among its {side} are not those of what trains")
 
     def choices(self) -> None:
         """Each has a list of channels and a change of its own, and `fisher` weighs all of them."""
         m = self.manifest
-        _unique("choices", (c.weight for c in m.choices))
-        _unique("choices", (c.indices for c in m.choices))
-        for choice in m.choices:
-            where, stored = f"choices.{choice.weight}", self.state.get(choice.indices)
-            shape = stored.shape if stored is not None and stored.dtype == "int32" else ()
-            if len(shape) != 1:
-                _fail(f"{where}: {choice.indices!r} is no list of channels in state_tensors")
-            if not shape[0] <= choice.channels <= MAX_ELEMENTS:
-                _fail(f"{where}: {shape[0]} of {choice.channels} channels")
+        for i, choice in enumerate(m.choices):
+            where, stored = f"choices[{i}]", self.state.get(choice.indices)
+            if stored is None or stored.dtype != "int32" or len(stored.shape) != 1:
+                fail(f"{where}: {choice.indices!r} is no list of channels in state_tensors")
+            elif stored.shape[0] > choice.channels:
+                fail(f"{where}: {stored.shape[0]} of {choice.channels} channels")
             if choice.change not in {p.name for p in m.parameters}:
-                _fail(f"{where}: {choice.change!r} is not in parameters")
+                fail(f"{where}: {choice.change!r} is not in parameters")
         if "fisher" in m.signatures:
-            found = {(s.name, s.shape, s.dtype) for s in m.signatures["fisher"].giving("fisher")}
-            if found != {(FISHER + c.weight, (c.channels,), "float32") for c in m.choices} or not found:
-                _fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+            weighed = {(FISHER + c.weight, (c.channels,), "float32") for c in m.choices}
+            if _facts(m.signatures["fisher"].giving("fisher")) != weighed:
+                fail("signatures.fisher: what it gives is not one number for each channel of the choices")
 
-    def rows(self, signature: str, role: Role) -> set[Any]:
-        return {(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].taking(role)}
-
-    def results(self, signature: str) -> list[Any]:
-        return [(s.name, s.shape[1:], s.dtype) for s in self.manifest.signatures[signature].giving("output")]
-
-    def signature(self, where: str, signature: Signature) -> None:
-        for side, specs, roles in (
-            ("inputs", signature.inputs, INPUT_ROLES),
-            ("outputs", signature.outputs, OUTPUT_ROLES),
-        ):
-            if not specs:
-                _fail(f"{where}: no {side}")
-            _unique(f"{where}.{side}", (spec.name for spec in specs))
-            for spec in specs:
-                check_shape(f"{where}.{spec.name}", spec.shape)
-                if spec.role not in roles:
-                    _fail(f"{where}.{spec.name}: role {spec.role!r} among the {side}")
-                if spec.role in NAMED_ROLES and (spec.name, spec.dtype) != (spec.role, "float32"):
-                    _fail(f"{where}.{spec.name}: role {spec.role!r} belongs to a float32 of that name")
-                if spec.role in NAMED_ROLES and spec.shape != (1,) and spec.role != "weight":
-                    _fail(f"{where}.{spec.name}: expected shape [1], got {list(spec.shape)}")
-                if spec.role == "figure" and (spec.shape, spec.dtype) != ((1,), "float32"):
-                    _fail(f"{where}.{spec.name}: a figure is one float32, not {spec}")
-                if spec.role == "mask" and (spec.dtype != "float32" or not spec.name.startswith(MASK)):
-                    _fail(f"{where}.{spec.name}: a mask is of float32 and called {MASK}..., not {spec}")
-                if spec.role in ("state", "gradient"):
-                    prefix = GRADIENT if spec.role == "gradient" else ""
-                    stored = self.state.get(spec.name.removeprefix(prefix))
-                    if stored is None or (stored.shape, stored.dtype) != (spec.shape, spec.dtype):
-                        _fail(f"{where}.{spec.name}: does not agree with state_tensors")
-
-    def parameter(self, parameter: ParameterSpec) -> None:
-        where = f"parameters.{parameter.name}"
-        check_shape(where, parameter.shape, least_rank=0)
-        if not parameter.pieces:
-            _fail(f"{where}: no pieces")
+    def parameter(self, where: str, parameter: ParameterSpec) -> None:
         for piece in parameter.pieces:
             if piece.tensor not in self.state:
-                _fail(f"{where}: {piece.tensor!r} is not in state_tensors")
-            stored = self.state[piece.tensor]
-            self.view(where, parameter, piece.view, stored.shape)
+                fail(f"{where}: {piece.tensor!r} is not in state_tensors")
+            _check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
         if (frozen := parameter.frozen) is not None:
-            if not frozen.entry.startswith(FROZEN):
-                _fail(f"{where}: the frozen part must be a metadata entry {FROZEN}..., got {frozen.entry!r}")
-            check_shape(f"{where}.frozen", frozen.shape)
-            self.view(where, parameter, frozen.view, frozen.shape)
+            _check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
 
-    def view(self, where: str, parameter: ParameterSpec, view: tuple[Any, ...], stored: tuple[int, ...]) -> None:
-        _check_view(where, view, parameter.shape, stored)
+
+def _words(role: Mapping[str, Any]) -> str:
+    """Say what a tensor of a role is."""
+    said = {"1": "one ", "rows": "one a row, of "}.get(role.get("size", ""), "of ") + role.get("dtype", "any type")
+    return said + (f" and called {role['prefix']}..." if "prefix" in role else "")
+
+
+def _check_labels(where: str, labels: TargetLabels, target: TensorSpec) -> None:
+    """Raise UsageError unless a target of its type can hold such labels or numbers."""
+    bounds = [bound for bound in (labels.least, labels.most) if bound is not None]
+    if target.dtype == "int32" and (labels.count is None or bounds or labels.only):
+        fail(f"{where}: an int32 target holds labels from 0 to a count, and no other numbers")
+    if target.dtype == "float32" and (labels.masked or labels.ignored is not None):
+        fail(f"{where}: labels are left out, and a float32 target holds none")
+    if target.dtype == "float32" and labels.count not in (None, target.shape[-1]):
+        fail(f"{where}: {labels.count} classes, and the target has {target.shape[-1]} along its last axis")
+    if target.dtype == "bool" or bounds != sorted(bounds):
+        fail(f"{where}: there are no such numbers of {target.dtype}")
+
+
+def _ordered(specs: Iterable[TensorSpec], axes: int = 0) -> list[Facts]:
+    """What is compared of tensors, in their order, without their first axes."""
+    return [(spec.name, spec.shape[axes:], spec.dtype) for spec in specs]
+
+
+def _facts(specs: Iterable[TensorSpec], axes: int = 0) -> set[Facts]:
+    """The same in no order."""
+    return set(_ordered(specs, axes))
 
 
 def check_model_tensor(where: str, model: ModelTensor, stored: tuple[int, ...]) -> None:
-    """Raises UsageError unless a tensor of the model gives what is stored."""
-    check_shape(where, model.shape, least_rank=0)
+    """Raise UsageError unless a tensor of the model gives what is stored."""
+    check_fields(model, where)
     _check_view(where, model.view, model.shape, stored)
 
 
 def _check_view(where: str, view: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]) -> None:
     given = viewed_shape(where, view, shape)
     if prod(given) != prod(stored):
-        _fail(f"{where}: a view gives {list(given)}, and what is stored is {list(stored)}")
+        fail(f"{where}: a view gives {list(given)}, and what is stored is {list(stored)}")
 
 
 def viewed_shape(where: str, view: Iterable[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -310,22 +299,4 @@ def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
             bool not in map(type, step) and 0 <= axis < len(shape) and 0 <= start < stop <= shape[axis]
         ):
             return (*shape[:axis], stop - start, *shape[axis + 1 :])
-    return _fail(f"{where} does not fit {list(shape)}")
-
-
-def _fail(problem: str) -> Any:
-    raise UsageError(f"manifest: {problem}", page="program-files")
-
-
-def _unique(where: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            _fail(f"{where}: {name!r} stands there twice")
-        seen.add(name)
-
-
-def check_shape(where: str, shape: tuple[int, ...], least_rank: int = 1) -> None:
-    """Raises UsageError for a shape that no tensor of a program has."""
-    if len(shape) < least_rank or any(d < 1 for d in shape) or prod(shape) > MAX_ELEMENTS:
-        _fail(f"{where}: bad shape {list(shape)}")
+    return fail(f"{where} does not fit {list(shape)}")

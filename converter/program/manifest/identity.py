@@ -1,18 +1,14 @@
-"""What a state belongs to: the meaning of a program, not its form."""
+"""Program identity, by which saved states are matched: the meaning of a program, not its form."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from converter.support.errors import UsageError
 
 #: How `Identity.forward` and `Identity.update` are computed. Those of two versions say nothing of each other: to be
 #: raised when an unchanged model gets another one.
 FINGERPRINT = 1
-_DIGEST = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -70,9 +66,3 @@ class Identity:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return json.loads(json.dumps(asdict(self)))
-
-    def check(self) -> None:
-        """Raises UsageError where a digest is none."""
-        digests = [self.update, self.forward, self.int8 or self.forward, *(weight.digest for weight in self.frozen)]
-        if wrong := next((digest for digest in digests if not _DIGEST.fullmatch(digest)), None):
-            raise UsageError(f"identity: expected 16 hexadecimal digits, got {wrong!r}", page="program-files")

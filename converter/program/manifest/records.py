@@ -16,17 +16,13 @@ import numpy as np
 
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
+from converter.program.manifest.schema import LIMITS, ROLES
 
 T = TypeVar("T")
 
-FORMAT = "pocketune/1"
 #: Names of the metadata entries of a program.
 MANIFEST, INITIAL, FROZEN = "pocketune.manifest", "pocketune.initial/", "pocketune.frozen/"
 INFERENCE = "pocketune.inference"
-#: No manifest is larger; a limit for readers of files that they do not trust.
-MAX_BYTES = 4 << 20
-#: No tensor of a program has more elements: a flatbuffer ends at 2 GiB.
-MAX_ELEMENTS = 1 << 31
 
 #: Types of what is stored.
 StoredDtype = Literal["float32", "int32", "bool"]
@@ -48,24 +44,19 @@ Role = Literal[
     "fisher",
     "done",
 ]
-#: Roles by the side on which they stand.
-INPUT_ROLES = ("input", "target", "weight", "learning_rate", "state", "gradient", "tick")
-OUTPUT_ROLES = ("loss", "correct", "figure", "mask", "output", "fisher", "state", "gradient", "done")
 #: What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to.
-GRADIENT = "gradient/"
+GRADIENT: str = ROLES["gradient"]["prefix"]
 #: The state tensor of the last step's loss, where the update reads it: several calls of a step hand it on as they do
 #: gradients.
 LOSS_OF_STEP = "optimizer/loss"
 #: What the Fisher information of a weight's channels is called: this, and the weight's name.
-FISHER = "fisher/"
+FISHER: str = ROLES["fisher"]["prefix"]
 #: What the mask is called that says which places of an output count: this, and the output's name.
-MASK = "mask/"
+MASK: str = ROLES["mask"]["prefix"]
 #: What `infer` for another number of rows is called: this, and the number.
 INFER = "infer_"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
-#: Roles that every program gives the same name, float32 and one number; `weight` has one a row.
-NAMED_ROLES = ("weight", "learning_rate", "tick", "loss", "correct", "done")
 
 
 def rows_to_infer(name: str) -> int | None:
@@ -214,22 +205,56 @@ class Update:
 
 @dataclass(frozen=True)
 class TargetLabels:
-    """The labels that a target holds: those from 0 to count - 1, and what the loss leaves out.
+    """What a loss takes for a target: labels of classes where it is of int32, numbers where it is of float32.
 
     Attributes:
-        count: how many there are.
-        masked: whether those below 0 are left out.
-        ignored: one more that is left out, be it among the others or beyond them.
+        count: how many classes there are: labels go from 0 to one less, and of numbers there is one a class along the
+            last axis; None where numbers tell no classes apart.
+        masked: whether labels below 0 are left out.
+        ignored: one more label that is left out, be it among the others or beyond them.
+        least: the least number; None where there is none.
+        most: the largest; None where there is none.
+        only: the only numbers that there are, where these are few.
+        advice: what to pass in the place of other numbers; empty where nothing is to be said.
     """
 
-    count: int
+    count: int | None = None
     masked: bool = False
     ignored: int | None = None
+    least: float | None = None
+    most: float | None = None
+    only: tuple[float, ...] = ()
+    advice: str = ""
 
-    def fit(self, labels: np.ndarray) -> np.ndarray:
-        """Which of some are such."""
-        within = labels < self.count if self.masked else (labels >= 0) & (labels < self.count)
-        return within if self.ignored is None else within | (labels == self.ignored)
+    def fit(self, values: np.ndarray) -> np.ndarray:
+        """Return which of some labels or numbers are such, [the same shape] of bool."""
+        if values.dtype.kind == "f":
+            return self._fit_numbers(values)
+        within = np.ones(values.shape, bool) if self.count is None else values < self.count
+        if not self.masked:
+            within &= values >= 0
+        return within if self.ignored is None else within | (values == self.ignored)
+
+    def _fit_numbers(self, values: np.ndarray) -> np.ndarray:
+        if self.only:
+            return np.isin(values, np.array(self.only, values.dtype))
+        fits = np.ones(values.shape, bool)
+        if self.least is not None:
+            fits &= values >= self.least - LIMITS["slack"]
+        if self.most is not None:
+            fits &= values <= self.most + LIMITS["slack"]
+        return fits
+
+    @property
+    def words(self) -> str:
+        """Say which numbers are such."""
+        if self.only:
+            said = " or ".join(f"{number:g}" for number in self.only)
+        elif self.most is None:
+            said = "numbers" if self.least is None else f"numbers from {self.least:g} on"
+        else:
+            said = f"numbers {'' if self.least is None else f'from {self.least:g} '}to {self.most:g}"
+        return f"{said}{'' if self.count is None else ', one a class'}{f' ({self.advice})' if self.advice else ''}"
 
 
 @dataclass(frozen=True)
@@ -270,7 +295,7 @@ class Manifest:
         choices: the weights of which chosen channels train.
         loss_scale: what `gradients` gives is this many times the gradient; `apply` takes it so.
         certificates: on which engines the step was run, the last time of each.
-        target_labels: the labels that there are, by the name of each target that holds labels.
+        target_labels: what the loss takes for each target, by its name; where nothing is said, any numbers.
         identity: what a saved state belongs to; None where an older Pocketune built the program.
     """
 

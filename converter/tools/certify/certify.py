@@ -13,8 +13,8 @@ from typing import Any
 from converter.program.file import ProgramFile, read_program
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.layers import Entry, Layers
-from converter.program.manifest import Certificate, Failure
-from converter.program.manifest.certificates import MOST_FAILURES
+from converter.program.manifest import Certificate, CertificateFailure
+from converter.program.manifest.schema import RECORDS
 from converter.runtime.engines import Engine, engine
 from converter.runtime.engines.work import Outcome, Task, at_most
 from converter.support.errors import UsageError
@@ -24,6 +24,8 @@ from converter.tools.certify.judge import Deviation, Judge
 from converter.tools.certify.reference import PROBE, RATE, Call, calls
 from converter.tools.certify.signing import sign
 
+#: No more failures are kept in a manifest.
+_MOST_FAILURES: int = RECORDS["Certificate"]["fields"]["failures"]["most"]
 ADVICE_VARIABLES = "certify it built with state='stateless' (--state stateless) too: there the operator is found"
 #: What is wrong then is the engine's own: no number of the program makes it end the process that it is in.
 ADVICE_CRASH = (
@@ -68,7 +70,9 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
     """What comes of running a program on an engine; nothing is written."""
     if program.manifest.state == "variables" and not engine.has_variables:
         what = "no delegate takes the operators of variables, so no step runs there whole"
-        return _certificate(engine, steps, [_Found(failures=[Failure("", "VAR_HANDLE", what, ADVICE_STATE)])])
+        return _certificate(
+            engine, steps, [_Found(failures=[CertificateFailure("", "VAR_HANDLE", what, ADVICE_STATE)])]
+        )
     made = list(calls(program, steps, data, PROBE if engine.precision == "float32" else RATE))
     layers = Layers(program)
     judge = Judge(program.manifest, layers, made, engine.precision)
@@ -80,14 +84,14 @@ def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) 
 class _Found:
     """What comes of running a program on a part of an engine."""
 
-    failures: Sequence[Failure]
+    failures: Sequence[CertificateFailure]
     deviations: Sequence[Deviation] = ()
     is_whole: bool = False
     driver: str = ""
 
 
 def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence[Call], judge: Judge) -> _Found:
-    failures = list[Failure]()
+    failures = list[CertificateFailure]()
     entries = [layers.entry(name) for name in dict.fromkeys(call.signature for call in made)]
     # What is the CPU's, as the update of a split program, is no work of the engine.
     apart = part.apart or (len(entries) < len(program.manifest.signatures) and not part.has_variables)
@@ -98,19 +102,19 @@ def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence
     if outcome.signal:
         where = "" if apart else f" in {made[min(len(outcome.results), len(made) - 1)].signature}"
         what = f"the library crashed ({outcome.signal}){where}: {outcome.error}"
-        failures.append(Failure("", "", what, ADVICE_CRASH))
+        failures.append(CertificateFailure("", "", what, ADVICE_CRASH))
     if refusals or outcome.error:
         failures += localize.refused(part, entries, refusals)
     if outcome.error and not failures:
-        failures.append(Failure("", "", f"the engine gave up: {outcome.error}"))
+        failures.append(CertificateFailure("", "", f"the engine gave up: {outcome.error}"))
     if not outcome.said.get("whole") and not failures:
-        failures.append(Failure("", "", "the engine does not take all of it, and does not say what"))
+        failures.append(CertificateFailure("", "", "the engine does not take all of it, and does not say what"))
     wrong = [deviation for deviation in found if not deviation.is_right]
     known = set[tuple]()
     for signature in dict.fromkeys(deviation.signature for deviation in wrong):
         worst = next(d for d in wrong if d.signature == signature)
         if program.manifest.state == "variables":
-            failures.append(Failure("", "", str(worst), ADVICE_VARIABLES))
+            failures.append(CertificateFailure("", "", str(worst), ADVICE_VARIABLES))
             continue
         call = next(c for c in made if c.signature == signature)
         failures += localize.wrong(part, layers, call, worst, known)
@@ -162,7 +166,7 @@ def _apart(engine: Engine, entries: Sequence[Entry], made: Sequence[Call]) -> Ou
 
 
 def _certificate(engine: Engine, steps: int, found: Sequence[_Found], floor: float | None = None) -> Certificate:
-    kept = tuple(dict.fromkeys(failure for one in found for failure in one.failures))[:MOST_FAILURES]
+    kept = tuple(dict.fromkeys(failure for one in found for failure in one.failures))[:_MOST_FAILURES]
     deviations = [deviation for one in found for deviation in one.deviations]
     whole = all(one.is_whole for one in found)
     return Certificate(

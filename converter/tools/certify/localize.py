@@ -17,7 +17,7 @@ from converter.program.flatbuffer.operators import STATE
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.flatbuffer.truth_values import with_numbers
 from converter.program.layers import Entry, Layers, Place
-from converter.program.manifest import Failure
+from converter.program.manifest import CertificateFailure
 from converter.runtime.engines import Engine
 from converter.runtime.engines.engine import Refusal
 from converter.runtime.engines.work import Outcome, Task
@@ -42,7 +42,7 @@ _MASK = 1e8
 LIMITS = {"float32": 1e-4, "float16": 5e-3}
 
 
-def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal]) -> list[Failure]:
+def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal]) -> list[CertificateFailure]:
     """The operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
 
     Args:
@@ -64,13 +64,15 @@ def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal
     tasks = [Task(program if engine.has_truth_values else with_numbers(program)) for program in programs]
     outcomes = engine.run(tasks, LIMIT)
     bad = {key: outcome for key, outcome in zip(tried, outcomes, strict=True) if _is_refused(engine, outcome)}
-    failures: dict[tuple[str, str], Failure] = {}
+    failures: dict[tuple[str, str], CertificateFailure] = {}
     for entry in entries:
         for place in entry.places:
             key = place.operator.key
             if key in bad:
                 where = (place.origin.layer, place.operator.kind)
-                failures.setdefault(where, Failure(*where, _why(engine, bad[key]), advice(place.operator.kind)))
+                failures.setdefault(
+                    where, CertificateFailure(*where, _why(engine, bad[key]), advice(place.operator.kind))
+                )
     told = {failure.operator for failure in failures.values()}
     # What stands alone may be fine, and refused only beside others; what names no operator is explained by any.
     others = [r for r in refusals if r.operator not in told and (r.operator or not told)]
@@ -86,15 +88,15 @@ def _why(engine: Engine, outcome: Outcome) -> str:
     return f"refused: {reasons[0] or 'the engine has no such operator'}" if reasons else f"refused: {outcome.error}"
 
 
-def _unplaced(entries: Sequence[Entry], refusal: Refusal) -> Failure:
+def _unplaced(entries: Sequence[Entry], refusal: Refusal) -> CertificateFailure:
     places = [p for entry in entries for p in entry.places if p.operator.kind == refusal.operator]
     names = list(dict.fromkeys(place.origin.layer for place in places if place.origin.layer))
     layer = names[0] if len(names) == 1 else ""
     among = f"; one of {', '.join(names[:6])}" if len(names) > 1 else ""
-    return Failure(layer, refusal.operator, f"refused: {refusal.reason}{among}", advice(refusal.operator))
+    return CertificateFailure(layer, refusal.operator, f"refused: {refusal.reason}{among}", advice(refusal.operator))
 
 
-def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: set[tuple]) -> list[Failure]:
+def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: set[tuple]) -> list[CertificateFailure]:
     """The first operators of a signature that an engine computes wrongly.
 
     Args:
@@ -114,12 +116,12 @@ def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: s
     if (large := search.too_large(search.entry.places)) is not None:
         place, reach = large
         what = f"{worst}; no operator alone shows why, and its result reaches {reach:.1e}"
-        return [Failure(place.origin.layer, place.operator.kind, what, RANGE)]
+        return [CertificateFailure(place.origin.layer, place.operator.kind, what, RANGE)]
     maker = search.maker(worst.name)
     where = ("", "") if maker is None else (maker.origin.layer, maker.operator.kind)
     what = f"{worst}; no operator alone, or with those before it, shows why"
     drowned = engine.precision != "float32" and worst.kind == "update" and "learning_rate" in call.feed
-    return [Failure(*where, what, SPLIT if drowned else "")]
+    return [CertificateFailure(*where, what, SPLIT if drowned else "")]
 
 
 class _Search:
@@ -140,17 +142,17 @@ class _Search:
         index = next(i for i, output in self.entry.outputs.items() if output == name)
         return self.entry.places[self.entry.made[index]] if index in self.entry.made else None
 
-    def told(self, place: Place, window: Sequence[Place], error: float, worst: Deviation) -> Failure:
+    def told(self, place: Place, window: Sequence[Place], error: float, worst: Deviation) -> CertificateFailure:
         """What a witness shows."""
         kinds = [other.operator.kind for other in window[:-1]]
         behind = f" behind {', '.join(kinds)}" if kinds else ""
         amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
         what = f"computed wrongly{behind}: its result {amount}; seen in {worst}"
         if (large := self.too_large(window)) is not None:
-            return Failure(
+            return CertificateFailure(
                 place.origin.layer, place.operator.kind, f"{what}. What it is made of reaches {large[1]:.1e}", RANGE
             )
-        return Failure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
+        return CertificateFailure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
 
     def too_large(self, places: Sequence[Place]) -> tuple[Place, float] | None:
         """The first operator whose result float16 has no number for, and what it reaches; masks are larger."""

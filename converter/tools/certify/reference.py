@@ -203,9 +203,10 @@ class _Draw:
     def _drawn(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
         if spec.role == "target":
             labels = self._manifest.target_labels.get(spec.name)
-            if labels is not None and self._manifest.losses.get(spec.name) != "ctc":
+            is_label = spec.dtype == "int32" and self._manifest.losses.get(spec.name) != "ctc"
+            if is_label and labels is not None and labels.count is not None:
                 return rng.integers(0, labels.count, spec.shape, np.int32)
-            return synthetic_target(spec, self._manifest.losses.get(spec.name, ""), rng)
+            return synthetic_target(spec, self._manifest, rng)
         if spec.dtype == "float32":
             return rng.random(spec.shape, np.float32)
         return rng.integers(0, self._bounds.get(spec.name, 2), spec.shape).astype(spec.dtype)

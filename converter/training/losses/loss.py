@@ -14,7 +14,7 @@ from converter.training.losses.links import Link
 PerExample = Callable[[Builder, list[Value], list[Value]], Value]
 #: Types of the targets by name (`y`, or `y/...` for several) for outputs of given types.
 Targets = Callable[[list[TensorType]], dict[str, TensorType]]
-#: The labels of those targets that hold labels, likewise.
+#: The labels or numbers that it takes for them, of those of which something is to be said, likewise.
 Labels = Callable[[list[TensorType]], dict[str, TargetLabels]]
 
 
@@ -59,7 +59,7 @@ class Loss:
         summed: whether rows and places are added up, where else their mean is taken.
         factor: what it is multiplied by.
         counts: whether right answers are counted, where there is a link.
-        labels: the labels that its targets hold.
+        labels: the labels or numbers that it takes for its targets.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Term:
         return {self._here(name): type for name, type in own.items()}
 
     def labels(self, graph: Graph) -> dict[str, TargetLabels]:
-        """The labels of those targets that hold labels."""
+        """What it takes for them, of those of which something is to be said."""
         own = self.loss.labels([v.type for v in self.outputs(graph)])
         return {self._here(name): labels for name, labels in own.items()}
 

@@ -38,6 +38,22 @@ def _no_labels(outputs: list[TensorType]) -> dict[str, TargetLabels]:
     return {}
 
 
+def _numbers(
+    least: float | None = None, most: float | None = None, only: tuple[float, ...] = (), advice: str = ""
+) -> Labels:
+    """Numbers like the only output."""
+    return lambda outputs: {TARGET: TargetLabels(least=least, most=most, only=only, advice=advice)}
+
+
+def _shares(most: float | None = None) -> Labels:
+    """Numbers from 0 on, one for each of the classes along the last axis of the only output."""
+    return lambda outputs: {TARGET: TargetLabels(outputs[0].shape[-1], least=0.0, most=most)}
+
+
+_PROBABILITIES, _AMOUNTS = _numbers(0.0, 1.0), _numbers(0.0)
+_SIGNS = _numbers(only=(-1.0, 1.0), advice="for labels that are 0 or 1 pass 2 * y - 1")
+
+
 def _number(outputs: list[TensorType]) -> dict[str, TensorType]:
     return {TARGET: TensorType(outputs[0].shape[:-1], FLOAT32)}
 
@@ -95,8 +111,10 @@ _NAMED: dict[str, _Named] = {
         places=lambda ignore=None, **_: None if ignore is None else row_losses.all_labels_but(ignore),
         aside=("ignore",),
     ),
-    "categorical_crossentropy": _Named(_one(row_losses.cross_entropy), "softmax"),
-    "categorical_focal_crossentropy": _Named(_one(row_losses.focal_cross_entropy), "softmax"),
+    "categorical_crossentropy": _Named(_one(row_losses.cross_entropy), "softmax", labels=lambda **_: _shares()),
+    "categorical_focal_crossentropy": _Named(
+        _one(row_losses.focal_cross_entropy), "softmax", labels=lambda **_: _shares()
+    ),
     "next_token": _Named(
         _one(row_losses.next_token),
         "softmax",
@@ -111,24 +129,26 @@ _NAMED: dict[str, _Named] = {
         lambda alpha=1, **_: _like_output if alpha == 1 else _labels_and_teacher,
         labels=lambda alpha=1, **_: _no_labels if alpha == 1 else labels_of(f"{TARGET}/label"),
     ),
-    "binary_crossentropy": _Named(_one(row_losses.binary_cross_entropy), "sigmoid"),
-    "binary_focal_crossentropy": _Named(_one(row_losses.binary_focal_cross_entropy), "sigmoid"),
+    "binary_crossentropy": _Named(_one(row_losses.binary_cross_entropy), "sigmoid", labels=lambda **_: _PROBABILITIES),
+    "binary_focal_crossentropy": _Named(
+        _one(row_losses.binary_focal_cross_entropy), "sigmoid", labels=lambda **_: _PROBABILITIES
+    ),
     "mse": _Named(_one(row_losses.squared_error)),
     "mae": _Named(_one(row_losses.absolute_error)),
     "mape": _Named(_one(row_losses.absolute_percentage_error)),
-    "msle": _Named(_one(row_losses.squared_logarithmic_error)),
-    "poisson": _Named(_one(row_losses.poisson)),
+    "msle": _Named(_one(row_losses.squared_logarithmic_error), labels=lambda **_: _AMOUNTS),
+    "poisson": _Named(_one(row_losses.poisson), labels=lambda **_: _AMOUNTS),
     "huber": _Named(_one(row_losses.huber)),
     "log_cosh": _Named(_one(row_losses.log_cosh)),
     "cosine_similarity": _Named(_one(row_losses.cosine_similarity)),
-    "hinge": _Named(_one(row_losses.hinge)),
-    "squared_hinge": _Named(_one(row_losses.squared_hinge)),
-    "categorical_hinge": _Named(_one(row_losses.categorical_hinge)),
+    "hinge": _Named(_one(row_losses.hinge), labels=lambda **_: _SIGNS),
+    "squared_hinge": _Named(_one(row_losses.squared_hinge), labels=lambda **_: _SIGNS),
+    "categorical_hinge": _Named(_one(row_losses.categorical_hinge), labels=lambda **_: _shares(1.0)),
     "categorical_generalized_cross_entropy": _Named(
         _one(row_losses.generalized_cross_entropy), "softmax", lambda **_: _labels, labels=lambda **_: labels_of(TARGET)
     ),
-    "dice": _Named(_one(row_losses.dice)),
-    "tversky": _Named(_one(row_losses.tversky)),
+    "dice": _Named(_one(row_losses.dice), labels=lambda **_: _PROBABILITIES),
+    "tversky": _Named(_one(row_losses.tversky), labels=lambda **_: _PROBABILITIES),
     "contrastive": _Named(row_losses.contrastive, None, lambda **_: _number, 2),
     "triplet": _Named(row_losses.triplet, None, lambda **_: _nothing, 3),
 }

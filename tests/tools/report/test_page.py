@@ -15,7 +15,7 @@ import pytest
 
 import converter
 from converter.program.file import read_program
-from converter.program.manifest import Certificate, Failure
+from converter.program.manifest import Certificate, CertificateFailure
 from converter.runtime import Journal, TrainingSession
 from converter.support.errors import UsageError
 from converter.support.words import size
@@ -135,7 +135,7 @@ def test_a_training_and_its_state(tmp_path: Path) -> None:
 
 def test_certificates_are_shown(tmp_path: Path) -> None:
     path = program("mlp").write(tmp_path / "m.tflite")
-    failure = Failure("layers/1", "BATCH_MATMUL", "it is refused")
+    failure = CertificateFailure("layers/1", "BATCH_MATMUL", "it is refused")
     sign(
         path,
         Certificate(

@@ -6,6 +6,7 @@ import org.pocketune.trainer.Dtype
 import org.pocketune.trainer.Manifest
 import org.pocketune.trainer.Role
 import org.pocketune.trainer.Sample
+import org.pocketune.trainer.TargetLabels
 import org.pocketune.trainer.TensorSpec
 import org.pocketune.trainer.Values
 
@@ -48,15 +49,17 @@ private fun numbers(spec: TensorSpec, random: Random): Values = when (spec.dtype
 }
 
 private fun target(spec: TensorSpec, manifest: Manifest, i: Int, random: Random): Values {
-    val classes = manifest.targetLabels[spec.name]?.count
-    val loss = manifest.losses[spec.name].orEmpty()
+    val known = manifest.targetLabels[spec.name] ?: TargetLabels()
+    val (count, only) = known.count to known.only
     return when {
-        spec.dtype == Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { i % (classes ?: 2) })
-        loss.startsWith("categorical") -> {
-            val length = spec.shape.last()
-            Values.Floats(FloatArray(spec.rowSize) { if (it % length == i % length) 1f else 0f })
+        spec.dtype == Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { i % (count ?: 2) })
+        spec.dtype != Dtype.FLOAT32 -> numbers(spec, random)
+        only.isNotEmpty() -> Values.Floats(FloatArray(spec.rowSize) { only[i % only.size].toFloat() })
+        count != null -> Values.Floats(FloatArray(spec.rowSize) { if (it % count == i % count) 1f else 0f })
+        else -> {
+            val least = known.least ?: 0.0
+            val range = (known.most ?: (least + 1)) - least
+            Values.Floats(FloatArray(spec.rowSize) { (least + range * random.nextFloat()).toFloat() })
         }
-        loss.endsWith("hinge") -> Values.Floats(FloatArray(spec.rowSize) { (2 * (i % 2) - 1).toFloat() })
-        else -> numbers(spec, random)
     }
 }

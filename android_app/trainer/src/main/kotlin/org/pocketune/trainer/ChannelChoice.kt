@@ -30,3 +30,7 @@ internal class ChannelChoice(private val program: Program) {
         StoredTensor(tensor.name, tensor.dtype, tensor.shape, bytes)
     }
 }
+
+/** Whether these are different channels that there are: the runtime does not look. */
+internal fun ChosenChannels.isGood(indices: IntArray): Boolean =
+    indices.toSet().size == indices.size && indices.all { it in 0 until channels }

@@ -52,7 +52,7 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         if (plan.checkpointEvery < 0) refuse("checkpointEvery must not be below 0, got ${plan.checkpointEvery}")
         val patience = plan.earlyStop?.patience ?: 1
         if (patience < 1) refuse("earlyStop: patience must be at least 1, got $patience")
-        if (plan.balanceClasses && manifest.losses[TARGET] !in CLASSIFYING) {
+        if (plan.balanceClasses && manifest.targetLabels[TARGET]?.count == null) {
             refuse("balanceClasses: this model knows no classes")
         }
         val replay = plan.replay ?: return
@@ -85,13 +85,8 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         for (spec in specs) {
             val target = targets[spec.label] ?: refuse("$where: the target ${spec.label} is missing")
             values("$where.${spec.name}", spec, target)
-            val loss = manifest.losses[spec.name]
-            Numbers.of(loss)?.problem(checkNotNull(loss), target)?.let { refuse("$where.${spec.name}: $it") }
-            val known = manifest.targetLabels[spec.name] ?: continue
-            val labels = (target as? Values.Ints)?.array ?: continue
-            labels.firstOrNull { !known.fits(it) }?.let {
-                refuse("$where.${spec.name}: labels go from 0 to ${known.count - 1} in this program, and this is $it")
-            }
+            val problem = manifest.targetLabels[spec.name]?.problem(manifest.losses[spec.name] ?: "its loss", target)
+            if (problem != null) refuse("$where.${spec.name}: $problem")
         }
         val known = specs.map { it.label }
         targets.keys.firstOrNull { it !in known }?.let { refuse("$where: the program takes no target '$it', only $known") }
@@ -115,7 +110,6 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
     private fun refuse(problem: String): Nothing = throw InputException(problem)
 
     private companion object {
-        val CLASSIFYING = setOf("sparse_categorical_crossentropy", "categorical_crossentropy")
         const val MOST_REPLAY = 0.95
     }
 }

@@ -1,3 +1,6 @@
+// Written by scripts/manifest from converter/program/manifest/schema.toml and scripts/readers/Manifest.kt.j2: change those,
+// and run it.
+
 package org.pocketune.trainer
 
 import kotlinx.serialization.SerialName
@@ -6,55 +9,16 @@ import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 
-/** Type of the elements of a tensor; int8 is that of kept features only. [bytes]: of one element. */
-@Serializable
-enum class Dtype(val bytes: Int) {
-    @SerialName("float32") FLOAT32(4),
-    @SerialName("int32") INT32(4),
-    @SerialName("bool") BOOL(1),
-    @SerialName("int8") INT8(1),
-}
-
-/** Who feeds or reads a tensor of a signature. */
-@Serializable
-enum class Role {
-    @SerialName("input") INPUT,
-    @SerialName("target") TARGET,
-    @SerialName("weight") WEIGHT,
-    @SerialName("learning_rate") LEARNING_RATE,
-    @SerialName("state") STATE,
-    @SerialName("gradient") GRADIENT,
-    @SerialName("tick") TICK,
-    @SerialName("loss") LOSS,
-    @SerialName("correct") CORRECT,
-    @SerialName("figure") FIGURE,
-    @SerialName("mask") MASK,
-    @SerialName("output") OUTPUT,
-    @SerialName("fisher") FISHER,
-    @SerialName("done") DONE,
-}
-
 /**
- * How a program keeps its state: in the runtime, or passed in and out of every step, which is one call or, [SPLIT], the
- * gradients by one signature, in the arithmetic of an accelerator, and the update by another, in float32.
+ * An input or output of a signature. `role` says who feeds or reads it.
  */
 @Serializable
-enum class StateKind {
-    @SerialName("variables") VARIABLES,
-    @SerialName("stateless") STATELESS,
-    @SerialName("split") SPLIT,
-}
-
-/** Element type of the frozen layers, where the target gains by it. */
-@Serializable
-enum class Frozen {
-    @SerialName("float32") FLOAT32,
-    @SerialName("int8") INT8,
-}
-
-/** An input or output of a signature. */
-@Serializable
-data class TensorSpec(val name: String, val shape: List<Int>, val dtype: Dtype, val role: Role) {
+data class TensorSpec(
+    val name: String,
+    val shape: List<Int>,
+    val dtype: Dtype,
+    val role: Role,
+) {
     /** Elements. */
     val size: Int get() = shape.product().toInt()
 
@@ -68,9 +32,10 @@ data class TensorSpec(val name: String, val shape: List<Int>, val dtype: Dtype, 
 }
 
 /**
- * One entry point of a program: what it takes and gives, in order.
+ * What one entry point of the program takes and gives, in order.
  *
- * @property mixing where rows of a batch influence each other, in words: such a call takes a whole batch. Null: nowhere.
+ * @property mixing where rows of a batch influence each other, in words: such a call takes a whole batch. Null:
+ *   nowhere.
  */
 @Serializable
 data class Signature(
@@ -84,24 +49,7 @@ data class Signature(
 }
 
 /**
- * A state tensor in the model's own terms, which programs of all targets and batch sizes share.
- *
- * @property name of the parameter or slot.
- * @property shape of the whole parameter in the model's own layout; a slot that goes with one has its.
- * @property view how the state tensor is cut out of that.
- */
-@Serializable
-data class ModelTensor(val name: String, val shape: List<Int>, val view: List<JsonElement>) {
-    /** Whether the view gives so many elements as a tensor of the shape [stored] has. */
-    internal fun gives(stored: List<Int>): Boolean {
-        if (shape.any { it < 1 } || shape.product() > Int.MAX_VALUE) return false
-        val given = view.fold(shape as List<Int>?) { now, step -> now?.let { ViewStep.parse(step)?.on(it) } }
-        return given?.product() == stored.product()
-    }
-}
-
-/**
- * A tensor that outlives a step: a trained one, or a [slot] of the optimizer.
+ * A tensor that outlives a step, as stored: a trained one, or a slot of the optimizer.
  *
  * @property model what it is in the model's own terms; null where an older Pocketune did not say.
  */
@@ -119,151 +67,25 @@ data class StateTensor(
     internal val name: String get() = model?.name ?: tensor
 }
 
-/** A weight, or the part of one, that does not train. [digest]: of the numbers that do not. */
-@Serializable
-data class FrozenWeight(val name: String, val shape: List<Int>, val digest: String)
-
 /**
- * What two programs must have in common beside their state tensors for one to go on with the other's state.
+ * What a program says about itself.
  *
- * @property optimizer its name, for people.
- * @property update digest of how the optimizer computes an update and its slots, whatever its rates are.
- * @property forward digest of what the model computes of its inputs and weights.
- * @property frozen the weights that do not train, in the order in which the model reads them.
- * @property int8 digest of what became int8, and how; empty where nothing did.
- * @property version of the way in which [forward] and [update] are computed.
- */
-@Serializable
-data class Identity(
-    val optimizer: String,
-    val update: String,
-    val forward: String,
-    val frozen: List<FrozenWeight>,
-    val int8: String,
-    val version: Int,
-) {
-    /** Whether its digests are such. */
-    internal val isGood: Boolean
-        get() = (listOf(update, forward, int8.ifEmpty { forward }) + frozen.map { it.digest }).all(DIGEST::matches)
-}
-
-private val DIGEST = Regex("[0-9a-f]{16}")
-
-/** Where a state tensor lies in the weight that the person knows. */
-@Serializable
-data class Piece(val tensor: String, val view: List<JsonElement>)
-
-/** Where the frozen part of a weight lies in it, and the metadata entry that holds it. */
-@Serializable
-data class FrozenPart(val entry: String, val shape: List<Int>, val view: List<JsonElement>)
-
-/** A trained weight by the model's own name, in its layout. [frozen]: the part of it that does not train. */
-@Serializable
-data class ParameterSpec(
-    val name: String,
-    val shape: List<Int>,
-    val dtype: Dtype,
-    val pieces: List<Piece>,
-    val frozen: FrozenPart?,
-)
-
-/**
- * A frozen weight of which some input channels are changed.
- *
- * @property channels how many it has.
- * @property indices the state tensor that says which of them, int32, each once.
- * @property change the parameter that is added to these; zero at first.
- */
-@Serializable
-data class ChosenChannels(val weight: String, val channels: Int, val indices: String, val change: String) {
-    /** Whether these are different channels that there are: the runtime does not look. */
-    internal fun isGood(indices: IntArray): Boolean =
-        indices.toSet().size == indices.size && indices.all { it in 0 until channels }
-}
-
-/**
- * The labels that a target holds: those from 0 to count - 1, and what the loss leaves out.
- *
- * @property count how many there are.
- * @property masked whether those below 0 are left out.
- * @property ignored one more that is left out, be it among the others or beyond them.
- */
-@Serializable
-data class TargetLabels(val count: Int, val masked: Boolean = false, val ignored: Int? = null) {
-    /** Whether [label] is such. */
-    internal fun fits(label: Int): Boolean = label == ignored || label < count && (masked || label >= 0)
-}
-
-/** One line of the update scheme: how much of a weight trains. */
-@Serializable
-data class UpdateRow(val parameter: String, val fraction: Double, val why: String)
-
-/** Which weights train. */
-@Serializable
-data class Update(val scheme: String, val table: List<UpdateRow>)
-
-/** What an engine refused or computed wrongly: of which [layer] and [operator], both empty where it is not known. */
-@Serializable
-data class CertificateFailure(val layer: String, val operator: String, val what: String, val advice: String = "")
-
-/**
- * What came of running the program on an engine beside the CPU, on the machine where it was built.
- *
- * @property on the engine as it was asked for: `gpu`, `hexagon:SM8650`.
- * @property version of the [engine]; the certificate says nothing of another one.
- * @property ok whether the engine takes every operator ([whole]) and computes every result rightly.
- * @property lossError relative to the CPU's; null where the engine gave no number.
- */
-@Serializable
-data class Certificate(
-    val on: String,
-    val engine: String,
-    val version: String,
-    val driver: String,
-    val date: String,
-    val steps: Int,
-    val ok: Boolean,
-    val whole: Boolean,
-    val precision: String,
-    @SerialName("loss_error") val lossError: Double? = null,
-    @SerialName("update_error") val updateError: Double? = null,
-    @SerialName("output_error") val outputError: Double? = null,
-    val floor: Double? = null,
-    val failures: List<CertificateFailure> = emptyList(),
-)
-
-/**
- * A learning rate that the program computes itself.
- *
- * @property description in words.
- * @property zeroFrom the number of the step, from 0, from which on no update changes anything; null where that is never,
- *   or not known.
- * @property counter the state tensor of one number that counts these steps; null where [zeroFrom] needs none.
- */
-@Serializable
-data class RunningRate(
-    val description: String,
-    @SerialName("zero_from") val zeroFrom: Int? = null,
-    val counter: String? = null,
-)
-
-/**
- * What a program says about itself, checked.
- *
- * @property graphHash of the operators, constants and built weights of this very program.
+ * @property graphHash sha256 of the operators, constants and built weights of this very program.
  * @property batch rows of one step.
- * @property microBatch rows of one call, [batch] where all of a step come at once. Else a step is a call of
- *   `accumulate` for each micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of
- *   `gradients` the caller adds up what it gives, each by its share of the weight of the whole step.
- * @property loss its name, or that of each output which has one; see [losses].
+ * @property microBatch rows of one call, `batch` where all come at once. Else a step is a call of `accumulate` for
+ *   each micro-batch, with weights that sum to one over the whole step, and one of `apply`. Of `gradients` the caller
+ *   adds up what it gives, each by its share of the weight of the whole step.
+ * @property loss its name, or that of each output which has one.
+ * @property costs predicted.
  * @property labels names of the classes, in order.
  * @property preprocessing how the app makes an input, in terms of its own.
- * @property learningRate of a training that is given none; null where the rate runs in the program.
- * @property runningRate the rate that runs in the program, where one does; a plan's `rateScale` multiplies it.
+ * @property frozen element type of the frozen layers where the target gains by it.
+ * @property learningRate of a step that is given none; null where the rate runs in the program.
+ * @property runningRate the rate that runs in the program, where one does.
  * @property choices the weights of which chosen channels train.
- * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so.
+ * @property lossScale what `gradients` gives is this many times the gradient; `apply` takes it so. A power of two.
  * @property certificates on which engines the step was run, the last time of each.
- * @property targetLabels the labels that there are, by the name of each target that holds labels.
+ * @property targetLabels what the loss takes for each target, by its name; where nothing is said, any numbers.
  * @property identity what a saved state belongs to; null where an older Pocketune built the program.
  */
 @Serializable
@@ -308,7 +130,8 @@ data class Manifest(
         }
 
     /** How many answers a classifier chooses from; null when the only target is no label. */
-    val classes: Int? get() = targetLabels[TARGET]?.count
+    val classes: Int?
+        get() = targetLabels[TARGET]?.count?.takeIf { step.taking(Role.TARGET)[0].dtype == Dtype.INT32 }
 
     /** Whether the rows of a step come in several calls. */
     val accumulates: Boolean get() = microBatch < batch

@@ -6,45 +6,6 @@ import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 
-private const val FORMAT = "pocketune/1"
-private const val FROZEN = "pocketune.frozen/"
-
-/** What a gradient is called, and what gradients are added up in: this, and the state tensor that it belongs to. */
-internal const val GRADIENT = "gradient/"
-
-/** What the mask of an output is called: this, and the name of the output. */
-private const val MASK = "mask/"
-
-/** What the Fisher information of a weight's channels is called: this, and the weight's name. */
-internal const val FISHER = "fisher/"
-
-/** No manifest is larger. */
-private const val MAX_BYTES = 4 shl 20
-
-/** No more failures of a certificate are kept. */
-private const val MOST_FAILURES = 20
-private val CERTIFIED_ON = Regex("gpu|web|android|hexagon:[A-Z0-9]+")
-private val UTC = Regex("\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z")
-
-private val INPUT_ROLES =
-    setOf(Role.INPUT, Role.TARGET, Role.WEIGHT, Role.LEARNING_RATE, Role.STATE, Role.GRADIENT, Role.TICK)
-private val OUTPUT_ROLES =
-    setOf(
-        Role.LOSS,
-        Role.CORRECT,
-        Role.FIGURE,
-        Role.MASK,
-        Role.OUTPUT,
-        Role.FISHER,
-        Role.STATE,
-        Role.GRADIENT,
-        Role.DONE,
-    )
-private val ROW_ROLES = setOf(Role.INPUT, Role.TARGET, Role.WEIGHT)
-
-/** Roles that every program gives the same name, float32 and one number; `weight` has one a row. */
-private val NAMED_ROLES = setOf(Role.WEIGHT, Role.LEARNING_RATE, Role.TICK, Role.LOSS, Role.CORRECT, Role.DONE)
-
 /**
  * A checked manifest from the metadata entry.
  *
@@ -52,16 +13,21 @@ private val NAMED_ROLES = setOf(Role.WEIGHT, Role.LEARNING_RATE, Role.TICK, Role
  * @throws NewerProgramException it is of a format that is not known here.
  */
 internal fun readManifest(bytes: ByteBuffer): Manifest {
-    if (bytes.limit() > MAX_BYTES) fail("${bytes.limit()} bytes, more than $MAX_BYTES")
+    if (bytes.limit() > MAX_MANIFEST_BYTES) fail("${bytes.limit()} bytes, more than $MAX_MANIFEST_BYTES")
     val manifest =
         try {
             StrictJson.decode(Manifest.serializer(), bytes)
         } catch (error: SerializationException) {
             val format = formatOf(bytes)
-            if (format != null && format != FORMAT) throw newer(format)
+            if (format != null && format != MANIFEST_FORMAT) throw newer(format)
             throw DamagedProgramException("manifest: ${error.lastLine()}", error)
         }
-    if (manifest.format != FORMAT) throw newer(manifest.format)
+    if (manifest.format != MANIFEST_FORMAT) throw newer(manifest.format)
+    try {
+        ManifestFields.check("manifest", manifest)
+    } catch (error: FieldException) {
+        throw DamagedProgramException("manifest: ${error.message?.removePrefix("manifest.")}", error)
+    }
     ManifestChecks(manifest).check()
     return manifest
 }
@@ -75,174 +41,166 @@ private fun formatOf(bytes: ByteBuffer): String? =
     }
 
 private fun newer(format: String) =
-    NewerProgramException("manifest: format '$format' is not known here, only '$FORMAT': update the app")
+    NewerProgramException("manifest: format '$format' is not known here, only '$MANIFEST_FORMAT': update the app")
 
 /** The rules between the fields. */
 private class ManifestChecks(private val manifest: Manifest) {
     private val state = manifest.stateTensors.associateBy { it.tensor }
+    private val signatures = manifest.signatures
     private val stepOnFeatures = "${manifest.stepName}_features"
-    private val otherInfers = manifest.signatures.keys.filter { rowsToInfer(it) != null }
 
     fun check() {
-        if (!Regex("[0-9a-f]{64}").matches(manifest.graphHash)) fail("graph_hash: expected 64 hexadecimal digits")
-        if (manifest.batch < 1) fail("batch: must be at least 1, got ${manifest.batch}")
-        if (manifest.microBatch !in 1..manifest.batch || manifest.batch % manifest.microBatch != 0) {
+        if (manifest.microBatch > manifest.batch || manifest.batch % manifest.microBatch != 0) {
             fail("micro_batch: ${manifest.microBatch} is no part of a batch of ${manifest.batch}")
         }
-        unique("state_tensors", manifest.stateTensors.map { it.tensor })
-        unique("parameters", manifest.parameters.map { it.name })
-        for (tensor in manifest.stateTensors) {
-            shape("state_tensors.${tensor.tensor}", tensor.shape, tensor.dtype)
-            if (tensor.model?.gives(tensor.shape) == false) fail("state_tensors.${tensor.tensor}: its view gives another shape")
+        manifest.stateTensors.forEachIndexed { i, tensor ->
+            tensor.model?.let { view("state_tensors[$i].model", it.view, it.shape, tensor.shape) }
         }
-        if (manifest.identity?.isGood == false) fail("identity: expected digests of 16 hexadecimal digits")
-        losses()
-        signatures()
-        manifest.parameters.forEach(::parameter)
-        unique("certificates", manifest.certificates.map { it.on })
-        manifest.certificates.forEach(::certificate)
-    }
-
-    private fun certificate(certificate: Certificate) {
-        val where = "certificates.${certificate.on}"
-        if (!CERTIFIED_ON.matches(certificate.on)) fail("$where: no engine that is known here")
-        if (!UTC.matches(certificate.date)) fail("$where: '${certificate.date}' is no time in UTC")
-        if (certificate.steps < 1) fail("$where: ${certificate.steps} steps")
-        val errors = with(certificate) { listOf(lossError, updateError, outputError, floor) }
-        if (errors.any { it != null && it < 0 }) fail("$where: an error below zero")
-        val isBad = !certificate.whole || certificate.failures.isNotEmpty() || certificate.updateError == null
-        if (certificate.ok && isBad) fail("$where: it says that all is well, and that something is not")
-        if (certificate.failures.size > MOST_FAILURES) fail("$where: more than $MOST_FAILURES failures")
-    }
-
-    private fun signatures() {
         names()
-        manifest.signatures.forEach { (name, signature) -> signature("signatures.$name", signature) }
-        val rows = setOf(Role.WEIGHT, Role.LOSS)
-        val step = if (manifest.stepName == manifest.updatingName) rows + Role.LEARNING_RATE else rows
-        for (name in listOf(manifest.stepName, stepOnFeatures)) roles(name, one = step, several = setOf(Role.INPUT))
-        roles(UPDATE, one = setOf(Role.LEARNING_RATE), several = emptySet())
-        roles("evaluate", one = rows, several = setOf(Role.INPUT))
-        roles("fisher", one = setOf(Role.WEIGHT), several = setOf(Role.INPUT, Role.FISHER))
-        for (name in listOf("infer", "features") + otherInfers) {
-            roles(name, one = emptySet(), several = setOf(Role.INPUT, Role.OUTPUT))
-        }
-        for (name in listOf(manifest.stepName, stepOnFeatures, "evaluate", "fisher")) {
-            for (spec in manifest.signatures[name]?.inputs.orEmpty()) {
-                if (spec.role in ROW_ROLES && spec.shape[0] != manifest.microBatch) {
-                    fail("signatures.$name.${spec.name}: first axis ${spec.shape[0]}, a call takes ${manifest.microBatch}")
-                }
-            }
-        }
-        for (name in listOf("infer", "features") + otherInfers) {
-            val firstAxes = manifest.signatures[name]?.taking(Role.INPUT)?.map { it.shape[0] } ?: continue
-            if (firstAxes.toSet().size != 1) fail("signatures.$name: the first axes of its inputs differ")
-        }
-        for (name in otherInfers) {
-            val signature = manifest.signatures.getValue(name)
-            if (signature.taking(Role.INPUT)[0].shape[0] != rowsToInfer(name)) fail("signatures.$name: it takes other rows")
-            if (results(signature) != results(manifest.infer)) {
-                fail("signatures.$name: what it gives is not what infer gives")
-            }
-        }
+        signatures.forEach { (name, signature) -> signature(name, signature) }
+        infers()
         targets()
-        // What a model takes is the same for all, but for the number of rows.
-        val same = listOf("evaluate", "fisher").flatMap { listOf(it to Role.INPUT, it to Role.TARGET) }
-        for ((name, role) in same + (listOf("infer", "features") + otherInfers).map { it to Role.INPUT }) {
-            val signature = manifest.signatures[name] ?: continue
-            if (rows(signature, role) != rows(manifest.step, role)) {
-                fail("signatures.$name: what it takes of role ${role.label} is not what ${manifest.stepName} takes")
-            }
-        }
         features()
+        allState()
         rate()
         split()
         gradients()
         choices()
-        when (manifest.state) {
-            StateKind.VARIABLES -> {
-                allState("save", manifest.signatures.getValue("save").giving(Role.STATE))
-                allState("restore", manifest.signatures.getValue("restore").taking(Role.STATE))
+        manifest.parameters.forEachIndexed { i, parameter -> parameter("parameters[$i]", parameter) }
+        manifest.certificates.forEachIndexed { i, certificate -> certificate("certificates[$i]", certificate) }
+    }
+
+    /** There are the signatures that a step needs, and no other than those of the schema. */
+    private fun names() {
+        val moves = if (manifest.state == StateKind.VARIABLES) setOf("save", "restore", "initialize") else emptySet()
+        val onFeatures = if ("features" in signatures) setOf(stepOnFeatures) else emptySet()
+        val wanted = setOf(manifest.stepName, manifest.updatingName) + moves + onFeatures
+        wanted.firstOrNull { it !in signatures }?.let { fail("signatures: '$it' is missing") }
+        val known = wanted + setOf("evaluate", "infer", "features", "fisher")
+        val others = signatures.keys.filter { it !in known && (rowsToInfer(it) == null || "infer" !in signatures) }
+        others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
+    }
+
+    /** What the schema says of a signature, and of the roles of its tensors. */
+    private fun signature(name: String, signature: Signature) {
+        val where = "signatures.$name"
+        signature.inputs.forEach { tensor("$where.${it.name}", it, isInput = true) }
+        signature.outputs.forEach { tensor("$where.${it.name}", it, isInput = false) }
+        val rule = SIGNATURES.getValue(if (rowsToInfer(name) == null) name else "infer_n")
+        val roles = (signature.inputs + signature.outputs).map { it.role }
+        for (role in rule.one) {
+            val count = roles.count { it == role }
+            if (count != 1) fail("$where: $count tensors of role '${role.label}', and it takes one")
+        }
+        rule.some.firstOrNull { it !in roles }?.let { fail("$where: nothing of role '${it.label}'") }
+        if (rule.rows == "call") {
+            signature.inputs.firstOrNull { ROLES.getValue(it.role).isRows && it.shape[0] != manifest.microBatch }?.let {
+                fail("$where.${it.name}: first axis ${it.shape[0]}, and a call takes ${manifest.microBatch}")
             }
-            StateKind.STATELESS -> allState(manifest.updatingName, manifest.updating.taking(Role.STATE))
-            StateKind.SPLIT -> Unit
+        }
+        if (rule.rows == "own" && signature.taking(Role.INPUT).map { it.shape[0] }.toSet().size != 1) {
+            fail("$where: the first axes of its inputs differ")
+        }
+        for (role in rule.same) {
+            if (facts(signature.taking(role), 1).toSet() != facts(manifest.step.taking(role), 1).toSet()) {
+                fail("$where: what it takes of role '${role.label}' is not what ${manifest.stepName} takes")
+            }
         }
     }
 
-    private fun losses() {
-        val each = (manifest.loss as? JsonObject)?.values ?: listOf(manifest.loss)
-        if (each.isEmpty() || each.any { it !is JsonPrimitive || !it.isString }) fail("loss: expected a name, or one by output")
+    /** What its role says of a tensor. */
+    private fun tensor(where: String, spec: TensorSpec, isInput: Boolean) {
+        val (rule, role) = ROLES.getValue(spec.role) to spec.role.label
+        if (!(if (isInput) rule.isInput else rule.isOutput)) {
+            fail("$where: role '$role' among the ${if (isInput) "inputs" else "outputs"}")
+        }
+        val isTyped = spec.dtype == (rule.dtype ?: spec.dtype) && spec.name.startsWith(rule.prefix)
+        if (rule.isNamed && (spec.name != role || !isTyped)) fail("$where: role '$role' belongs to a ${rule.type} of that name")
+        val isSized = rule.size == null || (spec.shape.size == 1 && (rule.size == "rows" || spec.shape[0] == 1))
+        if (!isTyped || !isSized) fail("$where: a $role is ${rule.words}, not $spec")
+        if (!rule.isState) return
+        val stored = state[spec.name.removePrefix(rule.prefix)]
+        if (stored?.shape != spec.shape || stored.dtype != spec.dtype) fail("$where: does not agree with state_tensors")
+    }
+
+    /** `infer_<n>` is `infer` for n rows. */
+    private fun infers() {
+        for ((name, signature) in signatures) {
+            val rows = rowsToInfer(name) ?: continue
+            if (signature.taking(Role.INPUT)[0].shape[0] != rows) fail("signatures.$name: it takes another number of rows")
+            if (facts(signature.giving(Role.OUTPUT), 1) != facts(manifest.infer.giving(Role.OUTPUT), 1)) {
+                fail("signatures.$name: what it gives is not what infer gives")
+            }
+        }
     }
 
     /** One is `y`, several are `y/...`, and some losses take none; losses and labels are those of the targets. */
     private fun targets() {
         val targets = manifest.step.taking(Role.TARGET)
         val names = targets.map { it.name }
-        val labelled = targets.filter { it.dtype == Dtype.INT32 }.map { it.name }
-        manifest.targetLabels.forEach { (name, labels) ->
-            if (name !in labelled || labels.count < 1) {
-                fail("target_labels.$name: ${labels.count} labels, or no int32 target of that name")
-            }
+        if (names != listOf(TARGET) && !names.all { it.startsWith("$TARGET/") }) {
+            fail("signatures.${manifest.stepName}: its targets are $names, and neither y nor y/...")
         }
-        if (names != listOf(TARGET) && !names.all { it.startsWith("$TARGET/") }) fail("the targets are $names")
+        for ((name, labels) in manifest.targetLabels) {
+            val target = targets.firstOrNull { it.name == name } ?: fail("target_labels.$name: no target of that name")
+            labels("target_labels.$name", labels, target)
+        }
         if (manifest.loss !is JsonObject) return
         val owners = names.map { name -> manifest.losses.keys.firstOrNull { "$name/".startsWith("$it/") } }
         if (owners.toSet() != manifest.losses.keys) fail("loss: those of ${manifest.losses.keys}, and the targets are $names")
     }
 
-    private fun names() {
-        val moves = if (manifest.state == StateKind.VARIABLES) setOf("save", "restore", "initialize") else emptySet()
-        val onFeatures = if ("features" in manifest.signatures) setOf(stepOnFeatures) else emptySet()
-        val wanted = setOf(manifest.stepName, manifest.updatingName, "infer") + moves + onFeatures
-        for (name in wanted) {
-            if (name !in manifest.signatures) fail("signatures: '$name' is missing: build with --signatures train,infer,...")
+    /** A target of its type can hold such labels or numbers. */
+    private fun labels(where: String, labels: TargetLabels, target: TensorSpec) {
+        val bounds = listOfNotNull(labels.least, labels.most)
+        if (target.dtype == Dtype.INT32 && (labels.count == null || bounds.isNotEmpty() || labels.only.isNotEmpty())) {
+            fail("$where: an int32 target holds labels from 0 to a count, and no other numbers")
         }
-        val others = manifest.signatures.keys - wanted - setOf("evaluate", "features", "fisher") - otherInfers.toSet()
-        others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
+        if (target.dtype == Dtype.FLOAT32 && (labels.masked || labels.ignored != null)) {
+            fail("$where: labels are left out, and a float32 target holds none")
+        }
+        if (target.dtype == Dtype.FLOAT32 && labels.count !in listOf(null, target.shape.last())) {
+            fail("$where: ${labels.count} classes, and the target has ${target.shape.last()} along its last axis")
+        }
+        if (target.dtype == Dtype.BOOL || bounds != bounds.sorted()) {
+            fail("$where: there are no such numbers of ${target.dtype}")
+        }
     }
 
     /** What the frozen first layers give is what the step on it takes. */
     private fun features() {
-        val given = manifest.signatures["features"]?.giving(Role.OUTPUT) ?: return
-        fun facts(specs: List<TensorSpec>) = specs.map { Triple(it.name, it.shape, it.dtype) }
-        if (facts(given) != facts(manifest.signatures.getValue(stepOnFeatures).taking(Role.INPUT))) {
+        val given = signatures["features"]?.giving(Role.OUTPUT) ?: return
+        if (facts(given) != facts(signatures.getValue(stepOnFeatures).taking(Role.INPUT))) {
             fail("signatures.$stepOnFeatures: its inputs are not what features gives")
         }
     }
 
-    /** Each has a list of channels and a change of its own, and `fisher` weighs all of them. */
-    private fun choices() {
-        val choices = manifest.choices
-        unique("choices", choices.map { it.weight })
-        unique("choices", choices.map { it.indices })
-        for (choice in choices) {
-            val where = "choices.${choice.weight}"
-            val shape = state[choice.indices]?.takeIf { it.dtype == Dtype.INT32 }?.shape
-            if (shape?.size != 1) fail("$where: '${choice.indices}' is no list of channels in state_tensors")
-            if (shape[0] > choice.channels) fail("$where: ${shape[0]} of ${choice.channels} channels")
-            if (manifest.parameters.none { it.name == choice.change }) fail("$where: '${choice.change}' is not in parameters")
+    /** What moves the state moves all of it. */
+    private fun allState() {
+        val moves = when (manifest.state) {
+            StateKind.VARIABLES -> mapOf(
+                "save" to signatures.getValue("save").giving(Role.STATE),
+                "restore" to signatures.getValue("restore").taking(Role.STATE),
+            )
+            StateKind.STATELESS -> mapOf(manifest.updatingName to manifest.updating.taking(Role.STATE))
+            StateKind.SPLIT -> emptyMap()
         }
-        val given = manifest.fisher?.giving(Role.FISHER) ?: return
-        val weighed = given.map { Triple(it.name, it.shape, it.dtype) }.toSet()
-        if (weighed != choices.map { Triple(FISHER + it.weight, listOf(it.channels), Dtype.FLOAT32) }.toSet()) {
-            fail("signatures.fisher: what it gives is not one number for each channel of the choices")
+        for ((name, specs) in moves) {
+            if (specs.map { it.name }.toSet() != state.keys) {
+                fail("signatures.$name: its state is not the tensors of state_tensors")
+            }
         }
     }
 
     /** One learning rate: a number, or one that runs in the program and counts by the state. */
     private fun rate() {
-        val (rate, running) = manifest.learningRate to manifest.runningRate
-        if ((rate == null) == (running == null)) {
+        if ((manifest.learningRate == null) == (manifest.runningRate == null)) {
             fail(
                 "learning_rate: it is a number, or running_rate says how it runs in the program, one of both; programs of " +
                     "an older Pocketune say neither: build it again",
             )
         }
-        if (rate != null && !(rate.isFinite() && rate >= 0)) fail("learning_rate: $rate is none")
-        if (running?.zeroFrom != null && running.zeroFrom < 0) {
-            fail("running_rate.zero_from: ${running.zeroFrom} is no number of a step")
-        }
-        val counter = running?.counter ?: return
+        val counter = manifest.runningRate?.counter ?: return
         if (state[counter]?.let { it.shape == listOf(1) && it.dtype == Dtype.FLOAT32 } != true) {
             fail("running_rate.counter: '$counter' is no number of the state")
         }
@@ -250,24 +208,22 @@ private class ManifestChecks(private val manifest: Manifest) {
 
     /** What the two halves of a split step change of the state; the scale of what they pass. */
     private fun split() {
-        val scale = manifest.lossScale
-        val isPowerOfTwo = scale > 0 && scale.isFinite() && scale == Math.scalb(1.0, Math.getExponent(scale))
-        if (!isPowerOfTwo || (scale != 1.0 && manifest.state != StateKind.SPLIT)) {
+        val (scale, isSplit) = manifest.lossScale to (manifest.state == StateKind.SPLIT)
+        if (scale != Math.scalb(1.0, Math.getExponent(scale)) || (scale != 1.0 && !isSplit)) {
             fail("loss_scale: $scale is no power of two, or not for a program of this kind")
         }
-        if (manifest.state != StateKind.SPLIT) return
-        val updated = movedBy(manifest.updatingName)
-        (trained() - updated).firstOrNull()?.let {
-            fail("signatures: ${manifest.updatingName} does not update '$it'")
-        }
-        (movedBy(manifest.stepName) intersect updated).firstOrNull()?.let {
-            fail("signatures: ${manifest.stepName} and ${manifest.updatingName} both change '$it'")
+        if (!isSplit) return
+        val (step, updating) = manifest.stepName to manifest.updatingName
+        val updated = movedBy(updating)
+        (trained() - updated).firstOrNull()?.let { fail("signatures.$updating: it does not update '$it'") }
+        (movedBy(step) intersect updated).firstOrNull()?.let {
+            fail("signatures.$step: it changes '$it', and so does $updating")
         }
     }
 
     /** The state tensors that a signature gives. */
     private fun movedBy(signature: String): Set<String> =
-        manifest.signatures.getValue(signature).giving(Role.STATE).map { it.name }.toSet()
+        signatures.getValue(signature).giving(Role.STATE).map { it.name }.toSet()
 
     /** The state tensors that have a gradient, or as moving averages a batch's statistics in the place of one. */
     private fun trained(): Set<String> {
@@ -285,7 +241,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         val isPassed = manifest.accumulates && manifest.state == StateKind.STATELESS
         val taking = if (isSplit) setOf(UPDATE) else if (isPassed) onRows + UPDATE else emptySet()
         val giving = if (isSplit || isPassed) onRows else emptySet()
-        for ((name, signature) in manifest.signatures) {
+        for ((name, signature) in signatures) {
             fun check(side: String, specs: List<TensorSpec>, isHere: Boolean) {
                 if (specs.map { it.name }.toSet() != (if (isHere) trained else emptySet())) {
                     fail("signatures.$name: the gradients among its $side are not those of what trains")
@@ -296,89 +252,59 @@ private class ManifestChecks(private val manifest: Manifest) {
         }
     }
 
-    private fun roles(name: String, one: Set<Role>, several: Set<Role>) {
-        val found = manifest.signatures[name]?.let { it.inputs + it.outputs }?.map { it.role } ?: return
-        val missed = one.firstOrNull { role -> found.count { it == role } != 1 }
-        if (missed != null) fail("signatures.$name: takes one tensor of role ${missed.label}")
-        several.firstOrNull { it !in found }?.let { fail("signatures.$name: nothing of role ${it.label}") }
-    }
-
-    private fun rows(signature: Signature, role: Role) =
-        signature.taking(role).map { Triple(it.name, it.shape.drop(1), it.dtype) }.toSet()
-
-    private fun results(signature: Signature) =
-        signature.giving(Role.OUTPUT).map { Triple(it.name, it.shape.drop(1), it.dtype) }
-
-    private fun allState(name: String, specs: List<TensorSpec>) {
-        if (specs.map { it.name }.toSet() != state.keys) {
-            fail("signatures.$name: its state is not the tensors of state_tensors")
+    /** Each has a list of channels and a change of its own, and `fisher` weighs all of them. */
+    private fun choices() {
+        manifest.choices.forEachIndexed { i, choice ->
+            val where = "choices[$i]"
+            val shape = state[choice.indices]?.takeIf { it.dtype == Dtype.INT32 }?.shape
+            if (shape?.size != 1) fail("$where: '${choice.indices}' is no list of channels in state_tensors")
+            if (shape[0] > choice.channels) fail("$where: ${shape[0]} of ${choice.channels} channels")
+            if (manifest.parameters.none { it.name == choice.change }) fail("$where: '${choice.change}' is not in parameters")
+        }
+        val given = manifest.fisher?.giving(Role.FISHER) ?: return
+        val weighed = manifest.choices.map { Triple(FISHER + it.weight, listOf(it.channels), Dtype.FLOAT32) }
+        if (facts(given).toSet() != weighed.toSet()) {
+            fail("signatures.fisher: what it gives is not one number for each channel of the choices")
         }
     }
 
-    private fun signature(where: String, signature: Signature) {
-        for ((side, specs) in listOf("inputs" to signature.inputs, "outputs" to signature.outputs)) {
-            if (specs.isEmpty()) fail("$where: no $side")
-            unique("$where.$side", specs.map { it.name })
-            specs.forEach { tensor("$where.${it.name}", it, isInput = side == "inputs") }
-        }
-    }
-
-    private fun tensor(where: String, spec: TensorSpec, isInput: Boolean) {
-        shape(where, spec.shape, spec.dtype)
-        if (spec.role !in (if (isInput) INPUT_ROLES else OUTPUT_ROLES)) fail("$where: role ${spec.role.label} on this side")
-        if (spec.role in NAMED_ROLES) {
-            if (spec.name != spec.role.label || spec.dtype != Dtype.FLOAT32) {
-                fail("$where: role ${spec.role.label} belongs to a float32 of that name")
-            }
-            val isNumber = spec.shape.size == 1 && (spec.role == Role.WEIGHT || spec.shape[0] == 1)
-            if (!isNumber) fail("$where: bad shape ${spec.shape}")
-        }
-        if (spec.role == Role.MASK && (spec.dtype != Dtype.FLOAT32 || !spec.name.startsWith(MASK))) {
-            fail("$where: a mask is of float32 and called $MASK..., not $spec")
-        }
-        if (spec.role == Role.FIGURE && (spec.dtype != Dtype.FLOAT32 || spec.shape != listOf(1))) {
-            fail("$where: a figure is one float32, not $spec")
-        }
-        val stored = when (spec.role) {
-            Role.STATE -> state[spec.name]
-            Role.GRADIENT -> state[spec.name.removePrefix(GRADIENT)]
-            else -> return
-        }
-        if (stored?.shape != spec.shape || stored.dtype != spec.dtype) fail("$where: does not agree with state_tensors")
-    }
-
-    private fun parameter(parameter: ParameterSpec) {
-        val where = "parameters.${parameter.name}"
-        shape(where, parameter.shape, parameter.dtype, leastRank = 0)
-        if (parameter.pieces.isEmpty()) fail("$where: no pieces")
+    private fun parameter(where: String, parameter: ParameterSpec) {
         for (piece in parameter.pieces) {
             val stored = state[piece.tensor] ?: fail("$where: '${piece.tensor}' is not in state_tensors")
-            view(where, parameter, piece.view, stored.shape)
+            view(where, piece.view, parameter.shape, stored.shape)
         }
-        val frozen = parameter.frozen ?: return
-        if (!frozen.entry.startsWith(FROZEN)) fail("$where: the frozen part must be a metadata entry $FROZEN...")
-        shape("$where.frozen", frozen.shape, parameter.dtype)
-        view(where, parameter, frozen.view, frozen.shape)
+        parameter.frozen?.let { view("$where.frozen", it.view, parameter.shape, it.shape) }
     }
 
-    private fun view(where: String, parameter: ParameterSpec, view: List<JsonElement>, stored: List<Int>) {
-        val shape = view.fold(parameter.shape) { shape, step ->
-            ViewStep.parse(step)?.on(shape) ?: fail("$where: view step $step does not fit $shape")
+    private fun view(where: String, view: List<JsonElement>, shape: List<Int>, stored: List<Int>) {
+        val given = view.fold(shape) { now, step ->
+            ViewStep.parse(step)?.on(now) ?: fail("$where: view step $step does not fit $now")
         }
-        if (shape.product() != stored.product()) fail("$where: a view gives $shape, and $stored is stored")
+        if (given.product() != stored.product()) fail("$where: a view gives $given, and what is stored is $stored")
     }
 
-    private fun shape(where: String, shape: List<Int>, dtype: Dtype, leastRank: Int = 1) {
-        if (shape.size < leastRank || shape.any { it < 1 } || shape.product() > Int.MAX_VALUE / dtype.bytes) {
-            fail("$where: bad shape $shape")
-        }
+    private fun certificate(where: String, certificate: Certificate) {
+        val isBad = !certificate.whole || certificate.failures.isNotEmpty() || certificate.updateError == null
+        if (certificate.ok && isBad) fail("$where: it says that all is well, and that something is not")
     }
 
-    private fun unique(where: String, names: List<String>) {
-        val seen = HashSet<String>()
-        names.firstOrNull { !seen.add(it) }?.let { fail("$where: '$it' stands there twice") }
-    }
+    /** What is compared of tensors, in their order, without their first axes. */
+    private fun facts(specs: List<TensorSpec>, axes: Int = 0) =
+        specs.map { Triple(it.name, it.shape.drop(axes), it.dtype) }
 }
+
+private val RoleRule.type: String get() = dtype?.name?.lowercase() ?: "any type"
+
+/** What a tensor of a role is. */
+private val RoleRule.words: String
+    get() {
+        val many = when (size) {
+            "1" -> "one "
+            "rows" -> "one a row, of "
+            else -> "of "
+        }
+        return many + type + if (prefix.isEmpty()) "" else " and called $prefix..."
+    }
 
 private val Role.label: String get() = name.lowercase()
 

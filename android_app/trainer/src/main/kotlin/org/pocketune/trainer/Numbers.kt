@@ -1,42 +1,34 @@
 package org.pocketune.trainer
 
-import kotlin.math.abs
-
-/** By how much a probability may miss its bounds: what rounding does. */
-private const val SLACK = 1e-6f
-
-/** The numbers that a loss takes, in words, and whether one is such; as the host has it (converter/runtime/targets.py). */
-internal class Numbers private constructor(private val words: String, private val fits: (Float) -> Boolean) {
-    /** What is wrong with a target, in words; null when nothing is. */
-    fun problem(loss: String, target: Values): String? {
-        val numbers = when (target) {
-            is Values.Floats -> target.array
-            is Values.Ints -> FloatArray(target.size) { target.array[it].toFloat() }
-            is Values.Bools -> return null
+/** What is wrong with a target for its loss, in words; null when nothing is. */
+internal fun TargetLabels.problem(loss: String, target: Values): String? =
+    when (target) {
+        is Values.Ints -> target.array.firstOrNull { !fits(it) }?.let {
+            "labels go from 0 to ${(count ?: 0) - 1} in this program, and this is $it"
         }
-        return numbers.firstOrNull { !fits(it) }?.let { "$loss takes $words, and this holds $it" }
+        is Values.Floats -> target.array.firstOrNull { !fits(it) }?.let { "$loss takes $words, and this holds $it" }
+        is Values.Bools -> null
     }
 
-    companion object {
-        private val PROBABILITIES = Numbers("numbers from 0 to 1") { it >= -SLACK && it <= 1 + SLACK }
-        private val SHARES = Numbers("numbers from 0 on, one a class") { it >= -SLACK }
-        private val AMOUNTS = Numbers("numbers from 0 on") { it >= -SLACK }
-        private val SIGNS = Numbers("-1 or 1 (for labels that are 0 or 1 pass 2 * y - 1)") { abs(it) == 1f }
-        private val TAKEN = mapOf(
-            "binary_crossentropy" to PROBABILITIES,
-            "binary_focal_crossentropy" to PROBABILITIES,
-            "categorical_crossentropy" to SHARES,
-            "categorical_focal_crossentropy" to SHARES,
-            "categorical_hinge" to PROBABILITIES,
-            "dice" to PROBABILITIES,
-            "hinge" to SIGNS,
-            "msle" to AMOUNTS,
-            "poisson" to AMOUNTS,
-            "squared_hinge" to SIGNS,
-            "tversky" to PROBABILITIES,
-        )
+/** Whether [label] is one of those that a target holds, or that its loss leaves out. */
+internal fun TargetLabels.fits(label: Int): Boolean =
+    label == ignored || (count == null || label < count) && (masked || label >= 0)
 
-        /** Those of a loss; null where it takes any. */
-        fun of(loss: String?): Numbers? = TAKEN[loss]
-    }
+private fun TargetLabels.fits(number: Float): Boolean {
+    if (only.isNotEmpty()) return only.any { it.toFloat() == number }
+    return (least == null || number >= least - SLACK) && (most == null || number <= most + SLACK)
 }
+
+/** Which numbers are such. */
+private val TargetLabels.words: String
+    get() {
+        val said = when {
+            only.isNotEmpty() -> only.joinToString(" or ", transform = ::plain)
+            most != null -> "numbers ${least?.let { "from ${plain(it)} " }.orEmpty()}to ${plain(most)}"
+            least != null -> "numbers from ${plain(least)} on"
+            else -> "numbers"
+        }
+        return said + (if (count == null) "" else ", one a class") + (if (advice.isEmpty()) "" else " ($advice)")
+    }
+
+private fun plain(number: Double): String = if (number % 1 == 0.0) number.toLong().toString() else number.toString()

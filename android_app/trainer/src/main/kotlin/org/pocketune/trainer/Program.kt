@@ -77,6 +77,12 @@ class Program private constructor(
             val manifest = readManifest(
                 metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
             )
+            if ("infer" !in manifest.signatures) {
+                throw DamagedProgramException(
+                    "it has no signature \"infer\", and a trainer shows what was learned: build it with " +
+                        "signatures=(\"train\", \"infer\", ...)",
+                )
+            }
             for (tensor in manifest.stateTensors) {
                 if (metadata[INITIAL + tensor.tensor]?.limit() !in listOf(tensor.byteSize, tensor.dtype.bytes)) {
                     throw DamagedProgramException("its entry '$INITIAL${tensor.tensor}' is missing or of another size")

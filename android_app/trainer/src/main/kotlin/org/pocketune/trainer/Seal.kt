@@ -15,7 +15,9 @@ private const val DIGITS = 64
  */
 internal fun checkSeal(data: ByteBuffer) {
     val start = data.indexOf(MARK)
-    if (start < 0) throw DamagedProgramException("it is no Pocketune program, or damaged: it has no seal")
+    if (start < 0) {
+        throw DamagedProgramException("it is no Pocketune program, or damaged: it has no seal; a model that was exported has none, and does not train")
+    }
     val digits = start + MARK.size
     val end = digits + DIGITS
     if (end > data.limit()) throw DamagedProgramException("it is damaged: its seal is cut short")

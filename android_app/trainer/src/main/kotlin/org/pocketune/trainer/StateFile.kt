@@ -152,7 +152,12 @@ internal object StateFile {
                 damaged("its header is not as agreed (${error.lastLine()})")
             }
         if (header.format != if (version == 1) OLD_FORMAT else FORMAT) damaged("its header is of format '${header.format}'")
-        if (header.identity?.isGood == false) damaged("its header has digests that are none")
+        try {
+            header.identity?.let { ManifestFields.check("identity", it) }
+            for (tensor in header.tensors) tensor.model?.let { ManifestFields.check(tensor.name, it) }
+        } catch (error: FieldException) {
+            damaged("its header is not as agreed (${error.message})")
+        }
         header.tensors.firstOrNull { it.model?.gives(it.shape) == false }?.let { damaged("${it.name} has a bad view") }
         if (header.generation !in 1 until MAX_GENERATION) damaged("its generation is ${header.generation}")
         return header

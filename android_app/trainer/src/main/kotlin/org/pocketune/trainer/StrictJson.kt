@@ -2,6 +2,7 @@ package org.pocketune.trainer
 
 import java.nio.ByteBuffer
 import java.nio.charset.CharacterCodingException
+import kotlin.math.abs
 import kotlinx.serialization.KSerializer
 import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
@@ -32,19 +33,44 @@ internal object StrictJson {
         try {
             val text = bytes.text()
             checkBounds(text)
-            parsed = json.parseToJsonElement(text)
+            parsed = plain(json.parseToJsonElement(text))
             record = json.decodeFromJsonElement(serializer, parsed)
         } catch (error: CharacterCodingException) {
             throw SerializationException("not UTF-8", error)
         } catch (error: IllegalArgumentException) {
-            throw SerializationException(error.lastLine(), error)
+            // Behind the first line it repeats what it read.
+            throw SerializationException(error.message.orEmpty().lineSequence().first(), error)
         }
         // The library takes "3" for 3: what was read must be what would be written.
-        if (!isWritten(parsed, json.encodeToJsonElement(serializer, record))) {
-            throw SerializationException("a number, string or name of another type")
+        notWritten("", parsed, json.encodeToJsonElement(serializer, record))?.let {
+            throw SerializationException("${it.drop(1)}: a number, string or name of another type")
         }
         return record
     }
+
+    /**
+     * Words that JSON has, and numbers that are finite: the library takes any word without quotes. A whole number is
+     * written as one, whether it was 8, 8.0 or 8e0.
+     */
+    private fun plain(read: JsonElement): JsonElement =
+        when (read) {
+            is JsonObject -> JsonObject(read.mapValues { (_, item) -> plain(item) })
+            is JsonArray -> JsonArray(read.map(::plain))
+            is JsonPrimitive -> if (read.isString || read.content in WORDS) read else number(read)
+        }
+
+    private fun number(read: JsonPrimitive): JsonPrimitive {
+        val number = if (NUMBER.matches(read.content)) read.content.toDouble() else Double.NaN
+        if (number.isNaN() || number.isInfinite()) throw SerializationException("${read.content.take(MOST_TOLD)} is no finite number")
+        return if (number % 1 == 0.0 && abs(number) <= EXACT) JsonPrimitive(number.toLong()) else read
+    }
+
+    private val WORDS = setOf("true", "false", "null")
+    private val NUMBER = Regex("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+    /** Above it not every whole number is a float64. */
+    private const val EXACT = 9007199254740992.0
+    private const val MOST_TOLD = 60
 
     /** The parser calls itself at every bracket and keeps every value: a hostile file could exhaust stack and memory. */
     private fun checkBounds(text: String) {
@@ -54,6 +80,8 @@ internal object StrictJson {
         var at = 0
         while (at < text.length) {
             val c = text[at]
+            // The library lets them through.
+            if (inString && c < ' ') throw SerializationException("a control character in a string")
             when {
                 inString && c == '\\' -> at++
                 c == '"' -> inString = !inString
@@ -70,13 +98,16 @@ internal object StrictJson {
         }
     }
 
-    private fun isWritten(read: JsonElement, written: JsonElement): Boolean =
+    /** Where what was read is not what would be written; null where it is so everywhere. */
+    private fun notWritten(where: String, read: JsonElement, written: JsonElement?): String? =
         when (read) {
             is JsonObject ->
-                written is JsonObject && read.all { (name, item) -> written[name]?.let { isWritten(item, it) } == true }
+                if (written !is JsonObject) where
+                else read.firstNotNullOfOrNull { (name, item) -> notWritten("$where.$name", item, written[name]) }
             is JsonArray ->
-                written is JsonArray && read.size == written.size && read.indices.all { isWritten(read[it], written[it]) }
-            is JsonPrimitive -> written is JsonPrimitive && isSame(read, written)
+                if (written !is JsonArray || read.size != written.size) where
+                else read.indices.firstNotNullOfOrNull { notWritten("$where[$it]", read[it], written[it]) }
+            is JsonPrimitive -> where.takeUnless { written is JsonPrimitive && isSame(read, written) }
         }
 
     private fun isSame(a: JsonPrimitive, b: JsonPrimitive): Boolean {

@@ -76,6 +76,12 @@ internal sealed interface ViewStep {
     }
 }
 
+/** Whether the view of a tensor of the model gives so many elements as a tensor of the shape [stored] has. */
+internal fun ModelTensor.gives(stored: List<Int>): Boolean {
+    val given = view.fold(shape as List<Int>?) { now, step -> now?.let { ViewStep.parse(step)?.on(it) } }
+    return given?.product() == stored.product()
+}
+
 /** How far apart the elements along each axis are. */
 private fun List<Int>.strides(): List<Int> = indices.map { drop(it + 1).product().toInt() }
 

@@ -59,112 +59,20 @@ class ProgramTest {
     }
 
     @Test
-    fun `manifests that contradict themselves are refused`() {
-        val lies = listOf(
-            "\"micro_batch\":8" to "\"micro_batch\":4",
-            "\"micro_batch\":8" to "\"micro_batch\":0",
-            "\"micro_batch\":8" to "\"micro_batch\":16",
-            "\"batch\":8,\"micro" to "\"batch\":16,\"micro",
-            "\"evaluate\":{" to "\"apply\":{",
-            "\"evaluate\":{" to "\"features\":{",
-            "\"batch\":8" to "\"batch\":0",
-            "\"batch\":8" to "\"batch\":9",
-            "\"batch\":8" to "\"batch\":\"8\"",
-            "\"batch\":8" to "\"batch\":8.0",
-            "\"batch\":8" to "\"batch\":8,\"more\":1",
-            "\"graph_hash\":\"" to "\"graph_hash\":\"x",
-            "\"role\":\"learning_rate\"" to "\"role\":\"tick\"",
-            "\"role\":\"loss\"" to "\"role\":\"input\"",
-            "\"restore\":{" to "\"restores\":{",
-            "\"infer\":{" to "\"infers\":{",
-            // Not what `train` takes.
-            "\"infer\":{\"inputs\":[{\"name\":\"x\"" to "\"infer\":{\"inputs\":[{\"name\":\"z\"",
-            "\"evaluate\":{\"inputs\":[{\"name\":\"x\",\"shape\":[8,6" to "\"evaluate\":{\"inputs\":[{\"name\":\"x\",\"shape\":[8,7",
-            "\"shape\":[16]" to "\"shape\":[17]",
-            "\"shape\":[16]" to "\"shape\":[16,1073741824,1073741824]",
-            "\"shape\":[16]" to "\"shape\":[]",
-            "\"shape\":[36,16]" to "\"shape\":[-36,-16]",
-            "\"float32\"" to "\"float16\"",
-            "\"view\":[" to "\"view\":[[\"slice\",0,0,99],",
-            "\"view\":[" to "\"view\":[[\"transpose\",[0,0]],",
-            "\"view\":[" to "\"view\":[[\"spin\"],",
-            "\"loss\":\"" to "\"loss\":null,\"x\":\"",
-            "\"target_labels\":{\"y\"" to "\"target_labels\":{\"z\"",
-            "\"count\":4" to "\"count\":0",
-        )
-        assertRefused(manifest, lies)
+    fun `what is no manifest is refused`() {
         for (text in listOf("", "null", "[]", "{}", "[".repeat(1_000_000), "\"\\ud800\"", "{\"a\":NaN}")) {
             assertFailsWith<DamagedProgramException>(text.take(20)) { read(text) }
         }
     }
 
     @Test
-    fun `accumulators are those of what trains, in the calls of a step, and nowhere else`() {
-        val gradient = "{\"name\":\"gradient/a/b\",\"shape\":[16],\"dtype\":\"float32\",\"role\":\"gradient\"}"
-        assertRefused(
-            manifestOf("mlp-by-2-stateless"),
-            listOf(
-                "\"micro_batch\":2" to "\"micro_batch\":8",
-                "\"micro_batch\":2" to "\"micro_batch\":3",
-                "\"apply\":{" to "\"train\":{",
-                "\"accumulate\":{" to "\"train\":{",
-                "\"evaluate\":{" to "\"train\":{",
-                ",$gradient" to "",
-                gradient to gradient.replace("a/b", "a/x"),
-                gradient to gradient.replace("gradient/", "gradients/"),
-                gradient to gradient.replace("16", "4,4"),
-                gradient to gradient.replace("float32", "int32"),
-                gradient to gradient.replace("\"gradient\"", "\"input\""),
-                "\"evaluate\":{\"inputs\":[" to "\"evaluate\":{\"inputs\":[$gradient,",
-                "\"infer\":{\"inputs\":[" to "\"infer\":{\"inputs\":[$gradient,",
-            ),
-        )
-        assertRefused(
-            manifestOf("mlp-by-2-variables"),
-            listOf("accumulate", "apply", "save").map { "\"$it\":{\"inputs\":[" to "\"$it\":{\"inputs\":[$gradient," },
-        )
+    fun `a good program that infers nothing is refused by what to build`() {
+        val refused = assertFailsWith<DamagedProgramException> { Fixture.program("trains-only") }
+        assertTrue("signatures=(\"train\", \"infer\", ...)" in refused.message.orEmpty())
     }
 
     @Test
-    fun `the halves of a split step pass each other what trains`() {
-        val gradient = "{\"name\":\"gradient/a/b\",\"shape\":[16],\"dtype\":\"float32\",\"role\":\"gradient\"}"
-        val state = "{\"name\":\"a/b\",\"shape\":[16],\"dtype\":\"float32\",\"role\":\"state\"}"
-        assertRefused(
-            manifestOf("noisy-split"),
-            listOf(
-                "\"state\":\"split\"" to "\"state\":\"stateless\"",
-                "\"state\":\"split\"" to "\"state\":\"variables\"",
-                "\"gradients\":{" to "\"train\":{",
-                "\"apply\":{" to "\"accumulate\":{",
-                "\"evaluate\":{" to "\"train\":{",
-                ",$gradient" to "",
-                "\"outputs\":[$state," to "\"outputs\":[",
-                "\"role\":\"loss\"},{\"name\":\"random/step\"" to "\"role\":\"loss\"},{\"name\":\"optimizer/0/count\"",
-                "\"infer\":{\"inputs\":[" to "\"infer\":{\"inputs\":[$gradient,",
-                "\"loss_scale\":4.0" to "\"loss_scale\":3.0",
-                "\"loss_scale\":4.0" to "\"loss_scale\":0.0",
-                "\"loss_scale\":4.0" to "\"loss_scale\":-4.0",
-                "\"loss_scale\":4.0" to "\"loss_scale\":1e999",
-            ),
-        )
-        assertTrue("loss_scale\":1.0" in manifestOf("mlp-stateless"))
-        assertRefused(manifestOf("mlp-stateless"), listOf("loss_scale\":1.0" to "loss_scale\":2.0"))
-    }
-
-    @Test
-    fun `losses by output are those of the targets`() {
-        val lies = listOf(
-            "\"loss\":{" to "\"loss\":{\"more\":\"mse\",",
-            "\"loss\":{\"kind\":\"" to "\"loss\":{\"kind\":1,\"x\":\"",
-            "\"loss\":{\"kind\"" to "\"loss\":{\"king\"",
-            "\"name\":\"y/kind\"" to "\"name\":\"y\"",
-            "\"name\":\"kind_loss\",\"shape\":[1]" to "\"name\":\"kind_loss\",\"shape\":[2]",
-        )
-        assertRefused(manifestOf("two-variables"), lies)
-    }
-
-    @Test
-    fun `certificates hold for the engine's version, and do not contradict themselves`() {
+    fun `certificates hold for the engine's version`() {
         val good = "{\"on\":\"gpu\",\"engine\":\"LiteRT GPU\",\"version\":\"2.3.0\",\"driver\":\"SwiftShader\"," +
             "\"date\":\"2026-11-22T19:34:58Z\",\"steps\":10,\"ok\":true,\"whole\":true,\"precision\":\"float32\"," +
             "\"loss_error\":1e-7,\"update_error\":2e-7,\"output_error\":null,\"floor\":null,\"failures\":[]}"
@@ -177,27 +85,6 @@ class ProgramTest {
         val failed = certified.replace("\"ok\":true", "\"ok\":false").replace("\"failures\":[]", "\"failures\":[$failure]")
         assertEquals("a", read(failed).certificates.single().failures.single().layer)
         assertFalse(read(failed).isCertified("gpu", "LiteRT GPU", "2.3.0"))
-        val lies = listOf(
-            "\"on\":\"gpu\"" to "\"on\":\"toaster\"",
-            "[$good]" to "[$good,$good]",
-            "2026-11-22T19:34:58Z" to "today",
-            "\"steps\":10" to "\"steps\":0",
-            "\"whole\":true" to "\"whole\":false",
-            "\"loss_error\":1e-7" to "\"loss_error\":-1e-7",
-            "\"update_error\":2e-7" to "\"update_error\":null",
-            "\"failures\":[]" to "\"failures\":[$failure]",
-            "\"precision\":\"float32\"" to "\"precision\":\"float32\",\"more\":1",
-        )
-        assertRefused(certified, lies)
-        assertRefused(failed, listOf("[$failure]" to "[${"$failure,".repeat(20)}$failure]"))
-    }
-
-    private fun assertRefused(manifest: String, lies: List<Pair<String, String>>) {
-        read(manifest)
-        for ((from, to) in lies) {
-            assertTrue(from in manifest, from)
-            assertFailsWith<DamagedProgramException>("$from -> $to") { read(manifest.replaceFirst(from, to)) }
-        }
     }
 
     /** The tests have 256 MB (see the pom). */

@@ -11,8 +11,6 @@ import kotlin.test.assertTrue
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.runBlocking
-import kotlinx.serialization.json.JsonObject
-import kotlinx.serialization.json.JsonPrimitive
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 
@@ -336,29 +334,28 @@ class TrainingTest {
     @Test
     fun `a target holds the numbers that its loss takes`() {
         val manifest = Fixture.program("two-stateless").manifest
-        fun problem(loss: String, vararg size: Float): String? {
-            val losses = mapOf("kind" to JsonPrimitive("sparse_categorical_crossentropy"), "size" to JsonPrimitive(loss))
+        fun problem(labels: TargetLabels?, vararg size: Float): String? {
+            val known = manifest.targetLabels + listOfNotNull(labels?.let { "y/size" to it })
             val targets = mapOf("kind" to Values.Ints(intArrayOf(3)), "size" to Values.Floats(size))
-            val inputs = Inputs(manifest.copy(loss = JsonObject(losses)), Limits())
             return try {
-                inputs.check(listOf(Sample(Fixture.sample().inputs, targets)))
+                Inputs(manifest.copy(targetLabels = known), Limits()).check(listOf(Sample(Fixture.sample().inputs, targets)))
                 null
             } catch (error: InputException) {
                 error.message
             }
         }
-        assertNull(problem("mse", -3f, 7f))
-        for (loss in listOf("binary_crossentropy", "binary_focal_crossentropy")) {
-            assertNull(problem(loss, 0f, 1.0000005f))
-            assertEquals("samples[0].y/size: $loss takes numbers from 0 to 1, and this holds 2.0", problem(loss, 0.5f, 2f))
-            assertNotNull(problem(loss, -0.1f, 0f))
-        }
-        for (loss in listOf("categorical_crossentropy", "categorical_focal_crossentropy")) {
-            assertNull(problem(loss, 0f, 5f))
-            assertTrue("numbers from 0 on, one a class, and this holds -1.0" in problem(loss, -1f, 0f).orEmpty())
-        }
-        assertNull(problem("hinge", -1f, 1f))
-        assertTrue("hinge takes -1 or 1" in problem("hinge", 0f, 1f).orEmpty())
+        assertNull(problem(null, -3f, 7f))
+        val probabilities = TargetLabels(least = 0.0, most = 1.0)
+        assertNull(problem(probabilities, 0f, 1.0000005f))
+        assertEquals("samples[0].y/size: mse takes numbers from 0 to 1, and this holds 2.0", problem(probabilities, 0.5f, 2f))
+        assertNotNull(problem(probabilities, -0.1f, 0f))
+        val shares = TargetLabels(2, least = 0.0)
+        assertNull(problem(shares, 0f, 5f))
+        assertTrue("numbers from 0 on, one a class, and this holds -1.0" in problem(shares, -1f, 0f).orEmpty())
+        assertTrue("numbers to 2.5, and" in problem(TargetLabels(most = 2.5), 3f, 0f).orEmpty())
+        val signs = TargetLabels(only = listOf(-1.0, 1.0), advice = "pass 2 * y - 1")
+        assertNull(problem(signs, -1f, 1f))
+        assertTrue("mse takes -1 or 1 (pass 2 * y - 1), and this holds 0.0" in problem(signs, 0f, 1f).orEmpty())
     }
 
     @Test

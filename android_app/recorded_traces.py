@@ -1,0 +1,124 @@
+"""Trainings as the host does them, for the trainers in Kotlin and TypeScript to do again.
+
+OUT/traces.json says of each training what it trains and how, and what the host told on the way; OUT/trace-<name>.state
+is the state after it. The programs and data are those that test_programs.py has written there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter.runtime import Event, TrainingSession
+from converter.runtime.loop import Evaluated, Finished, Started, Step
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, and how.
+
+    Attributes:
+        program: its name.
+        data: whose data it trains on.
+        rows: the first and the last but one of them.
+        held_out: likewise those that are evaluated after each epoch; None for none.
+        epochs: how often each row is seen.
+        seed: of the order; None for the rows' own.
+        learning_rate: of each step; None for the program's.
+        rate_scale: multiplies it.
+        patience: after as many epochs whose loss did not fall it ends; None where it does not.
+    """
+
+    program: str
+    data: str = "mlp"
+    rows: tuple[int, int] = (0, 44)
+    held_out: tuple[int, int] | None = None
+    epochs: int = 2
+    seed: int | None = 0
+    learning_rate: float | None = None
+    rate_scale: float = 1.0
+    patience: int | None = None
+
+
+TRAININGS = {
+    "variables": Training("mlp-variables", seed=5, learning_rate=0.02),
+    "stateless": Training("mlp-stateless", seed=5, learning_rate=0.02),
+    "in-their-order": Training("mlp-by-2-variables", rows=(10, 39), seed=None, epochs=3, learning_rate=0.01),
+    "micro-batches": Training("mlp-by-2-stateless", seed=1 << 40, learning_rate=0.01),
+    "convolutions": Training("cnn-variables", data="cnn", held_out=(300, 361), seed=1, epochs=4, learning_rate=0.01),
+    "convolutions-by-4": Training("cnn-by-4-stateless", data="cnn-by-4", seed=2, learning_rate=0.01),
+    "two-targets": Training("two-variables", data="two", seed=7, learning_rate=0.02),
+    "two-targets-stateless": Training("two-stateless", data="two", rows=(3, 20), seed=8, epochs=5, learning_rate=0.02),
+    "its-own-rate": Training("mlp-lean", seed=9),
+    "a-hundredth-of-its-own-rate": Training("unit", seed=10, rate_scale=0.01),
+    "rate-in-the-program": Training("fading", seed=11, rate_scale=0.5),
+    "labels-left-out": Training("masked", seed=12, held_out=(200, 231), rate_scale=0.3),
+    "adapters": Training("adapted", seed=13, held_out=(100, 108), rate_scale=0.2),
+    "rows-that-mix": Training("mixing", rows=(0, 48), seed=14),
+    "channels": Training("chosen-stateless", seed=15, learning_rate=0.01),
+    "stopped-early": Training(
+        "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
+    ),
+}
+
+
+def write_traces(out: Path) -> None:
+    """Write traces.json and the states."""
+    traces = {
+        name: {**asdict(training), "events": recorded(out, name, training)} for name, training in TRAININGS.items()
+    }
+    (out / "traces.json").write_text(json.dumps(traces, indent=1))
+
+
+def recorded(out: Path, name: str, training: Training) -> list[dict[str, Any]]:
+    """Train, write the state after it, and return what was told, each with its kind."""
+    events: list[dict[str, Any]] = []
+    with TrainingSession(out / f"{training.program}.tflite") as session:
+        judged = None if training.held_out is None else rows_of(out, training.data, *training.held_out)
+        x, y, weight = rows_of(out, training.data, *training.rows)
+        session.fit(
+            x,
+            y,
+            weight=weight,
+            epochs=training.epochs,
+            seed=training.seed,
+            shuffle=training.seed is not None,
+            learning_rate=training.learning_rate,
+            rate_scale=training.rate_scale,
+            validation=judged,
+            patience=training.patience,
+            listener=lambda event: events.extend(_told(event)),
+            progress=False,
+        )
+        state = out / f"trace-{name}.state"
+        state.unlink(missing_ok=True)
+        session.save(state)
+    return events
+
+
+def _told(event: Event) -> list[dict[str, Any]]:
+    """What the trainers tell of it too: without rows held out they tell nothing of the end of an epoch."""
+    match event:
+        case Started(epochs, steps):
+            return [{"kind": "started", "epochs": epochs, "steps": steps}]
+        case Step(epoch, step, loss):
+            return [{"kind": "step", "epoch": epoch, "step": step, "loss": loss}]
+        case Evaluated(epoch, figures, is_best) if "validation_loss" in figures:
+            loss, accuracy = figures["validation_loss"], figures["validation_accuracy"]
+            return [{"kind": "evaluated", "epoch": epoch, "isBest": is_best, "loss": loss, "accuracy": accuracy}]
+        case Finished(_, stopped_early):
+            return [{"kind": "finished", "stoppedEarly": stopped_early}]
+    return []
+
+
+def rows_of(out: Path, data: str, first: int, end: int) -> tuple[np.ndarray, Any, np.ndarray]:
+    """Some rows of the data of a model."""
+    x = np.fromfile(out / f"{data}.x", np.float32).reshape(-1, 6, 6, 1)[first:end]
+    y: Any = np.fromfile(out / f"{data}.y", np.int32)[first:end]
+    if data == "two":
+        y = {"kind": y, "size": np.fromfile(out / "two.size", np.float32).reshape(-1, 2)[first:end]}
+    return x, y, np.fromfile(out / f"{data}.weight", np.float32)[first:end]

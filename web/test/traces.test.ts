@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { unpack } from "../trainer/state-file.ts";
+import { MemoryStore, type Sample, type TrainEvent, Trainer } from "../trainer.ts";
+import { bytes, collected, floats, program, samplesOf } from "./fixture.ts";
+import { inNode } from "./litert.ts";
+
+/** Of every number of an event and of a state. */
+const TOLERANCE = 1e-5;
+
+/** A training of the host: see android_app/recorded_traces.py. */
+interface Trace {
+  program: string;
+  data: string;
+  rows: [number, number];
+  held_out: [number, number] | null;
+  epochs: number;
+  seed: number | null;
+  learning_rate: number | null;
+  rate_scale: number;
+  patience: number | null;
+  events: Record<string, unknown>[];
+}
+
+const runtime = inNode();
+const traces: Record<string, Trace> = JSON.parse(new TextDecoder().decode(bytes("traces.json")));
+
+function rowsOf(data: string, [first, end]: [number, number]): Sample[] {
+  const size = data === "two" ? floats("two.size") : null;
+  const all = samplesOf(data).map((sample, i) =>
+    size
+      ? { ...sample, targets: { kind: sample.targets.y ?? new Int32Array(), size: size.slice(2 * i, 2 * i + 2) } }
+      : sample,
+  );
+  return all.slice(first, end);
+}
+
+/** What the host tells too, of one event. */
+function told(event: TrainEvent): Record<string, unknown>[] {
+  switch (event.kind) {
+    case "started":
+      return [{ kind: event.kind, epochs: event.epochs, steps: event.steps }];
+    case "step":
+      return [{ kind: event.kind, epoch: event.epoch, step: event.step, loss: event.loss }];
+    case "evaluated":
+      return [{ kind: event.kind, epoch: event.epoch, isBest: event.isBest, ...event.evaluation }];
+    case "finished":
+      return [{ kind: event.kind, stoppedEarly: event.stoppedEarly }];
+    default:
+      return [];
+  }
+}
+
+function assertClose(found: unknown, expected: unknown, where: string): void {
+  if (typeof found !== "number" || typeof expected !== "number") assert.equal(found, expected, where);
+  else assert.ok(Math.abs(found - expected) < TOLERANCE, `${where}: ${found}, and the host has ${expected}`);
+}
+
+/** All numbers of a state, by tensor. */
+async function numbers(file: Uint8Array<ArrayBuffer>): Promise<[string, number[]][]> {
+  const { tensors } = await unpack(file);
+  return tensors.map(({ name, dtype, bytes }) => {
+    const { buffer } = bytes.slice();
+    return [name, [...(dtype === "float32" ? new Float32Array(buffer) : new Int32Array(buffer))]];
+  });
+}
+
+test("there is a dozen of trainings", () => assert.ok(Object.keys(traces).length >= 12));
+
+for (const [name, trace] of Object.entries(traces)) {
+  test(`a training of the host, done again: ${name}`, async () => {
+    const trainer = await Trainer.open(await program(trace.program), runtime, new MemoryStore());
+    const { epochs, seed, learning_rate: rate, rate_scale: rateScale, patience } = trace;
+    const plan = {
+      epochs,
+      rateScale,
+      shuffle: seed !== null,
+      seed: seed ?? 0,
+      ...(rate === null ? {} : { learningRate: rate }),
+      ...(patience === null ? {} : { earlyStop: { patience } }),
+    };
+    const heldOut = trace.held_out && rowsOf(trace.data, trace.held_out);
+    const events = await collected(trainer.fit(rowsOf(trace.data, trace.rows), plan, heldOut ? { heldOut } : {}));
+    const found = events.flatMap(told);
+    assert.deepEqual(
+      found.map(({ kind }) => kind),
+      trace.events.map(({ kind }) => kind),
+    );
+    for (const [i, event] of trace.events.entries()) {
+      for (const [key, value] of Object.entries(event)) assertClose(found[i]?.[key], value, `event ${i}, ${key}`);
+    }
+    const [state, expected] = [await numbers(await trainer.export()), await numbers(bytes(`trace-${name}.state`))];
+    assert.deepEqual(
+      state.map(([tensor]) => tensor),
+      expected.map(([tensor]) => tensor),
+    );
+    for (const [i, [tensor, values]] of expected.entries()) {
+      assert.equal(state[i]?.[1].length, values.length);
+      for (const [at, value] of values.entries()) assertClose(state[i]?.[1][at], value, `${tensor}, number ${at}`);
+    }
+    await trainer.close();
+  });
+}

@@ -1,0 +1,21 @@
+import type { Bytes } from "./bytes.ts";
+import type { ChosenChannels, Identity, StateTensor } from "./manifest-records.ts";
+
+/** What a state is, or what a program takes for one. */
+export interface StateSpec {
+  /** Graph hash of the program. */
+  readonly program: string;
+  readonly tensors: StateTensor[];
+  /** What the state belongs to; null where an older Pocketune did not say. */
+  readonly identity: Identity | null;
+  /** Of the program; a file does not have them. */
+  readonly choices?: ChosenChannels[];
+  /** What the program begins with; a file does not have that. */
+  readonly built?: (tensor: StateTensor) => Bytes;
+}
+
+/** Whether these are different channels that a weight has: the runtime does not look. */
+export function areChannels(choice: ChosenChannels, bytes: Bytes): boolean {
+  const indices = [...new Int32Array(bytes.slice().buffer)];
+  return new Set(indices).size === indices.length && indices.every((i) => i >= 0 && i < choice.channels);
+}

@@ -139,6 +139,7 @@ _NAMED: dict[str, _Named] = {
     "msle": _Named(_one(row_losses.squared_logarithmic_error), labels=lambda **_: _AMOUNTS),
     "poisson": _Named(_one(row_losses.poisson), labels=lambda **_: _AMOUNTS),
     "huber": _Named(_one(row_losses.huber)),
+    "quantile": _Named(_one(row_losses.quantile)),
     "log_cosh": _Named(_one(row_losses.log_cosh)),
     "cosine_similarity": _Named(_one(row_losses.cosine_similarity)),
     "hinge": _Named(_one(row_losses.hinge), labels=lambda **_: _SIGNS),
@@ -172,8 +173,8 @@ def named_loss(name: str, **options: Any) -> Loss:
             ones, `delta` (1) of `huber`, as in Keras; `ignore`, a label that is left out, of
             `sparse_categorical_crossentropy`, and of `next_token` beside those below 0; `temperature` (2) and `alpha`
             (1) of `distillation`; `margin` (1) of `contrastive` and `triplet`; `q` (0.5) of
-            `categorical_generalized_cross_entropy`; `axis` (all, the batch too) of `dice` and `tversky`, as in Keras,
-            an axis or a list of them, and `alpha` and `beta` (0.5) of `tversky`.
+            `categorical_generalized_cross_entropy` and `quantile`; `axis` (all, the batch too) of `dice` and `tversky`,
+            as in Keras, an axis or a list of them, and `alpha` and `beta` (0.5) of `tversky`.
 
     Raises:
         UsageError: an unknown name or option, or an option that is no number.

@@ -210,6 +210,22 @@ def huber(delta: float = 1.0) -> RowLoss:
     return emit
 
 
+def quantile(q: float = 0.5) -> RowLoss:
+    """q (y - x) where y is above x, (1 - q) (x - y) below: least where a share q of y lies below x (pinball loss).
+
+    Raises:
+        UsageError: q is no share between 0 and 1.
+    """
+    if not 0 < q < 1:
+        raise UsageError(f"the loss quantile: q is a share between 0 and 1, got {q:g}", page="losses")
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        e = b(ops.Sub(), y, x)
+        return b(ops.Maximum(), b(ops.Mul(), e, q), b(ops.Mul(), e, q - 1))
+
+    return emit
+
+
 def log_cosh() -> RowLoss:
     """log(cosh(x - y))."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 import jax_frontend
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError
 from converter.training.constraints import Constraint
 
@@ -34,7 +34,7 @@ def _traced(name: str, variable: Any) -> Constraint:
 
     spec = jax.ShapeDtypeStruct(tuple(variable.shape), "float32")
     try:
-        graph = raised(jax_frontend.trace_function(project, [spec]))
+        graph = with_idioms(jax_frontend.trace_function(project, [spec]))
     except UnsupportedError as error:
         raise UnsupportedError(
             f"the constraint {kind} of {name}: {error}\n{advice}", error.sites, page="operations"

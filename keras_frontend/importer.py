@@ -16,7 +16,7 @@ import numpy as np
 import jax_frontend
 from converter.ir import Graph, ops
 from converter.ir.batch_norm import BatchNorm
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import NumericError, PocketuneError, UnsupportedError, UsageError, is_ours
 from converter.support.notes import Note, half_notes
 from converter.training.constraints import Constraint
@@ -142,7 +142,7 @@ def import_live(
     assigned: set[str] = set()
     found = jax_frontend.Findings()
     with within_jax(model):
-        graph = raised(jax_frontend.trace(jax_model(model, inputs, names, own_losses, assigned), batch, found))
+        graph = with_idioms(jax_frontend.trace(jax_model(model, inputs, names, own_losses, assigned), batch, found))
     variables = named_variables(model, names)
     trainable = {id(v) for v in model.trainable_variables} - held(model)
     frozen = {name for name, v in variables.items() if id(v) not in trainable}

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from converter.ir import Graph, Value, ops, verify
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
-from converter.training.mixing import mixing
+from converter.training.batch_dependence import mixing
 from tflite_frontend.file import File, FileOperator, layer_of, read_file
 from tflite_frontend.importer import Importer
 from tflite_frontend.registry import NotImportable
@@ -96,7 +96,7 @@ class Model:
         _check_rows(graph, rows, file)
         read = {v for node in graph.nodes for v in node.inputs}
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in read}
-        return raised(verify(graph, "import")), notes
+        return with_idioms(verify(graph, "import")), notes
 
     def _outputs(self, file: File) -> dict[str, int]:
         if self.outputs is None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from converter.driver import entries
-from converter.driver.account import account_of
+from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import Rule
 from converter.driver.plain.any_rows import for_any_rows
@@ -21,7 +21,8 @@ from converter.driver.requests import Request
 from converter.ir import Graph, Parameter, nested
 from converter.ir.graph import to_text
 from converter.ir.view import View
-from converter.program import origins, seal
+from converter.program import checksum as seal
+from converter.program import origins
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.program.manifest import (
     FROZEN,

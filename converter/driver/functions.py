@@ -17,7 +17,7 @@ from converter.ir import Builder, Graph, TensorType, Value, ops
 from converter.passes import eliminate_dead_code, fold_constants
 from converter.passes.autodiff import pull_back
 from converter.passes.canonical import canonicalize, specialize
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import DeviceError, UnsupportedError, UnsupportedSite, UsageError
 from converter.tflite.backend import in_order, to_builtins
 from converter.tflite.emit.emit import Subgraph, emit
@@ -130,7 +130,7 @@ def function(
     import jax_frontend
 
     chosen = find_target(target)
-    graph = raised(jax_frontend.trace_function(fn, jax_frontend.array_types(example_args), known_keys=True))
+    graph = with_idioms(jax_frontend.trace_function(fn, jax_frontend.array_types(example_args), known_keys=True))
     returns = [value.type for value in graph.outputs.values()]
     graph = canonicalize(graph)
     if gradient:

@@ -12,7 +12,7 @@ import tflite_frontend
 from converter.driver.options import Options
 from converter.ir import Graph, Value, reachable
 from converter.ir.batch_norm import BatchNorm
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.program.manifest import TARGET
 from converter.support.errors import UsageError, nearest
 from converter.support.notes import Note, half_notes
@@ -148,7 +148,7 @@ def _jax_source(model: Any, batch: int) -> Source:
     import jax_frontend
 
     found = jax_frontend.Findings()
-    graph = raised(jax_frontend.trace(model, batch, found))
+    graph = with_idioms(jax_frontend.trace(model, batch, found))
     names = graph.parameter_names()
     norms = [layer for layer in found.batch_norms.values() if {layer.mean, layer.variance} <= names.keys()]
     return Source(graph, model.name, model.layers, notes=[*found.notes, *half_notes(found.halves)], batch_norms=norms)

@@ -22,10 +22,10 @@ from converter.program.manifest import rows_to_infer
 from converter.support.notes import raised_notes
 from converter.tflite.backend import beside_engine, in_order, raised, to_builtins
 from converter.training.augment import augmentation_note
+from converter.training.batch_dependence import mixing_notes
 from converter.training.batch_norm import batch_norm_notes
 from converter.training.constraints import constraint_notes
 from converter.training.dropout import dropout_notes, dropouts
-from converter.training.mixing import mixing_notes
 
 
 def resolve_scheme(c: Compilation) -> Compilation:

@@ -7,9 +7,9 @@ from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
 from converter.passes.fold_numbers import fold_numbers
 from converter.passes.loops import simplify_loops
-from converter.passes.narrow import narrow
 from converter.passes.outputs_first import outputs_first
 from converter.passes.simplify import simplify
+from converter.passes.slice_propagation import propagate_slices
 from converter.passes.split_loops import split_loops
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "fold_numbers",
     "map_bodies",
     "merge_common_subexpressions",
-    "narrow",
+    "propagate_slices",
     "outputs_first",
     "simplify",
     "simplify_loops",

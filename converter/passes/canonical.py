@@ -9,8 +9,8 @@ from converter.passes.fold_affine import fold_affine
 from converter.passes.fold_constants import fold_constants
 from converter.passes.fold_numbers import fold_numbers
 from converter.passes.loops import simplify_loops
-from converter.passes.narrow import narrow
 from converter.passes.simplify import simplify
+from converter.passes.slice_propagation import propagate_slices
 
 
 def canonicalize(graph: Graph) -> Graph:
@@ -25,5 +25,5 @@ def specialize(graph: Graph) -> Graph:
     """
     # Merging before folding: a shared weight behind the same scale is stored once.
     closed = simplify_loops(fold_constants(graph))
-    folded = fold_constants(narrow(merge_common_subexpressions(fold_affine(closed))))
+    folded = fold_constants(propagate_slices(merge_common_subexpressions(fold_affine(closed))))
     return merge_common_subexpressions(fold_numbers(simplify(folded)))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from converter.program.checksum import check_seal
 from converter.program.flatbuffer.metadata import ACCOUNT, read_metadata
 from converter.program.manifest import (
     FROZEN,
@@ -22,7 +23,6 @@ from converter.program.manifest import (
     StateTensor,
     manifest_of_bytes,
 )
-from converter.program.seal import check_seal
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
 

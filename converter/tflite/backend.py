@@ -17,11 +17,11 @@ from converter.tflite.peephole.masks import without_clamps
 from converter.tflite.peephole.merge_axes import with_fewer_axes
 from converter.tflite.peephole.products import smallest_products
 from converter.tflite.peephole.rows import met_as_rows
-from converter.tflite.peephole.turned import turned_once
+from converter.tflite.peephole.transposed import transposed_once
 from converter.tflite.peephole.wide_pixels import with_wide_pixels
 from converter.tflite.schedule import Bound, how, recompute, schedule, segmented, transient
-from converter.tflite.schedule.kept_masks import masks_in_int8
 from converter.tflite.schedule.overwriting import without_overwriting
+from converter.tflite.schedule.saved_masks import masks_in_int8
 from converter.tflite.targets import Target
 
 _BY_OTHERS = "compute it by other operators"
@@ -140,7 +140,7 @@ def _lowered(graph: Graph, target: Target, report: list[FormChoice] | None = Non
         return lowered
     # Engines of accelerators have their own ways to repeat operands, not all of them right, and compute in float16.
     by_rows = merge_common_subexpressions(met_as_rows(smallest_products(lowered)), lambda op: op.copies())
-    return turned_once(with_wide_pixels(without_clamps(by_rows, target), target, report))
+    return transposed_once(with_wide_pixels(without_clamps(by_rows, target), target, report))
 
 
 def _tidied(lowered: Graph) -> Graph:

@@ -7,7 +7,7 @@ from typing import Any
 
 from converter.ir import Builder, Graph, Origin, Parameter, Value, ops
 from converter.ir.random_numbers import call_key
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.notes import Note
 
 #: Who draws: dropouts count from 0.
@@ -35,7 +35,7 @@ def augmentation(function: Callable[..., Any], inputs: Sequence[Value], counter:
     given = {v.name: b.input(v.name, v.type) for v in inputs}
     with b.at(Origin(_LAYER)):
         key = b.reshape(call_key(b, counter, _SITE), ())
-        made = b.inline(raised(traced), [*(given[name] for name in names), key])
+        made = b.inline(with_idioms(traced), [*(given[name] for name in names), key])
         b.graph.updates[counter] = b(ops.Add(), counter, 1.0)
     made_of = dict(zip(names, made.values(), strict=True))
     b.graph.outputs = {v.name: made_of[v.name] for v in inputs}

@@ -12,8 +12,8 @@ from converter.passes import eliminate_dead_code, merge_common_subexpressions, s
 from converter.passes.autodiff import differentiate
 from converter.program.manifest import FISHER
 from converter.support.errors import UsageError
+from converter.training.batch_dependence import mixing
 from converter.training.losses import JointLoss, Loss, attach_loss
-from converter.training.mixing import mixing
 from converter.training.schemes.adapt import CHOICE
 
 

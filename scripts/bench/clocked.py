@@ -21,8 +21,8 @@ from converter.cli.resolve import job_of
 from converter.driver.models import import_model
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.tools.search.clock import fitted, measured
-from converter.tools.search.course import Course
-from converter.tools.search.laboratory import Journal, Laboratory
+from converter.tools.search.evaluator import Evaluator, Journal
+from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import split
 from converter.tools.search.run import COMPARED
 from converter.tools.search.space import Update, read_space
@@ -48,7 +48,7 @@ def main() -> None:
 def _judged(model: str, drawn: int, table: str) -> Table:
     source = import_model(job_of(None, False, model=model).model(), BATCH)
     options = {"optimizer": "adam", "batch": BATCH, "target": table, "signatures": ("train",)}
-    laboratory = Laboratory(Inline(_subject(source, options)), Journal(None, {}))
+    laboratory = Evaluator(Inline(_subject(source, options)), Journal(None, {}))
     found = zip(COMPARED, laboratory.costs(COMPARED), strict=True)
     by_table = {name: each["costs"] for name, each in found if "costs" in each}
     steps = measured(laboratory, [*by_table])
@@ -73,7 +73,7 @@ def _subject(source: Any, options: dict[str, Any]) -> Subject:
     manifest, rng = converter.build(source, update="head", check=False, **options).manifest, np.random.default_rng(0)
     x, y = synthetic_inputs(manifest.signatures["train"], rng), synthetic_targets(manifest, rng)
     x, y = (_twice({name.removeprefix("y/"): array for name, array in each.items()}) for each in (x, y))
-    return Subject(source, options, x, y, split(2 * BATCH, None, None, BATCH, 2), 1, Course())
+    return Subject(source, options, x, y, split(2 * BATCH, None, None, BATCH, 2), 1, RateSchedule())
 
 
 def _twice(arrays: dict[str, np.ndarray]) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from converter.ir import BOOL, FLOAT32, Builder, Node, Op, TensorType, Value, evaluate, ops
 from converter.ir.folding import FoldingBuilder
-from converter.passes import narrow
+from converter.passes import slice_propagation as narrow
 from tests.ir import applications_of_structure  # registers them
 from tests.ir.applications import APPLICATIONS, Application, Numbers, graph_of
 

@@ -12,7 +12,7 @@ import numpy as np
 import jax_frontend
 from converter.ir import Builder, Graph, TensorType, evaluate, ops
 from converter.passes.autodiff import differentiate
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 
 
 def narrowed(array: Any) -> np.ndarray:
@@ -25,7 +25,7 @@ def narrowed(array: Any) -> np.ndarray:
 
 def traced(fn: Callable[..., Any], *arrays: Any) -> Graph:
     """The graph of `fn` for arrays like these."""
-    return raised(jax_frontend.trace_function(fn, [TensorType(a.shape, a.dtype) for a in map(narrowed, arrays)]))
+    return with_idioms(jax_frontend.trace_function(fn, [TensorType(a.shape, a.dtype) for a in map(narrowed, arrays)]))
 
 
 def op_names(graph: Graph) -> list[str]:

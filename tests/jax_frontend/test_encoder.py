@@ -15,7 +15,7 @@ from converter.ir import Builder, evaluate, ops
 from converter.passes import absorb_layout
 from converter.passes.autodiff import differentiate
 from converter.passes.canonical import canonicalize
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.tflite.targets import target
 from converter.training.losses import named_loss
 from converter.training.schemes import update_scheme
@@ -76,7 +76,7 @@ def model() -> jax_frontend.Model:
 
 
 def test_forms_and_gradients() -> None:
-    graph = raised(jax_frontend.trace(model(), BATCH))
+    graph = with_idioms(jax_frontend.trace(model(), BATCH))
     count = Counter(node.op.name for node in graph.nodes)
     assert (count["LayerNorm"], count["Softmax"], count["Gelu"]) == (2 * LAYERS, LAYERS, LAYERS)
     assert not {"LeakyRelu", "Exp", "Erf", "Rsqrt", "Mean", "BroadcastTo", "Dilate"} & set(count)
@@ -96,7 +96,7 @@ def test_forms_and_gradients() -> None:
 
 
 def test_the_training_step_with_adamw() -> None:
-    source = Source(raised(jax_frontend.trace(model(), BATCH)), "encoder")
+    source = Source(with_idioms(jax_frontend.trace(model(), BATCH)), "encoder")
     forward = canonicalize(source.graph)
     rows = update_scheme("full").resolve(absorb_layout(forward))
     selected, rule = with_optimizer(forward, rows, optax.adamw(1.0), target("litert-2"))

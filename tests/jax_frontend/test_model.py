@@ -16,7 +16,7 @@ from flax import nnx
 import converter
 import jax_frontend
 from converter.ir import FLOAT32, INT32, Graph, evaluate
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import NumericError, UnsupportedError, UsageError
 
 X = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
@@ -28,7 +28,7 @@ def model(apply: Any, params: Any, *inputs: jax.ShapeDtypeStruct, **options: Any
 
 
 def traced(*arguments: Any, **options: Any) -> Graph:
-    return raised(jax_frontend.trace(model(*arguments, **options), 2))
+    return with_idioms(jax_frontend.trace(model(*arguments, **options), 2))
 
 
 def names(graph: Graph) -> list[str]:

@@ -13,8 +13,8 @@ from jax import lax
 import jax_frontend
 from converter.ir import Builder, Graph, TensorType, Value, evaluate, ops
 from converter.ir.folding import FoldingBuilder
-from converter.passes.raising import raised
-from converter.passes.raising.raise_forms import raise_forms
+from converter.passes.idioms import with_idioms
+from converter.passes.idioms.recognize import recognize_idioms
 from tests.jax_frontend.common import check, op_names, with_gradients
 
 N = 4
@@ -137,9 +137,9 @@ def graphs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=150, deadline=None)
 @given(graph=graphs())
 def test_raising_keeps_values_and_derivatives(graph: Graph) -> None:
-    raised = raise_forms(graph)
+    with_idioms = recognize_idioms(graph)
     for x in (X, np.abs(X) / 3):
-        before, after = (evaluate(with_gradients(g), [x], np.float64)[0] for g in (graph, raised))
+        before, after = (evaluate(with_gradients(g), [x], np.float64)[0] for g in (graph, with_idioms))
         if any(not np.isfinite(v).all() or np.abs(v).max() > 1e8 for v in before.values()):
             continue
         for name, value in before.items():
@@ -160,4 +160,4 @@ def test_a_training_step_has_no_leaky_relu() -> None:
     model = jax_frontend.Model(
         lambda p, x: jnp.tanh(x @ p["w"]) + 1e-6, {"w": X}, [jax.ShapeDtypeStruct((1, N), "float32")]
     )
-    assert not FORMS & set(op_names(raised(jax_frontend.trace(model, 2))))
+    assert not FORMS & set(op_names(with_idioms(jax_frontend.trace(model, 2))))

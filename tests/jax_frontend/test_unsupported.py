@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import jax_frontend
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError
 
 X = np.ones((2, 4), np.float32)
@@ -20,7 +20,7 @@ X = np.ones((2, 4), np.float32)
 def report(apply: Any, params: Any = None) -> str:
     specs = [jax.ShapeDtypeStruct((1, 4), jnp.float32)]
     with pytest.raises(UnsupportedError) as caught:
-        raised(jax_frontend.trace(jax_frontend.Model(apply, params or {}, specs), 2))
+        with_idioms(jax_frontend.trace(jax_frontend.Model(apply, params or {}, specs), 2))
     assert caught.value.exit_code == 3
     return str(caught.value)
 
@@ -98,7 +98,7 @@ def test_inside_of_calls_loops_and_backward_functions() -> None:
 
 
 def test_a_layer_is_named_by_its_parameters_where_there_is_no_scope() -> None:
-    graph = raised(
+    graph = with_idioms(
         jax_frontend.trace(
             jax_frontend.Model(
                 lambda p, x: jax.nn.relu(jnp.einsum("bi,ij->bj", x, p["blocks"][0]["w"]) + p["blocks"][0]["b"]) * 2,
@@ -118,4 +118,4 @@ def test_what_nothing_needs_is_not_reported() -> None:
         return x * 2
 
     specs = [jax.ShapeDtypeStruct((1, 4), jnp.float32)]
-    assert len(raised(jax_frontend.trace(jax_frontend.Model(unused, {}, specs), 2)).nodes) == 1
+    assert len(with_idioms(jax_frontend.trace(jax_frontend.Model(unused, {}, specs), 2)).nodes) == 1

@@ -14,7 +14,7 @@ from keras import layers
 
 import converter
 import jax_frontend
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.training.dropout import dropouts
@@ -231,7 +231,7 @@ def test_a_model_that_drops_nothing_is_told() -> None:
 
 def test_shared_axes_are_those_of_the_array_under_vmap() -> None:
     rows = jax.vmap(lambda x: jax_frontend.dropout(x, 0.5, shared=(0,)))
-    graph = raised(
+    graph = with_idioms(
         jax_frontend.trace(
             jax_frontend.Model(lambda w, x: rows(x * w), np.ones(()), [jax.ShapeDtypeStruct((1, 4, 5), "float32")]), 2
         )

@@ -9,7 +9,7 @@ from jax import lax
 
 from converter.ir import Graph, evaluate, ops, verify
 from converter.passes import eliminate_dead_code, simplify_loops, split_loops
-from converter.passes.autodiff.smallest_cut import smallest_cut
+from converter.passes.autodiff.minimum_cut import minimum_cut
 from converter.tflite.lowering.lower import lower
 from converter.tflite.targets import target
 from tests.jax_frontend.common import traced, with_gradients
@@ -61,7 +61,7 @@ def test_what_is_handed_on_for_nothing_goes() -> None:
 def test_the_smallest_cut() -> None:
     weights = {"a": 4, "b": 1, "c": 1, "d": 1, "e": 5}
     edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")]
-    assert smallest_cut(weights, edges, {"a"}, {"e"}) == {"d"}
-    assert smallest_cut(weights, edges, {"a"}, {"b", "c"}) == {"b", "c"}
-    assert smallest_cut(weights | {"a": 2}, edges, {"a"}, {"b", "c"}) == {"a"}  # the nearest to the sources
-    assert smallest_cut(weights, edges, set(), {"e"}) == set()
+    assert minimum_cut(weights, edges, {"a"}, {"e"}) == {"d"}
+    assert minimum_cut(weights, edges, {"a"}, {"b", "c"}) == {"b", "c"}
+    assert minimum_cut(weights | {"a": 2}, edges, {"a"}, {"b", "c"}) == {"a"}  # the nearest to the sources
+    assert minimum_cut(weights, edges, set(), {"e"}) == set()

@@ -15,7 +15,7 @@ from converter.ir.evaluate import evaluate
 from converter.passes import eliminate_dead_code, simplify
 from converter.passes.autodiff import differentiate
 from converter.passes.canonical import canonicalize
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 
 
 def _attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -30,7 +30,7 @@ def _transposes(graph: Graph) -> list[tuple[int, ...]]:
 def test_an_attention_moves_whole_rows_only() -> None:
     """Forward and backward: every transpose keeps the last axis, no product of scores is turned around."""
     shapes = [jax.ShapeDtypeStruct((2, 5, 3, 4), np.float32)] * 3
-    forward = canonicalize(raised(jax_frontend.trace_function(_attention, shapes, ["q", "k", "v"])))
+    forward = canonicalize(with_idioms(jax_frontend.trace_function(_attention, shapes, ["q", "k", "v"])))
     b = Builder(forward.copy())
     (y,) = forward.outputs.values()
     b.graph.outputs = {"loss": b(ops.Sum((0, 1, 2, 3)), b(ops.Mul(), y, y))}

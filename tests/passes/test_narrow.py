@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import converter
 import jax_frontend
 from converter.ir import Builder, Graph, Parameter, TensorType, Value, evaluate, ops, verify
-from converter.passes import eliminate_dead_code, narrow
+from converter.passes import eliminate_dead_code
+from converter.passes import slice_propagation as narrow
 from tests.models.oracle import assert_trains_as_in_jax
 
 LENGTH, WIDTH, HEADS, BATCH = 16, 24, 3, 4

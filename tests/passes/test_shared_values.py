@@ -16,13 +16,13 @@ from converter.passes import (
     fold_constants,
     fold_numbers,
     merge_common_subexpressions,
-    narrow,
     outputs_first,
     simplify,
     simplify_loops,
 )
+from converter.passes import slice_propagation as narrow
 from converter.passes.canonical import canonicalize, specialize
-from converter.passes.raising.raise_forms import raise_forms
+from converter.passes.idioms.recognize import recognize_idioms
 from converter.support.errors import UnsupportedError
 from converter.tflite.backend import to_builtins
 from converter.tflite.lowering.lower import lower
@@ -30,13 +30,13 @@ from converter.tflite.peephole.fuse import fuse
 from converter.tflite.peephole.masks import without_clamps
 from converter.tflite.peephole.products import smallest_products
 from converter.tflite.peephole.rows import met_as_rows
-from converter.tflite.peephole.turned import turned_once
+from converter.tflite.peephole.transposed import transposed_once
 from converter.tflite.peephole.wide_pixels import with_wide_pixels
 from converter.tflite.prepare import absorb_projections, attend_in_blocks
 from converter.tflite.prepare.tiling import tile_batch
 from converter.tflite.schedule import recompute
-from converter.tflite.schedule.kept_masks import masks_in_int8
 from converter.tflite.schedule.overwriting import without_overwriting
+from converter.tflite.schedule.saved_masks import masks_in_int8
 from converter.tflite.targets import target
 from tests.shared_values import shared_values
 
@@ -55,7 +55,7 @@ PASSES: dict[str, Pass] = {
     "simplify_loops": simplify_loops,
     "canonicalize": canonicalize,
     "specialize": specialize,
-    "raise_forms": raise_forms,
+    "recognize_idioms": recognize_idioms,
     "tile_batch": partial(tile_batch, target=CPU),
     "attend_in_blocks": partial(attend_in_blocks, target=CPU),
     "absorb_projections": partial(absorb_projections, target=CPU),
@@ -65,7 +65,7 @@ PEEPHOLES: dict[str, Pass] = {
     "fuse": fuse,
     "smallest_products": smallest_products,
     "met_as_rows": met_as_rows,
-    "turned_once": turned_once,
+    "transposed_once": transposed_once,
     "without_clamps": partial(without_clamps, target=CPU),
     "with_wide_pixels": partial(with_wide_pixels, target=CPU),
     "masks_in_int8": masks_in_int8,

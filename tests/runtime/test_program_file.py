@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.program import seal
+from converter.program import checksum as seal
 from converter.program.file import read_program
 from converter.program.flatbuffer.metadata import read_metadata
 from converter.runtime import TrainingSession

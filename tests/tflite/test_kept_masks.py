@@ -19,7 +19,7 @@ from converter.tflite.backend import in_order, to_builtins
 from converter.tflite.builtins.quantized import Quantize
 from converter.tflite.peephole.masks import BOOST
 from converter.tflite.schedule import transient
-from converter.tflite.schedule.kept_masks import masks_in_int8
+from converter.tflite.schedule.saved_masks import masks_in_int8
 from converter.tflite.targets import target
 from tests.models.oracle import Oracle
 from tests.tflite.stock import file, run

@@ -12,7 +12,7 @@ import converter
 import jax_frontend
 from converter.ir import Builder, Graph, Parameter, TensorType, ops
 from converter.runtime import TrainingSession
-from converter.tflite.lowering.weight_layout import better_turned
+from converter.tflite.lowering.weight_layout import better_transposed
 from converter.tflite.targets import target
 
 RNG = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def dense(rows: int, inputs: int, outputs: int) -> Graph:
     ],
 )
 def test_where_it_pays(machine: str, rows: int, inputs: int, outputs: int, names: set[str]) -> None:
-    assert better_turned(dense(rows, inputs, outputs), target(machine)) == names
+    assert better_transposed(dense(rows, inputs, outputs), target(machine)) == names
 
 
 def test_it_trains_and_is_shown_as_ever() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from converter.ir import Builder, TensorType
 from converter.tflite import builtins as tfl
-from converter.tflite.peephole.turned import turned_once
+from converter.tflite.peephole.transposed import transposed_once
 from tests.tflite.stock import file, run
 
 
@@ -21,7 +21,7 @@ def test_an_operand_is_turned_once(front: tuple[int, ...], readers: int, turned:
         y = b.input(f"y{i}", TensorType((*front, 6, 5) if i == 1 else (*front, 5, 6)))
         b.graph.outputs[f"z{i}"] = b(tfl.BatchMatmul(True, i == 1), x, y)
     b.graph.outputs["right"] = b(tfl.BatchMatmul(False, True), x, b.input("u", TensorType((*front, 3, 4))))
-    after = turned_once(b.graph)
+    after = transposed_once(b.graph)
     codes = [node.op.code for node in after.nodes]
     assert codes.count("TRANSPOSE") == turned
     assert sum(node.op.adj_x for node in after.nodes if isinstance(node.op, tfl.BatchMatmul)) == readers * (not turned)

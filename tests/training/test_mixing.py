@@ -15,7 +15,7 @@ from converter.ir.evaluate import evaluate_outputs
 from converter.passes.canonical import canonicalize
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
-from converter.training.mixing import mixing
+from converter.training.batch_dependence import mixing
 from jax_frontend import Model, trace
 
 BATCH = 4

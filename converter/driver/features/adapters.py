@@ -8,7 +8,7 @@ from converter.driver.compilation import Compilation
 from converter.passes import absorb_layout
 from converter.passes.canonical import specialize
 from converter.tflite.backend import in_order
-from converter.tflite.lowering.weight_layout import better_turned
+from converter.tflite.lowering.weight_layout import better_transposed
 from converter.training.dropout import without_dropout
 from converter.training.schemes import adapt, plain, select
 
@@ -16,7 +16,7 @@ from converter.training.schemes import adapt, plain, select
 def add_adapters(c: Compilation) -> Compilation:
     """Put adapters beside the weights that have one; what trains beside them is kept as without adapters."""
     model, rows, adapters = adapt(c.model, c.resolved)
-    turned = better_turned(specialize(select(absorb_layout(c.model), c.resolved)), c.target) if adapters else None
+    turned = better_transposed(specialize(select(absorb_layout(c.model), c.resolved)), c.target) if adapters else None
     return replace(c, model=model, rows=rows, adapters=adapters, turned=turned)
 
 

@@ -15,9 +15,9 @@ from converter.passes.canonical import canonicalize
 from converter.program.manifest import INFER
 from converter.support.errors import NumericError
 from converter.training.augment import augmentation
+from converter.training.batch_dependence import check_parts, whole_batches
 from converter.training.batch_norm import by_batch, following
 from converter.training.dropout import without_dropout
-from converter.training.mixing import check_parts, whole_batches
 from converter.training.step import StepForm
 
 

@@ -11,7 +11,7 @@ from converter.ir import Graph
 from converter.passes import absorb_layout, eliminate_dead_code, outputs_first
 from converter.passes.canonical import specialize
 from converter.support.errors import UnsupportedError, UsageError
-from converter.tflite.lowering.weight_layout import better_turned
+from converter.tflite.lowering.weight_layout import better_transposed
 from converter.tflite.targets import Target
 from converter.training.constraints import constrained
 from converter.training.fisher import without_probes
@@ -58,7 +58,7 @@ def with_optimizer(
                 page="arguments",
             ) from None
         if layout is absorb_layout:
-            selected = outputs_first(selected, better_turned(selected, target) if turned is None else turned)
+            selected = outputs_first(selected, better_transposed(selected, target) if turned is None else turned)
         parameters = selected.weights().values()
         rule = trace_optimizer(
             optimizer, {p.name: p.model_value for p in parameters}, {p.name: p.view for p in parameters}

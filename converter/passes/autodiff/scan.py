@@ -16,8 +16,8 @@ from converter.ir import Builder, Graph, GraphBuilder, Node, Value, dependents, 
 from converter.ir.op import Cotangent
 from converter.ir.rewrite import eliminate_dead_code
 from converter.ir.types import NOWHERE
+from converter.passes.autodiff.minimum_cut import minimum_cut
 from converter.passes.autodiff.reverse import RESIDUALS, pull_back
-from converter.passes.autodiff.smallest_cut import smallest_cut
 
 #: What takes no more operations than this for a number of its result is made again rather than kept.
 CHEAP = 8
@@ -217,7 +217,7 @@ def _kept(whole: Graph, unknown: set[Value], results: Iterable[Value], free: set
             if operand not in free:
                 edges.append((operand, value))
                 waiting.append(operand)
-    cut = smallest_cut(weights, edges, sources, needed)
+    cut = minimum_cut(weights, edges, sources, needed)
     return [value for value in (*whole.inputs, *makers) if value in cut]
 
 

@@ -11,7 +11,7 @@ from converter.tflite.targets import Target
 _CLEARLY = 0.9
 
 
-def better_turned(graph: Graph, target: Target) -> set[str]:
+def better_transposed(graph: Graph, target: Target) -> set[str]:
     """The names of the trained matrices that are better kept as [outputs, inputs], by the target's table.
 
     A few rows meet such a matrix where it lies. A gradient that goes on below would meet it the other way round, so

@@ -34,7 +34,7 @@ def without_clamps(graph: Graph, target: Target) -> Graph:
     constant filter, or little, into a weight that trains or a cotangent before it is spread out.
 
     Of a ReLU6's output, where MINIMUM(y, 6 - y) is clamped, mask and factor are negative, MAXIMUM(y (y - 6), -2^-64)
-    and -2^64: it is as much work, and as int8 it needs no clamp, see `converter.tflite.schedule.kept_masks`. The
+    and -2^64: it is as much work, and as int8 it needs no clamp, see `converter.tflite.schedule.saved_masks`. The
     numbers are the same to the last bit, but for products in int8 with a negative factor: of one row in 100,000 XNNPACK
     rounds the zero point, a tie, to the other side.
 

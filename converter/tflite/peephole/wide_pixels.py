@@ -17,7 +17,7 @@ from converter.ir import Graph, Node, Value, is_described
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.forms import Form, FormChoice, choose, record
-from converter.tflite.lowering.rules.planes import MOST_JOINED, ROW
+from converter.tflite.lowering.rules.tiles import MOST_JOINED, ROW
 from converter.tflite.lowering.rules.windows import same_padding
 from converter.tflite.targets import Target
 

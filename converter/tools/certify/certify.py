@@ -20,7 +20,7 @@ from converter.runtime.engines.work import Outcome, Task, at_most
 from converter.support.errors import UsageError
 from converter.tools.certify import localize
 from converter.tools.certify.calling import invocations, together
-from converter.tools.certify.judge import Deviation, Judge
+from converter.tools.certify.conformance import Deviation, Judge
 from converter.tools.certify.reference import PROBE, RATE, Call, calls
 from converter.tools.certify.signing import sign
 

@@ -23,7 +23,7 @@ from converter.runtime.engines.engine import Refusal
 from converter.runtime.engines.work import Outcome, Task
 from converter.runtime.gradient_range import LARGEST
 from converter.tools.certify.advice import RANGE, SPLIT, advice
-from converter.tools.certify.judge import Deviation
+from converter.tools.certify.conformance import Deviation
 from converter.tools.certify.reference import Call, Cpu
 
 #: Operators of which each is tried on its own, at most.

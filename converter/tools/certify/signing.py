@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from converter.program import seal
+from converter.program import checksum as seal
 from converter.program.file import read_program
 from converter.program.flatbuffer.metadata import with_entry
 from converter.program.manifest import MANIFEST, Certificate

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from converter.driver.account import KINDS, Account, read_account
+from converter.driver.build_report import KINDS, Account, read_account
 from converter.ir import Origin
 from converter.program.file import ProgramFile
 from converter.program.flatbuffer.operators import OperatorFile

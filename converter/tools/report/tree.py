@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from converter.driver.account import Part
+from converter.driver.build_report import Part
 
 #: A name with a number in it, and more behind.
 _NUMBERED = re.compile(r"(.*?\d+)[_.-](?=.)")

@@ -25,8 +25,8 @@ from converter.tools.search.analysis import (
 )
 from converter.tools.search.budgets import RESOURCES, Budget, check_head
 from converter.tools.search.effort import Effort
+from converter.tools.search.evaluator import Evaluator
 from converter.tools.search.evolution import evolve
-from converter.tools.search.laboratory import Laboratory
 from converter.tools.search.space import Candidate, Space, Update, as_rules
 from converter.tools.search.subject import Trial
 
@@ -119,7 +119,7 @@ class Findings:
 class Explorer:
     """One search."""
 
-    def __init__(self, space: Space, laboratory: Laboratory, effort: Effort, budgets: Sequence[Budget]) -> None:
+    def __init__(self, space: Space, laboratory: Evaluator, effort: Effort, budgets: Sequence[Budget]) -> None:
         """Asks for nothing yet.
 
         Args:

@@ -8,9 +8,9 @@ from typing import Any
 
 from converter.tools.search.analysis import GUESSES, Estimate, estimate
 from converter.tools.search.budgets import RESOURCES
-from converter.tools.search.course import Course
 from converter.tools.search.effort import Effort
 from converter.tools.search.explore import Findings, Trained, difference
+from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.space import Update
 
 #: Schemes that the found one is measured against.
@@ -53,7 +53,7 @@ class Found:
     @property
     def course(self) -> str:
         """The learning rate over the training in which it did best, in words."""
-        return Course(**self.setting["course"]).describe(self.learning_rate)
+        return RateSchedule(**self.setting["course"]).describe(self.learning_rate)
 
     def held_out(self, name: str) -> Estimate | None:
         """The score of a scheme on rows that nothing was chosen with; None of what was not judged on them."""

@@ -20,11 +20,11 @@ from converter.support.errors import UsageError
 from converter.support.extras import require
 from converter.tflite.targets import target as find_target
 from converter.tools.search.budgets import Budget, check_head, parse_budgets
-from converter.tools.search.course import Course
 from converter.tools.search.effort import Effort
+from converter.tools.search.evaluator import Evaluator, Journal, Progress, digest
 from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
-from converter.tools.search.laboratory import Journal, Laboratory, Progress, digest
+from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import count_rows, split
 from converter.tools.search.space import granted, read_space
 from converter.tools.search.subject import Job, Subject
@@ -93,7 +93,7 @@ def search(
             "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",
             page="search",
         )
-    course = Course(schedule, warmup)
+    course = RateSchedule(schedule, warmup)
     target = find_target(asked.target)
     if effort is not None and effort.measure and target.unit != "ns":
         raise UsageError(
@@ -126,7 +126,7 @@ def search(
     }
     journal = Journal(_journal(out), setting)
     some: Workers = Ray(subject, ray) if ray else Processes(subject, workers) if workers else Inline(subject)
-    explorer = Explorer(read_space(source, effort.ratios), Laboratory(some, journal, progress), effort, budgets)
+    explorer = Explorer(read_space(source, effort.ratios), Evaluator(some, journal, progress), effort, budgets)
     try:
         findings = explorer.run(COMPARED, granted(source, PRIOR))
     finally:

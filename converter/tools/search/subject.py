@@ -12,10 +12,10 @@ import numpy as np
 
 from converter.driver.options import Options
 from converter.support.errors import NumericError, PocketuneError, UsageError
-from converter.tools.search.course import Course
+from converter.tools.search.interleaving import REFERENCE, in_turns
+from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import Split, take
 from converter.tools.search.space import Update
-from converter.tools.search.turns import REFERENCE, in_turns
 
 #: A plan or a program.
 _Made = TypeVar("_Made")
@@ -65,7 +65,7 @@ class Subject:
     y: Any = field(repr=False)
     split: Split = field(repr=False)
     epochs: int
-    course: Course
+    course: RateSchedule
 
     def __call__(self, job: Job) -> dict[str, Any]:
         """What came out, as JSON: `scores` of trials, `costs`, `times`, the proxies, or `error`, why there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from converter.ir import TensorType, Value
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.program.manifest import TARGET, gathered
 from converter.support.errors import UsageError
 from converter.training.losses.loss import Loss, traced_loss
@@ -40,7 +40,7 @@ def own_loss(function: Callable[..., Any], outputs: Mapping[str, Value], targets
     first = next(iter(types.values()))
     y = first if targets is None else target_types(targets, first.shape[:1])
     try:
-        graph = raised(jax_frontend.trace_function(function, [argument, y], ["outputs", TARGET]))
+        graph = with_idioms(jax_frontend.trace_function(function, [argument, y], ["outputs", TARGET]))
         return traced_loss(graph, name, [list(types).index(name) for name in order])
     except Exception as error:
         if targets is None:

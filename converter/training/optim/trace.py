@@ -23,7 +23,7 @@ from converter.ir import (
     verify,
 )
 from converter.ir.described import is_uniform
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError
 from converter.training.optim.calls import call_update, check_traceable
 from converter.training.optim.dots import summed_dots
@@ -118,7 +118,7 @@ def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
 
 def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
     """The state that an optimizer begins with; described where it is made of the parameters."""
-    graph = raised(trace_function(tx.init, [arrays], ["parameter"], known_keys=True))
+    graph = with_idioms(trace_function(tx.init, [arrays], ["parameter"], known_keys=True))
     known = {value: described(value.shape, value.name) for value in graph.inputs} | graph.constants
     for node in graph.nodes:
         type = node.output.type
@@ -172,7 +172,7 @@ def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[st
     """The graph of what is done behind the update."""
     given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, state))
     return _named(
-        raised(trace_function(tx.finish, list(given), ["parameter", "optimizer"])),
+        with_idioms(trace_function(tx.finish, list(given), ["parameter", "optimizer"])),
         tuple(named_leaves(arrays)),
         slots,
         (PARAMETER,),
@@ -239,7 +239,9 @@ def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float
         return updates, jax.tree_util.tree_map(leave, after)
 
     try:
-        return summed_dots(raised(trace_function(update, list(types), ["gradient", "parameter", "optimizer", LOSS])))
+        return summed_dots(
+            with_idioms(trace_function(update, list(types), ["gradient", "parameter", "optimizer", LOSS]))
+        )
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if as_float:
             raise _KeepsType from error

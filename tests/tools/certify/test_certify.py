@@ -22,7 +22,7 @@ from converter.program.manifest import Certificate, manifest_of_json
 from converter.runtime.engines.engine import Engine
 from converter.support.errors import UsageError
 from converter.tools.certify.certify import examine
-from converter.tools.certify.judge import Judge
+from converter.tools.certify.conformance import Judge
 from converter.tools.certify.reference import calls
 from converter.tools.certify.signing import sign
 from tests.tools.certify.fake import Fake

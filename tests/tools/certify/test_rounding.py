@@ -16,7 +16,7 @@ import converter
 import jax_frontend
 from converter.program.file import ProgramFile, read_program
 from converter.program.layers import Layers
-from converter.tools.certify.judge import FACTOR, LIMIT, Judge
+from converter.tools.certify.conformance import FACTOR, LIMIT, Judge
 from converter.tools.certify.reference import PROBE, Call, Reference, calls, neighbours
 from converter.tools.certify.rounding import DRAWS, draws
 

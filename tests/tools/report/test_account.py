@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.driver.account import KINDS, parts, read_account
+from converter.driver.build_report import KINDS, parts, read_account
 from converter.driver.models import import_model
 from converter.program.file import read_program
 from converter.program.flatbuffer.metadata import ACCOUNT

@@ -11,12 +11,12 @@ import pytest
 
 from converter.driver.models import import_model
 from converter.driver.options import Options
-from converter.tools.search import turns
+from converter.tools.search import interleaving as turns
 from converter.tools.search.clock import fitted
-from converter.tools.search.course import Course
+from converter.tools.search.interleaving import in_turns
+from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import split
 from converter.tools.search.subject import Job, Subject
-from converter.tools.search.turns import in_turns
 from tests.cli.factories import wide
 from tests.tools.search.common import NAMED, fake, nanoseconds
 from tests.tools.search.run_fake import EFFORT, run
@@ -88,6 +88,6 @@ def test_what_a_step_takes_here() -> None:
     x = np.random.default_rng(0).standard_normal((40, 6), np.float32)
     parts = split(40, np.zeros(40, np.int32), None, 10, 2)
     options = Options(optimizer="adam", batch=8)
-    subject = Subject(import_model(wide(), 8), options, x, np.zeros(40, np.int32), parts, 1, Course())
+    subject = Subject(import_model(wide(), 8), options, x, np.zeros(40, np.int32), parts, 1, RateSchedule())
     full, head = subject(Job("full", timed=True))["times"]
     assert full > 2 * head > 0  # it has hundreds of times the FLOPs of what the head adds to the forward pass

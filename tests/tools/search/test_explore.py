@@ -18,9 +18,9 @@ from converter.support.errors import DeviceError, UsageError
 from converter.tflite.targets import target
 from converter.tools.search.analysis import estimate
 from converter.tools.search.budgets import parse_budgets
+from converter.tools.search.evaluator import Journal
 from converter.tools.search.explore import Trained
 from converter.tools.search.found import Found
-from converter.tools.search.laboratory import Journal
 from converter.tools.search.space import Candidate
 from converter.tools.search.subject import Job
 from converter.tools.search.workers import Processes

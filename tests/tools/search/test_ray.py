@@ -11,8 +11,8 @@ import pytest
 
 from converter.tflite.targets import target
 from converter.tools.search.budgets import parse_budgets
+from converter.tools.search.evaluator import Evaluator, Journal
 from converter.tools.search.explore import Explorer
-from converter.tools.search.laboratory import Journal, Laboratory
 from converter.tools.search.subject import Job
 from converter.tools.search.workers import Ray
 from tests.tools.search.common import NAMED, fake, space
@@ -58,7 +58,7 @@ def test_a_worker_goes_away_and_the_result_is_the_same(cluster: Any) -> None:
 
     watched = Watched()
     budgets = parse_budgets(["memory=60%"], target("litert-2"))
-    findings = Explorer(space(), Laboratory(watched, Journal(None, {})), EFFORT, budgets).run(NAMED, PRIOR)
+    findings = Explorer(space(), Evaluator(watched, Journal(None, {})), EFFORT, budgets).run(NAMED, PRIOR)
     assert watched.done > 40
     assert findings == run(None).findings
     watched.close()

@@ -15,7 +15,7 @@ import pytest
 import converter
 import jax_frontend
 import keras_frontend
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError
 from converter.training.schemes import Row, select, update_scheme
@@ -140,7 +140,7 @@ def test_the_table_says_how_many_channels() -> None:
 )
 def test_a_weight_that_is_read_otherwise_too_trains_whole(apply: Callable) -> None:
     struct = jax.ShapeDtypeStruct((1, 4), np.float32)
-    graph = raised(jax_frontend.trace(jax_frontend.Model(apply, {"w": np.eye(4, dtype=np.float32)}, [struct]), 1))
+    graph = with_idioms(jax_frontend.trace(jax_frontend.Model(apply, {"w": np.eye(4, dtype=np.float32)}, [struct]), 1))
     (row,) = update_scheme({"w": 0.5}).resolve(graph)
     assert row.fraction == 1
     assert "cannot be cut" in row.why

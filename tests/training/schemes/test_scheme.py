@@ -8,7 +8,7 @@ import pytest
 
 import converter
 from converter.ir import Builder, Graph, Origin, Parameter, TensorType, Value, ops
-from converter.passes.raising import raised
+from converter.passes.idioms import with_idioms
 from converter.support.errors import NumericError, UnsupportedError, UsageError
 from converter.training.schemes import UpdateScheme, update_scheme
 from converter.training.schemes.blocks import named_block, numbered_blocks
@@ -125,7 +125,9 @@ def decoder(layers: int) -> Graph:
         "layers": [{name: np.ones(shape, np.float32) for name, shape in shapes.items()} for _ in range(layers)],
         "head": np.ones((8, 3), np.float32),
     }
-    return raised(jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 6), np.int32)]), 1))
+    return with_idioms(
+        jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 6), np.int32)]), 1)
+    )
 
 
 def test_the_sparse_scheme_of_transformers() -> None:
@@ -168,7 +170,7 @@ def convolutional(blocks: int, inverted: bool) -> Graph:
         "head": {"w": np.ones((6, 2), np.float32)},
     }
     params["blocks"][-1]["shortcut"] = np.ones((1, 1, 4, 4), np.float32)
-    return raised(
+    return with_idioms(
         jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 4, 4, 3), np.float32)]), 1)
     )
 
@@ -293,7 +295,9 @@ def tied_decoder(biases: bool) -> Graph:
     layer = {"up": np.ones((16, 64), np.float32), "down": np.ones((64, 16), np.float32)}
     layer |= {"b": np.ones(64, np.float32)} if biases else {}
     params = {"tokens": np.ones((30, 16), np.float32), "layers": [layer] * 4, "norm": np.ones(16, np.float32)}
-    return raised(jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 6), jnp.int32)]), 2))
+    return with_idioms(
+        jax_frontend.trace(jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 6), jnp.int32)]), 2)
+    )
 
 
 def test_the_head_of_a_tied_decoder_is_its_norm_and_the_matrix_which_other_schemes_leave() -> None:

@@ -15,7 +15,7 @@ from converter.ir import UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, Rules
 from converter.tflite.lowering.forms import Form
-from converter.tflite.lowering.rules import taps
+from converter.tflite.lowering.rules import kernel_offsets as taps
 from converter.tflite.lowering.rules.filters import Filter
 from converter.tflite.lowering.rules.gathered import columns_of, gathered
 from converter.tflite.lowering.rules.linear import int8_matmul

@@ -11,7 +11,7 @@ from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, Rules
 from converter.tflite.lowering.forms import Form
 from converter.tflite.lowering.rules.gathered import columns_of, gathered
-from converter.tflite.lowering.rules.planes import (
+from converter.tflite.lowering.rules.tiles import (
     Block,
     Planes,
     best_form,

@@ -7,7 +7,7 @@ import numpy as np
 from converter.ir import Shape, Value, described, fingerprint, is_described
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering
-from converter.tflite.lowering.rules.planes import joined
+from converter.tflite.lowering.rules.tiles import joined
 
 
 class Filter:

@@ -10,7 +10,7 @@ from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, Rules
 from converter.tflite.lowering.rules.elementwise import HUGE
-from converter.tflite.lowering.rules.planes import interleaved
+from converter.tflite.lowering.rules.tiles import interleaved
 from converter.tflite.lowering.rules.windows import crop, fit_padding, pad_explicitly, tap
 
 lowers = Rules()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.driver.account.gather import account_of, parts
-from converter.driver.account.record import KINDS, Account, Call, Memory, Part, read_account
+from converter.driver.build_report.gather import account_of, parts
+from converter.driver.build_report.record import KINDS, Account, Call, Memory, Part, read_account
 
 __all__ = ["KINDS", "Account", "Call", "Memory", "Part", "account_of", "parts", "read_account"]

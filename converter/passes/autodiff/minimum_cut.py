@@ -10,7 +10,7 @@ from typing import Any
 _SOURCE, _SINK = "source", "sink"
 
 
-def smallest_cut(
+def minimum_cut(
     weights: Mapping[Any, int],
     edges: Iterable[tuple[Hashable, Hashable]],
     sources: Iterable[Hashable],

@@ -9,21 +9,21 @@ from __future__ import annotations
 from converter.ir import Graph, Node, Value, verify
 from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.passes import merge_common_subexpressions
-from converter.passes.raising.norm_forms import layer_norm, rms_norm
-from converter.passes.raising.pointwise_forms import PointwiseForms
-from converter.passes.raising.row_forms import cross_entropy, log_softmax, log_sum_exp, one_hot, picked, softmax
-from converter.passes.raising.with_layers import with_layers
+from converter.passes.idioms.norms import layer_norm, rms_norm
+from converter.passes.idioms.pointwise import PointwiseForms
+from converter.passes.idioms.rows import cross_entropy, log_softmax, log_sum_exp, one_hot, picked, softmax
+from converter.passes.idioms.with_layers import with_layers
 
 #: Tried in this order on every node.
 ROW_FORMS = (softmax, log_softmax, log_sum_exp, cross_entropy, one_hot, layer_norm, rms_norm)
 
 
-def raised(graph: Graph) -> Graph:
+def with_idioms(graph: Graph) -> Graph:
     """Return a graph as a front end imported it in semantic ops, with a layer on every node; it is verified."""
-    return verify(with_layers(raise_forms(graph)), after="raising")
+    return verify(with_layers(recognize_idioms(graph)), after="raising")
 
 
-def raise_forms(graph: Graph) -> Graph:
+def recognize_idioms(graph: Graph) -> Graph:
     """The same function in semantic ops; parameters that nothing reads are kept."""
     pointwise = PointwiseForms()
 
@@ -33,7 +33,7 @@ def raise_forms(graph: Graph) -> Graph:
         made = next(filter(None, (form(b, node) for form in ROW_FORMS)), None)
         return made if made is not None else pointwise(b, node)
 
-    raised = rewrite(merge_common_subexpressions(graph), rule)
-    raised = rewrite(raised, picked)  # of what is in none of these forms
-    raised.parameters = dict(graph.parameters)
-    return map_bodies(raised, raise_forms)
+    with_idioms = rewrite(merge_common_subexpressions(graph), rule)
+    with_idioms = rewrite(with_idioms, picked)  # of what is in none of these forms
+    with_idioms.parameters = dict(graph.parameters)
+    return map_bodies(with_idioms, recognize_idioms)

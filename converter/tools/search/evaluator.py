@@ -10,9 +10,9 @@ from typing import Any
 
 from converter.support.errors import UsageError
 from converter.tools.search.clock import Clock
+from converter.tools.search.interleaving import REFERENCE
 from converter.tools.search.space import Update
 from converter.tools.search.subject import Job, Trial
-from converter.tools.search.turns import REFERENCE
 from converter.tools.search.workers import Workers
 
 #: Told what is done, and of how much.
@@ -83,7 +83,7 @@ def digest(*arrays: Any) -> str:
     return hashed.hexdigest()[:16]
 
 
-class Laboratory:
+class Evaluator:
     """Asks workers for what the journal does not know.
 
     Attributes:

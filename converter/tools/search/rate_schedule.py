@@ -13,7 +13,7 @@ SCHEDULES = {"constant": "stays", "cosine": "falls to 0 along a cosine"}
 
 
 @dataclass(frozen=True)
-class Course:
+class RateSchedule:
     """How the rate goes from the first step to the last.
 
     Attributes:
@@ -45,7 +45,7 @@ class Course:
 
     def describe(self, rate: float) -> str:
         """The course in words."""
-        if self == Course():
+        if self == RateSchedule():
             return f"the learning rate {rate:g}"
         rises = f"rises for {self.warmup:.0%} of the steps, then " if self.warmup else ""
         return f"a learning rate of {rate:g} that {rises}{SCHEDULES[self.schedule]}"

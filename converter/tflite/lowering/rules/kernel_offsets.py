@@ -12,7 +12,7 @@ from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering
 from converter.tflite.lowering.forms import Form
 from converter.tflite.lowering.rules.filters import Filter
-from converter.tflite.lowering.rules.planes import (
+from converter.tflite.lowering.rules.tiles import (
     IN_USE,
     MOST_OPERATORS,
     Block,

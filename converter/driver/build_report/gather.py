@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from converter.driver.account.record import KINDS, Account, Call, Memory, Part
+from converter.driver.build_report.record import KINDS, Account, Call, Memory, Part
 from converter.ir import Graph, Value
 from converter.support.notes import Note
 from converter.tflite import schedule

@@ -10,7 +10,7 @@ import numpy as np
 from converter.ir import Builder, Node, Op, TensorType, Value, evaluate, ops
 from converter.ir.rewrite import Rewriter
 from converter.passes.autodiff import differentiate
-from converter.passes.raising.row_forms import as_written
+from converter.passes.idioms.rows import as_written
 from converter.support.errors import UnsupportedError
 
 #: Where functions are compared: kinks and their neighbourhood, the usual range, odd numbers in it, and far out.

@@ -31,7 +31,7 @@ class Parts(NamedTuple):
         return Parts(_whole(node.outputs[0].shape), tuple(_whole(v.shape) for v in node.inputs))
 
 
-def narrow(graph: Graph) -> Graph:
+def propagate_slices(graph: Graph) -> Graph:
     """The graph in which operators whose results are read in part compute that part.
 
     Before: y = Slice(Add(MatMul(x, w), b)).   After: y = Add(MatMul(Slice(x), w), b).

@@ -10,7 +10,7 @@ from converter.ir.rewrite import Rewriter, map_bodies, rewrite
 from converter.tflite import builtins as tfl
 
 
-def turned_once(graph: Graph) -> Graph:
+def transposed_once(graph: Graph) -> Graph:
     """The left operand that several products read transposed is transposed once for all of them.
 
     Before: dq = x' @ d1; dk = x' @ d2.   After: xt = Transpose(x); dq = xt @ d1; dk = xt @ d2.
@@ -29,7 +29,7 @@ def turned_once(graph: Graph) -> Graph:
             turned[x] = b(tfl.Transpose((*front, columns, rows)), x)
         return b(replace(node.op, adj_x=False), turned[x], w)
 
-    return rewrite(map_bodies(graph, turned_once), rule)
+    return rewrite(map_bodies(graph, transposed_once), rule)
 
 
 def _reads_turned(node: Node) -> bool:

@@ -25,7 +25,7 @@ DIFFERENCES = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class PrimitiveEntry:
     """A jaxpr primitive.
 
     Attributes:
@@ -41,19 +41,21 @@ class Entry:
     refused: tuple[str, ...] = ()
 
 
-def catalogue() -> list[Entry]:
+def catalogue() -> list[PrimitiveEntry]:
     """Every primitive that has a rule, by subject, and then those that are known to have none."""
     entries = [_entry(name) for name in RULES]
     without = {**HINTS, **{name: HINTS[group] for name, group in GROUPS.items()}}
     absent = [
-        Entry(name, "refused", advice) for name, advice in without.items() if name not in RULES and " " not in name
+        PrimitiveEntry(name, "refused", advice)
+        for name, advice in without.items()
+        if name not in RULES and " " not in name
     ]
     return sorted(entries, key=lambda e: (e.subject, e.primitive)) + sorted(absent, key=lambda e: e.primitive)
 
 
-def _entry(primitive: str) -> Entry:
+def _entry(primitive: str) -> PrimitiveEntry:
     rule = RULES[primitive]
     function = inspect.unwrap(rule.function)
     how = (inspect.getdoc(function) or "").partition("\n")[0]
     subject = function.__module__.rpartition(".")[2]
-    return Entry(primitive, subject, how, tuple(refusal.what for refusal in rule.refuses))
+    return PrimitiveEntry(primitive, subject, how, tuple(refusal.what for refusal in rule.refuses))

@@ -14,10 +14,10 @@ from jax.ad_checkpoint import checkpoint_name
 
 from converter.ir import Value, ops
 from converter.support.errors import UsageError
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.random import generator
 
-rule = Rules()
+rule = ImportRules()
 
 _MARK, _ACTIVITY = "pocketune.dropout", "pocketune.activity"
 _IN_TRAINING, _KEY = "pocketune.in_training", "pocketune.key"
@@ -68,7 +68,7 @@ def activity(x: Any, l1: float = 0.0, l2: float = 0.0, layer: str = "") -> Any:
 
 
 @rule("name")
-def name(call: Call, x: Value) -> Result:
+def name(call: Equation, x: Value) -> Result:
     """A name of the person's own is nothing; ours is a dropout, or joins the loss."""
     if call.params["name"].startswith(_ACTIVITY):
         _, l1, l2, rank, layer = call.params["name"].split(" ", 4)
@@ -82,17 +82,17 @@ def name(call: Call, x: Value) -> Result:
 
 
 @rule(f"jit {_IN_TRAINING}")
-def in_training_mark(call: Call, x: Value, trained: Value) -> Result:
+def in_training_mark(call: Equation, x: Value, trained: Value) -> Result:
     """What stands for a value while the model trains."""
     return call.b(ops.InTraining(call.params["name"].partition(" ")[2]), x, trained)
 
 
 @rule(f"jit {_KEY}")
-def key_mark(call: Call) -> Result:
+def key_mark(call: Equation) -> Result:
     """A key that is new in each step."""
     return call.b(ops.CallKey(_who(call)))
 
 
-def _who(call: Call) -> int:
+def _who(call: Equation) -> int:
     """A number for one who draws."""
     return sum(isinstance(node.op, ops.Dropout | ops.CallKey) for node in call.b.graph.nodes)

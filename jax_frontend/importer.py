@@ -16,7 +16,7 @@ from jax_frontend.dtypes import HALVES, ir_type, is_bits, narrow
 from jax_frontend.integers import as_typed, by_order, counts_bits
 from jax_frontend.keys import draws, on_words
 from jax_frontend.origins import NOWHERE, Site, site
-from jax_frontend.registry import Call, Rule
+from jax_frontend.registry import Equation, ImportRule
 from jax_frontend.unsupported import GROUPS, RANDOM, NotImportable, Problems
 
 
@@ -24,7 +24,7 @@ class Importer:
     """Imports jaxprs into one builder; sites that cannot be imported are collected in `problems`."""
 
     def __init__(
-        self, builder: Builder, rules: Mapping[str, Rule], problems: Problems, is_primal: bool = False
+        self, builder: Builder, rules: Mapping[str, ImportRule], problems: Problems, is_primal: bool = False
     ) -> None:
         self.b = builder
         self.problems = problems
@@ -100,7 +100,7 @@ class Importer:
         avals = [a.aval for a in eqn.invars]
         if name == "convert_element_type" and (half := str(eqn.params["new_dtype"])) in HALVES:
             self.problems.halves.setdefault(where.layer or where.source or "the model", half)
-        call = Call(
+        call = Equation(
             self.b,
             dict(eqn.params),
             tuple(ir_type(a.aval) for a in eqn.invars),
@@ -132,7 +132,7 @@ class Importer:
             assert np.broadcast_shapes(value.shape, type.shape) == type.shape, made
         return results
 
-    def _rule_of(self, eqn: Any, unsigned: bool) -> Rule:
+    def _rule_of(self, eqn: Any, unsigned: bool) -> ImportRule:
         """The rule of a primitive, of its form for unsigned integers, or of a function of JAX marked by its name."""
         name = eqn.primitive.name
         special = f"unsigned {name}" if unsigned else f"jit {str(eqn.params.get('name', '')).partition(' ')[0]}"

@@ -10,9 +10,9 @@ from jax.interpreters import ad, mlir
 
 from converter.ir import Value, ops
 from jax_frontend.importer import full
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 
-rule = Rules()
+rule = ImportRules()
 
 _MASKED = Primitive("pocketune_masked")
 _MASKED.def_impl(lambda x, mask: x)
@@ -32,7 +32,7 @@ def masked(x: Any, mask: Any) -> Any:
 
 
 @rule("pocketune_masked")
-def pocketune_masked(call: Call, x: Value, mask: Value) -> Result:
+def pocketune_masked(call: Equation, x: Value, mask: Value) -> Result:
     """The mark itself."""
     whole = (full(call.b, value, type) for value, type in zip((x, mask), call.inputs, strict=True))
     return call.b(ops.Masked(), *whole)

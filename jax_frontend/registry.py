@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir import Builder, TensorType, Value
 from converter.support.registry import Registry
 from jax_frontend.origins import Site
-from jax_frontend.unsupported import NotImportable, Problems, Refusal
+from jax_frontend.unsupported import NotImportable, Problems, UnsupportedForm
 
 #: What a rule returns: the output, or the outputs in order.
 Result = Value | Sequence[Value]
@@ -25,7 +25,7 @@ class GraphImporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Call:
+class Equation:
     """One equation of a jaxpr, as its rule sees it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ImportRule:
     """An import rule.
 
     Attributes:
@@ -91,14 +91,14 @@ class Rule:
 
     function: Callable[..., Result]
     broadcasts: bool = False
-    refuses: tuple[Refusal, ...] = ()
+    refuses: tuple[UnsupportedForm, ...] = ()
 
 
-class Rules(Registry[str, Rule]):
+class ImportRules(Registry[str, ImportRule]):
     """The import rules of one subject; its call is a decorator: `@rule("dot_general")`."""
 
     def __call__(
-        self, *primitives: str, broadcasts: bool = False, refuses: Sequence[Refusal] = ()
+        self, *primitives: str, broadcasts: bool = False, refuses: Sequence[UnsupportedForm] = ()
     ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
         """Add the decorated function, `function(call, *values)`, for the named primitives.
 
@@ -114,7 +114,7 @@ class Rules(Registry[str, Rule]):
 
         def register(function: Callable[..., Result]) -> Callable[..., Result]:
             for name in primitives:
-                self.add(name, Rule(function, broadcasts, tuple(refuses)))
+                self.add(name, ImportRule(function, broadcasts, tuple(refuses)))
             return function
 
         return register

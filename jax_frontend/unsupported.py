@@ -25,7 +25,7 @@ class NotImportable(Exception):
         self.advice = advice
 
 
-class Refusal(NamedTuple):
+class UnsupportedForm(NamedTuple):
     """A form of a primitive that its rule does not import, and what to do: the arguments of NotImportable."""
 
     what: str

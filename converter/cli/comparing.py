@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from converter.cli.narration import Narrator
-from converter.cli.resolve import Job, resolve_update
+from converter.cli.resolve import BuildJob, resolve_update
 from converter.driver.compare import DEFAULT_SCHEMES, compare_schemes, import_once
 from converter.driver.options import Options
 from converter.support.errors import PocketuneError
 
 
-def schemes_of(job: Job, updates: Sequence[str] | None) -> list[Any]:
+def schemes_of(job: BuildJob, updates: Sequence[str] | None) -> list[Any]:
     """The schemes that were asked for; without any the usual ones, and the job's own."""
     if updates:
         return [resolve_update(name) for name in updates]
@@ -20,7 +20,7 @@ def schemes_of(job: Job, updates: Sequence[str] | None) -> list[Any]:
     return [*(name for name in DEFAULT_SCHEMES if name not in own), *own]
 
 
-def compare(job: Job, model: Any, schemes: Sequence[Any], narrator: Narrator, **more: Any) -> list[dict[str, Any]]:
+def compare(job: BuildJob, model: Any, schemes: Sequence[Any], narrator: Narrator, **more: Any) -> list[dict[str, Any]]:
     """One row a scheme. One that the model does not allow is a row with its reason.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.cli.narration import Narrator
-from converter.cli.resolve import Job
+from converter.cli.resolve import BuildJob
 
 
-def measured(job: Job, narrator: Narrator) -> Job:
+def measured(job: BuildJob, narrator: Narrator) -> BuildJob:
     """The job for the table of this machine, where it asks for one; else as it is.
 
     Raises:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class BuildJob:
     """A recipe that was understood; the model itself is not made yet.
 
     Attributes:
@@ -69,7 +69,7 @@ class Job:
         return update
 
 
-def resolve(recipe: Recipe) -> Job:
+def resolve(recipe: Recipe) -> BuildJob:
     """Understands a recipe, without making the model.
 
     Raises:
@@ -88,10 +88,10 @@ def resolve(recipe: Recipe) -> Job:
         "update": None,
     }
     asked = {name: value for name, value in read.items() if value is not None}
-    return Job(recipe, name, example, resolve_update(recipe.get("update")), asked)
+    return BuildJob(recipe, name, example, resolve_update(recipe.get("update")), asked)
 
 
-def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
+def job_of(recipe: Path | None, trust: bool, **flags: Any) -> BuildJob:
     """What the recipe and the flags ask for.
 
     Raises:
@@ -113,7 +113,7 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> Job:
     return resolve(wanted)
 
 
-def output_path(job: Job) -> Path:
+def output_path(job: BuildJob) -> Path:
     """Where the program goes: checked before the work, not after it.
 
     Raises:

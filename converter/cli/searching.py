@@ -24,7 +24,7 @@ from converter.cli.options import (
     with_options,
 )
 from converter.cli.recipe_text import recipe_text
-from converter.cli.resolve import Job, job_of
+from converter.cli.resolve import BuildJob, job_of
 from converter.cli.samples import read_samples
 from converter.cli.tables import Results
 from converter.support.errors import UsageError
@@ -141,7 +141,7 @@ def search(
         show(Results(wide), found, out, trusted=bool(job.recipe.references()))
 
 
-def _recipe(job: Job, found: Found, folder: Path) -> str:
+def _recipe(job: BuildJob, found: Found, folder: Path) -> str:
     said = f"Found by `pocketune search`; search.json beside it says how. Train it with {found.course}."
     recipe = replace(job.recipe.overridden(update=found.update), out=None)
     if found.frozen == "float32":  # `build` refuses int8 that would change nothing

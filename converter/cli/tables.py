@@ -26,7 +26,7 @@ from converter.tflite.lowering.forms import FormChoice, form_rows
 if TYPE_CHECKING:
     from converter.driver.int8 import QuantizationReport
     from converter.tools.measure.profile import Profile
-    from jax_frontend.catalogue import Entry
+    from jax_frontend.catalogue import PrimitiveEntry
 
 #: Columns where stdout is no terminal and COLUMNS is not set: wide enough that names of layers stay on one line.
 _PIPED_WIDTH = 160
@@ -197,7 +197,7 @@ class Results:
             right=[1],
         )
 
-    def operations(self, entries: Sequence[Entry], differences: Sequence[str]) -> None:
+    def operations(self, entries: Sequence[PrimitiveEntry], differences: Sequence[str]) -> None:
         """What JAX's primitives become, and where the results differ."""
         self.table(
             "Primitives of JAX",

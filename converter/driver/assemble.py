@@ -13,7 +13,7 @@ import numpy as np
 from converter.driver import entries
 from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
-from converter.driver.defaults import Rule
+from converter.driver.defaults import OptimizerRule
 from converter.driver.plain.any_rows import for_any_rows
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
@@ -50,7 +50,7 @@ def assemble(
     costs: Mapping[str, int],
     done: Compilation,
     notes: Sequence[Note],
-    rule: Rule,
+    rule: OptimizerRule,
     identify: Callable[[Iterable[Parameter], Mapping[str, Graph]], Identity],
 ) -> Program:
     """Export the state, write the manifest and emit the file.
@@ -107,7 +107,7 @@ def _drawn(
     costs: Mapping[str, int],
     done: Compilation,
     notes: Sequence[Note],
-    rule: Rule,
+    rule: OptimizerRule,
     identify: Callable[[Iterable[Parameter], Mapping[str, Graph]], Identity],
     tensors: Mapping[str, str],
     renamed: Mapping[str, Graph],
@@ -142,7 +142,7 @@ def _manifest(
     signatures: Mapping[str, Graph],
     costs: Mapping[str, int],
     done: Compilation,
-    rule: Rule,
+    rule: OptimizerRule,
     tensors: Mapping[str, str],
     exported: Mapping[str, Graph],
 ) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from converter.tflite.lowering.forms import FormChoice
 from converter.tflite.targets import Target
 from converter.training.losses import JointLoss, Loss
 from converter.training.optim import OptimizerProgram
-from converter.training.schemes import Adapter, Plain, Row
+from converter.training.schemes import Adapter, Plain, SchemeRow
 from converter.training.step import StepForm
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class Compilation:
     program: Module = field(default_factory=Module)
     forward: Graph = NOT_YET
     probed: Graph = NOT_YET
-    resolved: list[Row] = NOT_YET
-    rows: list[Row] = NOT_YET
+    resolved: list[SchemeRow] = NOT_YET
+    rows: list[SchemeRow] = NOT_YET
     adapters: list[Adapter] = field(default_factory=list)
     turned: Collection[str] | None = None
     by_batch: Sequence[BatchNorm] = ()

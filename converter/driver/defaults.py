@@ -11,7 +11,7 @@ from converter.support.notes import Note
 from converter.training.losses import JointLoss
 
 if TYPE_CHECKING:  # they need optax, which a device that only runs programs has not
-    from converter.training.optim.running_rate import RunningRate
+    from converter.training.optim.running_rate import ScheduledRate
 
 #: What trains a model that says nothing itself.
 DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
@@ -28,7 +28,7 @@ def _with(name: str, options: Sequence[str]) -> str:
     return f"{name} with {', '.join(options)}" if options else name
 
 
-class Rule(NamedTuple):
+class OptimizerRule(NamedTuple):
     """An optimizer for a learning rate of 1, its name, and its rate.
 
     Attributes:
@@ -41,14 +41,14 @@ class Rule(NamedTuple):
     optimizer: Any
     name: str
     learning_rate: float | None
-    running_rate: RunningRate | None
+    running_rate: ScheduledRate | None
 
 
 class Taken(NamedTuple):
     """The loss and the optimizer of a build, known, and what the person did not say of them."""
 
     loss: Any
-    rule: Rule
+    rule: OptimizerRule
     notes: list[Note]
 
 
@@ -81,7 +81,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
     return Taken(loss, rule, [*notes, *said])
 
 
-def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
+def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
     """The optimizer, and what the person did not say of it."""
     from converter.training.optim.named import RATE_OF_ADADELTA, NamedOptimizer, lacks_rate, resolve
     from converter.training.optim.rate import rated
@@ -102,7 +102,7 @@ def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
         if compiled.optimizer is not None:
             rate = compiled.learning_rate
             running = running_rate(compiled.optimizer, shapes) if rate is None else None
-            rule = Rule(compiled.optimizer, compiled.optimizer_name, rate, running)
+            rule = OptimizerRule(compiled.optimizer, compiled.optimizer_name, rate, running)
             said = _with(rule.name, compiled.optimizer_options)
             return rule, [*notes, Note("optimizer", "as compiled", f"{said}; name another to change it")]
     if optimizer is None or isinstance(optimizer, str):
@@ -118,10 +118,10 @@ def _rule(source: Source, optimizer: Any) -> tuple[Rule, list[Note]]:
         without = "as optax.adadelta() was built without one, and without its minus: it descends at this rate"
         notes.append(Note("learning rate", "a default", f"{RATE_OF_ADADELTA:g}, {without}"))
     tx, rate, running = rated(resolve(optimizer), shapes)
-    return Rule(tx, name, rate, running), notes
+    return OptimizerRule(tx, name, rate, running), notes
 
 
-def _note(rate: RunningRate) -> Note:
+def _note(rate: ScheduledRate) -> Note:
     """What to say of a rate that runs in the program."""
     if rate.zero_from is None:
         return Note(

@@ -13,10 +13,10 @@ from converter.ir import Graph, Parameter, Value
 from converter.ir.described import is_uniform
 from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET
 from converter.program.merge import Merge, MergedWeight
-from converter.training.schemes import Adapter, Plain, Row
+from converter.training.schemes import Adapter, Plain, SchemeRow
 
 if TYPE_CHECKING:
-    from converter.training.optim.running_rate import RunningRate
+    from converter.training.optim.running_rate import ScheduledRate
 
 #: Inputs of the signatures that are not the model's own.
 ROLES = {TARGET: "target", "weight": "weight", "learning_rate": "learning_rate", "tick": "tick"}
@@ -48,7 +48,7 @@ def merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, 
     return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
 
 
-def running_rate(rate: RunningRate | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:
+def running_rate(rate: ScheduledRate | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:
     """Return a rate that runs in the program, with its counter as it is stored."""
     if rate is None:
         return None
@@ -73,7 +73,7 @@ def chosen_channels(adapter: Adapter, tensors: Mapping[str, str]) -> dict[str, A
     }
 
 
-def table_row(row: Row) -> dict[str, Any]:
+def table_row(row: SchemeRow) -> dict[str, Any]:
     """Return a row of the update scheme."""
     return {"parameter": row.parameter, "fraction": row.fraction, "why": row.why}
 

@@ -16,7 +16,7 @@ from converter.support.files import write_atomically
 from converter.support.notes import Note
 from converter.support.words import count, size
 from converter.tflite.lowering.forms import FormChoice
-from converter.training.schemes import Row
+from converter.training.schemes import SchemeRow
 
 if TYPE_CHECKING:
     from converter.driver.int8 import QuantizationReport
@@ -88,7 +88,7 @@ class Program:
     data: bytes = field(repr=False)
     manifest: Manifest
     costs: Mapping[str, int]
-    table: Sequence[Row]
+    table: Sequence[SchemeRow]
     signatures: Mapping[str, Graph] = field(repr=False)
     report: Sequence[FormChoice] = field(repr=False)
     notes: Sequence[Note] = ()

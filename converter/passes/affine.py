@@ -12,7 +12,7 @@ from converter.ir import FLOAT32, Builder, Graph, Node, Op, Value, dependents, i
 
 
 @dataclass(frozen=True)
-class Step:
+class AffineStep:
     """One link of a chain: `x` plus, minus, times or over what has one number for each channel (the last axis).
 
     Attributes:
@@ -38,15 +38,15 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Term:
+class AffineTerm:
     """A product of vectors of shape [C] or [1]: of its constant factors, which fold into one, and of the trained."""
 
     constant: Value | None = None
     trained: Value | None = None
 
-    def times(self, b: Builder, factor: Term) -> Term:
+    def times(self, b: Builder, factor: AffineTerm) -> AffineTerm:
         """The product with another one."""
-        return Term(
+        return AffineTerm(
             _joined(b, ops.Mul(), self.constant, factor.constant), _joined(b, ops.Mul(), self.trained, factor.trained)
         )
 
@@ -74,7 +74,7 @@ def _joined(b: Builder, op: Op, x: Value | None, y: Value | None) -> Value | Non
     return b(op, x, y)
 
 
-def length(steps: Sequence[Step]) -> int:
+def length(steps: Sequence[AffineStep]) -> int:
     """How many ops on activations `compose` and `apply` takes."""
     return any(s.scales for s in steps) + any(s.shifts for s in steps)
 
@@ -101,7 +101,7 @@ class Chains:
         self._steps = {n.outputs[0]: step for n in graph.nodes if (step := self._step(n))}
         self._inner = {s.x for s in self._steps.values() if s.x in self._steps and self.uses[s.x] == 1}
 
-    def ending_at(self, value: Value) -> list[Step]:
+    def ending_at(self, value: Value) -> list[AffineStep]:
         """The steps that lead to `value`, in order; none unless it is the last of them.
 
         What is read elsewhere ends a chain.
@@ -113,10 +113,10 @@ class Chains:
             steps.insert(0, self._steps[steps[0].x])
         return steps
 
-    def compose(self, b: Builder, steps: Sequence[Step]) -> Affine:
+    def compose(self, b: Builder, steps: Sequence[AffineStep]) -> Affine:
         """One scale and one shift for all steps, emitted as ops on vectors."""
-        minus = Term(b.constant([-1.0]))
-        scale, shifts = Term(), list[Term]()
+        minus = AffineTerm(b.constant([-1.0]))
+        scale, shifts = AffineTerm(), list[AffineTerm]()
         for step in steps:
             term = minus if step.by is None else self._term(b, step.by, isinstance(step.node.op, ops.Div))
             if step.scales:
@@ -130,29 +130,29 @@ class Chains:
             shift = _joined(b, ops.Add(), shift, term.value(b))
         return Affine(scale.value(b), shift)
 
-    def _term(self, b: Builder, by: Value, divides: bool) -> Term:
+    def _term(self, b: Builder, by: Value, divides: bool) -> AffineTerm:
         vector = b.reshape(by, (by.type.size,))
         vector = b(ops.Div(), 1.0, vector) if divides else vector
-        return Term(trained=vector) if by in self.trained else Term(vector)
+        return AffineTerm(trained=vector) if by in self.trained else AffineTerm(vector)
 
-    def scale_is_trained(self, steps: Sequence[Step]) -> bool:
+    def scale_is_trained(self, steps: Sequence[AffineStep]) -> bool:
         """Whether a parameter takes part in the scale."""
         return any(not s.shifts and s.by in self.trained for s in steps)
 
-    def shift_is_trained(self, steps: Sequence[Step]) -> bool:
+    def shift_is_trained(self, steps: Sequence[AffineStep]) -> bool:
         """Whether what is added, apart from later scales, is trained."""
         return any(s.shifts and s.by in self.trained for s in steps)
 
-    def _step(self, node: Node) -> Step | None:
+    def _step(self, node: Node) -> AffineStep | None:
         match node.op:
             case ops.Neg() if self._is_activation(node.inputs[0]):
-                return Step(node, node.inputs[0], None)
+                return AffineStep(node, node.inputs[0], None)
             case ops.Add() | ops.Sub() | ops.Mul() | ops.Div():
                 x, y = node.inputs
                 if self._fits(y, x, divides=isinstance(node.op, ops.Div)):
-                    return Step(node, x, y)
+                    return AffineStep(node, x, y)
                 if not isinstance(node.op, ops.Div) and self._fits(x, y):
-                    return Step(node, y, x)
+                    return AffineStep(node, y, x)
         return None
 
     def _is_activation(self, x: Value) -> bool:

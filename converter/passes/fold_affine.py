@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir import Builder, Graph, Node, Op, Value, ops
 from converter.ir.ops.conv import NO_PADDING, Windowed
 from converter.ir.rewrite import Rewriter, rewrite
-from converter.passes.affine import Affine, Chains, Step, length
+from converter.passes.affine import Affine, AffineStep, Chains, length
 
 
 def fold_affine(graph: Graph) -> Graph:
@@ -47,7 +47,7 @@ def _fold_behind(graph: Graph) -> Graph:
     return rewrite(graph, fold)
 
 
-def _part_for_the_weight(chains: Chains, steps: Sequence[Step]) -> int:
+def _part_for_the_weight(chains: Chains, steps: Sequence[AffineStep]) -> int:
     """How many steps from the first on go into the weight: all, or those before a trained scale, or none."""
     if not steps or _takes_scale(chains, steps[0].x, chains.scale_is_trained(steps)):
         return len(steps)
@@ -139,7 +139,7 @@ def _fold_before(graph: Graph) -> Graph:
     return rewrite(graph, fold)
 
 
-def _all_readers_take(chains: Chains, steps: Sequence[Step]) -> bool:
+def _all_readers_take(chains: Chains, steps: Sequence[AffineStep]) -> bool:
     """Whether the chain disappears into what reads it, at less work than it takes."""
     scale, shift = any(s.scales for s in steps), any(s.shifts for s in steps)
     before = chains.made_by.get(steps[0].x)

@@ -34,7 +34,7 @@ MOST_AXES = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class AssembledPart:
     """A piece of the model's file.
 
     Attributes:
@@ -77,11 +77,11 @@ class Known:
 
 @dataclass(frozen=True)
 class _Contents:
-    parts: tuple[Part, ...]
+    parts: tuple[AssembledPart, ...]
     known: tuple[Known, ...] = ()
 
 
-def pack(parts: Sequence[Part], known: Sequence[Known], own: bytes) -> bytes:
+def pack(parts: Sequence[AssembledPart], known: Sequence[Known], own: bytes) -> bytes:
     """The entry."""
     text = json.dumps(asdict(_Contents(tuple(parts), tuple(known))), separators=(",", ":")).encode()
     return zlib.compress(text + b"\n" + own, 9)
@@ -102,7 +102,7 @@ def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapp
     buffers = read_buffers(program.data)
     most = TIMES * (len(program.data) + sum(array.nbytes for array in state.values()))
 
-    def stored(part: Part | Known) -> memoryview | bytes:
+    def stored(part: AssembledPart | Known) -> memoryview | bytes:
         if part.source == "buffer":
             return buffers[part.number] if 0 <= part.number < len(buffers) else b""
         return _bytes((state if part.source == "state" else merged).get(part.name))

@@ -30,7 +30,7 @@ class Place(NamedTuple):
     origin: Origin
 
 
-class Entry:
+class OperatorEntry:
     """A signature of a file.
 
     Attributes:
@@ -92,13 +92,13 @@ class Layers:
         self._file = OperatorFile(program.data)
         self._origins = read_origins(program)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> OperatorEntry:
         """A signature."""
         return next(entry for entry in self.entries if entry.name == name)
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[OperatorEntry]:
         """All signatures."""
         model = self._file.model
         definitions = (model.SignatureDefs(i) for i in range(model.SignatureDefsLength()))
-        return [Entry(self._file, d, self._origins.get(d.SignatureKey().decode(), ())) for d in definitions]
+        return [OperatorEntry(self._file, d, self._origins.get(d.SignatureKey().decode(), ())) for d in definitions]

@@ -8,13 +8,13 @@ import numpy as np
 
 from converter.program.file import ProgramFile
 from converter.program.manifest import FISHER, Manifest
-from converter.runtime.entry import Entry
+from converter.runtime.entry import SignatureEntry
 from converter.runtime.examples import Examples
 from converter.runtime.running import Running
 from converter.support.errors import NumericError, UsageError
 
 
-def information(entry: Entry, examples: Examples, size: int) -> dict[str, np.ndarray]:
+def information(entry: SignatureEntry, examples: Examples, size: int) -> dict[str, np.ndarray]:
     """The Fisher information of each channel, 1 / 2N sum_n (sum_d a_nd g_nd)^2, by weight.
 
     Args:

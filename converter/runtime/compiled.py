@@ -17,13 +17,13 @@ from ai_edge_litert.tensor_buffer import TensorBuffer
 from converter.program.file import ProgramFile
 from converter.program.flatbuffer.metadata import runs_bodies
 from converter.program.manifest import Signature
-from converter.runtime.entry import Engine, Entry, check_tensors
+from converter.runtime.entry import ProgramEngine, SignatureEntry, check_tensors
 from converter.runtime.weight_cache import WeightCache
 from converter.support.errors import DeviceError
 from converter.support.logs import listening
 
 
-class CompiledEntry(Entry):
+class CompiledEntry(SignatureEntry):
     """One signature, with a buffer of the runtime for each input and output.
 
     The buffers are written and read by copying. An input that somebody asked for in place has a copy that stays, which
@@ -81,7 +81,7 @@ class CompiledEntry(Entry):
         return buffers[name].read(math.prod(spec.shape), np.dtype(spec.dtype)).reshape(spec.shape)
 
 
-class CompiledEngine(Engine):
+class CompiledEngine(ProgramEngine):
     """A program in a CompiledModel on the CPU."""
 
     def __init__(self, program: ProgramFile, threads: int, cache: WeightCache) -> None:

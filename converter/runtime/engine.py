@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from converter.program.file import ProgramFile
-from converter.runtime.entry import Divided, Engine
+from converter.runtime.entry import Divided, ProgramEngine
 from converter.runtime.interpreter import InterpreterEngine
 from converter.runtime.weight_cache import WeightCache
 from converter.support.errors import UsageError, nearest
@@ -20,7 +20,7 @@ def open_engine(
     xnnpack: bool = True,
     weight_cache: str | os.PathLike | None = None,
     accelerator: str = "cpu",
-) -> Engine:
+) -> ProgramEngine:
     """The interpreter, or with a folder for packed weights a CompiledModel; the arguments are a TrainingSession's.
 
     Raises:
@@ -49,7 +49,7 @@ def open_engine(
 
 def _accelerated(
     program: ProgramFile, threads: int, xnnpack: bool, weight_cache: str | os.PathLike | None, accelerator: str
-) -> Engine:
+) -> ProgramEngine:
     """An accelerator for everything, except for the update of a split step, which is the CPU's."""
     state, (kind, _, soc) = program.manifest.state, accelerator.partition(":")
     if state == "variables" and accelerator != "web:wasm":
@@ -64,7 +64,7 @@ def _accelerated(
         )
     if weight_cache is not None:
         raise UsageError(f"weight_cache holds what the CPU packs: leave it or accelerator={kind!r} out", page="engines")
-    engine: Engine
+    engine: ProgramEngine
     if kind == "gpu":
         from converter.runtime.gpu import GpuEngine
 

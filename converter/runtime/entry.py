@@ -18,7 +18,7 @@ from converter.support.errors import DeviceError, UsageError
 SETTLING = 2
 
 
-class Entry(ABC):
+class SignatureEntry(ABC):
     """One signature, called in place. Its inputs keep their values from call to call.
 
     Attributes:
@@ -102,7 +102,7 @@ class Report:
         return f"{by}, {self.left or 'some'} operators on the CPU ({'; '.join(self.reasons) or 'no reason was given'})"
 
 
-class Engine:
+class ProgramEngine:
     """A program in a runtime. A signature takes memory when it is first asked for.
 
     Attributes:
@@ -110,7 +110,7 @@ class Engine:
     """
 
     def __init__(
-        self, manifest: Manifest, make: Callable[[str, Signature], Entry], report: Report | None = None
+        self, manifest: Manifest, make: Callable[[str, Signature], SignatureEntry], report: Report | None = None
     ) -> None:
         """Makes the entries. Raises UsageError when a signature of the file is not that of the manifest."""
         self.report = report or Report(on_cpu=tuple(manifest.signatures))
@@ -121,7 +121,7 @@ class Engine:
                 f"the program is not what its manifest says ({error}): build it again", page="sessions"
             ) from None
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> SignatureEntry:
         """A signature by name, ready to be called. Raises DeviceError when there is no memory for it."""
         entry = self._entries[name]
         try:
@@ -131,14 +131,14 @@ class Engine:
         return entry
 
 
-class Divided(Engine):
+class Divided(ProgramEngine):
     """A program in two runtimes, each of which runs signatures of its own."""
 
-    def __init__(self, engine: Engine, cpu: Engine, on_cpu: tuple[str, ...]) -> None:
+    def __init__(self, engine: ProgramEngine, cpu: ProgramEngine, on_cpu: tuple[str, ...]) -> None:
         self._engine, self._cpu, self._on_cpu = engine, cpu, on_cpu
         self.report = replace(engine.report, on_cpu=on_cpu)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> SignatureEntry:
         return (self._cpu if name in self._on_cpu else self._engine).entry(name)
 
 

@@ -8,12 +8,12 @@ from math import isfinite
 import numpy as np
 
 from converter.program.manifest import MASK, Manifest
-from converter.runtime.entry import Entry
+from converter.runtime.entry import SignatureEntry
 from converter.runtime.examples import Examples, check_whole
 from converter.support.errors import NumericError, UsageError
 
 
-def figures(entry: Entry, examples: Examples, size: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def figures(entry: SignatureEntry, examples: Examples, size: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """The mean loss, and what else the program counts, by weight; and which places of an output count, where not all.
 
     Args:
@@ -61,7 +61,7 @@ def figures(entry: Entry, examples: Examples, size: int) -> tuple[dict[str, floa
     return {"accuracy" if name == "correct" else name: float(mean) for name, mean in means.items()}, masks
 
 
-def outputs(entry: Entry, examples: Examples) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
+def outputs(entry: SignatureEntry, examples: Examples) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
     """Which rows, and what the model gives for them, by output: not to be kept until the next.
 
     Args:
@@ -101,7 +101,7 @@ def calls(manifest: Manifest, rows: int) -> list[tuple[str, slice]]:
     return [(name, part) for name, part in parts if part.stop > part.start]
 
 
-def every_output(entry: Entry, examples: Examples) -> dict[str, np.ndarray]:
+def every_output(entry: SignatureEntry, examples: Examples) -> dict[str, np.ndarray]:
     """What the model gives for all rows, by output; as `outputs`."""
     specs = entry.signature.giving("output")
     size = entry.signature.taking("input")[0].shape[0]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from converter.program.manifest import TARGET, Signature, TensorSpec
-from converter.runtime.entry import Entry
+from converter.runtime.entry import SignatureEntry
 from converter.support.errors import UsageError, nearest
 
 
@@ -48,7 +48,7 @@ class Examples:
         weight = self.arrays["weight"].astype(np.float64)
         return Examples(self.arrays | {"weight": (weight / weight.sum()).astype(np.float32)})
 
-    def fill(self, entry: Entry) -> None:
+    def fill(self, entry: SignatureEntry) -> None:
         """Writes the rows, at most a batch, into the inputs of a signature.
 
         A short batch repeats its first row: a row that the model is known to take, unlike zeros. Its weight is zero.

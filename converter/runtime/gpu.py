@@ -13,7 +13,7 @@ from converter.program.file import ProgramFile
 from converter.program.flatbuffer.metadata import runs_bodies
 from converter.runtime.compiled import CompiledEntry, compiled
 from converter.runtime.engines.gpu import Gpu
-from converter.runtime.entry import Engine, Report
+from converter.runtime.entry import ProgramEngine, Report
 from converter.support.errors import DeviceError
 from converter.support.logs import listening
 
@@ -32,7 +32,7 @@ class _Adapter:
 _ADAPTER = _Adapter()
 
 
-class GpuEngine(Engine):
+class GpuEngine(ProgramEngine):
     """A program on the GPU; the CPU runs what the GPU refuses, and the report says so."""
 
     def __init__(self, program: ProgramFile, threads: int) -> None:

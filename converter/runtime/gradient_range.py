@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from converter.program.manifest import GRADIENT, Manifest
-from converter.runtime.entry import Entry
+from converter.runtime.entry import SignatureEntry
 from converter.support.errors import NumericError
 
 #: The largest number of float16, from which on a gradient is not to be believed.
@@ -31,7 +31,7 @@ class GradientRange:
         self._scale = manifest.loss_scale
         self._noted: set[str] = set()
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: SignatureEntry) -> None:
         """Looks at what `gradients` gave.
 
         Raises:

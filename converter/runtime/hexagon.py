@@ -16,12 +16,12 @@ from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.layers import Layers
 from converter.program.manifest import Signature
 from converter.runtime.engines.hexagon import Hexagon
-from converter.runtime.entry import Engine, Entry, Report
+from converter.runtime.entry import ProgramEngine, Report, SignatureEntry
 from converter.support.errors import DeviceError
 from converter.support.logs import listening
 
 
-class HexagonEntry(Entry):
+class HexagonEntry(SignatureEntry):
     """One signature, compiled when it is first asked for."""
 
     rounds_to_float16 = True
@@ -37,13 +37,13 @@ class HexagonEntry(Entry):
         if self._compiled is not None:
             return
         # Needs libraries that nothing else does.
-        from converter.runtime.engines.workers.hexagon import Compiled
+        from converter.runtime.engines.workers.hexagon import CompiledContext
 
         self._operators = self._layers.entry(self.name)
         with tempfile.TemporaryDirectory() as folder, listening():
             path = Path(folder) / "part.tflite"
             path.write_bytes(self._operators.part(range(len(self._operators.places)), list(self._operators.outputs)))
-            self._compiled = Compiled(path, self._hexagon.options())
+            self._compiled = CompiledContext(path, self._hexagon.options())
 
     def input(self, name: str) -> np.ndarray:
         return self._inputs[name]
@@ -61,7 +61,7 @@ class HexagonEntry(Entry):
         }
 
 
-class HexagonEngine(Engine):
+class HexagonEngine(ProgramEngine):
     """A program on the emulation, which takes a signature whole or not at all."""
 
     def __init__(self, program: ProgramFile, soc: str) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 from converter.program.file import ProgramFile
 from converter.program.flatbuffer.metadata import runs_bodies
 from converter.program.manifest import Signature
-from converter.runtime.entry import Engine, Entry, check_tensors
+from converter.runtime.entry import ProgramEngine, SignatureEntry, check_tensors
 from converter.support.errors import DeviceError
 from converter.support.litert import Interpreter, OpResolverType
 
 
-class InterpreterEntry(Entry):
+class InterpreterEntry(SignatureEntry):
     """One signature, its inputs and outputs as NumPy views of the interpreter's own memory.
 
     LiteRT's SignatureRunner resizes, allocates and copies at every call; with the state among the inputs that is most
@@ -48,7 +48,7 @@ class InterpreterEntry(Entry):
         self._native.Invoke(self._subgraph)
 
 
-class InterpreterEngine(Engine):
+class InterpreterEngine(ProgramEngine):
     """A program in an interpreter."""
 
     def __init__(self, program: ProgramFile, threads: int, xnnpack: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.runtime.entry import Engine, Entry
+from converter.runtime.entry import ProgramEngine, SignatureEntry
 
 
 class Memory(Protocol):
@@ -23,10 +23,10 @@ class Memory(Protocol):
     def reset(self) -> None:
         """Back to what was built, the accumulators cleared."""
 
-    def lend(self, entry: Entry) -> None:
+    def lend(self, entry: SignatureEntry) -> None:
         """Makes the state visible to a signature that is about to read it."""
 
-    def keep(self, entry: Entry, share: float = 1.0) -> None:
+    def keep(self, entry: SignatureEntry, share: float = 1.0) -> None:
         """Takes over what a call has made: a new state, or gradients.
 
         Args:
@@ -38,7 +38,7 @@ class Memory(Protocol):
 class Variables:
     """`variables`: the interpreter keeps the state, shared by all signatures."""
 
-    def __init__(self, program: ProgramFile, engine: Engine) -> None:
+    def __init__(self, program: ProgramFile, engine: ProgramEngine) -> None:
         self._engine = engine
         self._names = [t.tensor for t in program.manifest.state_tensors]
 
@@ -56,10 +56,10 @@ class Variables:
     def reset(self) -> None:
         self._engine.entry("initialize").invoke()
 
-    def lend(self, entry: Entry) -> None:
+    def lend(self, entry: SignatureEntry) -> None:
         pass
 
-    def keep(self, entry: Entry, share: float = 1.0) -> None:
+    def keep(self, entry: SignatureEntry, share: float = 1.0) -> None:
         pass
 
 
@@ -70,7 +70,7 @@ class Arguments:
     changed, and of the accumulators at each call.
     """
 
-    def __init__(self, program: ProgramFile, engine: Engine) -> None:
+    def __init__(self, program: ProgramFile, engine: ProgramEngine) -> None:
         self._manifest = program.manifest
         self._home = engine.entry(program.manifest.updating)
         self._initial = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
@@ -91,7 +91,7 @@ class Arguments:
     def reset(self) -> None:
         self.write(self._initial)
 
-    def lend(self, entry: Entry) -> None:
+    def lend(self, entry: SignatureEntry) -> None:
         if entry is self._home:
             return
         seen = self._seen.setdefault(entry.name, set())
@@ -102,7 +102,7 @@ class Arguments:
         for spec in entry.signature.taking("gradient"):
             entry.write(spec.name, self._home.input(spec.name))
 
-    def keep(self, entry: Entry, share: float = 1.0) -> None:
+    def keep(self, entry: SignatureEntry, share: float = 1.0) -> None:
         for spec in entry.signature.giving("gradient"):
             if self._manifest.state == "split":
                 self._home.input(spec.name)[...] += np.float32(share) * entry.output(spec.name)
@@ -114,7 +114,7 @@ class Arguments:
             self._take_state(entry)
             raise
 
-    def _take_state(self, entry: Entry) -> None:
+    def _take_state(self, entry: SignatureEntry) -> None:
         for spec in entry.signature.giving("state"):
             self._at_home(spec.name)[...] = entry.output(spec.name)
             for seen in self._seen.values():
@@ -133,6 +133,6 @@ class Arguments:
             self._home.input(spec.name)[...] = 0
 
 
-def memory_of(program: ProgramFile, engine: Engine) -> Memory:
+def memory_of(program: ProgramFile, engine: ProgramEngine) -> Memory:
     """The state as the program's export keeps it, as built."""
     return Variables(program, engine) if program.manifest.state == "variables" else Arguments(program, engine)

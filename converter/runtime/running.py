@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from converter.program.file import ProgramFile
-from converter.runtime.entry import Engine, Entry
+from converter.runtime.entry import ProgramEngine, SignatureEntry
 from converter.runtime.examples import Examples, check_whole
 from converter.runtime.gradient_range import GradientRange
 from converter.runtime.memory import Memory, memory_of
@@ -22,7 +22,7 @@ class Running:
         memory: the state.
     """
 
-    def __init__(self, program: ProgramFile, engine: Engine) -> None:
+    def __init__(self, program: ProgramFile, engine: ProgramEngine) -> None:
         self._manifest = program.manifest
         self._engine = engine
         self.memory: Memory = memory_of(program, engine)
@@ -30,7 +30,7 @@ class Running:
         self._lost = False
         self._half_done = False
 
-    def ready(self, signature: str) -> Entry:
+    def ready(self, signature: str) -> SignatureEntry:
         """A signature that sees the state. Raises NumericError after a loss that was not finite."""
         self.check_not_lost()
         entry = self._engine.entry(signature)
@@ -95,7 +95,7 @@ class Running:
             self.memory.keep(entry, share)
         return loss
 
-    def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> Entry:
+    def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> SignatureEntry:
         """Runs a signature on rows, a learning rate, or both."""
         entry = self.ready(signature)
         if examples is not None:

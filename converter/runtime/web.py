@@ -13,11 +13,11 @@ from converter.program.file import ProgramFile
 from converter.program.manifest import Signature
 from converter.runtime.engines.web import Web
 from converter.runtime.engines.workers.web import Loaded, Pages
-from converter.runtime.entry import Engine, Entry, Report
+from converter.runtime.entry import ProgramEngine, Report, SignatureEntry
 from converter.support.errors import DeviceError
 
 
-class WebEntry(Entry):
+class WebEntry(SignatureEntry):
     """One signature; all that it takes and gives is carried to the page and back."""
 
     def __init__(self, loaded: Loaded, name: str, signature: Signature) -> None:
@@ -40,7 +40,7 @@ class WebEntry(Entry):
         self._outputs = {spec.name: given[spec.name].reshape(spec.shape) for spec in self.signature.outputs}
 
 
-class WebEngine(Engine):
+class WebEngine(ProgramEngine):
     """A program in a page; WebAssembly runs what WebGPU refuses, and the report says so."""
 
     def __init__(self, program: ProgramFile, accelerator: str) -> None:

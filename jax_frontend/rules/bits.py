@@ -11,11 +11,11 @@ from jax import lax
 
 from converter.ir import BOOL, Value, ops
 from jax_frontend.importer import full
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.random import mantissa, with_exponent
 from jax_frontend.rules.spelled import written_out
 
-rule = Rules()
+rule = ImportRules()
 
 #: 2^n as int32, the sign bit last.
 _POWERS = (np.int64(1) << np.arange(32)).astype(np.uint32).view(np.int32)
@@ -53,7 +53,7 @@ def bitwise_or(x: Any, y: Any, **_: Any) -> Any:
 
 def _logical(name: str, op: Any, formula: Any) -> None:
     @rule(name, broadcasts=True)
-    def apply(call: Call, *values: Value) -> Result:
+    def apply(call: Equation, *values: Value) -> Result:
         """Of bools as logic; of integers bit by bit, in the arithmetic of int32."""
         if call.output.dtype == BOOL:
             return call.b(op, *values)
@@ -70,7 +70,7 @@ _logical("not", ops.LogicalNot(), lambda x, **_: -1 - x)
 
 
 @rule("shift_right_arithmetic", broadcasts=True)
-def shift_right_arithmetic(call: Call, x: Value, n: Value) -> Result:
+def shift_right_arithmetic(call: Equation, x: Value, n: Value) -> Result:
     """By 31 at most: there all is sign. A negative amount is a large one."""
     known = call.constant(n)
     if known is None or ((known < 0) | (known > 31)).any():
@@ -85,7 +85,7 @@ def shift_left(x: Any, n: Any, **_: Any) -> Any:
 
 
 @rule("shift_right_logical", broadcasts=True)
-def shift_right_logical_(call: Call, x: Value, n: Value) -> Result:
+def shift_right_logical_(call: Equation, x: Value, n: Value) -> Result:
     """The arithmetic shift, with zeros in place of the sign's copies."""
     if (high := mantissa(call, x, n)) is not None:
         return high
@@ -121,7 +121,7 @@ def clz(x: Any, **_: Any) -> Any:
 def _written_out(name: str, formula: Any) -> None:
     @rule(name)
     @wraps(formula)
-    def apply(call: Call, *values: Value) -> Result:
+    def apply(call: Equation, *values: Value) -> Result:
         return written_out(call, formula, values)
 
 

@@ -15,14 +15,14 @@ from converter.ir.folding import FoldingBuilder
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.importer import full
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.bounds import most_steps
 from jax_frontend.rules.reduction import folded
 from jax_frontend.rules.shape import cut_axis
 from jax_frontend.rules.spelled import with_derivative
 from jax_frontend.unsupported import Problems
 
-rule = Rules()
+rule = ImportRules()
 
 #: Functions of JAX with a rule of their own that says what differentiating their ops gives.
 _PLAIN = ("relu", "relu6", "softmax", "_softmax", "silu")
@@ -32,14 +32,14 @@ MOST_UNROLLED = 256
 
 
 @rule("jit", "pjit", "closed_call", "core_call", "composite", "remat", "remat2", "checkpoint", broadcasts=True)
-def nested_call(call: Call, *values: Value) -> Result:
+def nested_call(call: Equation, *values: Value) -> Result:
     """Inlined."""
     jaxpr = call.params.get("jaxpr", call.params.get("call_jaxpr"))
     return call.inline(jaxpr if hasattr(jaxpr, "consts") else ClosedJaxpr(jaxpr, ()), values)
 
 
 @rule("custom_jvp_call", broadcasts=True)
-def custom_jvp_call(call: Call, *values: Value) -> Result:
+def custom_jvp_call(call: Equation, *values: Value) -> Result:
     """The primal function with the derivative that was given for it.
 
     Functions of JAX whose derivative the ops' own comes to are taken as they are; relu and relu6 as the ops whose
@@ -72,7 +72,7 @@ def _activation(b: Builder, y: Value, x: Value) -> Value | None:
 
 
 @rule("custom_vjp_call", "custom_vjp_call_jaxpr")
-def custom_vjp_call(call: Call, *values: Value) -> Result:
+def custom_vjp_call(call: Equation, *values: Value) -> Result:
     """The traced fwd in place, and the traced bwd as the derivative of its outputs.
 
     Inside a fwd, which often calls the function itself, the plain function will do.
@@ -99,7 +99,7 @@ def custom_vjp_call(call: Call, *values: Value) -> Result:
     return call.b.node(op, *arguments, *residuals, *outputs).outputs
 
 
-def _backward(call: Call, types: list[jax.ShapeDtypeStruct], wanted: list[bool]) -> Graph:
+def _backward(call: Equation, types: list[jax.ShapeDtypeStruct], wanted: list[bool]) -> Graph:
     """The person's bwd as a graph: residuals and cotangents in, one cotangent an argument out, named "0", "1", ..."""
     given: list[str] = []
 
@@ -118,7 +118,7 @@ def _backward(call: Call, types: list[jax.ShapeDtypeStruct], wanted: list[bool])
 
 
 @rule("custom_linear_solve")
-def custom_linear_solve(call: Call, *values: Value) -> Result:
+def custom_linear_solve(call: Equation, *values: Value) -> Result:
     """By the solver that was given; the derivative is JAX's, which solves again."""
     counts, solve = call.params["const_lengths"], call.params["jaxprs"].solve
     first = counts.matvec + counts.vecmat
@@ -128,7 +128,7 @@ def custom_linear_solve(call: Call, *values: Value) -> Result:
 
 
 @rule("platform_index")
-def platform_index(call: Call) -> Result:
+def platform_index(call: Equation) -> Result:
     """Which of the forms that JAX keeps for different processors is taken: that of the CPU, or the default."""
     kinds = call.params["platforms"]
     chosen = next((i for i, names in enumerate(kinds) if names is None or "cpu" in names), len(kinds) - 1)
@@ -136,7 +136,7 @@ def platform_index(call: Call) -> Result:
 
 
 @rule("cond")
-def cond(call: Call, which: Value, *values: Value) -> Result:
+def cond(call: Equation, which: Value, *values: Value) -> Result:
     """A known branch alone; otherwise all branches are computed and the result is selected."""
     b, branches = call.b, call.params["branches"]
     known = call.constant(which)
@@ -153,7 +153,7 @@ def cond(call: Call, which: Value, *values: Value) -> Result:
 
 
 @rule("scan")
-def scan(call: Call, *values: Value) -> Result:
+def scan(call: Equation, *values: Value) -> Result:
     """A loop of any fixed length, with its derivative; unrolled where that is short."""
     p = call.params
     length, carried, first = int(p["length"]), int(p["num_carry"]), int(p["num_consts"])
@@ -176,7 +176,7 @@ def _count(graph: Graph) -> int:
 
 
 def _graph_of(
-    call: Call,
+    call: Equation,
     closed: Any,
     types: Sequence[TensorType],
     fixed: Sequence[Value],
@@ -204,7 +204,7 @@ def _graph_of(
     return builder.graph if problems else without_dead_code(builder.graph)
 
 
-def _unrolled_scan(call: Call, values: Sequence[Value]) -> list[Value]:
+def _unrolled_scan(call: Equation, values: Sequence[Value]) -> list[Value]:
     """The steps one after the other."""
     b, p = call.b, call.params
     length, consts, carried = int(p["length"]), int(p["num_consts"]), int(p["num_carry"])
@@ -228,7 +228,7 @@ def _unrolled_scan(call: Call, values: Sequence[Value]) -> list[Value]:
 
 
 @rule("while")
-def while_(call: Call, *values: Value) -> Result:
+def while_(call: Equation, *values: Value) -> Result:
     """A loop that ends by its data. Unrolled where the steps are known and few.
 
     A derivative flows through it where its condition bounds a counter.
@@ -259,7 +259,7 @@ def _while_any(condition: Graph) -> Graph:
 
 
 def _unrolled_while(
-    call: Call, of_test: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
+    call: Equation, of_test: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
 ) -> Sequence[Value] | None:
     """The steps one after the other; None where they are many, or where it is not known how many they are."""
     p, nodes = call.params, call.b.graph.nodes

@@ -10,21 +10,21 @@ import numpy as np
 
 from converter.ir import FLOAT32, Builder, Value, ops
 from converter.ir.ops import Padding
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.shape import cut, cut_axis, padded
-from jax_frontend.unsupported import NotImportable, Refusal
+from jax_frontend.unsupported import NotImportable, UnsupportedForm
 
-rule = Rules()
+rule = ImportRules()
 
-_AXES = Refusal("convolution over more than three axes, or none", "use one to three spatial axes")
-_INTEGERS = Refusal("convolution of integers", "convert both operands to float32")
+_AXES = UnsupportedForm("convolution over more than three axes, or none", "use one to three spatial axes")
+_INTEGERS = UnsupportedForm("convolution of integers", "convert both operands to float32")
 
 Pair = tuple[int, int]
 T = TypeVar("T")
 
 
 @rule("conv_general_dilated", refuses=[_AXES, _INTEGERS])
-def conv_general_dilated(call: Call, x: Value, w: Value) -> Result:
+def conv_general_dilated(call: Equation, x: Value, w: Value) -> Result:
     """One to three spatial axes, any layouts, groups, strides and dilations."""
     b, p = call.b, call.params
     numbers, groups, batches = p["dimension_numbers"], int(p["feature_group_count"]), int(p["batch_group_count"])

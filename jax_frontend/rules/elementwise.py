@@ -13,17 +13,17 @@ from converter.ir import BOOL, FLOAT32, Builder, Op, Value, ops
 from converter.ir.random_numbers import LARGEST_DIVISOR, unsigned_remainder
 from jax_frontend.importer import full
 from jax_frontend.integers import clamped
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.bits import rounded, unsigned_rem
 from jax_frontend.rules.functions import trigamma
 from jax_frontend.rules.random import drawn
 from jax_frontend.rules.spelled import with_derivative, without_derivative, written_out
-from jax_frontend.unsupported import NotImportable, Refusal
+from jax_frontend.unsupported import NotImportable, UnsupportedForm
 
-rule = Rules()
+rule = ImportRules()
 
-_COMPUTED_RANGE = Refusal("jax.random.randint between numbers that are computed")
-_HIGHER_ORDER = Refusal("polygamma of an order other than 1", "digamma and its derivative are what there is")
+_COMPUTED_RANGE = UnsupportedForm("jax.random.randint between numbers that are computed")
+_HIGHER_ORDER = UnsupportedForm("polygamma of an order other than 1", "digamma and its derivative are what there is")
 
 _UNARY: dict[str, Op] = {
     "neg": ops.Neg(),
@@ -67,7 +67,7 @@ _ORDERED: dict[str, tuple[Op, int | None, Op]] = {
 
 
 def _direct(name: str, op: Op) -> None:
-    def apply(call: Call, *values: Value) -> Result:
+    def apply(call: Equation, *values: Value) -> Result:
         return call.b(op, *values)
 
     apply.__doc__ = inspect.getdoc(type(op))
@@ -79,7 +79,7 @@ for _name, _op in {**_UNARY, **_BINARY}.items():
 
 
 def _ordered(name: str, op: Op, negated: int | None, of_bools: Op) -> None:
-    def apply(call: Call, *values: Value) -> Result:
+    def apply(call: Equation, *values: Value) -> Result:
         if values[0].dtype != BOOL:
             return call.b(op, *values)
         return call.b(of_bools, *(call.b(ops.LogicalNot(), v) if i == negated else v for i, v in enumerate(values)))
@@ -93,13 +93,13 @@ for _name, (_op, _negated, _of_bools) in _ORDERED.items():
 
 
 @rule("copy", "copy_p", "device_put", "optimization_barrier", "pvary", broadcasts=True)
-def identity(call: Call, *values: Value) -> Result:
+def identity(call: Equation, *values: Value) -> Result:
     """Values pass through."""
     return values
 
 
 @rule("reduce_precision", broadcasts=True)
-def reduce_precision(call: Call, x: Value) -> Result:
+def reduce_precision(call: Equation, x: Value) -> Result:
     """Rounded to fewer bits; the identity for those of its own type, as half precision is computed in float32."""
     kept = jnp.finfo(call.dtypes[0])
     if call.params["exponent_bits"] >= kept.nexp and call.params["mantissa_bits"] >= kept.nmant:
@@ -108,25 +108,25 @@ def reduce_precision(call: Call, x: Value) -> Result:
 
 
 @rule("stop_gradient", broadcasts=True)
-def stop_gradient(call: Call, x: Value) -> Result:
+def stop_gradient(call: Equation, x: Value) -> Result:
     """The identity: nothing flows back through it."""
     return x if call.constant(x) is not None else without_derivative(call.b, x)
 
 
 @rule("square", broadcasts=True)
-def square(call: Call, x: Value) -> Result:
+def square(call: Equation, x: Value) -> Result:
     """x * x."""
     return call.b(ops.Mul(), x, x)
 
 
 @rule("exp2", broadcasts=True)
-def exp2(call: Call, x: Value) -> Result:
+def exp2(call: Equation, x: Value) -> Result:
     """2^x = e^(x ln 2)."""
     return call.b(ops.Exp(), call.b(ops.Mul(), x, log(2)))
 
 
 @rule("round", broadcasts=True)
-def round_(call: Call, x: Value) -> Result:
+def round_(call: Equation, x: Value) -> Result:
     """To the nearest whole number; halves away from zero, or to the even one."""
     b = call.b
     if int(call.params["rounding_method"]) == 0:
@@ -138,12 +138,12 @@ def round_(call: Call, x: Value) -> Result:
 
 
 @rule("div", broadcasts=True)
-def div(call: Call, x: Value, y: Value) -> Result:
+def div(call: Equation, x: Value, y: Value) -> Result:
     """The quotient; of integers truncated, by 0 it is -1."""
     return call.b(ops.Div(), x, y) if x.dtype == FLOAT32 else _whole_quotient(call, x, y)
 
 
-def _whole_quotient(call: Call, x: Value, y: Value) -> Value:
+def _whole_quotient(call: Equation, x: Value, y: Value) -> Value:
     """Where the divisor may be 0 or -1 the kernel, which stops there, gets 1."""
     b, known = call.b, call.constant(y)
     if known is not None and not np.isin(known, (0, -1)).any():
@@ -156,7 +156,7 @@ def _whole_quotient(call: Call, x: Value, y: Value) -> Value:
 
 
 @rule("rem", broadcasts=True, refuses=[_COMPUTED_RANGE])
-def rem(call: Call, x: Value, y: Value) -> Result:
+def rem(call: Equation, x: Value, y: Value) -> Result:
     """Remainder with the sign of the dividend; of integers by 0 the dividend."""
     b, divisor = call.b, call.constant(y)
     if call.unsigned and (bits := drawn(b, x)) is not None:
@@ -173,7 +173,7 @@ def rem(call: Call, x: Value, y: Value) -> Result:
 
 
 @rule("is_finite", broadcasts=True)
-def is_finite(call: Call, x: Value) -> Result:
+def is_finite(call: Equation, x: Value) -> Result:
     """x - x is 0 for finite x and NaN else."""
     return call.b(ops.Equal(), call.b(ops.Sub(), x, x), 0.0)
 
@@ -194,7 +194,7 @@ def power(b: Builder, x: Value, exponent: int) -> Value:
 
 
 @rule("integer_pow", broadcasts=True)
-def integer_pow(call: Call, x: Value) -> Result:
+def integer_pow(call: Equation, x: Value) -> Result:
     """x^n for a fixed whole number n."""
     exponent = int(call.params["y"])
     made = power(call.b, x, exponent)
@@ -202,7 +202,7 @@ def integer_pow(call: Call, x: Value) -> Result:
 
 
 @rule("pow", broadcasts=True)
-def pow_(call: Call, x: Value, y: Value) -> Result:
+def pow_(call: Equation, x: Value, y: Value) -> Result:
     """x^y; as products or roots where y is a known small number."""
     b, known = call.b, call.constant(y)
     if y.dtype != x.dtype:
@@ -217,7 +217,7 @@ def pow_(call: Call, x: Value, y: Value) -> Result:
 
 
 @rule("select_n", broadcasts=True)
-def select_n(call: Call, which: Value, *cases: Value) -> Result:
+def select_n(call: Equation, which: Value, *cases: Value) -> Result:
     """The case whose number `which` holds; a bool chooses between two."""
     b, known = call.b, call.constant(which)
     if known is not None and known.size == 1:
@@ -231,7 +231,7 @@ def select_n(call: Call, which: Value, *cases: Value) -> Result:
 
 
 @rule("clamp")
-def clamp(call: Call, low: Value, x: Value, high: Value) -> Result:
+def clamp(call: Equation, low: Value, x: Value, high: Value) -> Result:
     """min(max(x, low), high); at the edges nothing flows to x."""
     made = call.b(ops.Minimum(), call.b(ops.Maximum(), x, low), high)
     if any(bound.shape != x.shape and call.constant(bound) is None for bound in (low, high)):
@@ -240,7 +240,7 @@ def clamp(call: Call, low: Value, x: Value, high: Value) -> Result:
 
 
 @rule("convert_element_type", broadcasts=True)
-def convert_element_type(call: Call, x: Value) -> Result:
+def convert_element_type(call: Equation, x: Value) -> Result:
     """Another element type; bool means "not zero"."""
     dtype = call.output.dtype
     if dtype == x.dtype:
@@ -254,7 +254,7 @@ def convert_element_type(call: Call, x: Value) -> Result:
 
 
 @rule("polygamma", refuses=[_HIGHER_ORDER])
-def polygamma(call: Call, order: Value, x: Value) -> Result:
+def polygamma(call: Equation, order: Value, x: Value) -> Result:
     """The derivative of digamma."""
     known = call.constant(order)
     if known is None or not (known == 1).all():

@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jax_frontend.registry import Rules
+from jax_frontend.registry import ImportRules
 from jax_frontend.rules.spelled import spelled
 
-rule = Rules()
+rule = ImportRules()
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:

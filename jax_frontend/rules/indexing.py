@@ -12,14 +12,14 @@ import numpy as np
 
 from converter.ir import FLOAT32, INT32, Builder, Shape, Value, ops
 from converter.ir.folding import FoldingBuilder
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.shape import cut_axis
 
-rule = Rules()
+rule = ImportRules()
 
 
 @rule("gather")
-def gather(call: Call, x: Value, indices: Value) -> Result:
+def gather(call: Equation, x: Value, indices: Value) -> Result:
     """Whole slices along one axis, elements along the last axis row by row, or anything at known positions.
 
     Of an index out of range the mode says what is read: another number (JAX's is NaN where nothing is said), or the
@@ -48,7 +48,7 @@ def _single_axis(numbers: Any, sizes: Shape, shape: Shape) -> int | None:
     return int(axis) if whole and sizes[axis] == 1 else None
 
 
-def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Value:
+def _take(call: Equation, x: Value, indices: Value, axis: int, numbers: Any) -> Value:
     b = call.b
     batch = indices.shape[:-1]  # the last axis of the indices is the index vector, of length 1
     boxes = Boxes(b, x.shape, tuple(call.params["slice_sizes"]), (axis,), {}, ())
@@ -70,13 +70,13 @@ def _take(call: Call, x: Value, indices: Value, axis: int, numbers: Any) -> Valu
     return taken if inside is None else _outside(call, x, taken, _of_boxes(b, inside, taken, numbers))
 
 
-def unpromised(call: Call, mode: Any) -> Call:
+def unpromised(call: Equation, mode: Any) -> Equation:
     """With a mode where JAX promises to stay within: it breaks that in derivatives, where XLA then does `mode`."""
     promised = call.params["mode"] == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
     return replace(call, params={**call.params, "mode": mode}) if promised else call
 
 
-def _at_known_places(call: Call, x: Value, positions: np.ndarray) -> Value:
+def _at_known_places(call: Equation, x: Value, positions: np.ndarray) -> Value:
     """Anything, flat."""
     b, params = call.b, call.params
     of = x.shape, positions, params["dimension_numbers"], params["slice_sizes"]
@@ -88,7 +88,7 @@ def _at_known_places(call: Call, x: Value, positions: np.ndarray) -> Value:
     return taken if clips or inside.all() else _outside(call, x, taken, b.constant(inside))
 
 
-def _outside(call: Call, x: Value, taken: Value, inside: Value) -> Value:
+def _outside(call: Equation, x: Value, taken: Value, inside: Value) -> Value:
     """What is taken of x, and elsewhere what the mode says, which has no derivative by x."""
     b, mode = call.b, call.params["mode"]
     if mode == jax.lax.GatherScatterMode.FILL_OR_DROP:
@@ -97,7 +97,7 @@ def _outside(call: Call, x: Value, taken: Value, inside: Value) -> Value:
     return taken if known else b(ops.DerivedWhere(), taken, inside)
 
 
-def _filler(call: Call, dtype: np.dtype) -> np.ndarray:
+def _filler(call: Equation, dtype: np.dtype) -> np.ndarray:
     """What JAX reads outside where nothing is given: NaN, true, the lowest integer, of unsigned ones the largest."""
     given = call.params["fill_value"]
     if given is None and dtype.kind == "i":
@@ -121,7 +121,7 @@ def _rowwise(numbers: Any, sizes: Shape, shape: Shape, indices: Shape) -> bool:
     )
 
 
-def _pick(call: Call, x: Value, indices: Value) -> Value:
+def _pick(call: Equation, x: Value, indices: Value) -> Value:
     """One element of each row: a product with the one-hot row and a sum, which has a plain derivative."""
     many = indices.shape[len(x.shape) - 1 : -1]
     boxes = Boxes(call.b, x.shape, (1,) * len(x.shape), (len(x.shape) - 1,), {}, ())
@@ -141,7 +141,7 @@ def _one_of_each_row(b: Builder, x: Value, indices: Value, many: Shape) -> Value
     return b(ops.Sum((len(chosen.shape) - 1,)), b(ops.Mul(), chosen, rows))
 
 
-def _elements(call: Call, x: Value, indices: Value, numbers: Any, sizes: Shape) -> Value:
+def _elements(call: Equation, x: Value, indices: Value, numbers: Any, sizes: Shape) -> Value:
     """Boxes at places computed at run time: rows of the operand, flat along all axes that are not taken whole."""
     b, axes = call.b, tuple(int(a) for a in numbers.start_index_map)
     of_a_matrix = axes == (0, 1) == tuple(numbers.collapsed_slice_dims) and len(x.shape) == 2
@@ -158,7 +158,7 @@ def _elements(call: Call, x: Value, indices: Value, numbers: Any, sizes: Shape) 
     return taken if inside is None else _outside(call, x, taken, _of_boxes(b, inside, taken, numbers))
 
 
-def bounded_starts(call: Call, boxes: Boxes, indices: Value) -> tuple[Value, Value | None]:
+def bounded_starts(call: Equation, boxes: Boxes, indices: Value) -> tuple[Value, Value | None]:
     """Starts within the operand, and which of them were so before; None where all were, or the nearest ones are meant.
 
     Args:

@@ -8,13 +8,13 @@ import numpy as np
 
 from converter.ir import BOOL, FLOAT32, Builder, Value, ops
 from converter.ir.folding import FoldingBuilder
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 
-rule = Rules()
+rule = ImportRules()
 
 
 @rule("dot_general")
-def dot_general(call: Call, x: Value, y: Value) -> Result:
+def dot_general(call: Equation, x: Value, y: Value) -> Result:
     """Any batch and contracting axes. A weight [K, N] stands against an activation [..., K] as it is."""
     (cx, cy), (bx, by) = call.params["dimension_numbers"]
     contract_x, contract_y, batch_x, batch_y = (tuple(int(a) for a in axes) for axes in (cx, cy, bx, by))
@@ -36,7 +36,7 @@ def dot_general(call: Call, x: Value, y: Value) -> Result:
     return _typed(call, b.reshape(b(ops.MatMul(adj_x, adj_y), left, right), shape))
 
 
-def _typed(call: Call, product: Value) -> Value:
+def _typed(call: Equation, product: Value) -> Value:
     return call.b(ops.NotEqual(), product, 0.0) if call.output.dtype == BOOL else product
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from converter.ir import BOOL, INT32, Builder, Value, ops
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 
-rule = Rules()
+rule = ImportRules()
 
 
 @rule("sort")
-def sort(call: Call, *values: Value) -> Result:
+def sort(call: Equation, *values: Value) -> Result:
     """Any number of operands along one axis, by the first `num_keys` of them; equal ones stay in order."""
     b, axis = call.b, int(call.params["dimension"])
     if not values[0].shape[axis]:
@@ -24,21 +24,21 @@ def sort(call: Call, *values: Value) -> Result:
 
 
 @rule("top_k")
-def top_k(call: Call, x: Value) -> Result:
+def top_k(call: Equation, x: Value) -> Result:
     """The largest elements along an axis, the largest first, and their places."""
     axis = int(call.params.get("axis", len(x.shape) - 1)) % len(x.shape)
     return _top(call, x, int(call.params["k"]), axis, largest=True)
 
 
 @rule("approx_top_k")
-def approx_top_k(call: Call, x: Value) -> Result:
+def approx_top_k(call: Equation, x: Value) -> Result:
     """The exact ones."""
     p = call.params
     axis = int(p["reduction_dimension"]) % len(x.shape)
     return _top(call, x, int(p["k"]), axis, largest=bool(p["is_max_k"]))
 
 
-def _top(call: Call, x: Value, k: int, axis: int, largest: bool) -> list[Value]:
+def _top(call: Equation, x: Value, k: int, axis: int, largest: bool) -> list[Value]:
     b = call.b
     rows = _last(b, x, axis)
     places = b(ops.TopIndices(k), rows if largest else opposite(b, rows))

@@ -17,18 +17,18 @@ from converter.ir import Builder, Value, ops
 from converter.ir.folding import FoldingBuilder
 from converter.ir.random_numbers import folded_key, random_bits, split_keys, uniform
 from jax_frontend.dtypes import KEYS
-from jax_frontend.registry import Call, Result, Rules
-from jax_frontend.unsupported import NotImportable, Refusal
+from jax_frontend.registry import Equation, ImportRules, Result
+from jax_frontend.unsupported import NotImportable, UnsupportedForm
 
-rule = Rules()
+rule = ImportRules()
 
 #: The bits of 1.0 in float32, whose mantissa is in the lowest 23.
 _ONE, _MANTISSA = 0x3F800000, 23
 _ADVICE = "draw with jax.random.uniform, normal, bernoulli or randint of float32 and int32"
-_WIDTH = Refusal("random bits of another width than 32", _ADVICE)
-_SIZE = Refusal("bits of another size taken for numbers", "use types of 32 bits")
+_WIDTH = UnsupportedForm("random bits of another width than 32", _ADVICE)
+_SIZE = UnsupportedForm("bits of another size taken for numbers", "use types of 32 bits")
 #: Bits that become neither.
-RAW_BITS = Refusal("random bits as they are", _ADVICE)
+RAW_BITS = UnsupportedForm("random bits as they are", _ADVICE)
 
 
 @cache
@@ -49,7 +49,7 @@ def key_type() -> jax.ShapeDtypeStruct:
 
 
 @rule("random_bits", refuses=[_WIDTH])
-def bits(call: Call, keys: Value) -> Result:
+def bits(call: Equation, keys: Value) -> Result:
     """Bits of a hash, for uniform numbers and for integers."""
     if call.params["bit_width"] != 32:
         raise NotImportable(*_WIDTH)
@@ -57,25 +57,25 @@ def bits(call: Call, keys: Value) -> Result:
 
 
 @rule("random_split")
-def split(call: Call, keys: Value) -> Result:
+def split(call: Equation, keys: Value) -> Result:
     """Hashes of the key."""
     return split_keys(call.b, keys, tuple(call.params["shape"]))
 
 
 @rule("random_fold_in")
-def fold_in(call: Call, keys: Value, numbers: Value) -> Result:
+def fold_in(call: Equation, keys: Value, numbers: Value) -> Result:
     """A hash of the key and the number."""
     return folded_key(call.b, keys, numbers)
 
 
 @rule("random_clone", broadcasts=True)
-def clone(call: Call, keys: Value) -> Result:
+def clone(call: Equation, keys: Value) -> Result:
     """The same key."""
     return keys
 
 
 @rule("bitcast_convert_type", refuses=[_SIZE, RAW_BITS])
-def bitcast_convert_type(call: Call, x: Value) -> Result:
+def bitcast_convert_type(call: Equation, x: Value) -> Result:
     """The same bits of 32 as another type; of random bits below the exponent of 1.0 a uniform number from 1 to 2."""
     assert isinstance(call.b, FoldingBuilder)
     node = call.b.producer(x, ops.RandomBits)
@@ -88,12 +88,12 @@ def bitcast_convert_type(call: Call, x: Value) -> Result:
     return call.b(ops.Add(), uniform(call.b, random_bits(call.b, node.inputs[0], node.op.shape)), 1.0)
 
 
-def mantissa(call: Call, x: Value, n: Value) -> Value | None:
+def mantissa(call: Equation, x: Value, n: Value) -> Value | None:
     """Random bits without those that a mantissa has no place for, where that is what a shift to the right does."""
     return _used(call, x, n, "", 32 - _MANTISSA, "mantissa")
 
 
-def with_exponent(call: Call, x: Value, y: Value) -> Value | None:
+def with_exponent(call: Equation, x: Value, y: Value) -> Value | None:
     """Such a mantissa with the exponent of 1.0, where that is what is put together."""
     return _used(call, x, y, "mantissa", _ONE, "float")
 
@@ -107,7 +107,7 @@ def drawn(b: Builder, x: Value) -> Value | None:
     return b(ops.Add(), random_bits(b, node.inputs[0], node.op.shape), b.constant(np.int32(-(2**31))))
 
 
-def _used(call: Call, x: Value, y: Value, before: str, number: int, after: str) -> Value | None:
+def _used(call: Equation, x: Value, y: Value, before: str, number: int, after: str) -> Value | None:
     assert isinstance(call.b, FoldingBuilder)
     node = call.b.producer(x, ops.RandomBits)
     if node is None or node.op.use != before or call.b.scalar(y) != number:

@@ -14,25 +14,25 @@ import numpy as np
 from jax import lax
 
 from converter.ir import BOOL, FLOAT32, INT32, Builder, Op, Value, ops
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.bits import bitwise_and, bitwise_or
 from jax_frontend.rules.ordering import opposite
 from jax_frontend.rules.shape import cut_axis, with_rank
 from jax_frontend.rules.spelled import Formula, structs, written_out
-from jax_frontend.unsupported import HINTS, NotImportable, Refusal
+from jax_frontend.unsupported import HINTS, NotImportable, UnsupportedForm
 
-rule = Rules()
+rule = ImportRules()
 
-_NAMED_AXES = Refusal("psum", HINTS["psum"])
-_OWN_FUNCTION = Refusal("a reduction by a function of one's own", "use jnp.sum, max, min, prod, any or all")
+_NAMED_AXES = UnsupportedForm("psum", HINTS["psum"])
+_OWN_FUNCTION = UnsupportedForm("a reduction by a function of one's own", "use jnp.sum, max, min, prod, any or all")
 
 
-def _axes(call: Call) -> tuple[int, ...]:
+def _axes(call: Equation) -> tuple[int, ...]:
     return tuple(sorted(int(a) for a in call.params["axes"]))
 
 
 @rule("reduce_sum", broadcasts=True)
-def reduce_sum(call: Call, x: Value) -> Result:
+def reduce_sum(call: Equation, x: Value) -> Result:
     """Sum; over an axis along which the operand only repeats, a multiple."""
     b, axes, type = call.b, _axes(call), call.inputs[0]
     x = b.reshape(x, with_rank(x.shape, type.rank))
@@ -43,7 +43,7 @@ def reduce_sum(call: Call, x: Value) -> Result:
 
 def _extremum(name: str, reduction: type[ops.Reduction], of_bools: Op) -> None:
     @rule(name, broadcasts=True)
-    def apply(call: Call, x: Value) -> Result:
+    def apply(call: Equation, x: Value) -> Result:
         """Largest or smallest element."""
         b, axes = call.b, _axes(call)
         x = b.reshape(x, with_rank(x.shape, call.inputs[0].rank))
@@ -68,7 +68,7 @@ def folded(b: Builder, x: Value, axes: tuple[int, ...], op: Op | Callable[[Value
 
 
 @rule("reduce_prod")
-def reduce_prod(call: Call, x: Value) -> Result:
+def reduce_prod(call: Equation, x: Value) -> Result:
     """Product; of none 1."""
     if not x.type.size:
         return call.b.constant(np.ones(call.output.shape, x.dtype))
@@ -78,7 +78,7 @@ def reduce_prod(call: Call, x: Value) -> Result:
 def _some(name: str, reduction: type[ops.Reduction], of_integers: Formula) -> None:
 
     @rule(name)
-    def apply(call: Call, x: Value) -> Result:
+    def apply(call: Equation, x: Value) -> Result:
         """Of bools by a reduction of numbers, which is one kernel; of integers bit by bit."""
         if x.dtype != BOOL:
             return _bitwise(call, x, of_integers)
@@ -88,7 +88,7 @@ def _some(name: str, reduction: type[ops.Reduction], of_integers: Formula) -> No
         return call.b(ops.NotEqual(), numbers, 0.0)
 
 
-def _bitwise(call: Call, x: Value, formula: Formula) -> Value:
+def _bitwise(call: Equation, x: Value, formula: Formula) -> Value:
     return folded(call.b, x, _axes(call), lambda u, v: written_out(replace(call, params={}), formula, (u, v))[0])
 
 
@@ -97,13 +97,13 @@ _some("reduce_and", ops.Min, bitwise_and)
 
 
 @rule("reduce_xor")
-def reduce_xor(call: Call, x: Value) -> Result:
+def reduce_xor(call: Equation, x: Value) -> Result:
     """Whether an odd number holds; of integers bit by bit."""
     return folded(call.b, x, _axes(call), ops.NotEqual() if x.dtype == BOOL else ops.BitwiseXor())
 
 
 @rule("psum", refuses=[_NAMED_AXES])
-def psum(call: Call, *values: Value) -> Result:
+def psum(call: Equation, *values: Value) -> Result:
     """Over axes of the operands, which jax.vmap leaves of named ones; there are no others on one device."""
     axes = call.params["axes"]
     if any(isinstance(axis, str) for axis in axes) or call.params["axis_index_groups"] is not None:
@@ -112,21 +112,21 @@ def psum(call: Call, *values: Value) -> Result:
 
 
 @rule("argmax")
-def argmax(call: Call, x: Value) -> Result:
+def argmax(call: Equation, x: Value) -> Result:
     """Index of the first largest element."""
     (axis,) = _axes(call)
     return call.b(ops.ArgMax(axis), call.b(ops.Cast(INT32), x) if x.dtype == BOOL else x)
 
 
 @rule("argmin")
-def argmin(call: Call, x: Value) -> Result:
+def argmin(call: Equation, x: Value) -> Result:
     """Index of the first smallest element."""
     (axis,) = _axes(call)
     return call.b(ops.ArgMax(axis), opposite(call.b, x))
 
 
 @rule("cumsum")
-def cumsum(call: Call, x: Value) -> Result:
+def cumsum(call: Equation, x: Value) -> Result:
     """Running sum."""
     op = ops.CumSum(int(call.params["axis"]), bool(call.params["reverse"]))
     return call.b(op, x)
@@ -134,7 +134,7 @@ def cumsum(call: Call, x: Value) -> Result:
 
 def _running(name: str, combine: Formula) -> None:
     @rule(name)
-    def apply(call: Call, x: Value) -> Result:
+    def apply(call: Equation, x: Value) -> Result:
         """In a logarithmic number of steps, as JAX differentiates it."""
         axis, reverse = int(call.params["axis"]), bool(call.params["reverse"])
 
@@ -151,7 +151,7 @@ _running("cumlogsumexp", jnp.logaddexp)
 
 
 @rule("reduce", refuses=[_OWN_FUNCTION])
-def reduce_(call: Call, *values: Value) -> Result:
+def reduce_(call: Equation, *values: Value) -> Result:
     """One operand by an operation that is known, from any start."""
     b, op = call.b, monoid(call.params["jaxpr"])
     if len(values) != 2 or op is None:

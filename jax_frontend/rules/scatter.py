@@ -8,15 +8,15 @@ import jax
 import numpy as np
 
 from converter.ir import Builder, Op, Shape, Value, ops
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.indexing import Boxes, bounded_starts, known_places, unpromised
 from jax_frontend.rules.shape import overwritten
 from jax_frontend.rules.spelled import with_derivative
-from jax_frontend.unsupported import NotImportable, Refusal
+from jax_frontend.unsupported import NotImportable, UnsupportedForm
 
-rule = Rules()
+rule = ImportRules()
 
-_OWN_FUNCTION = Refusal("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
+_OWN_FUNCTION = UnsupportedForm("scatter by a function of one's own", "write x.at[i].set(f(x[i])) for x.at[i].apply(f)")
 
 #: What makes one row of all that go to the same place.
 _SEGMENTS: dict[type[Op], type[ops.Segment]] = {
@@ -28,7 +28,7 @@ _SEGMENTS: dict[type[Op], type[ops.Segment]] = {
 
 def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
     @rule(name, refuses=[_OWN_FUNCTION])
-    def apply(call: Call, x: Value, indices: Value, updates: Value) -> Result:
+    def apply(call: Equation, x: Value, indices: Value, updates: Value) -> Result:
         """What comes is put in the place of, or combined with, what is there; elements outside are dropped."""
         given = call.params.get("update_jaxpr")
         if combine is None and given is not None and given.outvars[0] is not given.invars[1]:
@@ -52,7 +52,7 @@ def _scatter(name: str, combine: Op | None, sign: int = 1) -> None:
 
 
 def _at_known_places(
-    call: Call, x: Value, positions: np.ndarray, updates: Value, sizes: Shape, combine: Op | None
+    call: Equation, x: Value, positions: np.ndarray, updates: Value, sizes: Shape, combine: Op | None
 ) -> Value:
     """The operand with what comes, element by element."""
     b, clips = call.b, call.params["mode"] == jax.lax.GatherScatterMode.CLIP
@@ -125,7 +125,7 @@ class _Updates(NamedTuple):
 
 
 def _at_run_time(
-    call: Call, x: Value, indices: Value, updates: Value, numbers: Any, sizes: Shape
+    call: Equation, x: Value, indices: Value, updates: Value, numbers: Any, sizes: Shape
 ) -> tuple[Value, _Updates, Boxes]:
     """The operand as rows, and what comes to them."""
     b, single = call.b, (*numbers.inserted_window_dims, *numbers.operand_batching_dims)

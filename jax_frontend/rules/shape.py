@@ -9,9 +9,9 @@ import numpy as np
 
 from converter.ir import Builder, Shape, Value, ops
 from jax_frontend.importer import aligned, full
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 
-rule = Rules()
+rule = ImportRules()
 
 
 def with_rank(shape: Shape, rank: int) -> Shape:
@@ -20,7 +20,7 @@ def with_rank(shape: Shape, rank: int) -> Shape:
 
 
 @rule("broadcast_in_dim", broadcasts=True)
-def broadcast_in_dim(call: Call, x: Value, *_: Value) -> Result:
+def broadcast_in_dim(call: Equation, x: Value, *_: Value) -> Result:
     """Nothing is repeated here: axes of size 1 are put where the operand is to be repeated."""
     axes = call.params["broadcast_dimensions"]
     shape = [1] * len(call.output.shape)
@@ -30,7 +30,7 @@ def broadcast_in_dim(call: Call, x: Value, *_: Value) -> Result:
 
 
 @rule("reshape", broadcasts=True)
-def reshape(call: Call, x: Value) -> Result:
+def reshape(call: Equation, x: Value) -> Result:
     """Row-major, of the axes in another order if one is given; leading axes of size 1 are left to broadcasting."""
     order = call.params.get("dimensions")
     if order is not None:
@@ -42,7 +42,7 @@ def reshape(call: Call, x: Value) -> Result:
 
 
 @rule("squeeze", broadcasts=True)
-def squeeze(call: Call, x: Value) -> Result:
+def squeeze(call: Equation, x: Value) -> Result:
     """Axes of size 1 removed."""
     rank = call.inputs[0].rank
     removed = {int(d) % rank for d in call.params["dimensions"]}
@@ -51,26 +51,26 @@ def squeeze(call: Call, x: Value) -> Result:
 
 
 @rule("expand_dims", broadcasts=True)
-def expand_dims(call: Call, x: Value) -> Result:
+def expand_dims(call: Equation, x: Value) -> Result:
     """Axes of size 1 inserted."""
     return aligned(call.b, full(call.b, x, call.inputs[0]), call.output.shape)
 
 
 @rule("transpose", broadcasts=True)
-def transpose(call: Call, x: Value) -> Result:
+def transpose(call: Equation, x: Value) -> Result:
     """Axes reordered."""
     perm = tuple(int(p) for p in call.params["permutation"])
     return call.b.transpose(call.b.reshape(x, with_rank(x.shape, len(perm))), perm)
 
 
 @rule("rev")
-def rev(call: Call, x: Value) -> Result:
+def rev(call: Equation, x: Value) -> Result:
     """Order reversed along some axes."""
     return call.b(ops.Reverse(tuple(sorted(int(d) for d in call.params["dimensions"]))), x)
 
 
 @rule("slice")
-def slice_(call: Call, x: Value) -> Result:
+def slice_(call: Equation, x: Value) -> Result:
     """A fixed box, with strides."""
     strides = call.params["strides"] or ()
     begin = tuple(int(i) for i in call.params["start_indices"])
@@ -90,7 +90,7 @@ def cut_axis(b: Builder, x: Value, axis: int, start: int, size: int) -> Value:
 
 
 @rule("pad")
-def pad(call: Call, x: Value, value: Value) -> Result:
+def pad(call: Equation, x: Value, value: Value) -> Result:
     """Adds elements around and between; negative amounts crop."""
     b, known = call.b, call.constant(value)
     config = [tuple(int(n) for n in axis) for axis in call.params["padding_config"]]
@@ -125,7 +125,7 @@ def padded(b: Builder, x: Value, config: Sequence[Sequence[int]], value: float =
 
 
 @rule("tile")
-def tile(call: Call, x: Value) -> Result:
+def tile(call: Equation, x: Value) -> Result:
     """Repeated whole along axes: by broadcasting along new axes of size 1."""
     repeats = [int(n) for n in call.params["reps"]]
     spread = [
@@ -137,7 +137,7 @@ def tile(call: Call, x: Value) -> Result:
 
 
 @rule("stack")
-def stack(call: Call, *xs: Value) -> Result:
+def stack(call: Equation, *xs: Value) -> Result:
     """Operands one after the other along a new axis."""
     axis = int(call.params["axis"])
     parts = [call.b.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in xs]
@@ -145,7 +145,7 @@ def stack(call: Call, *xs: Value) -> Result:
 
 
 @rule("unstack")
-def unstack(call: Call, x: Value) -> Result:
+def unstack(call: Equation, x: Value) -> Result:
     """The elements along an axis, which goes."""
     axis = int(call.params["axis"])
     rest = x.shape[:axis] + x.shape[axis + 1 :]
@@ -153,13 +153,13 @@ def unstack(call: Call, x: Value) -> Result:
 
 
 @rule("concatenate")
-def concatenate(call: Call, *xs: Value) -> Result:
+def concatenate(call: Equation, *xs: Value) -> Result:
     """Operands one after the other."""
     return xs[0] if len(xs) == 1 else call.b(ops.Concat(int(call.params["dimension"])), *xs)
 
 
 @rule("split")
-def split(call: Call, x: Value) -> Result:
+def split(call: Equation, x: Value) -> Result:
     """Neighbouring pieces along one axis."""
     sizes = [int(n) for n in call.params["sizes"]]
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -168,7 +168,7 @@ def split(call: Call, x: Value) -> Result:
 
 
 @rule("iota")
-def iota(call: Call) -> Result:
+def iota(call: Equation) -> Result:
     """0, 1, 2, ... along one axis: a constant, left to broadcast along the others."""
     shape, axis = call.output.shape, int(call.params["dimension"])
     line = np.arange(shape[axis], dtype=call.output.dtype)
@@ -176,7 +176,7 @@ def iota(call: Call) -> Result:
 
 
 @rule("dynamic_slice")
-def dynamic_slice(call: Call, x: Value, *starts: Value) -> Result:
+def dynamic_slice(call: Equation, x: Value, *starts: Value) -> Result:
     """A box of fixed size; along an axis where its corner is not known, a look-up of its rows."""
     b, size = call.b, call.output.shape
     moving = [i for i, s in enumerate(starts) if call.constant(s) is None and size[i] != x.shape[i]]
@@ -192,7 +192,7 @@ def dynamic_slice(call: Call, x: Value, *starts: Value) -> Result:
 
 
 @rule("dynamic_update_slice")
-def dynamic_update_slice(call: Call, x: Value, update: Value, *starts: Value) -> Result:
+def dynamic_update_slice(call: Equation, x: Value, update: Value, *starts: Value) -> Result:
     """Overwrites a box, at a corner that is known or computed."""
     b = call.b
     known = [call.constant(s) for s in starts]

@@ -12,19 +12,19 @@ from converter.ir import Builder, Graph, Value, ops
 from converter.ir.folding import FoldingBuilder
 from jax_frontend.dtypes import ir_type
 from jax_frontend.importer import full
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 
 #: A JAX function of arrays, with the equation's parameters as keywords.
 Formula = Callable[..., Any]
 
 
-def spelled(rule: Rules, *primitives: str) -> Callable[[Formula], Formula]:
+def spelled(rule: ImportRules, *primitives: str) -> Callable[[Formula], Formula]:
     """Add a formula to a table as the import rule of primitives; the derivative is the primitives' own."""
 
     def register(formula: Formula) -> Formula:
         @rule(*primitives)
         @wraps(formula)
-        def apply(call: Call, *values: Value) -> Result:
+        def apply(call: Equation, *values: Value) -> Result:
             return with_derivative(call, values, written_out(call, formula, values))
 
         return formula
@@ -32,7 +32,7 @@ def spelled(rule: Rules, *primitives: str) -> Callable[[Formula], Formula]:
     return register
 
 
-def written_out(call: Call, formula: Formula, values: Sequence[Value]) -> list[Value]:
+def written_out(call: Equation, formula: Formula, values: Sequence[Value]) -> list[Value]:
     """The formula in place of the equation."""
     closed = jax.make_jaxpr(lambda *arrays: formula(*arrays, **call.params))(*structs(values))
     return call.inline_primal(closed, values)
@@ -43,7 +43,7 @@ def structs(values: Sequence[Value]) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in values]
 
 
-def with_derivative(call: Call, values: Sequence[Value], outputs: Sequence[Value]) -> Sequence[Value]:
+def with_derivative(call: Equation, values: Sequence[Value], outputs: Sequence[Value]) -> Sequence[Value]:
     """`outputs`, the equation's results, with JAX's derivative of the equation by the operands `values`.
 
     Where that needs a primitive without a rule, the derivative is that of how the outputs were made.
@@ -59,7 +59,7 @@ def with_derivative(call: Call, values: Sequence[Value], outputs: Sequence[Value
     return call.b.node(op, *values, *values, *outputs).outputs
 
 
-def _backward(call: Call, floats: Sequence[int]) -> Graph | None:
+def _backward(call: Equation, floats: Sequence[int]) -> Graph | None:
     """The operands and a cotangent for each output in; a cotangent for each operand of `floats` out, by its number."""
     results = [i for i, t in enumerate(call.outputs) if t.dtype.kind == "f"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from jax import lax
 
 from converter.ir import Value
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.spelled import written_out
 
-rule = Rules()
+rule = ImportRules()
 
 #: By how many places a word is turned, four rounds at a time.
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -20,7 +20,7 @@ _PARITY = np.int32(0x1BD11BDA)
 
 
 @rule("threefry2x32")
-def threefry2x32(call: Call, *words: Value) -> Result:
+def threefry2x32(call: Equation, *words: Value) -> Result:
     """Twenty rounds of an addition, a rotation and an exclusive or on two words."""
     return written_out(call, _threefry, words)
 
@@ -43,7 +43,7 @@ def _turned(x: Any, places: int) -> Any:
 
 
 @rule("iota_2x32_shape")
-def iota_2x32_shape(call: Call) -> Result:
+def iota_2x32_shape(call: Equation) -> Result:
     """The number of each element, in two words."""
     type = call.outputs[0]
     low = np.arange(type.size, dtype=np.int32).reshape(type.shape)

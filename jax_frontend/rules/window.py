@@ -12,18 +12,18 @@ import numpy as np
 from jax import lax
 
 from converter.ir import FLOAT32, Builder, Op, Value, ops
-from jax_frontend.registry import Call, Result, Rules
+from jax_frontend.registry import Equation, ImportRules, Result
 from jax_frontend.rules.reduction import monoid
 from jax_frontend.rules.shape import cut, padded
 from jax_frontend.rules.spelled import written_out
-from jax_frontend.unsupported import NotImportable, Refusal
+from jax_frontend.unsupported import NotImportable, UnsupportedForm
 
-rule = Rules()
+rule = ImportRules()
 
 #: Windows of more positions than this along one axis are not sliced.
 LONGEST_WINDOW = 64
-_LONG = Refusal(f"a window of more than {LONGEST_WINDOW} positions", "use a smaller window")
-_OWN_FUNCTION = Refusal("windows reduced by a function of one's own", "use max, min, sum or product")
+_LONG = UnsupportedForm(f"a window of more than {LONGEST_WINDOW} positions", "use a smaller window")
+_OWN_FUNCTION = UnsupportedForm("windows reduced by a function of one's own", "use max, min, sum or product")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _taken(b: Builder, op: Op, before: Value, new: Value) -> Value:
 
 def _reduce_window(name: str, op: Op) -> None:
     @rule(name, refuses=[_LONG])
-    def apply(call: Call, x: Value) -> Result:
+    def apply(call: Equation, x: Value) -> Result:
         """A pool where the window is one, else the positions of the window one after the other."""
         return _windows(call.b, x, _axes(call.params), op)
 
@@ -160,7 +160,7 @@ _reduce_window("reduce_window_sum", ops.Add())
 
 
 @rule("reduce_window", refuses=[_OWN_FUNCTION, _LONG])
-def reduce_window(call: Call, *values: Value) -> Result:
+def reduce_window(call: Equation, *values: Value) -> Result:
     """By an operation that is known, from any start."""
     op = monoid(call.params["jaxpr"])
     if len(values) != 2 or op is None:
@@ -170,7 +170,7 @@ def reduce_window(call: Call, *values: Value) -> Result:
 
 
 @rule("select_and_scatter_add")
-def select_and_scatter_add(call: Call, source: Value, operand: Value) -> Result:
+def select_and_scatter_add(call: Equation, source: Value, operand: Value) -> Result:
     """The derivative of a pool: each number to the first largest (or smallest) element of its window."""
     return written_out(call, _select_and_scatter_add, (source, operand))
 

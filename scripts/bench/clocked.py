@@ -21,7 +21,7 @@ from converter.cli.resolve import job_of
 from converter.driver.models import import_model
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.tools.search.clock import fitted, measured
-from converter.tools.search.evaluator import Evaluator, Journal
+from converter.tools.search.evaluator import Evaluator, SearchJournal
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import split
 from converter.tools.search.run import COMPARED
@@ -48,7 +48,7 @@ def main() -> None:
 def _judged(model: str, drawn: int, table: str) -> Table:
     source = import_model(job_of(None, False, model=model).model(), BATCH)
     options = {"optimizer": "adam", "batch": BATCH, "target": table, "signatures": ("train",)}
-    laboratory = Evaluator(Inline(_subject(source, options)), Journal(None, {}))
+    laboratory = Evaluator(Inline(_subject(source, options)), SearchJournal(None, {}))
     found = zip(COMPARED, laboratory.costs(COMPARED), strict=True)
     by_table = {name: each["costs"] for name, each in found if "costs" in each}
     steps = measured(laboratory, [*by_table])

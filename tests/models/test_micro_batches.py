@@ -11,7 +11,7 @@ import pytest
 
 import converter
 from converter.runtime import TrainingSession, UnderflowWarning
-from converter.runtime.entry import Entry
+from converter.runtime.entry import SignatureEntry
 from converter.support.errors import DeviceError, NumericError, UsageError
 from tests.models.oracle import Oracle
 from tests.models.test_recurrent import batch as recurrent_batch
@@ -115,7 +115,7 @@ def test_a_step_that_ends_in_the_middle_leaves_nothing_behind(state: str, monkey
         undisturbed.train(x, y, 0.1)
         before = session.state()
         with monkeypatch.context() as patch:
-            patch.setattr(Entry, "invoke", failing_at(program.manifest.step, 2, Entry.invoke))
+            patch.setattr(SignatureEntry, "invoke", failing_at(program.manifest.step, 2, SignatureEntry.invoke))
             with pytest.raises(DeviceError):
                 session.train(x, y, 0.1)
         assert all(np.array_equal(array, before[name]) for name, array in session.state().items())
@@ -167,10 +167,10 @@ def test_fifty_split_steps_are_those_of_a_whole_step(name: str, optimizer: str) 
         np.testing.assert_array_equal(others[0][tensor], others[-1][tensor])
 
 
-def in_float16(invoke: Callable[[Entry], None]) -> Callable[[Entry], None]:
+def in_float16(invoke: Callable[[SignatureEntry], None]) -> Callable[[SignatureEntry], None]:
     """`Entry.invoke` of an engine that rounds to float16 and stays at 131008 where that ends."""
 
-    def rounding(entry: Entry) -> None:
+    def rounding(entry: SignatureEntry) -> None:
         invoke(entry)
         for spec in entry.signature.giving("gradient"):
             exact = entry.output(spec.name).copy()
@@ -185,8 +185,8 @@ def test_gradients_beyond_float16_are_seen_and_a_loss_scale_helps(monkeypatch: p
     x, y = CASES["mlp"].batch(BATCH, 0)
     with TrainingSession(built(state="split").data) as session:  # an engine of float32 has no such bounds
         expected = {factor: session.train(x * factor, y, 0.0) for factor in (1e7, 1e-9)}
-    monkeypatch.setattr(Entry, "invoke", in_float16(Entry.invoke))
-    monkeypatch.setattr(Entry, "rounds_to_float16", True)
+    monkeypatch.setattr(SignatureEntry, "invoke", in_float16(SignatureEntry.invoke))
+    monkeypatch.setattr(SignatureEntry, "rounds_to_float16", True)
     for factor, scale in ((1e7, 2.0**-12), (1e-9, 2.0**16)):
         with TrainingSession(built(state="split", update={"layers/0/w": 1}).data) as session:
             before = session.state()
@@ -247,11 +247,11 @@ def assert_same_weights(a: TrainingSession, b: TrainingSession) -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6, err_msg=name)
 
 
-def failing_at(signature: str, call: int, invoke: Callable[[Entry], None]) -> Callable[[Entry], None]:
+def failing_at(signature: str, call: int, invoke: Callable[[SignatureEntry], None]) -> Callable[[SignatureEntry], None]:
     """`Entry.invoke` that gives up at the n-th call of a signature, after the runtime has done its work."""
     calls = 0
 
-    def failing(entry: Entry) -> None:
+    def failing(entry: SignatureEntry) -> None:
         nonlocal calls
         invoke(entry)
         calls += entry.name == signature

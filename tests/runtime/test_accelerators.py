@@ -15,7 +15,7 @@ from converter.runtime.engines import Engine
 from converter.runtime.engines.gpu import Gpu
 from converter.runtime.engines.hexagon import Hexagon
 from converter.runtime.engines.web import Web
-from converter.runtime.entry import Entry, Report
+from converter.runtime.entry import Report, SignatureEntry
 from converter.runtime.interpreter import InterpreterEngine
 from converter.support.errors import UsageError
 from tests.runtime.programs import BATCH, EXAMPLES, program
@@ -87,13 +87,13 @@ def test_the_update_of_a_split_step_stays_on_the_cpu(monkeypatch: pytest.MonkeyP
             for entry in self._entries.values():
                 entry.accelerated = True  # type: ignore[attr-defined]
 
-    def noted(entry: Entry) -> None:
+    def noted(entry: SignatureEntry) -> None:
         called.append((entry.name, hasattr(entry, "accelerated")))
         invoke(entry)
 
-    invoke = Entry.invoke
+    invoke = SignatureEntry.invoke
     monkeypatch.setattr(converter.runtime.gpu, "GpuEngine", Accelerator)
-    monkeypatch.setattr(Entry, "invoke", noted)
+    monkeypatch.setattr(SignatureEntry, "invoke", noted)
     x, y = EXAMPLES["mlp"].data(BATCH)
     with TrainingSession(built, accelerator="gpu") as session:
         session.train(x, y)

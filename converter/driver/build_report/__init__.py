@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from converter.driver.build_report.gather import account_of, parts
-from converter.driver.build_report.record import KINDS, Account, Call, Memory, Part, read_account
+from converter.driver.build_report.record import KINDS, Account, MemoryRecord, ModelPart, RecordedCall, read_account
 
-__all__ = ["KINDS", "Account", "Call", "Memory", "Part", "account_of", "parts", "read_account"]
+__all__ = ["KINDS", "Account", "RecordedCall", "MemoryRecord", "ModelPart", "account_of", "parts", "read_account"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from converter.driver.build_report.record import KINDS, Account, Call, Memory, Part
+from converter.driver.build_report.record import KINDS, Account, MemoryRecord, ModelPart, RecordedCall
 from converter.ir import Graph, Value
 from converter.support.notes import Note
 from converter.tflite import schedule
@@ -47,7 +47,7 @@ def account_of(
     return Account(weights, trainable, tuple(parts(model)), calls, tuple(forms), tuple(notes))
 
 
-def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> Call:
+def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> RecordedCall:
     """`graph` is what the costs of a program are counted of.
 
     The file holds a few operators more at its end, which copy results and clear accumulators: no FLOPs.
@@ -56,12 +56,12 @@ def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> Call
     more = range(len(graph.nodes), len(exported.nodes))
     order = [*run.order, *more]
     pieces = run.pieces
-    return Call(
+    return RecordedCall(
         (*_flops(graph), *(0 for _ in more)),
         tuple(round(operator_cost(exported, node, target)) for node in exported.nodes),
         () if order == sorted(order) else tuple(order),
         (*(-1 if number is None else number for number in run.partitions), *(-1 for _ in more)),
-        Memory(
+        MemoryRecord(
             tuple(p.nbytes for p in pieces),
             tuple(p.first for p in pieces),
             tuple(p.last for p in pieces),
@@ -78,7 +78,7 @@ def _flops(graph: Graph) -> list[int]:
     return [op.cost(inputs, outputs).flops for op, inputs, outputs in types]
 
 
-def parts(model: Graph) -> list[Part]:
+def parts(model: Graph) -> list[ModelPart]:
     """The model by layer: each run of neighbouring operations of one layer is a part, so that parts form no circle."""
     weights: dict[Value, tuple[str, ...]] = {v: (p.name,) for v, p in model.parameters.items()}
     weights |= dict.fromkeys(model.constants, ())
@@ -101,7 +101,7 @@ def parts(model: Graph) -> list[Part]:
         read = dict.fromkeys(v for node in nodes for v in node.inputs)
         types = [(n.op, tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs)) for n in nodes]
         found.append(
-            Part(
+            ModelPart(
                 layer,
                 dict(Counter(node.op.name for node in nodes)),
                 str(nodes[-1].outputs[0].type),

@@ -26,7 +26,7 @@ KINDS = ("tensor", "scratch", "workspace", "loop")
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """Neighbouring operations of one layer of the model, as it was imported.
 
     Attributes:
@@ -51,7 +51,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryRecord:
     """Arena and workspace over a call, by columns: the pieces in no order.
 
     Attributes:
@@ -72,7 +72,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """A call of a signature of the step, by columns: one number for each operator in the file's order.
 
     Attributes:
@@ -87,7 +87,7 @@ class Call:
     costs: tuple[int, ...]
     order: tuple[int, ...]
     partitions: tuple[int, ...]
-    memory: Memory
+    memory: MemoryRecord
 
     def alive(self) -> list[int]:
         """Bytes in use while each operator runs, in the order of execution."""
@@ -113,8 +113,8 @@ class Account:
 
     weights: dict[str, tuple[int, ...]]
     trainable: int
-    model: tuple[Part, ...]
-    calls: dict[str, Call]
+    model: tuple[ModelPart, ...]
+    calls: dict[str, RecordedCall]
     forms: tuple[FormChoice, ...]
     notes: tuple[Note, ...]
     format: Literal["pocketune-account/1"] = "pocketune-account/1"

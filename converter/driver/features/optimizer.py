@@ -16,7 +16,7 @@ from converter.tflite.targets import Target
 from converter.training.constraints import constrained
 from converter.training.fisher import without_probes
 from converter.training.optim import OptimizerProgram
-from converter.training.schemes import Row, select
+from converter.training.schemes import SchemeRow, select
 
 
 def select_and_trace(c: Compilation) -> Compilation:
@@ -30,7 +30,7 @@ def select_and_trace(c: Compilation) -> Compilation:
 
 
 def with_optimizer(
-    forward: Graph, rows: list[Row], optimizer: Any, target: Target, turned: Collection[str] | None = None
+    forward: Graph, rows: list[SchemeRow], optimizer: Any, target: Target, turned: Collection[str] | None = None
 ) -> tuple[Graph, OptimizerProgram]:
     """The graph in which only what trains is a parameter, and the update rule of these parameters.
 
@@ -68,7 +68,7 @@ def with_optimizer(
     return selected, rule
 
 
-def like(selected: Graph, forward: Graph, rows: list[Row], layout_invariant: bool) -> Graph:
+def like(selected: Graph, forward: Graph, rows: list[SchemeRow], layout_invariant: bool) -> Graph:
     """The model for another number of rows, with the state of what was selected from it.
 
     Raises:

@@ -12,7 +12,7 @@ from converter.driver.int8.samples import Samples
 from converter.ir import Graph
 from converter.program.manifest import MASK
 from converter.tflite.quantize.choose import FrozenLayer
-from converter.tflite.quantize.stock import Runner, batches
+from converter.tflite.quantize.stock import StockRunner, batches
 
 #: Accuracy, or share of equal answers, that may be lost without a warning: one point.
 LARGEST_LOSS = 0.01
@@ -78,7 +78,7 @@ def compare(
         classifies: whether the model's output holds logits.
         outputs: names of the model's outputs.
     """
-    runs = Runner(before), Runner(after)
+    runs = StockRunner(before), StockRunner(after)
     totals: list[dict[str, float]] = [{}, {}]
     off = size = rows = places = 0.0  # places: the rows, under a mask by the share of them that counts
     for feed, count in batches(samples.rows, batch):

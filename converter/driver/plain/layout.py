@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.driver.plain.decided import decided
 from converter.ir import Graph, Node, TensorType, Value
-from converter.program.assembly import Part, pack
+from converter.program.assembly import AssembledPart, pack
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers
 from converter.tflite import builtins as tfl
@@ -37,10 +37,10 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
     """
     plain, values, known = decided(graph, program.add)
     layout = _Layout(program)
-    parts = {value: Part("known", value.type.nbytes, number=place) for value, place in values.items()}
+    parts = {value: AssembledPart("known", value.type.nbytes, number=place) for value, place in values.items()}
     for value, parameter in plain.parameters.items():
         source: Literal["merged", "state"] = "merged" if parameter.kind == "merged" else "state"
-        parts[value] = Part(source, value.type.nbytes, name=parameter.name)
+        parts[value] = AssembledPart(source, value.type.nbytes, name=parameter.name)
     if not any(parameter.kind == "merged" for parameter in graph.parameters.values()):
         plain, parts = _keeping_from_delegate(plain, parts)
     for value, part in parts.items():
@@ -54,7 +54,9 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
     return pack(parts_of_file, known, own)
 
 
-def _keeping_from_delegate(graph: Graph, parts: Mapping[Value, Part]) -> tuple[Graph, dict[Value, Part]]:
+def _keeping_from_delegate(
+    graph: Graph, parts: Mapping[Value, AssembledPart]
+) -> tuple[Graph, dict[Value, AssembledPart]]:
     """Of the filter and bias of each such operator the first one that is a part becomes the result of a RESHAPE."""
     choosy = [node for node in graph.nodes if isinstance(node.op, tfl.Builtin) and node.op.code in _CHOOSY]
     firsts = [next((value for value in _weights(node) if value in parts), None) for node in choosy]
@@ -76,11 +78,11 @@ class _Layout(Buffers):
     def __init__(self, program: Buffers) -> None:
         super().__init__()
         self._program = program
-        self._parts: list[Part] = []
+        self._parts: list[AssembledPart] = []
         self._numbers: dict[int, int] = {}  # by the number in the program
-        self._holes: dict[int, Part] = {}  # by the identity of the array that stands for it
+        self._holes: dict[int, AssembledPart] = {}  # by the identity of the array that stands for it
 
-    def expect(self, hole: np.ndarray, part: Part) -> None:
+    def expect(self, hole: np.ndarray, part: AssembledPart) -> None:
         """What the array stands for that `add` will be given: a buffer of its own, never shared with an equal one."""
         self._holes[id(hole)] = part
 
@@ -90,10 +92,10 @@ class _Layout(Buffers):
         number = self._program.add(data)
         if number not in self._numbers:
             nbytes = data.nbytes if isinstance(data, np.ndarray) else len(data)
-            self._numbers[number] = self._append(Part("buffer", nbytes, number=number))
+            self._numbers[number] = self._append(AssembledPart("buffer", nbytes, number=number))
         return self._numbers[number]
 
-    def _append(self, part: Part) -> int:
+    def _append(self, part: AssembledPart) -> int:
         self._parts.append(part)
         self.nbytes += part.nbytes + 2 * schema.ALIGNMENT
         return len(self._parts)
@@ -102,14 +104,14 @@ class _Layout(Buffers):
         self._vectors = [schema.aligned_space(builder, part.nbytes) for part in self._parts]
         return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
 
-    def cut(self, file: memoryview) -> tuple[list[Part], bytes]:
+    def cut(self, file: memoryview) -> tuple[list[AssembledPart], bytes]:
         """The file in parts, and the bytes of those that are no buffer."""
-        parts, own, end = list[Part](), list[memoryview](), 0
+        parts, own, end = list[AssembledPart](), list[memoryview](), 0
         # A vector begins with its length; its place counts from the end of the file.
         places = [(len(file) - vector + 4, part) for vector, part in zip(self._vectors, self._parts, strict=True)]
         for start, part in sorted(places, key=lambda place: place[0]):
             own.append(file[end:start])
-            parts += [Part("own", start - end), part]
+            parts += [AssembledPart("own", start - end), part]
             end = start + part.nbytes
         own.append(file[end:])
-        return [*parts, Part("own", len(file) - end)], b"".join(own)
+        return [*parts, AssembledPart("own", len(file) - end)], b"".join(own)

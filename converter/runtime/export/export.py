@@ -30,7 +30,7 @@ _SMALLER = {"float16": with_float16, "dynamic": with_int8_weights}
 State = Mapping[str, np.ndarray] | str | os.PathLike | None
 
 
-class Loss(NamedTuple):
+class ExportLoss(NamedTuple):
     """What smaller weights change: the largest difference of an output, and the largest number that is exact there."""
 
     difference: float
@@ -50,7 +50,7 @@ class Exported(NamedTuple):
 
     nbytes: int
     whole: int
-    loss: Loss | None
+    loss: ExportLoss | None
     rows: int
     is_resizable: bool
 
@@ -108,7 +108,7 @@ def export_inference(
     return Exported(len(small), len(data), loss, rows_of(small), mixing is None and is_resizable(small))
 
 
-def _loss(whole: bytes, small: bytes) -> Loss:
+def _loss(whole: bytes, small: bytes) -> ExportLoss:
     """How far two plain models are apart on the same random inputs."""
     rng, results = np.random.default_rng(0), list[Mapping[str, np.ndarray]]()
     feed = dict[str, np.ndarray]()
@@ -122,7 +122,7 @@ def _loss(whole: bytes, small: bytes) -> Loss:
             )
         results.append(infer(**feed))
     exact, found = results
-    return Loss(
+    return ExportLoss(
         max(float(np.abs(found[name] - array).max()) for name, array in exact.items()),
         max(float(np.abs(array).max()) for array in exact.values()),
     )

@@ -24,7 +24,7 @@ MOST_ONES = 4096
 R = TypeVar("R", bound=Rule)
 
 
-class Rules(Registry[type[Op], Rule]):
+class LoweringRules(Registry[type[Op], Rule]):
     """The lowering rules of one subject; its call is a decorator: `@lowers(ops.MatMul)`."""
 
     def __call__(self, *kinds: type[Op]) -> Callable[[R], R]:

@@ -11,7 +11,7 @@ from converter.ir.rewrite import Rewriter
 from converter.ir.scales import Range
 from converter.passes import eliminate_dead_code
 from converter.tflite import builtins as tfl
-from converter.tflite.quantize.stock import Runner, batches
+from converter.tflite.quantize.stock import StockRunner, batches
 
 
 def ranges(graph: Graph, values: Iterable[Value], rows: Mapping[str, np.ndarray], batch: int) -> dict[Value, Range]:
@@ -35,7 +35,7 @@ def ranges(graph: Graph, values: Iterable[Value], rows: Mapping[str, np.ndarray]
         b.append(node)
         for value in node.outputs:  # at once: later ones take its place
             look_at(value)
-    run = Runner(eliminate_dead_code(b.graph))
+    run = StockRunner(eliminate_dead_code(b.graph))
     found: dict[Value, Range] = {}
     for feed, _ in batches(rows, batch):
         result = run({value.name: feed[value.name] for value in graph.inputs})

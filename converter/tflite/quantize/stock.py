@@ -19,7 +19,7 @@ def batches(rows: Mapping[str, np.ndarray], size: int) -> Iterator[tuple[dict[st
         yield {name: array[indices] for name, array in rows.items()}, min(size, count - start)
 
 
-class Runner:
+class StockRunner:
     """A graph without state, ready to be called."""
 
     def __init__(self, graph: Graph) -> None:

@@ -27,7 +27,7 @@ _ROOM = 32
 
 
 @dataclass(frozen=True)
-class Call(Operator):
+class DelegatedCall(Operator):
     """A partition as the runtime sees it: one operator that runs all of `nodes`.
 
     Attributes:
@@ -44,7 +44,7 @@ class Call(Operator):
 
 
 def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
-    """The graph as the runtime executes it: each partition is one `Call`, what stays are its own nodes.
+    """The graph as the runtime executes it: each partition is one `DelegatedCall`, what stays are its own nodes.
 
     Args:
         graph: with the state exported, in the order of the file.
@@ -70,14 +70,14 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
         read = dict.fromkeys(v for node in piece for v in node.inputs if v not in made)
         given = tuple(v for v in made if v in results or readers.get(v, {i}) != {i})
         inside, numbered = _Workspace(piece, runs, set(given)).plan()
-        call = Call(tuple(piece), inside, _top(inside) + _ROOM if inside else 0, numbered)
+        call = DelegatedCall(tuple(piece), inside, _top(inside) + _ROOM if inside else 0, numbered)
         after.nodes.append(Node(call, tuple(read), given))
     return after
 
 
 def numbering(graph: Graph, lanes: int, in_order: bool = True) -> list[Value]:
     """What the nodes make, in the order in which the file is to number it; see `delegate` for the arguments."""
-    calls = [node.op for node in delegate(graph, lanes, in_order).nodes if isinstance(node.op, Call)]
+    calls = [node.op for node in delegate(graph, lanes, in_order).nodes if isinstance(node.op, DelegatedCall)]
     inside = dict.fromkeys(value for call in calls for value in call.numbered)
     return list(inside | dict.fromkeys(value for node in graph.nodes for value in node.outputs))
 

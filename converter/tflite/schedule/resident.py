@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.ir import Graph, nested
-from converter.tflite.schedule.delegate import Call, delegate, how
+from converter.tflite.schedule.delegate import DelegatedCall, delegate, how
 from converter.tflite.schedule.memory import plan
 
 #: Bytes that the runtime and the delegate keep for an operator, its tensors and their names (measured, LiteRT 2.3).
@@ -58,7 +58,7 @@ def _transient(delegated: Graph, lanes: int, in_order: bool, lent: bool = False)
 
 def _parts(delegated: Graph, lanes: int, in_order: bool, lent: bool) -> tuple[int, int, int]:
     """The graph's own arena, those of the largest of its loops and of loops in that, and the workspace."""
-    workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, Call)), default=0)
+    workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, DelegatedCall)), default=0)
     loops = 0
     for node in delegated.nodes:
         bodies = [_parts(delegate(body, lanes, in_order), lanes, in_order, lent=True) for body in node.op.bodies()]

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 from converter.ir import Graph, Node, Value
-from converter.tflite.schedule.delegate import Call, delegate
+from converter.tflite.schedule.delegate import DelegatedCall, delegate
 from converter.tflite.schedule.memory import plan
 from converter.tflite.schedule.resident import Resident, resident, resident_as
 
@@ -17,7 +17,7 @@ Kind = Literal["tensor", "scratch", "workspace", "loop"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class Allocation:
     """Bytes that are taken while operators `first`..`last` run.
 
     Attributes:
@@ -44,18 +44,18 @@ class Timeline:
 
     order: tuple[int, ...]
     partitions: tuple[int | None, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Allocation, ...]
     planned: Resident
 
 
 def timeline(graph: Graph, lanes: int, in_order: bool = True) -> Timeline:
     """The run of a graph whose state is exported; see `delegate` for the arguments."""
     delegated = delegate(graph, lanes, in_order)
-    runs = [node.op.nodes if isinstance(node.op, Call) else (node,) for node in delegated.nodes]
+    runs = [node.op.nodes if isinstance(node.op, DelegatedCall) else (node,) for node in delegated.nodes]
     starts = [0, *accumulate(map(len, runs))]
     executed = [node for run in runs for node in run]
     place = {node: i for i, node in enumerate(graph.nodes)}
-    calls = [isinstance(node.op, Call) for node in delegated.nodes]
+    calls = [isinstance(node.op, DelegatedCall) for node in delegated.nodes]
     numbers = list(accumulate(calls))
     partitions = [numbers[i] - 1 if calls[i] else None for i, run in enumerate(runs) for _ in run]
     pieces = [
@@ -67,7 +67,7 @@ def timeline(graph: Graph, lanes: int, in_order: bool = True) -> Timeline:
     return Timeline(order, tuple(partitions), tuple(pieces), resident_as(graph, delegated, lanes, in_order))
 
 
-def _arena(delegated: Graph, executed: list[Node], starts: list[int]) -> Iterator[Piece]:
+def _arena(delegated: Graph, executed: list[Node], starts: list[int]) -> Iterator[Allocation]:
     """Tensors that a partition reads or gives are alive while all of it runs."""
     arena, end = plan(delegated), len(delegated.nodes) - 1
     makers: dict[Value, int] = {v: i for i, node in enumerate(executed) for v in node.outputs}
@@ -75,21 +75,23 @@ def _arena(delegated: Graph, executed: list[Node], starts: list[int]) -> Iterato
     for allocation, value in {id(a): (a, v) for v, a in reversed(arena.allocations.items())}.values():
         if allocation.size:
             first, last = min(allocation.first, end), min(allocation.last, end)
-            yield Piece(allocation.size, starts[first], starts[last + 1] - 1, makers.get(value), "tensor")
+            yield Allocation(allocation.size, starts[first], starts[last + 1] - 1, makers.get(value), "tensor")
     for scratch in arena.scratch:
-        yield Piece(scratch.size, starts[scratch.first], starts[scratch.first], starts[scratch.first], "scratch")
+        yield Allocation(scratch.size, starts[scratch.first], starts[scratch.first], starts[scratch.first], "scratch")
 
 
-def _workspaces(delegated: Graph, starts: list[int]) -> Iterator[Piece]:
+def _workspaces(delegated: Graph, starts: list[int]) -> Iterator[Allocation]:
     for start, node in zip(starts, delegated.nodes, strict=False):
-        if isinstance(node.op, Call):
+        if isinstance(node.op, DelegatedCall):
             for inside in node.op.inside:
-                yield Piece(inside.size, start + inside.first, start + inside.last, start + inside.first, "workspace")
+                yield Allocation(
+                    inside.size, start + inside.first, start + inside.last, start + inside.first, "workspace"
+                )
 
 
-def _loops(delegated: Graph, starts: list[int], lanes: int, in_order: bool) -> Iterator[Piece]:
+def _loops(delegated: Graph, starts: list[int], lanes: int, in_order: bool) -> Iterator[Allocation]:
     """Arenas and workspaces of loops' bodies, which are there as long as the loop runs."""
     for start, node in zip(starts, delegated.nodes, strict=False):
         if bodies := [resident(body, lanes, in_order, lent=True) for body in node.op.bodies()]:
             nbytes = sum(body.arena for body in bodies) + max(body.workspace for body in bodies)
-            yield Piece(nbytes, start, start, start, "loop")
+            yield Allocation(nbytes, start, start, start, "loop")

@@ -12,7 +12,7 @@ from typing import Any
 
 from converter.program.file import ProgramFile, read_program
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
-from converter.program.layers import Entry, Layers
+from converter.program.layers import Layers, OperatorEntry
 from converter.program.manifest import Certificate, CertificateFailure
 from converter.program.manifest.schema import RECORDS
 from converter.runtime.engines import Engine, engine
@@ -21,7 +21,7 @@ from converter.support.errors import UsageError
 from converter.tools.certify import localize
 from converter.tools.certify.calling import invocations, together
 from converter.tools.certify.conformance import Deviation, Judge
-from converter.tools.certify.reference import PROBE, RATE, Call, calls
+from converter.tools.certify.reference import PROBE, RATE, ReferenceCall, calls
 from converter.tools.certify.signing import sign
 
 #: No more failures are kept in a manifest.
@@ -90,7 +90,9 @@ class _Found:
     driver: str = ""
 
 
-def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence[Call], judge: Judge) -> _Found:
+def _examined(
+    part: Engine, program: ProgramFile, layers: Layers, made: Sequence[ReferenceCall], judge: Judge
+) -> _Found:
     failures = list[CertificateFailure]()
     entries = [layers.entry(name) for name in dict.fromkeys(call.signature for call in made)]
     # What is the CPU's, as the update of a split program, is no work of the engine.
@@ -124,7 +126,7 @@ def _examined(part: Engine, program: ProgramFile, layers: Layers, made: Sequence
     return _Found(failures, found, whole, str(outcome.said.get("driver", "")))
 
 
-def _together(engine: Engine, program: ProgramFile, made: Sequence[Call]) -> Outcome:
+def _together(engine: Engine, program: ProgramFile, made: Sequence[ReferenceCall]) -> Outcome:
     """What comes of the calls of a file as it is."""
     manifest = program.manifest
     each = [invocations(manifest, call.signature, call.feed) for call in made]
@@ -139,7 +141,7 @@ def _together(engine: Engine, program: ProgramFile, made: Sequence[Call]) -> Out
     return replace(outcome, results=results)
 
 
-def _apart(engine: Engine, entries: Sequence[Entry], made: Sequence[Call]) -> Outcome:
+def _apart(engine: Engine, entries: Sequence[OperatorEntry], made: Sequence[ReferenceCall]) -> Outcome:
     """What comes of the calls, each signature in a file of its own."""
     tasks = [
         Task(

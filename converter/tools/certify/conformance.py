@@ -11,7 +11,7 @@ import numpy as np
 from converter.program.layers import Layers
 from converter.program.manifest import Manifest
 from converter.tools.certify.calling import Arrays, gives
-from converter.tools.certify.reference import Call
+from converter.tools.certify.reference import ReferenceCall
 from converter.tools.certify.rounding import draws
 
 #: Of a float32 engine, relative to the largest number.
@@ -72,7 +72,7 @@ class Judge:
     What seems wrong is compared once more, with what rounding does inside: that takes longer.
     """
 
-    def __init__(self, manifest: Manifest, layers: Layers, calls: Sequence[Call], precision: str) -> None:
+    def __init__(self, manifest: Manifest, layers: Layers, calls: Sequence[ReferenceCall], precision: str) -> None:
         self._manifest, self._layers, self._precision = manifest, layers, precision
         # Operator by operator there are no variables.
         self._draws = manifest.state != "variables"
@@ -98,7 +98,7 @@ class Judge:
         """How far the CPU's updates are off where inputs and state are rounded to float16."""
         return self._floors["update"][0]
 
-    def deviations(self, call: Call, results: Mapping[str, np.ndarray]) -> list[Deviation]:
+    def deviations(self, call: ReferenceCall, results: Mapping[str, np.ndarray]) -> list[Deviation]:
         """How far each result of a call is off."""
         found, made = [], None
         for spec in gives(self._manifest, call.signature):
@@ -186,7 +186,7 @@ def _usual(drawn: np.ndarray) -> np.ndarray:
     return 1.4826 * np.sort(np.abs(drawn - drawn[middle]), 0)[middle]
 
 
-def _noise(call: Call, name: str, wanted: np.ndarray) -> float:
+def _noise(call: ReferenceCall, name: str, wanted: np.ndarray) -> float:
     """How far the CPU is from itself where the last bits of what goes in are others, and the last bit of the result.
 
     A number that a sum of larger ones leaves is known no better than the last bit of these.

@@ -16,7 +16,7 @@ import numpy as np
 from converter.program.flatbuffer.operators import STATE
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.flatbuffer.truth_values import with_numbers
-from converter.program.layers import Entry, Layers, Place
+from converter.program.layers import Layers, OperatorEntry, Place
 from converter.program.manifest import CertificateFailure
 from converter.runtime.engines import Engine
 from converter.runtime.engines.engine import Refusal
@@ -24,7 +24,7 @@ from converter.runtime.engines.work import Outcome, Task
 from converter.runtime.gradient_range import LARGEST
 from converter.tools.certify.advice import RANGE, SPLIT, advice
 from converter.tools.certify.conformance import Deviation
-from converter.tools.certify.reference import Call, Cpu
+from converter.tools.certify.reference import Cpu, ReferenceCall
 
 #: Operators of which each is tried on its own, at most.
 MOST_TRIED = 100
@@ -42,7 +42,7 @@ _MASK = 1e8
 LIMITS = {"float32": 1e-4, "float16": 5e-3}
 
 
-def refused(engine: Engine, entries: Sequence[Entry], refusals: Sequence[Refusal]) -> list[CertificateFailure]:
+def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence[Refusal]) -> list[CertificateFailure]:
     """The operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
 
     Args:
@@ -88,7 +88,7 @@ def _why(engine: Engine, outcome: Outcome) -> str:
     return f"refused: {reasons[0] or 'the engine has no such operator'}" if reasons else f"refused: {outcome.error}"
 
 
-def _unplaced(entries: Sequence[Entry], refusal: Refusal) -> CertificateFailure:
+def _unplaced(entries: Sequence[OperatorEntry], refusal: Refusal) -> CertificateFailure:
     places = [p for entry in entries for p in entry.places if p.operator.kind == refusal.operator]
     names = list(dict.fromkeys(place.origin.layer for place in places if place.origin.layer))
     layer = names[0] if len(names) == 1 else ""
@@ -96,7 +96,9 @@ def _unplaced(entries: Sequence[Entry], refusal: Refusal) -> CertificateFailure:
     return CertificateFailure(layer, refusal.operator, f"refused: {refusal.reason}{among}", advice(refusal.operator))
 
 
-def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: set[tuple]) -> list[CertificateFailure]:
+def wrong(
+    engine: Engine, layers: Layers, call: ReferenceCall, worst: Deviation, known: set[tuple]
+) -> list[CertificateFailure]:
     """The first operators of a signature that an engine computes wrongly.
 
     Args:
@@ -127,7 +129,7 @@ def wrong(engine: Engine, layers: Layers, call: Call, worst: Deviation, known: s
 class _Search:
     """The search in one signature, on the numbers of one call."""
 
-    def __init__(self, engine: Engine, entry: Entry, call: Call) -> None:
+    def __init__(self, engine: Engine, entry: OperatorEntry, call: ReferenceCall) -> None:
         self.engine, self.entry = engine, entry
         self._inputs = {index: call.feed[name] for index, name in entry.inputs.items()}
         # Truth values stay inside: an engine may have a form of its own for them.

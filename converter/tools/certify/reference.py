@@ -26,7 +26,7 @@ DRAWS = 2
 
 
 @dataclass(frozen=True)
-class Call:
+class ReferenceCall:
     """A call of a signature.
 
     Attributes:
@@ -77,12 +77,12 @@ class Reference:
         ran = [cpu(*invocation) for invocation in invocations(self._manifest, signature, feed)]
         return together(self._manifest, signature, ran)
 
-    def call(self, signature: str, feed: Arrays, seed: int) -> Call:
+    def call(self, signature: str, feed: Arrays, seed: int) -> ReferenceCall:
         """A call with all that is to be known of it."""
         rng = np.random.default_rng(seed)
         others = [_shaken(feed, rng) for _ in range(DRAWS)]
         half = {name: _in_half(array) for name, array in feed.items()}
-        return Call(
+        return ReferenceCall(
             signature,
             feed,
             self(signature, feed),
@@ -92,7 +92,7 @@ class Reference:
         )
 
 
-def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROBE) -> Iterator[Call]:
+def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROBE) -> Iterator[ReferenceCall]:
     """A few steps, each from the state that the CPU has come to, then `evaluate` and `infer`.
 
     Args:
@@ -110,7 +110,7 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
     state: Arrays = {t.tensor: np.array(program.initial(t)) for t in manifest.state_tensors} | _chosen(manifest)
     usual = np.array([1.0 if manifest.learning_rate is None else manifest.learning_rate], np.float32)
     for step in range(steps):
-        one = Step(manifest, cpu, draw, state, step)
+        one = ReferenceStep(manifest, cpu, draw, state, step)
         if manifest.step == manifest.updating or manifest.state == "variables":
             yield cpu.call(manifest.step, one.feed(manifest.step, rate), step)
             state = one.after(usual)
@@ -122,14 +122,14 @@ def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROB
                 takes = [spec.name for spec in manifest.signatures[manifest.updating].inputs]
                 yield cpu.call(manifest.updating, {name: feed[name] for name in takes}, step)
             state = one.after(usual, gradients)
-    one = Step(manifest, cpu, draw, state, steps)
+    one = ReferenceStep(manifest, cpu, draw, state, steps)
     for name in ("evaluate", "infer"):
         if name in manifest.signatures:
             yield cpu.call(name, one.feed(name, rate), steps)
 
 
 @dataclass(frozen=True)
-class Step:
+class ReferenceStep:
     """A step of the CPU from a state."""
 
     manifest: Manifest

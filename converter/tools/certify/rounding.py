@@ -15,7 +15,7 @@ import numpy as np
 
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.flatbuffer.schema import generated
-from converter.program.layers import Entry
+from converter.program.layers import OperatorEntry
 from converter.runtime.gradient_range import LARGEST
 from converter.tools.certify.calling import Arrays
 from converter.tools.certify.reference import Cpu, neighbours
@@ -25,7 +25,7 @@ from converter.tools.certify.reference import Cpu, neighbours
 DRAWS: dict[str, int] = {"float32": 3, "float16": 16}
 
 
-def draws(entry: Entry, feed: Mapping[str, np.ndarray], precision: str = "float32") -> list[Arrays]:
+def draws(entry: OperatorEntry, feed: Mapping[str, np.ndarray], precision: str = "float32") -> list[Arrays]:
     """The results of a signature, each time rounded otherwise.
 
     Args:

@@ -23,7 +23,7 @@ from converter.program.flatbuffer.operators import STATE, FileOperator, Operator
 from converter.program.origins import PHASES, read_origins
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.runtime.engine import open_engine
-from converter.runtime.entry import Entry
+from converter.runtime.entry import SignatureEntry
 from converter.runtime.memory import memory_of
 from converter.support.errors import DeviceError, UsageError
 from converter.support.litert import Interpreter
@@ -39,7 +39,7 @@ _DIVISIONS = ("DIV", "FLOOR_DIV", "FLOOR_MOD")
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """What an operator of the step takes.
 
     Attributes:
@@ -77,7 +77,7 @@ class Profile:
     threads: int
     step: float
     alone: float
-    rows: tuple[Row, ...]
+    rows: tuple[ProfileRow, ...]
 
     def by(self, what: Literal["layer", "operator"]) -> dict[str, dict[str, float]]:
         """Milliseconds of the step for each layer or operator, by phase; what takes most comes first."""
@@ -132,7 +132,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
         measured.append((name, operator.kind, origin, known[operator.key]))
     total = sum(calls[name] * seconds for name, _, _, seconds in measured)
     rows = tuple(
-        Row(name, kind, o.layer, o.phase, calls[name], 1000 * seconds, calls[name] * seconds / total)
+        ProfileRow(name, kind, o.layer, o.phase, calls[name], 1000 * seconds, calls[name] * seconds / total)
         for name, kind, o, seconds in measured
     )
     return Profile(steps, threads, 1000 * whole, 1000 * total, rows)
@@ -163,7 +163,7 @@ def _signature_times(program: ProgramFile, names: list[str], steps: int, threads
     return times
 
 
-def _fill(program: ProgramFile, entry: Entry) -> None:
+def _fill(program: ProgramFile, entry: SignatureEntry) -> None:
     rng, signature = np.random.default_rng(0), entry.signature
     given = synthetic_inputs(signature, rng)
     if signature.taking("target"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from converter.support.errors import UsageError
 from converter.support.words import COSTS, amount, count, size
-from converter.tools.report.contents import Contents
+from converter.tools.report.contents import ReportContents
 from converter.tools.report.rows import Row
 
 
@@ -32,7 +32,7 @@ class Beside:
     layers: list[Row]
 
 
-def beside(first: Contents, second: Contents) -> Beside:
+def beside(first: ReportContents, second: ReportContents) -> Beside:
     """Compares two programs.
 
     Costs by layer are by the target's table where both have the same, else FLOPs.
@@ -82,7 +82,7 @@ _FACTS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def _costs(contents: Contents, by_table: bool) -> dict[str, int]:
+def _costs(contents: ReportContents, by_table: bool) -> dict[str, int]:
     layers = contents.layers.items()
     return {name: sum((layer.costs if by_table else layer.flops).values()) for name, layer in layers}
 

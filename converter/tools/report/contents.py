@@ -62,7 +62,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Contents:
+class ReportContents:
     """A program file as a report shows it."""
 
     program: ProgramFile
@@ -222,7 +222,7 @@ def _indexed(names: Any) -> tuple[list[int], list[str]]:
     return [numbers.setdefault(name, len(numbers)) for name in names], list(numbers)
 
 
-def contents_of(program: ProgramFile, measured: Mapping[str, Mapping[str, float]] | None = None) -> Contents:
+def contents_of(program: ProgramFile, measured: Mapping[str, Mapping[str, float]] | None = None) -> ReportContents:
     """The contents of a program file.
 
     Args:
@@ -232,7 +232,7 @@ def contents_of(program: ProgramFile, measured: Mapping[str, Mapping[str, float]
     Raises:
         UsageError: it holds no account of its build, or a damaged one.
     """
-    contents = Contents(program, read_account(program))
+    contents = ReportContents(program, read_account(program))
     for layer, ms in (measured or {}).items():
         contents.layers.setdefault(layer, LayerCosts()).ms = dict(ms)
     return contents

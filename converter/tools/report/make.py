@@ -15,7 +15,7 @@ from converter.support.extras import require
 from converter.support.files import write_atomically
 from converter.support.words import figure
 from converter.tools.report.beside import beside as compare
-from converter.tools.report.contents import Contents, contents_of
+from converter.tools.report.contents import ReportContents, contents_of
 from converter.tools.report.overlay import write_overlays
 from converter.tools.report.page import render
 from converter.tools.report.rows import Row
@@ -66,7 +66,7 @@ def report(
     return Path(out)
 
 
-def _contents(file: ProgramFile, profile: bool) -> Contents:
+def _contents(file: ProgramFile, profile: bool) -> ReportContents:
     if not profile:
         return contents_of(file)
     from converter.tools.measure.profile import profile as measure

@@ -14,14 +14,14 @@ from typing import Any
 
 from converter.support.errors import UsageError
 from converter.support.files import write_atomically
-from converter.tools.report.contents import Contents
+from converter.tools.report.contents import ReportContents
 
 #: White to red, for costs.
 _GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d8432f"}]
 _PHASES = {"forward": "#bcd6f5", "backward": "#f6c9b6", "update": "#bfe6cd"}
 
 
-def overlays(contents: Contents) -> dict[str, dict[str, Any]]:
+def overlays(contents: ReportContents) -> dict[str, dict[str, Any]]:
     """The files by name, as JSON."""
     calls = contents.account.calls
     columns: dict[str, tuple[str, Mapping[str, Sequence[Any]]]] = {
@@ -49,7 +49,7 @@ def overlays(contents: Contents) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _alive(contents: Contents, name: str) -> list[int]:
+def _alive(contents: ReportContents, name: str) -> list[int]:
     """Bytes alive while each operator runs, in the file's order."""
     call = contents.account.calls[name]
     executed = call.alive()
@@ -58,7 +58,7 @@ def _alive(contents: Contents, name: str) -> list[int]:
     return [nbytes for _, nbytes in sorted(zip(call.order, executed, strict=True))]
 
 
-def write_overlays(contents: Contents, folder: str | os.PathLike) -> list[Path]:
+def write_overlays(contents: ReportContents, folder: str | os.PathLike) -> list[Path]:
     """Writes the files into a folder, which is made. Raises UsageError when that cannot be done."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)

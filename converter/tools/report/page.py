@@ -10,7 +10,7 @@ from converter.program.origins import PHASES
 from converter.support.words import amount, count, share, size
 from converter.tools.report import rows
 from converter.tools.report.beside import Beside
-from converter.tools.report.contents import STATUSES, Contents
+from converter.tools.report.contents import STATUSES, ReportContents
 from converter.tools.report.runs import Run
 
 #: In the order in which a browser runs them.
@@ -27,7 +27,7 @@ _STYLES = ("vendor/uPlot.min.css", "page/report.css")
 
 
 def render(
-    contents: Contents,
+    contents: ReportContents,
     runs: Sequence[Run] = (),
     state: Sequence[rows.Row] = (),
     figures: Sequence[rows.Row] = (),

@@ -13,7 +13,7 @@ from converter.program.manifest import LOSS_OF_STEP, TensorSpec
 from converter.program.origins import PHASES
 from converter.support.words import COSTS, count, counted, size
 from converter.tflite.lowering.forms import form_rows
-from converter.tools.report.contents import STATUSES, Contents, LayerCosts
+from converter.tools.report.contents import STATUSES, LayerCosts, ReportContents
 
 Row = tuple[str, ...]
 
@@ -67,7 +67,7 @@ class Operators:
     rows: list[Row]
 
 
-def parts(contents: Contents) -> list[Row]:
+def parts(contents: ReportContents) -> list[Row]:
     """The model by layer."""
     return [
         (
@@ -82,14 +82,14 @@ def parts(contents: Contents) -> list[Row]:
     ]
 
 
-def resident(contents: Contents) -> list[Row]:
+def resident(contents: ReportContents) -> list[Row]:
     """Where the memory of a session is."""
     figures = contents.program.manifest.costs
     names = [f"{part}_bytes" for part in ("arena", "state", "packed", "mapped", "resident")]
     return [(COSTS[name][0], size(figures[name] or 0)) for name in names if figures.get(name) is not None]
 
 
-def costs(contents: Contents) -> Costs:
+def costs(contents: ReportContents) -> Costs:
     """What each layer costs: FLOPs, costs by the target's table, and milliseconds where they were measured."""
     layers = contents.layers
     measured = any(layer.ms for layer in layers.values())
@@ -122,12 +122,12 @@ def costs(contents: Contents) -> Costs:
     )
 
 
-def forms(contents: Contents) -> list[Row]:
+def forms(contents: ReportContents) -> list[Row]:
     """The forms that were chosen; equal choices in one row."""
     return form_rows(choice for choice in contents.account.forms if choice.alternatives)
 
 
-def signatures(contents: Contents) -> list[Row]:
+def signatures(contents: ReportContents) -> list[Row]:
     """Inputs and outputs of each signature; state and gradients are one line."""
     manifest = contents.program.manifest
     return [
@@ -145,7 +145,7 @@ def _tensors(specs: Sequence[TensorSpec]) -> Iterable[Row]:
         yield counted(number, "tensor"), "", role
 
 
-def operators(contents: Contents) -> Operators:
+def operators(contents: ReportContents) -> Operators:
     """Operators by subgraph, those of loops with who runs them; the most frequent first."""
     whole: dict[str, Counter[str]] = {}
     for name, kinds in contents.operators.items():
@@ -156,7 +156,7 @@ def operators(contents: Contents) -> Operators:
     return Operators(("operator", *whole), rows)
 
 
-def state_tensors(contents: Contents) -> list[Row]:
+def state_tensors(contents: ReportContents) -> list[Row]:
     """What outlives a step."""
     return [
         (

@@ -6,13 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from converter.driver.build_report import Part
+from converter.driver.build_report import ModelPart
 
 #: A name with a number in it, and more behind.
 _NUMBERED = re.compile(r"(.*?\d+)[_.-](?=.)")
 
 
-def groups(parts: Sequence[Part]) -> list[tuple[str, ...]]:
+def groups(parts: Sequence[ModelPart]) -> list[tuple[str, ...]]:
     """The groups in which each part is drawn, the outermost first.
 
     What has no weights, and the name of a layer elsewhere, is drawn where it happens: the sum around an attention,
@@ -45,7 +45,7 @@ def _common(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
     return a[:count]
 
 
-def _by_numbers(parts: Sequence[Part]) -> list[tuple[str, ...]]:
+def _by_numbers(parts: Sequence[ModelPart]) -> list[tuple[str, ...]]:
     found = [match[1] if (match := _NUMBERED.match(part.layer)) and "/" not in part.layer else "" for part in parts]
     often = Counter(found)
     return [(name,) if name and often[name] > 1 else () for name in found]

@@ -14,7 +14,7 @@ from converter.tools.search.space import Space, Update, as_rules
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean over trainings with the half width of its 95% interval (Student's t)."""
 
     mean: float
@@ -24,12 +24,12 @@ class Estimate:
         return f"{100 * self.mean:+.1f} ± {100 * self.error:.1f}"
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> MeanEstimate:
     """The mean of values and its interval."""
     from scipy import stats
 
     spread = float(np.std(values, ddof=1)) / sqrt(len(values))
-    return Estimate(float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * spread)
+    return MeanEstimate(float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * spread)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def units_of(space: Space) -> list[Unit]:
     return units
 
 
-def gains_of(units: Sequence[Unit], gains: Mapping[str, Estimate]) -> Gains:
+def gains_of(units: Sequence[Unit], gains: Mapping[str, MeanEstimate]) -> Gains:
     """The gains of the choices of a space."""
     return Gains({u.choice: gains[u.name].mean if u.name in gains else None for u in units if u.choice is not None})
 
@@ -132,7 +132,7 @@ def _first(channels: Sequence[float], share: float) -> float:
     return float(sum(channels[: max(round(share * len(channels)), 1)]))
 
 
-def rankings(table: Mapping[str, Mapping[str, float]], gains: Mapping[str, Estimate]) -> list[Ranking]:
+def rankings(table: Mapping[str, Mapping[str, float]], gains: Mapping[str, MeanEstimate]) -> list[Ranking]:
     """How well each guess ranks the measured gains."""
     from scipy import stats
 

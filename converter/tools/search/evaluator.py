@@ -12,14 +12,14 @@ from converter.support.errors import UsageError
 from converter.tools.search.clock import Clock
 from converter.tools.search.interleaving import REFERENCE
 from converter.tools.search.space import Update
-from converter.tools.search.subject import Job, Trial
+from converter.tools.search.subject import Evaluation, Trial
 from converter.tools.search.workers import Workers
 
 #: Told what is done, and of how much.
 Progress = Callable[[int, int], None]
 
 
-class Journal:
+class SearchJournal:
     """A file of JSON lines, the first of which says what was searched for.
 
     Raises:
@@ -90,13 +90,13 @@ class Evaluator:
         clock: what costs are corrected by; None: they are those of the table.
     """
 
-    def __init__(self, workers: Workers, journal: Journal, progress: Progress = lambda done, all: None) -> None:
+    def __init__(self, workers: Workers, journal: SearchJournal, progress: Progress = lambda done, all: None) -> None:
         self._workers, self._journal, self._progress = workers, journal, progress
         self.clock: Clock | None = None
 
     def costs(self, updates: Iterable[Update]) -> list[dict[str, Any]]:
         """For each scheme `costs`, those of its program, or `error`, why the model does not allow it."""
-        found = self._found([Job(update) for update in updates])
+        found = self._found([Evaluation(update) for update in updates])
         clock = self.clock
         if clock is None:
             return found
@@ -108,7 +108,7 @@ class Evaluator:
         Each was measured in turns with the reference: what slows the machine at times slows both, and their quotient
         stays.
         """
-        found = self._found([Job(update, timed=True) for update in [REFERENCE, *updates]])
+        found = self._found([Evaluation(update, timed=True) for update in [REFERENCE, *updates]])
         for each in found:
             if "error" in each:
                 raise UsageError(f"a step cannot be measured: {each['error']}", page="search")
@@ -117,14 +117,14 @@ class Evaluator:
 
     def proxies(self) -> dict[str, Any]:
         """`information` of channels and `gradients` of parameters, see `Subject`."""
-        return self._found([Job(None)])[0]
+        return self._found([Evaluation(None)])[0]
 
     def scores(self, updates: Sequence[Update], trials: Sequence[Sequence[Trial]]) -> list[list[float | None]]:
         """For each scheme the scores of its trials, in their order."""
         jobs = []
         for update, asked in zip(updates, trials, strict=True):
             missing = tuple(trial for trial in asked if _trial(update, trial) not in self._journal)
-            jobs += [Job(update, missing)] if missing else []
+            jobs += [Evaluation(update, missing)] if missing else []
         for number, (job, found) in enumerate(self._each(jobs), 1):
             if "error" in found:
                 raise UsageError(f"the scheme {job.update} does not train: {found['error']}", page="search")
@@ -136,7 +136,7 @@ class Evaluator:
             for update, asked in zip(updates, trials, strict=True)
         ]
 
-    def _found(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    def _found(self, jobs: Sequence[Evaluation]) -> list[dict[str, Any]]:
         different = {_key(_job(job)): job for job in jobs}
         missing = [job for job in different.values() if _job(job) not in self._journal]
         for number, (job, found) in enumerate(self._each(missing), 1):
@@ -144,11 +144,11 @@ class Evaluator:
             self._progress(number, len(missing))
         return [self._journal[_job(job)] for job in jobs]
 
-    def _each(self, jobs: Sequence[Job]) -> Iterable[tuple[Job, dict[str, Any]]]:
+    def _each(self, jobs: Sequence[Evaluation]) -> Iterable[tuple[Evaluation, dict[str, Any]]]:
         return ((jobs[number], found) for number, found in (self._workers.each(jobs) if jobs else ()))
 
 
-def _job(job: Job) -> dict[str, Any]:
+def _job(job: Evaluation) -> dict[str, Any]:
     return {"proxies": None} if job.update is None else {"timed" if job.timed else "costs": job.update}
 
 

@@ -14,7 +14,7 @@ from converter.support.errors import UsageError
 from converter.tools.search import clock
 from converter.tools.search.additive import Chosen, Gains, LinearCost, best_within
 from converter.tools.search.analysis import (
-    Estimate,
+    MeanEstimate,
     Ranking,
     Unit,
     estimate,
@@ -69,7 +69,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Findings:
+class SearchFindings:
     """What a search found.
 
     Attributes:
@@ -96,14 +96,14 @@ class Findings:
     pareto: tuple[str, ...]
     held_out: Mapping[str, tuple[float, ...]]
     units: tuple[Unit, ...]
-    gains: Mapping[str, Estimate]
+    gains: Mapping[str, MeanEstimate]
     guesses: Mapping[str, Mapping[str, float]]
     rankings: tuple[Ranking, ...]
     chosen: Chosen
     measured: Mapping[str, float]
     fitted: tuple[str, ...]
 
-    def against(self) -> dict[str, Estimate]:
+    def against(self) -> dict[str, MeanEstimate]:
         """The difference of the found scheme from each other one on held-out rows, training by training."""
         mine = self.held_out.get(self.found.name)
         others = {name: scores for name, scores in self.held_out.items() if name != self.found.name}
@@ -132,7 +132,7 @@ class Explorer:
         self._limits: dict[str, float] = {}
         self._trained: dict[str, Trained] = {}  # by the scheme as text
 
-    def run(self, named: Sequence[str], prior: Mapping[str, float]) -> Findings:
+    def run(self, named: Sequence[str], prior: Mapping[str, float]) -> SearchFindings:
         """All of it.
 
         Args:
@@ -177,7 +177,7 @@ class Explorer:
             [t.update for t in reported], [self._trials("held_out", t.rate) for t in reported]
         )
         held_out = zip(reported, scores, strict=True)
-        return Findings(
+        return SearchFindings(
             limits=self._limits,
             found=best,
             trained=tuple(trained),
@@ -354,7 +354,7 @@ def _leader(by_rate: Mapping[float, Sequence[float]]) -> float:
     return max(by_rate, key=lambda rate: (np.mean(by_rate[rate]), -rate))
 
 
-def difference(scores: Sequence[float], others: Sequence[float]) -> Estimate:
+def difference(scores: Sequence[float], others: Sequence[float]) -> MeanEstimate:
     """How much larger scores are than others, pair by pair."""
     return estimate(np.subtract(scores, others).tolist())
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from converter.tools.search.analysis import GUESSES, Estimate, estimate
+from converter.tools.search.analysis import GUESSES, MeanEstimate, estimate
 from converter.tools.search.budgets import RESOURCES
 from converter.tools.search.effort import Effort
-from converter.tools.search.explore import Findings, Trained, difference
+from converter.tools.search.explore import SearchFindings, Trained, difference
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.space import Update
 
@@ -32,7 +32,7 @@ class Found:
             for and some of them are.
     """
 
-    findings: Findings
+    findings: SearchFindings
     model: str
     unit: str
     counted: bool
@@ -55,7 +55,7 @@ class Found:
         """The learning rate over the training in which it did best, in words."""
         return RateSchedule(**self.setting["course"]).describe(self.learning_rate)
 
-    def held_out(self, name: str) -> Estimate | None:
+    def held_out(self, name: str) -> MeanEstimate | None:
         """The score of a scheme on rows that nothing was chosen with; None of what was not judged on them."""
         scores = self.findings.held_out.get(name)
         return None if scores is None else estimate(scores)
@@ -130,7 +130,7 @@ class Found:
             for figure, word in (("resident_bytes", "memory"), ("step_cost", "step"))
         )
 
-    def figure(self, score: Estimate, sign: bool = False) -> str:
+    def figure(self, score: MeanEstimate, sign: bool = False) -> str:
         """A score with its interval: points of accuracy, or of a loss the number."""
         factor, digits = (100, 1) if self.counted else (1, 3)
         plus = "+" if sign else ""
@@ -189,5 +189,5 @@ class Found:
         }
 
 
-def _json(value: Estimate | None) -> dict[str, float] | None:
+def _json(value: MeanEstimate | None) -> dict[str, float] | None:
     return None if value is None else asdict(value)

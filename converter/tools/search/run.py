@@ -21,13 +21,13 @@ from converter.support.extras import require
 from converter.tflite.targets import target as find_target
 from converter.tools.search.budgets import Budget, check_head, parse_budgets
 from converter.tools.search.effort import Effort
-from converter.tools.search.evaluator import Evaluator, Journal, Progress, digest
+from converter.tools.search.evaluator import Evaluator, Progress, SearchJournal, digest
 from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import count_rows, split
 from converter.tools.search.space import granted, read_space
-from converter.tools.search.subject import Job, Subject
+from converter.tools.search.subject import Evaluation, Subject
 from converter.tools.search.workers import Inline, Processes, Ray, Workers
 from converter.training.losses import Loss
 
@@ -124,7 +124,7 @@ def search(
         "epochs": epochs,
         "course": asdict(course),
     }
-    journal = Journal(_journal(out), setting)
+    journal = SearchJournal(_journal(out), setting)
     some: Workers = Ray(subject, ray) if ray else Processes(subject, workers) if workers else Inline(subject)
     explorer = Explorer(read_space(source, effort.ratios), Evaluator(some, journal, progress), effort, budgets)
     try:
@@ -138,7 +138,7 @@ def search(
 def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
     """Raise UsageError for budgets that not even the head meets, before a row is looked at or a process started."""
     names = dict.fromkeys(("head", *(budget.of for budget in budgets if budget.of))) if budgets else ()
-    costs = {name: priced["costs"] for name in names if "costs" in (priced := subject(Job(name)))}
+    costs = {name: priced["costs"] for name in names if "costs" in (priced := subject(Evaluation(name)))}
     if len(costs) == len(names):  # of one that the model does not allow more is said later
         check_head(budgets, costs)
 

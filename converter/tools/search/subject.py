@@ -35,7 +35,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Job:
+class Evaluation:
     """What a worker is asked for: trainings of a scheme, or without any, what it costs; of no scheme, the proxies.
 
     Or `timed`: what its step takes there.
@@ -67,7 +67,7 @@ class Subject:
     epochs: int
     course: RateSchedule
 
-    def __call__(self, job: Job) -> dict[str, Any]:
+    def __call__(self, job: Evaluation) -> dict[str, Any]:
         """What came out, as JSON: `scores` of trials, `costs`, `times`, the proxies, or `error`, why there is none."""
         try:
             if job.update is None:

@@ -13,19 +13,19 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from converter.support.errors import DeviceError
-from converter.tools.search.subject import Job
+from converter.tools.search.subject import Evaluation
 
 #: How often in a row workers may die with nothing done before the search ends.
 _DEATHS = 3
 
 #: What does a job.
-Function = Callable[[Job], dict[str, Any]]
+Function = Callable[[Evaluation], dict[str, Any]]
 
 
 class Workers(Protocol):
     """Those who do jobs."""
 
-    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The number of each job and what came out, as they are done."""
 
     def close(self) -> None:
@@ -38,7 +38,7 @@ class Inline:
     def __init__(self, function: Function) -> None:
         self._function = function
 
-    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
         for number, job in enumerate(jobs):
             yield number, self._function(job)
@@ -54,7 +54,7 @@ class Processes:
         self._pickled, self._count = _pickled(function), count
         self._pool: ProcessPoolExecutor | None = None
 
-    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
         left, deaths = dict(enumerate(jobs)), 0
         while left:
@@ -98,7 +98,7 @@ class Ray:
         self._ray, self._pickled = ray, ray.put(_pickled(function))
         self._do = ray.remote(num_cpus=1, max_retries=_DEATHS)(_do_pickled)
 
-    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
         """See `Workers`."""
         waiting = {self._do.remote(self._pickled, job): number for number, job in enumerate(jobs)}
         while waiting:
@@ -140,7 +140,7 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _do(job: Job) -> dict[str, Any]:
+def _do(job: Evaluation) -> dict[str, Any]:
     assert _function is not None
     return _function(job)
 
@@ -151,5 +151,5 @@ def _loaded(pickled: bytes) -> Function:
     return function
 
 
-def _do_pickled(pickled: bytes, job: Job) -> dict[str, Any]:
+def _do_pickled(pickled: bytes, job: Evaluation) -> dict[str, Any]:
     return _loaded(pickled)(job)

@@ -22,7 +22,7 @@ RESULTS = {"loss", "correct", "done"}
 _NONE_COUNTED = 1e-12
 
 
-class Part(NamedTuple):
+class LossPart(NamedTuple):
     """A term in a graph.
 
     Attributes:
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     mask: Value | None
 
 
-def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[Part]]:
+def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[LossPart]]:
     """The forward graph with the targets as inputs, and the parts of the loss."""
     terms = loss.terms(graph)
     _check_names(graph)
@@ -58,7 +58,7 @@ def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[Part]]:
             if folded is not None and _are_masked(graph, folded.node.inputs[0]):
                 values = bounded(b, values)
             mask = _mask(b, graph, term, y[:1], values)
-            parts.append(Part(term, y, reads, _mean_rows(b, values, mask), mask))
+            parts.append(LossPart(term, y, reads, _mean_rows(b, values, mask), mask))
     return b.graph, parts
 
 
@@ -139,7 +139,7 @@ def _activities(b: Builder, graph: Graph) -> list[Value]:
     return found
 
 
-def _check_parts(parts: list[Part]) -> None:
+def _check_parts(parts: list[LossPart]) -> None:
     for part in parts:
         if part.term.loss.summed:
             why = f"the loss {part.term.loss.name} is the sum of its rows (reduction='sum'), and a step's sum"
@@ -177,7 +177,7 @@ def _weighed(b: Builder, value: Value, term: Term) -> Value:
     return value if term.loss.factor == 1 else b(ops.Mul(), value, term.loss.factor)
 
 
-def _summed(b: Builder, graph: Graph, part: Part, total: Value) -> Value:
+def _summed(b: Builder, graph: Graph, part: LossPart, total: Value) -> Value:
     """The sum over places as well, from that of the means of the rows. The last axis is averaged, as in Keras."""
     places = prod(part.term.outputs(graph)[0].shape[1:-1])
     return total if places == 1 else b(ops.Mul(), total, float(places))
@@ -201,7 +201,7 @@ def _mean_rows(b: Builder, values: Value, mask: Value | None) -> Value:
     return mean_rows(b, b(ops.Mul(), values, mask))
 
 
-def _hits(b: Builder, part: Part) -> Value:
+def _hits(b: Builder, part: LossPart) -> Value:
     """The share of right answers of each row."""
     loss, y = part.term.loss, part.targets[0]
     hits = b(ops.Cast(FLOAT32), _right(b, loss.link or "softmax", part.reads[0], y))

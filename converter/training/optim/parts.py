@@ -13,7 +13,7 @@ TELLING_APART = ("partition", "masked", "selective_transform")
 
 
 @dataclass(frozen=True)
-class Part:
+class Transformation:
     """A function that an optimizer calls.
 
     Attributes:
@@ -31,7 +31,7 @@ class Part:
         return self.module.startswith("optax.")
 
 
-def parts(optimizer: Any) -> list[Part]:
+def parts(optimizer: Any) -> list[Transformation]:
     """Return the functions that an optimizer's update calls, as far as they can be seen, each once."""
     return [_part(function) for function in _functions(getattr(optimizer, "update", optimizer), set())]
 
@@ -42,8 +42,8 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(name).split(".<locals>")[0]
 
 
-def _part(function: Any) -> Part:
-    return Part(name_of(function), function.__module__ or "", _closed_over(function))
+def _part(function: Any) -> Transformation:
+    return Transformation(name_of(function), function.__module__ or "", _closed_over(function))
 
 
 def _closed_over(function: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from converter.support.errors import PocketuneError, UsageError
 from converter.training.optim.calls import call_update
 from converter.training.optim.named import resolve
 from converter.training.optim.notes import climbing
-from converter.training.optim.parts import Part, parts
+from converter.training.optim.parts import Transformation, parts
 from converter.training.optim.program import GRADIENT, UPDATE
-from converter.training.optim.running_rate import RunningRate, running_rate
+from converter.training.optim.running_rate import ScheduledRate, running_rate
 from converter.training.optim.trace import describe, trace_optimizer
 
 #: Any optimizer that looks at numbers alone takes this.
@@ -41,7 +41,7 @@ class Rated(NamedTuple):
 
     optimizer: Any
     learning_rate: float | None
-    running: RunningRate | None
+    running: ScheduledRate | None
 
 
 def own_rate(optimizer: Any) -> float | None:
@@ -101,7 +101,7 @@ def _sees_the_gradient(value: Value, graph: Graph) -> bool:
     return value in dependents(graph, [v for v in graph.inputs if v.name.startswith(GRADIENT)])
 
 
-def _is_all_there_is(rate: float, found: list[Part], bare: bool) -> bool:
+def _is_all_there_is(rate: float, found: list[Transformation], bare: bool) -> bool:
     """Whether nothing but the last factors has to do with a rate; `bare`: no sum is behind them."""
     if any(part.name in _WITH_RATES or _is_scaled(part) for part in found):
         return False
@@ -112,7 +112,7 @@ def _is_all_there_is(rate: float, found: list[Part], bare: bool) -> bool:
     return one_rate and isclose(abs(prod(float(number) for number in numbers)), rate, rel_tol=1e-6)
 
 
-def _is_scaled(part: Part) -> bool:
+def _is_scaled(part: Transformation) -> bool:
     return part.name == _OPTIMISTIC and part.closed_over.get("alpha", 1) != 1
 
 

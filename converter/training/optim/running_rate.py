@@ -34,7 +34,7 @@ Course = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class RunningRate:
+class ScheduledRate:
     """A learning rate that the program computes itself; the step's input multiplies it.
 
     Attributes:
@@ -52,7 +52,7 @@ class RunningRate:
     counter: str | None = None
 
 
-def running_rate(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> RunningRate:
+def running_rate(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> ScheduledRate:
     """Return what there is to say of the rate of an optimizer of which it is no single number.
 
     Args:
@@ -61,12 +61,12 @@ def running_rate(tx: Any, shapes: Mapping[str, tuple[int, ...]]) -> RunningRate:
     """
     schedules = [_Schedule.of(function) for function in _schedules(tx)]
     if any(part.name == "scale" and part.is_of_optax and not part.closed_over["step_size"] for part in parts(tx)):
-        return RunningRate("0", 0.0, 0)
+        return ScheduledRate("0", 0.0, 0)
     injected = any(part.name.startswith("inject_") for part in parts(tx))
     fallback = "hyperparameters in its state" if injected else "a rate of its own that is not one factor of its updates"
     highest = schedules[0].highest if len(schedules) == 1 else None
     counter, zero_from = _end(tx, shapes if _tells_apart(tx) else _PLAIN) or (None, None)
-    return RunningRate(", ".join(map(str, schedules)) or fallback, highest, zero_from, counter)
+    return ScheduledRate(", ".join(map(str, schedules)) or fallback, highest, zero_from, counter)
 
 
 class _Schedule(NamedTuple):

@@ -5,7 +5,7 @@ from converter.training.schemes.adapt import Adapter, adapt
 from converter.training.schemes.channels import Channels
 from converter.training.schemes.lora import LoRA
 from converter.training.schemes.plain import Plain, plain
-from converter.training.schemes.scheme import Row, UpdateScheme, update_scheme
+from converter.training.schemes.scheme import SchemeRow, UpdateScheme, update_scheme
 from converter.training.schemes.select import select
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Channels",
     "LoRA",
     "Plain",
-    "Row",
+    "SchemeRow",
     "UpdateScheme",
     "adapt",
     "cut_frozen_prefix",

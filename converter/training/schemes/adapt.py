@@ -14,8 +14,8 @@ from converter.ir import Graph, Node, Parameter, TensorType, Value, View, ops
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.support.errors import UnsupportedError
 from converter.training.schemes.channels import Channels, problem
-from converter.training.schemes.lora import LoRA, Place, find_place
-from converter.training.schemes.scheme import Row
+from converter.training.schemes.lora import Contraction, LoRA, find_place
+from converter.training.schemes.scheme import SchemeRow
 
 #: What the two factors of a weight are called, behind its name.
 A, B = "/lora_a", "/lora_b"
@@ -43,7 +43,7 @@ class Adapter:
     scale: float = 1.0
 
 
-def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter]]:
+def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], list[Adapter]]:
     """Adds the adapters that a resolved scheme asks for.
 
     Before: MatMul(x, W).   After: MatMul(x, W) + MatMul(MatMul(x, A) * scale, B).
@@ -61,10 +61,10 @@ def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter
         UnsupportedError: a weight has no adapter; all are named.
     """
     names, readers = graph.parameter_names(), graph.consumers()
-    after, table, adapters, refused = graph.copy(), list[Row](), list[Adapter](), list[str]()
-    made: dict[Value, tuple[Adapter, Place, Value, Value]] = {}  # by the result of a contraction
+    after, table, adapters, refused = graph.copy(), list[SchemeRow](), list[Adapter](), list[str]()
+    made: dict[Value, tuple[Adapter, Contraction, Value, Value]] = {}  # by the result of a contraction
     for row in rows:
-        table.append(Row(row.parameter, row.fraction, row.why))
+        table.append(SchemeRow(row.parameter, row.fraction, row.why))
         if (wanted := row.adapter) is None:
             continue
         place = find_place(names[row.parameter], readers)
@@ -96,7 +96,7 @@ def adapt(graph: Graph, rows: list[Row]) -> tuple[Graph, list[Row], list[Adapter
     return rewrite(after, with_adapter) if made else graph, table, adapters
 
 
-def _problem(wanted: LoRA | Channels, place: Place | str, made: dict) -> str | None:
+def _problem(wanted: LoRA | Channels, place: Contraction | str, made: dict) -> str | None:
     """Why a weight has no such adapter, if so."""
     if isinstance(place, str):
         return place
@@ -105,7 +105,7 @@ def _problem(wanted: LoRA | Channels, place: Place | str, made: dict) -> str | N
     return problem(place) if isinstance(wanted, Channels) else None
 
 
-def _lora(name: str, place: Place, lora: LoRA) -> tuple[Adapter, list[Row]]:
+def _lora(name: str, place: Contraction, lora: LoRA) -> tuple[Adapter, list[SchemeRow]]:
     """A, drawn at random, and B, zero: the model begins as it was."""
     a, b = (*place.a[:-1], lora.rank), (*place.b[:-2], lora.rank, place.b[-1])
     bound = 1 / np.sqrt(place.fan_in)
@@ -115,20 +115,20 @@ def _lora(name: str, place: Place, lora: LoRA) -> tuple[Adapter, list[Row]]:
     if lora.rank > place.largest_rank:
         why += f"; more numbers than the weight has, above rank {place.largest_rank}"
     rows = [
-        Row(first.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"),
-        Row(second.name, 1.0, why),
+        SchemeRow(first.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"),
+        SchemeRow(second.name, 1.0, why),
     ]
     return Adapter(name, first, second, place.a[-2], place.view, lora.scale), rows
 
 
-def _channels(name: str, place: Place, channels: Channels) -> tuple[Adapter, list[Row]]:
+def _channels(name: str, place: Contraction, channels: Channels) -> tuple[Adapter, list[SchemeRow]]:
     """The first channels, and zeros that are added to them."""
     *lead, inputs, _ = place.a
     many = channels.of(inputs)
     choice = Parameter(name + CHOICE, np.arange(many, dtype=np.int32), kind="choice")
     change = Parameter(name + CHANGE, np.zeros((*lead, many, place.b[-1]), np.float32))
     why = f"added to {many} of the {inputs} input channels of {name}, the first ones until they are chosen"
-    return Adapter(name, choice, change, inputs, place.view), [Row(change.name, 1.0, why)]
+    return Adapter(name, choice, change, inputs, place.view), [SchemeRow(change.name, 1.0, why)]
 
 
 def _add(graph: Graph, parameter: Parameter) -> Value:
@@ -138,7 +138,7 @@ def _add(graph: Graph, parameter: Parameter) -> Value:
     return value
 
 
-def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Place, first: Value, second: Value) -> Value:
+def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, first: Value, second: Value) -> Value:
     """What A B adds to the result of a contraction."""
     operand, transposed = place.uses[node.outputs[0]]
     x = node.inputs[1 - operand]
@@ -160,7 +160,7 @@ def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Place, first: Va
     return b(ops.Conv2D(), scaled(inner), b.reshape(b.transpose(second, (1, 0)), (outputs, 1, 1, rank)))
 
 
-def _with_chosen(b: Rewriter, node: Node, adapter: Adapter, place: Place, choice: Value, change: Value) -> Value:
+def _with_chosen(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, choice: Value, change: Value) -> Value:
     """A contraction with D added to the chosen channels of its weight."""
     operand, _ = place.uses[node.outputs[0]]
     read, weight = node.inputs[1 - operand], node.inputs[operand]

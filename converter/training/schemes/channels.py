@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 from converter.support.errors import UsageError
-from converter.training.schemes.lora import Place
+from converter.training.schemes.lora import Contraction
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Channels:
         return f"{self.ratio:.4g} of the channels"
 
 
-def problem(place: Place) -> str | None:
+def problem(place: Contraction) -> str | None:
     """Why the input channels of a weight cannot be chosen, if so: where it is met, they must be the same ones."""
     if all(transposed != (operand == 1) for operand, transposed in place.uses.values()):
         return None

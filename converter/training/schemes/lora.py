@@ -61,7 +61,7 @@ class LoRA:
 
 
 @dataclass(frozen=True)
-class Place:
+class Contraction:
     """Where a weight is multiplied, and what its factors look like.
 
     Attributes:
@@ -87,9 +87,9 @@ class Place:
         return prod(self.a[len(self.b) - 2 : -1])
 
 
-def find_place(weight: Value, readers: dict[Value, list[Node]]) -> Place | str:
+def find_place(weight: Value, readers: dict[Value, list[Node]]) -> Contraction | str:
     """Where a weight is multiplied with something, or why an adapter cannot do the same."""
-    found: Place | None = None
+    found: Contraction | None = None
     for node, read, steps in _uses(weight, readers, ()):
         place = _place(node, read, steps)
         if isinstance(place, str):
@@ -118,7 +118,7 @@ def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple) -> Itera
                 yield node, value, steps
 
 
-def _place(node: Node, read: Value, steps: tuple) -> Place | str:
+def _place(node: Node, read: Value, steps: tuple) -> Contraction | str:
     """What one use of a weight asks of its factors."""
     operand = node.inputs.index(read)
     if node.inputs.count(read) > 1:
@@ -126,7 +126,7 @@ def _place(node: Node, read: Value, steps: tuple) -> Place | str:
     if isinstance(node.op, ops.Conv2D) and operand == 1:
         outputs, *kernel, inputs = read.shape
         view = View((*steps, ("transpose", (1, 2, 3, 0))))
-        return Place(view, (*kernel, inputs, 1), (1, outputs), {node.output: (1, False)})
+        return Contraction(view, (*kernel, inputs, 1), (1, outputs), {node.output: (1, False)})
     if not isinstance(node.op, ops.MatMul):
         return _REASONS.get(type(node.op), f"read by {node.op.name}")
     *lead, rows, columns = read.shape
@@ -134,7 +134,7 @@ def _place(node: Node, read: Value, steps: tuple) -> Place | str:
     turned = node.op.adj_y if operand else not node.op.adj_x  # y = W x has its outputs first
     if turned:
         view, rows, columns = _swapped(view, len(read.shape)), columns, rows
-    return Place(view, (*lead, rows, 1), (*lead, 1, columns), {node.output: (operand, not operand)})
+    return Contraction(view, (*lead, rows, 1), (*lead, 1, columns), {node.output: (operand, not operand)})
 
 
 def _swapped(view: View, rank: int) -> View:

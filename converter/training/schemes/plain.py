@@ -15,7 +15,7 @@ from converter.passes import (
     simplify,
 )
 from converter.training.schemes.adapt import Adapter
-from converter.training.schemes.scheme import Row
+from converter.training.schemes.scheme import SchemeRow
 from converter.training.schemes.select import select
 
 
@@ -33,7 +33,7 @@ class Plain:
 
 
 def plain(
-    forward: Graph, rows: Sequence[Row], adapters: Sequence[Adapter], absorbs: bool, turned: Collection[str]
+    forward: Graph, rows: Sequence[SchemeRow], adapters: Sequence[Adapter], absorbs: bool, turned: Collection[str]
 ) -> Plain:
     """What is exported of a model with adapters.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from converter.ir import Graph
 from converter.support.errors import UsageError, nearest
 from converter.training.schemes.channels import Channels, problem
-from converter.training.schemes.lora import LoRA, Place
+from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member, members
 
 #: What a rule grants: the fraction of the input channels that trains ("all": 1), only the biases of what it matches, or
@@ -26,7 +26,7 @@ _MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class SchemeRow:
     """One line of a resolved scheme: a parameter, the fraction of it that trains (whole channels), and why.
 
     A weight with an `adapter` is frozen; what trains is the adapter.
@@ -54,7 +54,7 @@ class UpdateScheme:
     rules: Mapping[str, Grant] = field(default_factory=dict)
     choose: Callable[[list[Member]], Granted] | None = None
 
-    def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[Row]:
+    def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[SchemeRow]:
         """The table of the scheme for a model, in order of use.
 
         Raises:
@@ -88,7 +88,7 @@ class UpdateScheme:
             elif 0 < fraction < 1:
                 trained = max(round(fraction * member.channels), 1)
                 fraction, why = trained / member.channels, f"{why}: {trained} of {member.channels} input channels"
-            rows.append(Row(member.name, fraction, why))
+            rows.append(SchemeRow(member.name, fraction, why))
         if not any(row.fraction or row.adapter for row in rows):
             raise UsageError(
                 f"update scheme {self.name!r} trains nothing in this model: no trainable parameter is chosen",
@@ -130,12 +130,12 @@ def _said(member: Member) -> str:
     return f"a {member.role}" if member.role in ("bias", "scale") else str(member.place)
 
 
-def _adapted(member: Member, adapter: LoRA | Channels, why: str) -> Row:
+def _adapted(member: Member, adapter: LoRA | Channels, why: str) -> SchemeRow:
     """The row of a parameter that was granted an adapter."""
     if member.role != "kernel":
-        return Row(member.name, 0.0, f"{why}: adapts kernels; stays frozen, {_said(member)}")
+        return SchemeRow(member.name, 0.0, f"{why}: adapts kernels; stays frozen, {_said(member)}")
     trains = "its adapter trains" if isinstance(adapter, LoRA) else "a change of some of its channels trains"
-    return Row(member.name, 0.0, f"{why}: frozen, {trains}", adapter)
+    return SchemeRow(member.name, 0.0, f"{why}: frozen, {trains}", adapter)
 
 
 def _fraction(pattern: str, grant: Any) -> float | None:
@@ -264,7 +264,7 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
         adapter, head = LoRA(rank, 2 * rank), _own_head(everything)
         kernels = [m for m in everything if m.role == "kernel"]
-        ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Place)}
+        ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Contraction)}
         granted: Granted = {name: (adapter, f"{adapter}") for name, largest in ranks.items() if rank <= largest}
         if not granted.keys() - head.keys():
             largest = max((most for name, most in ranks.items() if name not in head), default=0)
@@ -285,7 +285,10 @@ def _channels(percent: int) -> Callable[[list[Member]], Granted]:
         granted: Granted = {
             m.name: (part, f"{part}")
             for m in everything
-            if m.role == "kernel" and isinstance(m.place, Place) and problem(m.place) is None and m.name not in head
+            if m.role == "kernel"
+            and isinstance(m.place, Contraction)
+            and problem(m.place) is None
+            and m.name not in head
         }
         if not granted:
             raise UsageError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from converter.ir import Graph, Node, Parameter, Value
 from converter.ir.rewrite import Rewriter, eliminate_dead_code, rewrite
 from converter.support.errors import UnsupportedError
-from converter.training.schemes.scheme import Row
+from converter.training.schemes.scheme import SchemeRow
 from converter.training.schemes.structure import is_cut_by
 
 
-def select(graph: Graph, rows: list[Row]) -> Graph:
+def select(graph: Graph, rows: list[SchemeRow]) -> Graph:
     """The graph in which only what trains is a parameter.
 
     A weight of which a fraction r trains is cut along its input channels and its op is split:
@@ -42,7 +42,7 @@ def select(graph: Graph, rows: list[Row]) -> Graph:
     return rewrite(selected, split) if partly else eliminate_dead_code(selected)
 
 
-def _cut(graph: Graph, value: Value, parameter: Parameter, row: Row) -> tuple[Value, Value]:
+def _cut(graph: Graph, value: Value, parameter: Parameter, row: SchemeRow) -> tuple[Value, Value]:
     """Adds the trained and the frozen part of a parameter to the graph."""
     users = [n for n in graph.nodes if value in n.inputs]
     if len(users) != 1 or not is_cut_by(users[0], value) or value in set(graph.results()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from converter.ir import Graph, Node, Op, Parameter, Value, ops
 from converter.ir.graph import dependents
 from converter.training.schemes.blocks import named_block, numbered_blocks
-from converter.training.schemes.lora import Place, find_place
+from converter.training.schemes.lora import Contraction, find_place
 
 _PER_CHANNEL: dict[type[Op], str] = {ops.Add: "bias", ops.Sub: "bias", ops.Mul: "scale"}
 #: What hands a parameter on, whole or in parts (the groups of a convolution).
@@ -41,7 +41,7 @@ class Member:
     block: str
     channels: int
     uses: str
-    place: Place | str
+    place: Contraction | str
     products: int
     depthwise: bool
     leads_to: frozenset[str]

@@ -17,7 +17,7 @@ import jax_frontend
 from converter.program.file import ProgramFile, read_program
 from converter.program.layers import Layers
 from converter.tools.certify.conformance import FACTOR, LIMIT, Judge
-from converter.tools.certify.reference import PROBE, Call, Reference, calls, neighbours
+from converter.tools.certify.reference import PROBE, Reference, ReferenceCall, calls, neighbours
 from converter.tools.certify.rounding import DRAWS, draws
 
 
@@ -82,7 +82,7 @@ def test_neighbours_are_neighbours() -> None:
 NEAR, FAR = 1e-4, 0.05
 
 
-def halves() -> tuple[ProgramFile, list[Call]]:
+def halves() -> tuple[ProgramFile, list[ReferenceCall]]:
     """Two dense layers with a ReLU between, and calls of its gradients; in the last one units are next to zero."""
     rng = np.random.default_rng(0)
     params = {name: rng.standard_normal(shape, np.float32) / 2 for name, shape in (("a", (6, 8)), ("b", (8, 3)))}

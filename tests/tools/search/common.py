@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from converter.tools.search.space import Block, Layer, Space
-from converter.tools.search.subject import Job
+from converter.tools.search.subject import Evaluation
 
 NAMED = ("full", "head", "bias-only", "pockengine")
 
@@ -41,7 +41,7 @@ def nanoseconds(costs: dict[str, float]) -> float:
     return 0.5 * costs["product_cost"] + 2 * (costs["step_cost"] - costs["product_cost"])
 
 
-def fake(job: Job) -> dict[str, Any]:
+def fake(job: Evaluation) -> dict[str, Any]:
     """Later blocks gain more, gains saturate, each seed and rate is off by something of its own."""
     if job.update is None:
         return {"information": {"block_2/w": [3.0, 2.0, 1.0, 0.5]}, "gradients": {"block_2/w": 2.0, "block_1/w": 1.0}}
@@ -50,7 +50,7 @@ def fake(job: Job) -> dict[str, Any]:
     size = sum(share * (1 if name.endswith("w") else 0.01) for name, share in granted.items())
     if job.timed:
         busy = 1 + crc32(json.dumps(job.update).encode()) % 7 if job.update != "head" else 1
-        return {"times": [busy * nanoseconds(fake(Job(update))["costs"]) for update in (job.update, "head")]}
+        return {"times": [busy * nanoseconds(fake(Evaluation(update))["costs"]) for update in (job.update, "head")]}
     if not job.trials:
         memory, step = 1000 + 400 * size + 100 * (3 - first) ** 2, 2000 + 900 * size + 700 * (3 - first)
         return {

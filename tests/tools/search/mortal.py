@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from converter.tools.search.subject import Job
+from converter.tools.search.subject import Evaluation
 
 
 class Mortal:
@@ -16,7 +16,7 @@ class Mortal:
     def __init__(self, folder: Path, always: bool = False) -> None:
         self._mark, self._always = folder / "died", always
 
-    def __call__(self, job: Job) -> dict[str, Any]:
+    def __call__(self, job: Evaluation) -> dict[str, Any]:
         if self._always or not self._mark.exists():
             self._mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)

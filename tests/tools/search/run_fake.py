@@ -12,10 +12,10 @@ from typing import Any
 from converter.tflite.targets import target
 from converter.tools.search.budgets import parse_budgets
 from converter.tools.search.effort import Effort
-from converter.tools.search.evaluator import Evaluator, Journal
+from converter.tools.search.evaluator import Evaluator, SearchJournal
 from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
-from converter.tools.search.subject import Job
+from converter.tools.search.subject import Evaluation
 from converter.tools.search.workers import Inline
 from tests.tools.search.common import NAMED, fake, space
 
@@ -31,7 +31,7 @@ def run(
     prior: Mapping[str, float] = PRIOR,
 ) -> Found:
     """The search; evaluations are made here."""
-    laboratory = Evaluator(Inline(function), Journal(journal, {"of": "a test"}))
+    laboratory = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}))
     explorer = Explorer(space(), laboratory, effort, parse_budgets(budgets, target("litert-2")))
     return Found(explorer.run(NAMED, prior), "fake", "", True, effort, {})
 
@@ -40,7 +40,7 @@ def main() -> None:
     """The arguments: the journal, and with which job the process is killed."""
     left = int(sys.argv[2])
 
-    def dying(job: Job) -> dict[str, Any]:
+    def dying(job: Evaluation) -> dict[str, Any]:
         nonlocal left
         left -= 1
         if not left:

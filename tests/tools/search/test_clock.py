@@ -16,7 +16,7 @@ from converter.tools.search.clock import fitted
 from converter.tools.search.interleaving import in_turns
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import split
-from converter.tools.search.subject import Job, Subject
+from converter.tools.search.subject import Evaluation, Subject
 from tests.cli.factories import wide
 from tests.tools.search.common import NAMED, fake, nanoseconds
 from tests.tools.search.run_fake import EFFORT, run
@@ -61,11 +61,11 @@ def test_steps_are_foreseen_as_they_were_measured() -> None:
     found = run(None, budgets=("step=80%",), effort=replace(EFFORT, measure=True))
     by_name = {t.name: t for t in found.findings.trained}
     for name, trained in by_name.items():
-        truth = nanoseconds(fake(Job(trained.update))["costs"])
+        truth = nanoseconds(fake(Evaluation(trained.update))["costs"])
         assert trained.costs["step_cost"] == pytest.approx(truth, rel=1e-3), name
         assert trained.within == (trained.costs["step_cost"] <= 0.8 * by_name["full"].costs["step_cost"])
     # That is not what the table says.
-    full = fake(Job("full"))["costs"]["step_cost"]
+    full = fake(Evaluation("full"))["costs"]["step_cost"]
     assert by_name["full"].costs["step_cost"] < 0.8 * full
     assert set(found.findings.fitted) == set(NAMED)
     assert set(found.findings.measured) == set(found.findings.held_out)
@@ -78,7 +78,7 @@ def test_a_search_that_measured_goes_on_where_it_was(tmp_path: Path) -> None:
     effort = replace(EFFORT, measure=True)
     found = run(tmp_path / "journal.jsonl", effort=effort).to_json()
 
-    def nothing(job: Job) -> dict[str, object]:
+    def nothing(job: Evaluation) -> dict[str, object]:
         raise AssertionError(job)
 
     assert run(tmp_path / "journal.jsonl", nothing, effort=effort).to_json() == found
@@ -89,5 +89,5 @@ def test_what_a_step_takes_here() -> None:
     parts = split(40, np.zeros(40, np.int32), None, 10, 2)
     options = Options(optimizer="adam", batch=8)
     subject = Subject(import_model(wide(), 8), options, x, np.zeros(40, np.int32), parts, 1, RateSchedule())
-    full, head = subject(Job("full", timed=True))["times"]
+    full, head = subject(Evaluation("full", timed=True))["times"]
     assert full > 2 * head > 0  # it has hundreds of times the FLOPs of what the head adds to the forward pass

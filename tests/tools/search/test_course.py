@@ -13,7 +13,7 @@ from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.tools.search.rate_schedule import RateSchedule
 from converter.tools.search.rows import split
-from converter.tools.search.subject import Job, Subject, Trial
+from converter.tools.search.subject import Evaluation, Subject, Trial
 from tests.cli.factories import good
 
 STEPS = 40
@@ -35,7 +35,7 @@ def test_trainings_have_it() -> None:
     y = x[:, 3:] / 2
     parts, options = split(40, y, None, 10, 2), {"loss": "mse", "optimizer": "adam", "batch": 4}
     subject = Subject(import_model(good(), 4), Options(**options), x, y, parts, 3, RateSchedule("cosine", 0.25))
-    found = subject(Job("full", (Trial("selection", 1, 0.05),)))["scores"]
+    found = subject(Evaluation("full", (Trial("selection", 1, 0.05),)))["scores"]
     episode = parts.selection[1]
     with TrainingSession(converter.build(good(), **options).data) as session:
         rate = optax.warmup_cosine_decay_schedule(0.05 / 2, 0.05, 2, 9)  # 3 epochs of 3 steps; 2.25 of them rise

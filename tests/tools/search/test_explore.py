@@ -18,11 +18,11 @@ from converter.support.errors import DeviceError, UsageError
 from converter.tflite.targets import target
 from converter.tools.search.analysis import estimate
 from converter.tools.search.budgets import parse_budgets
-from converter.tools.search.evaluator import Journal
+from converter.tools.search.evaluator import SearchJournal
 from converter.tools.search.explore import Trained
 from converter.tools.search.found import Found
 from converter.tools.search.space import Candidate
-from converter.tools.search.subject import Job
+from converter.tools.search.subject import Evaluation
 from converter.tools.search.workers import Processes
 from tests.tools.search.common import NAMED, fake, space
 from tests.tools.search.mortal import Mortal
@@ -50,9 +50,9 @@ def test_the_found_scheme_is_within_the_budget_and_the_best_that_was_trained() -
 def test_rates_are_chosen_on_the_rows_that_select() -> None:
     """One of three diverges, one is worse."""
     assert {t.rate for t in found().findings.trained} == {0.01}
-    asked: list[Job] = []
+    asked: list[Evaluation] = []
 
-    def watched(job: Job) -> dict[str, Any]:
+    def watched(job: Evaluation) -> dict[str, Any]:
         asked.append(job)
         return fake(job)
 
@@ -66,7 +66,7 @@ def test_rates_are_chosen_on_the_rows_that_select() -> None:
 def test_a_rate_that_did_best_at_first_and_fails_later_is_given_up() -> None:
     asked: list[tuple[Any, int, float]] = []
 
-    def lucky(job: Job) -> dict[str, Any]:
+    def lucky(job: Evaluation) -> dict[str, Any]:
         """Of full training the larger rate is better in the first training, and worse in the others."""
         if job.update != "full" or not job.trials:
             return fake(job)
@@ -81,9 +81,9 @@ def test_a_rate_that_did_best_at_first_and_fails_later_is_given_up() -> None:
 
 
 def test_rates_may_be_compared_by_few_trainings() -> None:
-    asked: list[Job] = []
+    asked: list[Evaluation] = []
 
-    def watched(job: Job) -> dict[str, Any]:
+    def watched(job: Evaluation) -> dict[str, Any]:
         asked.append(job)
         scores = fake(job)
         late = [trial.seed == 2 and trial.rate == 0.01 and job.update == "head" for trial in job.trials]
@@ -180,7 +180,7 @@ def test_killed_three_times_it_ends_with_the_same(tmp_path: Path) -> None:
     asked = [json.dumps(json.loads(line)["asked"], sort_keys=True) for line in lines[1:]]
     assert len(set(asked)) == len(asked)
 
-    def nothing(job: Job) -> dict[str, Any]:
+    def nothing(job: Evaluation) -> dict[str, Any]:
         raise AssertionError(job)
 
     assert run(journal, nothing).to_json() == found().to_json()
@@ -192,9 +192,9 @@ def process(journal: Path, jobs: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
-    Journal(tmp_path / "journal.jsonl", {"of": "one"})
+    SearchJournal(tmp_path / "journal.jsonl", {"of": "one"})
     with pytest.raises(UsageError, match="another search"):
-        Journal(tmp_path / "journal.jsonl", {"of": "other"})
+        SearchJournal(tmp_path / "journal.jsonl", {"of": "other"})
 
 
 @pytest.mark.parametrize(
@@ -236,14 +236,14 @@ def test_intervals_are_those_of_student() -> None:
 
 
 def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
-    jobs = [Job(str(number)) for number in range(5)]
+    jobs = [Evaluation(str(number)) for number in range(5)]
     done = dict(Processes(Mortal(tmp_path), 1).each(jobs))
     assert done == {number: {"of": str(number)} for number in range(5)}
 
 
 def test_workers_that_always_die_end_the_search(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="died 3 times"):
-        list(Processes(Mortal(tmp_path, always=True), 1).each([Job("head")]))
+        list(Processes(Mortal(tmp_path, always=True), 1).each([Evaluation("head")]))
 
 
 def test_the_effort_counts() -> None:
@@ -263,7 +263,7 @@ def test_what_is_more_than_too_much_is_not_priced() -> None:
     """Half of a layer is beyond the budget: neither it whole nor a combination with it is planned."""
     priced: list[Any] = []
 
-    def watched(job: Job) -> dict[str, Any]:
+    def watched(job: Evaluation) -> dict[str, Any]:
         if not job.trials and job.update is not None:
             priced.append(job.update)
         return fake(job)
@@ -297,9 +297,9 @@ def test_of_the_scheme_of_the_architecture_the_last_blocks_that_fit_are_tried() 
 
 
 def test_schemes_with_names_alone() -> None:
-    asked: list[Job] = []
+    asked: list[Evaluation] = []
 
-    def watched(job: Job) -> dict[str, Any]:
+    def watched(job: Evaluation) -> dict[str, Any]:
         asked.append(job)
         return fake(job)
 
@@ -328,7 +328,7 @@ def test_what_a_scheme_grants_is_shortened_block_by_block() -> None:
 
 
 def test_what_diverges_is_no_part_of_what_is_found() -> None:
-    def diverging(job: Job) -> dict[str, Any]:
+    def diverging(job: Evaluation) -> dict[str, Any]:
         result = fake(job)
         if job.trials and not isinstance(job.update, str) and job.update is not None and "block_2/w" in job.update:
             return {"scores": [None] * len(job.trials)}

@@ -11,9 +11,9 @@ import pytest
 
 from converter.tflite.targets import target
 from converter.tools.search.budgets import parse_budgets
-from converter.tools.search.evaluator import Evaluator, Journal
+from converter.tools.search.evaluator import Evaluator, SearchJournal
 from converter.tools.search.explore import Explorer
-from converter.tools.search.subject import Job
+from converter.tools.search.subject import Evaluation
 from converter.tools.search.workers import Ray
 from tests.tools.search.common import NAMED, fake, space
 from tests.tools.search.mortal import Mortal
@@ -34,7 +34,7 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
-def slow_fake(job: Job) -> dict[str, Any]:
+def slow_fake(job: Evaluation) -> dict[str, Any]:
     time.sleep(0.05)
     return fake(job)
 
@@ -46,7 +46,7 @@ def test_a_worker_goes_away_and_the_result_is_the_same(cluster: Any) -> None:
     class Watched:
         done = 0
 
-        def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, dict[str, Any]]]:
+        def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
             for found in workers.each(jobs):
                 self.done += 1
                 if self.done == 30:
@@ -58,7 +58,7 @@ def test_a_worker_goes_away_and_the_result_is_the_same(cluster: Any) -> None:
 
     watched = Watched()
     budgets = parse_budgets(["memory=60%"], target("litert-2"))
-    findings = Explorer(space(), Evaluator(watched, Journal(None, {})), EFFORT, budgets).run(NAMED, PRIOR)
+    findings = Explorer(space(), Evaluator(watched, SearchJournal(None, {})), EFFORT, budgets).run(NAMED, PRIOR)
     assert watched.done > 40
     assert findings == run(None).findings
     watched.close()
@@ -67,6 +67,6 @@ def test_a_worker_goes_away_and_the_result_is_the_same(cluster: Any) -> None:
 def test_what_a_dead_process_had_is_done_again(cluster: Any, tmp_path: Path) -> None:
     cluster.add_node(num_cpus=2, object_store_memory=10**8)
     workers = Ray(Mortal(tmp_path), cluster.address)
-    jobs = [Job(str(number)) for number in range(4)]
+    jobs = [Evaluation(str(number)) for number in range(4)]
     assert dict(workers.each(jobs)) == {number: {"of": str(number)} for number in range(4)}
     workers.close()

@@ -18,7 +18,7 @@ import keras_frontend
 from converter.passes.idioms import with_idioms
 from converter.runtime import TrainingSession
 from converter.support.errors import UnsupportedError
-from converter.training.schemes import Row, select, update_scheme
+from converter.training.schemes import SchemeRow, select, update_scheme
 from tests.models.oracle import flat
 
 BATCH, CLASSES, STEPS = 3, 2, 4
@@ -145,4 +145,4 @@ def test_a_weight_that_is_read_otherwise_too_trains_whole(apply: Callable) -> No
     assert row.fraction == 1
     assert "cannot be cut" in row.why
     with pytest.raises(UnsupportedError, match="reads as it is"):
-        select(graph, [Row("w", 0.5, "")])
+        select(graph, [SchemeRow("w", 0.5, "")])

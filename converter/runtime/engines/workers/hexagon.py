@@ -26,7 +26,7 @@ _DTYPES: dict[int, tuple[int, Any]] = {
 }
 
 
-class Compiled:
+class CompiledContext:
     """A file of one signature, compiled to one context, which ONNX Runtime hands to the emulation."""
 
     def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
@@ -108,4 +108,4 @@ def _described(tensor: Any) -> Any:
 
 
 if __name__ == "__main__":
-    serve(Compiled)
+    serve(CompiledContext)

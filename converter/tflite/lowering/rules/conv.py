@@ -13,7 +13,7 @@ import numpy as np
 
 from converter.ir import UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import Form
 from converter.tflite.lowering.rules import kernel_offsets as taps
 from converter.tflite.lowering.rules.filters import Filter
@@ -31,7 +31,7 @@ from converter.tflite.lowering.rules.windows import (
 )
 from converter.tflite.lowering.rules.winograd import winograd
 
-lowers = Rules()
+lowers = LoweringRules()
 
 
 @lowers(ops.Conv2D)

@@ -8,12 +8,12 @@ from math import prod
 
 from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import Form
 from converter.tflite.lowering.rules.gathered import columns_of, gathered
 from converter.tflite.lowering.rules.tiles import (
-    Block,
     Planes,
+    Tile,
     best_form,
     in_use,
     joined,
@@ -25,7 +25,7 @@ from converter.tflite.lowering.rules.tiles import (
 )
 from converter.tflite.lowering.rules.windows import macs, pad_explicitly, zero_bias
 
-lowers = Rules()
+lowers = LoweringRules()
 
 
 @lowers(ops.Conv2DFilterGrad)
@@ -91,7 +91,7 @@ def _by_rows(
     # A left operand that is met once, and as it is, is turned by the kernel.
     plain = op.kernel == op.strides == (1, 1)
 
-    def cost(block: Block) -> float:
+    def cost(block: Tile) -> float:
         rows, count = block.images * block.rows * width, block.number(batch, height)
         met = kh * kw * channels // products
         touched = in_use(rows, channels, outputs, met // channels)
@@ -111,7 +111,7 @@ def _by_rows(
         gather = c.target.moved("transpose" if by_inputs else "delegated", 2 * place)
         return count * (one + cut) + sums + gather + (0.0 if plain else prepared_cost(c, block, x))
 
-    def emit(block: Block) -> Value:
+    def emit(block: Tile) -> Value:
         grads: list[Value] = []
         cover = reach((height, width), op.kernel, op.strides, op.dilation)
         for first, count, bands in block.cut(batch, height):

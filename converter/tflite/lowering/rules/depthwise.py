@@ -10,7 +10,7 @@ import numpy as np
 from converter.ir import Value, described, fingerprint, is_described, known_result, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.conv import DEPTHWISE_TAPS
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import Form
 from converter.tflite.lowering.rules.windows import (
     backward_padding,
@@ -21,7 +21,7 @@ from converter.tflite.lowering.rules.windows import (
     zero_bias,
 )
 
-lowers = Rules()
+lowers = LoweringRules()
 
 
 @lowers(ops.DepthwiseConv2D)

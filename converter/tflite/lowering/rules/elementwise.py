@@ -13,11 +13,11 @@ import numpy as np
 from converter.ir import Node, Op, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Activation
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import Form
 from converter.tflite.targets import Target
 
-lowers = Rules()
+lowers = LoweringRules()
 
 #: Ops that have a builtin of the same meaning.
 SAME_MEANING: dict[type[Op], Op] = {

@@ -15,8 +15,8 @@ from converter.tflite.lowering.rules.filters import Filter
 from converter.tflite.lowering.rules.tiles import (
     IN_USE,
     MOST_OPERATORS,
-    Block,
     Planes,
+    Tile,
     best_form,
     in_use,
     interleaved,
@@ -35,7 +35,7 @@ def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape) 
     batch, (height, width), (kh, kw) = x.shape[0], outputs, w.kernel
     result = 4 * batch * height * width * w.outputs
 
-    def cost(block: Block) -> float:
+    def cost(block: Tile) -> float:
         rows = block.images * block.rows * width
         touched = in_use(rows, w.inputs, w.outputs, kw)
         one = windows_cost(c, block, op, x, w.kernel, width, touched) + kh * w.product_cost(rows, kh, taps=kw)
@@ -44,7 +44,7 @@ def forward(c: Lowering, op: ops.Windowed, x: Value, w: Filter, outputs: Shape) 
         count = block.number(batch, height)
         return count * one + cut + prepared_cost(c, block, x) + joining_cost(c, result, count)
 
-    def emit(block: Block) -> Value:
+    def emit(block: Tile) -> Value:
         matrices = w.rows()
         cover, parts = reach(outputs, w.kernel, op.strides, op.dilation), []
         for first, count, bands in block.cut(batch, height):
@@ -76,7 +76,7 @@ def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Fo
     result = 4 * batch * prod(op.size) * w.outputs
     positions, met = prod(w.kernel), prod(len({offset for phase in axis for _, offset in phase}) for axis in axes)
 
-    def cost(block: Block) -> float:
+    def cost(block: Tile) -> float:
         rows = block.images * block.rows * width
         touched = IN_USE * rows * (w.inputs + prod(op.strides) * w.outputs)
         one = w.product_cost(rows, positions) + c.target.moved("delegated", 12 * rows * w.outputs, touched)
@@ -87,7 +87,7 @@ def input_grad(c: Lowering, op: ops.Conv2DInputGrad, dy: Value, w: Filter) -> Fo
         prepared = prepared_cost(c, block, dy)
         return count * (positions * one + slices + joins) + cut + prepared + joining_cost(c, result, count)
 
-    def emit(block: Block) -> Value:
+    def emit(block: Tile) -> Value:
         mirror = tuple(k - 1 for k in w.kernel)
         matrices = {(i, j): w.tap(mirror[0] - i, mirror[1] - j) for i, j in np.ndindex(*w.kernel)}
         parts = []

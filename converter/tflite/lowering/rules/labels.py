@@ -6,10 +6,10 @@ import numpy as np
 
 from converter.ir import FLOAT32, Op, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.rules.normalize import LARGEST, log_sum_exp, shifted_rows
 
-lowers = Rules()
+lowers = LoweringRules()
 
 #: The integers up to here are float32 numbers.
 EXACT = 2**24

@@ -7,10 +7,10 @@ from math import prod
 
 from converter.ir import INT32, Value, known_result, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import PER_STORED, Form
 
-lowers = Rules()
+lowers = LoweringRules()
 
 
 @lowers(ops.MatMul)

@@ -8,9 +8,9 @@ import numpy as np
 
 from converter.ir import Graph, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 
-lowers = Rules()
+lowers = LoweringRules()
 
 
 @lowers(ops.Scan)

@@ -6,9 +6,9 @@ from math import prod
 
 from converter.ir import BOOL, INT32, Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import MOST_ONES, Lowering, Rules, stored_shape
+from converter.tflite.lowering.context import MOST_ONES, Lowering, LoweringRules, stored_shape
 
-lowers = Rules()
+lowers = LoweringRules()
 
 _SEGMENTS: dict[type[ops.Segment], type[tfl.UnsortedSegment]] = {
     ops.SegmentMax: tfl.UnsortedSegmentMax,

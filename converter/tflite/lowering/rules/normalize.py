@@ -5,9 +5,9 @@ from __future__ import annotations
 from converter.ir import Value, ops
 from converter.ir.ops.reduce import normal_axes
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 
-lowers = Rules()
+lowers = LoweringRules()
 
 REDUCTIONS = {ops.Sum: tfl.Sum, ops.Mean: tfl.Mean, ops.Max: tfl.ReduceMax, ops.Min: tfl.ReduceMin}
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from converter.ir import Value, ops
 from converter.tflite import builtins as tfl
-from converter.tflite.lowering.context import Lowering, Rules
+from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.rules.elementwise import HUGE
 from converter.tflite.lowering.rules.tiles import interleaved
 from converter.tflite.lowering.rules.windows import crop, fit_padding, pad_explicitly, tap
 
-lowers = Rules()
+lowers = LoweringRules()
 
 #: Never the largest element of a window.
 LOWEST = float(np.finfo(np.float32).min)

@@ -28,7 +28,7 @@ MOST_OPERATORS = 256
 IN_USE = 10
 
 
-class Block(NamedTuple):
+class Tile(NamedTuple):
     """How much is computed at a time: `images` whole ones, or `rows` of the output of one."""
 
     images: int
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 def best_form(
-    name: str, cost: Callable[[Block], float], emit: Callable[[Block], Value], batch: int, height: int, operators: int
+    name: str, cost: Callable[[Tile], float], emit: Callable[[Tile], Value], batch: int, height: int, operators: int
 ) -> Form:
     """A form with the block that is cheapest for a batch of images with `height` rows.
 
@@ -58,10 +58,10 @@ def best_form(
         height: rows of an image.
         operators: that a block takes, about.
     """
-    blocks = [Block(1, ceil(height / parts)) for parts in (8, 4, 2, 1) if height >= 4 * parts or parts == 1]
+    blocks = [Tile(1, ceil(height / parts)) for parts in (8, 4, 2, 1) if height >= 4 * parts or parts == 1]
     images = 2
     while images < 2 * batch:
-        blocks.append(Block(min(images, batch), height))
+        blocks.append(Tile(min(images, batch), height))
         images *= 2
     most = max(1, MOST_OPERATORS // operators)
     fit = [block for block in blocks if block.number(batch, height) <= most or block == blocks[-1]]
@@ -209,7 +209,7 @@ def in_use(pixels: int, inputs: int, outputs: int, positions: int) -> int:
 
 
 def windows_cost(
-    c: Lowering, block: Block, op: ops.Windowed, x: Value, kernel: Shape, width: int, touched: int, turned: bool = False
+    c: Lowering, block: Tile, op: ops.Windowed, x: Value, kernel: Shape, width: int, touched: int, turned: bool = False
 ) -> float:
     """What the `windows` of a block cost, with what stands side by side for them."""
     pixels, (kh, kw), channels = block.images * block.rows * width, kernel, x.shape[3]
@@ -223,7 +223,7 @@ def windows_cost(
     return cost + (c.target.moved("transpose", 8 * pixels * prod(op.strides) * channels, touched) if turned else 0.0)
 
 
-def prepared_cost(c: Lowering, block: Block, x: Value) -> float:
+def prepared_cost(c: Lowering, block: Tile, x: Value) -> float:
     """What padding a batch, block by block, costs."""
     touched = 3 * x.type.nbytes * block.images // x.shape[0]
     copies = 2 if block.images < x.shape[0] else 1

@@ -48,19 +48,19 @@ def main() -> None:
 def _judged(model: str, drawn: int, table: str) -> Table:
     source = import_model(job_of(None, False, model=model).model(), BATCH)
     options = {"optimizer": "adam", "batch": BATCH, "target": table, "signatures": ("train",)}
-    laboratory = Evaluator(Inline(_subject(source, options)), SearchJournal(None, {}))
-    found = zip(COMPARED, laboratory.costs(COMPARED), strict=True)
+    evaluator = Evaluator(Inline(_subject(source, options)), SearchJournal(None, {}))
+    found = zip(COMPARED, evaluator.costs(COMPARED), strict=True)
     by_table = {name: each["costs"] for name, each in found if "costs" in each}
-    steps = measured(laboratory, [*by_table])
+    steps = measured(evaluator, [*by_table])
     clock = fitted([*by_table.values()], steps)
     title = (
         f"{model}: factors {clock.products:.2f} of products, {clock.rest:.2f} of the rest; the steps fitted to, others"
     )
     shown = Table("scheme", "by the table, ms", "foreseen, ms", "measured, ms", "off by", title=title)
     others = _drawn(source, drawn)
-    costs = [each["costs"] for each in laboratory.costs(others.values())]
+    costs = [each["costs"] for each in evaluator.costs(others.values())]
     rows = [*zip(by_table, by_table.values(), steps, strict=True)]
-    rows += [*zip(others, costs, measured(laboratory, [*others.values()]), strict=True)]
+    rows += [*zip(others, costs, measured(evaluator, [*others.values()]), strict=True)]
     for number, (name, cost, step) in enumerate(rows, 1):
         foreseen = clock.corrected(cost)["step_cost"]
         figures = (f"{each / 1e6:.3f}" for each in (cost["step_cost"], foreseen, step))

@@ -119,16 +119,16 @@ class SearchFindings:
 class Explorer:
     """One search."""
 
-    def __init__(self, space: Space, laboratory: Evaluator, effort: Effort, budgets: Sequence[Budget]) -> None:
+    def __init__(self, space: Space, evaluator: Evaluator, effort: Effort, budgets: Sequence[Budget]) -> None:
         """Asks for nothing yet.
 
         Args:
             space: to choose from.
-            laboratory: where it is found out.
+            evaluator: where it is found out.
             effort: how much is tried.
             budgets: what a step may take.
         """
-        self._space, self._laboratory, self._effort, self._budgets = space, laboratory, effort, budgets
+        self._space, self._evaluator, self._effort, self._budgets = space, evaluator, effort, budgets
         self._limits: dict[str, float] = {}
         self._trained: dict[str, Trained] = {}  # by the scheme as text
 
@@ -144,7 +144,7 @@ class Explorer:
         """
         names = list(dict.fromkeys(("full", "head", *named)))
         fitted = self._set_clock(names) if self._effort.measure else ()
-        priced = self._laboratory.costs(names)
+        priced = self._evaluator.costs(names)
         costs = {name: each["costs"] for name, each in zip(names, priced, strict=True) if "costs" in each}
         refused = {name: each["error"] for name, each in zip(names, priced, strict=True) if "error" in each}
         for name in {"full", "head"} & refused.keys():
@@ -163,7 +163,7 @@ class Explorer:
         alone = self._train([Wanted(unit.name, unit.update, of_units[unit.name]) for unit in units])
         gains = {part.name: difference(part.scores, head.scores) for part in alone if part is not None}
         extra = {name: each["step_cost"] - costs["head"]["step_cost"] for name, each in of_units.items()}
-        table = guesses(units, self._laboratory.proxies() if units else {}, extra, prior)
+        table = guesses(units, self._evaluator.proxies() if units else {}, extra, prior)
         adding_up = gains_of(units, gains)
         shorter = self._shorter(prior)
         self._scores(shorter, adding_up)
@@ -173,7 +173,7 @@ class Explorer:
         best = min((each for each in trained if each.within), key=_order)
         front = [each.name for each in trained if _is_undominated(each, trained)]
         reported = [each for each in trained if each.name in {best.name, *names, *front}]
-        scores = self._laboratory.scores(
+        scores = self._evaluator.scores(
             [t.update for t in reported], [self._trials("held_out", t.rate) for t in reported]
         )
         held_out = zip(reported, scores, strict=True)
@@ -195,15 +195,15 @@ class Explorer:
 
     def _set_clock(self, names: Sequence[str]) -> tuple[str, ...]:
         """From now on steps are foreseen by those that these schemes take; the ones of them that the model allows."""
-        found = zip(names, self._laboratory.costs(names), strict=True)
+        found = zip(names, self._evaluator.costs(names), strict=True)
         able = {name: each["costs"] for name, each in found if "costs" in each}
-        self._laboratory.clock = clock.fitted(
+        self._evaluator.clock = clock.fitted(
             [*able.values()], [*self._measured({name: name for name in able}).values()]
         )
         return tuple(able)
 
     def _measured(self, updates: Mapping[str, Update]) -> dict[str, float]:
-        return dict(zip(updates, self._laboratory.steps(updates.values()), strict=True))
+        return dict(zip(updates, self._evaluator.steps(updates.values()), strict=True))
 
     def _priced(self, units: Sequence[Unit]) -> dict[str, Costs]:
         """Costs by name of the parts that the model allows; where only affordable ones are wanted, of these.
@@ -212,14 +212,14 @@ class Explorer:
         """
         found: dict[str, Costs] = {}
         if not self._effort.affordable:
-            each = self._laboratory.costs([unit.update for unit in units])
+            each = self._evaluator.costs([unit.update for unit in units])
             return {u.name: priced["costs"] for u, priced in zip(units, each, strict=True) if "costs" in priced}
         growing: dict[object, list[Unit]] = {}  # blocks, which have no choice, are by themselves
         for unit in units:
             growing.setdefault(unit.name if unit.choice is None else unit.choice[0], []).append(unit)
         left = list(growing.values())
         while left:
-            each = self._laboratory.costs([some[0].update for some in left])
+            each = self._evaluator.costs([some[0].update for some in left])
             fits = ["costs" not in priced or self._fits(priced["costs"]) for priced in each]
             pairs = [(some, priced, fit) for some, priced, fit in zip(left, each, fits, strict=True) if fit]
             found |= {some[0].name: priced["costs"] for some, priced, _ in pairs if "costs" in priced}
@@ -268,7 +268,7 @@ class Explorer:
         trials: dict[str, list[Trial]] = {}
         for key, rate, seeds in asked:
             trials.setdefault(key, []).extend(self._trials("selection", rate)[:seeds])
-        found = self._laboratory.scores([schemes[key].update for key in trials], [*trials.values()])
+        found = self._evaluator.scores([schemes[key].update for key in trials], [*trials.values()])
         for key, each in zip(trials, found, strict=True):
             for rate in dict.fromkeys(trial.rate for trial in trials[key]):
                 some = [score for score, trial in zip(each, trials[key], strict=True) if trial.rate == rate]
@@ -323,7 +323,7 @@ class Explorer:
         return chosen
 
     def _costs(self, candidates: Sequence[Candidate]) -> list[Costs | None]:
-        return [found.get("costs") for found in self._laboratory.costs([self._space.update(c) for c in candidates])]
+        return [found.get("costs") for found in self._evaluator.costs([self._space.update(c) for c in candidates])]
 
     def _cost_models(self, gains: Gains) -> dict[str, LinearCost]:
         """Linear costs, fitted to each choice alone and to combinations at random, of those that may be proposed."""

@@ -31,8 +31,8 @@ def run(
     prior: Mapping[str, float] = PRIOR,
 ) -> Found:
     """The search; evaluations are made here."""
-    laboratory = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}))
-    explorer = Explorer(space(), laboratory, effort, parse_budgets(budgets, target("litert-2")))
+    evaluator = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}))
+    explorer = Explorer(space(), evaluator, effort, parse_budgets(budgets, target("litert-2")))
     return Found(explorer.run(NAMED, prior), "fake", "", True, effort, {})
 
 

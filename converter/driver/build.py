@@ -86,7 +86,7 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     imported = cache(partial(import_model, model))
     if options.memory_budget is None:
         return _plan(imported, request, needs_weights)
-    budget, batch = parse_bytes(options.memory_budget), options.batch
+    budget, batch = parse_bytes(options.memory_budget), request.batch
     check_room(budget, imported(request.micro_batch).graph)
     return fit(
         budget,

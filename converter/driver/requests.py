@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ class Request:
     """Options with what they come to.
 
     Attributes:
-        options: as they were given; of `augment` the word `keras` as the function that it stands for.
+        options: as they were given, `batch` as an int, of `augment` the word `keras` as what it stands for.
         scheme: what trains.
         target: where the program will run.
         state: where the state is.
@@ -71,7 +71,7 @@ class Request:
         batch = whole_batch(options.batch)
         found = find_target(options.target)
         return Request(
-            options,
+            replace(options, batch=batch),
             update_scheme(options.update),
             found if options.memory_budget is None else found.storing_once(),
             found.state if options.state is None else options.state,

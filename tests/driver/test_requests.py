@@ -184,3 +184,13 @@ def test_wrong_arguments_are_named_as_python_names_them() -> None:
         converter.build(EXAMPLES["mlp"].model(), bach=2)
     with pytest.raises(TypeError, match=r"^build\(\) missing a required argument: 'model'"):
         converter.build()
+
+
+@pytest.mark.parametrize("more", [{}, {"micro_batch": np.int32(2)}, {"memory_budget": "64MiB"}])
+def test_numbers_of_numpy_are_numbers(more: dict[str, Any]) -> None:
+    model = EXAMPLES["mlp"].model()
+    built = converter.build(model, batch=np.int64(4), check=False, **more)
+    assert built.data == converter.build(model, batch=4, check=False, **more).data
+    assert converter.compare_schemes(model, ["full"], batch=np.int64(4)) == converter.compare_schemes(
+        model, ["full"], batch=4
+    )

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from converter.support.errors import is_ours
 from converter.support.notes import Note
 from converter.training.optim.calls import call_update
 from converter.training.optim.keys import is_key
 from converter.training.optim.named import resolve
-from converter.training.optim.parts import parts
+from converter.training.optim.parts import TELLING_APART, parts
 from converter.training.optim.program import OptimizerProgram
 from converter.training.optim.trace import tree_of
 from jax_frontend.model import named_leaves
@@ -49,10 +50,13 @@ def optimizer_notes(optimizer: Any, rule: OptimizerProgram, shapes: Mapping[str,
         shapes: of the parameters that train, in the model's own layout, by name.
     """
     tx = resolve(optimizer)
-    notes = [Note(name, "trains", _CLIMBS) for name in climbing(tx, shapes)]
+    made_of = parts(tx)
+    # What is optax's or ours and tells no weights apart descends for all of them, or was refused: to try takes a while.
+    may_climb = any(p.name in TELLING_APART or not (p.is_of_optax or is_ours(p.module)) for p in made_of)
+    notes = [Note(name, "trains", _CLIMBS) for name in (climbing(tx, shapes) if may_climb else ())]
     if rule.keys:
         notes.append(Note("optimizer", "trains", _DRAWS))
-    found = [part for part in parts(tx) if part.is_of_optax]
+    found = [part for part in made_of if part.is_of_optax]
     if any(part.name == "schedule_free" for part in found):
         notes.append(Note("optimizer", "trains", _AVERAGES))
     periods = [part.closed_over["sync_period"] for part in found if part.name == "sam" and part.closed_over]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from converter.ir import BOOL, FLOAT32, Builder, Node, Op, TensorType, Value, evaluate, ops
 from converter.ir.folding import FoldingBuilder
-from converter.passes import slice_propagation as narrow
+from converter.passes import propagate_slices
 from tests.ir import applications_of_structure  # registers them
 from tests.ir.applications import APPLICATIONS, Application, Numbers, graph_of
 
@@ -66,7 +66,7 @@ def test_elementwise_is_of_those_at_its_place(kind: type[Op], seed: int) -> None
 
 @of_each(with_trait(lambda op: op.in_parts), 40)
 def test_parts_are_made_of_parts(kind: type[Op], seed: int) -> None:
-    """Where `narrow` cuts operands along an axis, it takes the op's word that they make that part of its result."""
+    """Where operands are cut along an axis, the op's word is taken that they make that part of its result."""
     application, numbers = drawn(kind, seed), Numbers(np.random.default_rng(seed))
     graph = graph_of(Application(application.op, application.operands))
     b = Builder(graph)
@@ -75,7 +75,7 @@ def test_parts_are_made_of_parts(kind: type[Op], seed: int) -> None:
     size = tuple(numbers.whole(1, n - start) for n, start in zip(y.shape, begin, strict=True))
     graph.outputs = {"part": b(ops.Slice(begin, size), y)}
     feed = {f"x{k}": a for k, a in enumerate(application.operands)}
-    (before,), (after,) = (evaluate(g, feed, np.float64)[0].values() for g in (graph, narrow(graph)))
+    (before,), (after,) = (evaluate(g, feed, np.float64)[0].values() for g in (graph, propagate_slices(graph)))
     np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-12)
 
 
@@ -89,7 +89,7 @@ def test_something_is_made_in_parts() -> None:
             (y,) = graph.outputs.values()
             size = tuple(1 if n == 4 else n for n in y.shape)
             graph.outputs = {"part": Builder(graph)(ops.Slice((0,) * len(size), size), y)}
-            first = narrow(graph).nodes[0]
+            first = propagate_slices(graph).nodes[0]
             if isinstance(first.op, ops.Slice) and 4 in y.shape:
                 return True
         return False

@@ -17,10 +17,10 @@ from converter.passes import (
     fold_numbers,
     merge_common_subexpressions,
     outputs_first,
+    propagate_slices,
     simplify,
     simplify_loops,
 )
-from converter.passes import slice_propagation as narrow
 from converter.passes.canonical import canonicalize, specialize
 from converter.passes.idioms.recognize import recognize_idioms
 from converter.support.errors import UnsupportedError
@@ -49,7 +49,7 @@ PASSES: dict[str, Pass] = {
     "fold_constants": fold_constants,
     "fold_numbers": fold_numbers,
     "merge_common_subexpressions": merge_common_subexpressions,
-    "narrow": narrow,
+    "propagate_slices": propagate_slices,
     "outputs_first": partial(outputs_first, names={"w0", "w1"}),
     "simplify": simplify,
     "simplify_loops": simplify_loops,

@@ -13,6 +13,7 @@ from jax import lax
 import converter
 import jax_frontend
 from converter.driver.build import plan
+from converter.driver.options import Options
 from converter.ir import Builder, TensorType, ops
 from converter.runtime import TrainingSession
 from converter.tflite import builtins as tfl
@@ -130,5 +131,5 @@ def test_a_plan_of_shapes_counts_the_filters_of_the_file() -> None:
     source, options = model()[0], {"update": UPDATE, "batch": BATCH, "target": NEAR}
     shapes = replace(source, params=jax.tree.map(lambda w: jax.ShapeDtypeStruct(w.shape, w.dtype), source.params))
     costs = converter.build(source, check=False, **options).costs
-    planned = plan(shapes, **options).costs
+    planned = plan(shapes, Options(**options)).costs
     assert planned == {name: costs[name] for name in planned}

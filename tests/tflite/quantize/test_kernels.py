@@ -187,12 +187,12 @@ def test_calibration_needs_the_memory_of_a_few_activations(monkeypatch: pytest.M
     b.graph.outputs = {"y": values[-1]}
     looked_at: list[Graph] = []
 
-    class Watched(calibrate.Runner):
+    class Watched(calibrate.StockRunner):
         def __init__(self, graph: Graph) -> None:
             super().__init__(graph)
             looked_at.append(graph)
 
-    monkeypatch.setattr(calibrate, "Runner", Watched)
+    monkeypatch.setattr(calibrate, "StockRunner", Watched)
     seen = ranges(b.graph, values, {"x": x}, len(x))
     known = evaluate_values(b.graph, {"x": x})
     for value in values:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import converter
 import jax_frontend
 from converter.ir import Builder, Graph, Parameter, TensorType, Value, evaluate, ops, verify
-from converter.passes import eliminate_dead_code
-from converter.passes import slice_propagation as narrow
+from converter.passes import eliminate_dead_code, propagate_slices
 from tests.models.oracle import assert_trains_as_in_jax
 
 LENGTH, WIDTH, HEADS, BATCH = 16, 24, 3, 4
@@ -84,7 +83,7 @@ def test_a_model_that_reads_one_token_trains_as_in_jax(place: int, update: Any) 
 
 def _checked(graph: Graph) -> Graph:
     """The graph narrowed, which gives the same numbers."""
-    after = verify(narrow(graph), "narrow")
+    after = verify(propagate_slices(graph), "propagate_slices")
     rng = np.random.default_rng(0)
     feed = {v.name: rng.standard_normal(v.shape).astype(v.dtype) for v in graph.inputs}
     (results, _), (expected, _) = evaluate(after, feed, np.float64), evaluate(graph, feed, np.float64)
@@ -162,11 +161,15 @@ def test_what_trains_or_mixes_places_is_not_cut() -> None:
     softmax = b(ops.Softmax(), b.transpose(x, (0, 2, 1)))
     for i, made in enumerate((*whole, softmax)):
         b.graph.outputs[f"y{i}"] = b(ops.Slice((0, 0, 0), (2, 1, 1)), made)
-    made = {node.op.name: node.output.shape for node in narrow(b.graph).nodes if not isinstance(node.op, ops.Slice)}
+    made = {
+        node.op.name: node.output.shape
+        for node in propagate_slices(b.graph).nodes
+        if not isinstance(node.op, ops.Slice)
+    }
     assert made == dict.fromkeys(("Add", "CumSum", "Reverse"), (2, 8, 4)) | {
         "Transpose": (2, 1, 8),
         "Softmax": (2, 1, 8),
     }
     b.graph.outputs = {name: value for name, value in b.graph.outputs.items() if name != "y3"}
     graph = eliminate_dead_code(b.graph)
-    assert narrow(graph) is graph, "nothing is left to narrow"
+    assert propagate_slices(graph) is graph, "nothing is left to narrow"

@@ -101,7 +101,7 @@ def recorded(out: Path, name: str, training: Training) -> list[dict[str, Any]]:
 
 
 def _told(event: Event) -> list[dict[str, Any]]:
-    """What the trainers tell of it too: without rows held out they tell nothing of the end of an epoch."""
+    """Return what the trainers tell of it too: without rows held out they tell nothing of the end of an epoch."""
     match event:
         case Started(epochs, steps):
             return [{"kind": "started", "epochs": epochs, "steps": steps}]
@@ -116,7 +116,7 @@ def _told(event: Event) -> list[dict[str, Any]]:
 
 
 def rows_of(out: Path, data: str, first: int, end: int) -> tuple[np.ndarray, Any, np.ndarray]:
-    """Some rows of the data of a model."""
+    """Return some rows of the data of a model."""
     x = np.fromfile(out / f"{data}.x", np.float32).reshape(-1, 6, 6, 1)[first:end]
     y: Any = np.fromfile(out / f"{data}.y", np.int32)[first:end]
     if data == "two":

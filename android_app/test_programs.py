@@ -80,7 +80,7 @@ def cnn(params: dict, x: jax.Array) -> jax.Array:
 
 
 def model(name: str, rng: np.random.Generator) -> Model:
-    """A small model with weights of its own."""
+    """Return a small model with weights of its own."""
 
     def weight(*shape: int) -> jax.Array:
         return jnp.asarray(rng.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[:-1])))
@@ -104,7 +104,7 @@ def mixing(params: dict, x: jax.Array) -> jax.Array:
 
 
 def write_wide(out: Path) -> None:
-    """Plain models with smaller weights, rows, and what the model gives for them."""
+    """Return plain models with smaller weights, rows, and what the model gives for them."""
     rng = np.random.default_rng(0)
     params = {"conv": rng.standard_normal((3, 3, 16, 32)), "w": rng.standard_normal((288, 40)), "b": np.zeros(40)}
     params = {
@@ -129,7 +129,7 @@ def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def write(out: Path, name: str, seed: int) -> None:
-    """All files of one model."""
+    """Make all files of one model."""
     rng = np.random.default_rng(seed)
     x, y, weight = data(rng)
     source = model(name, rng)
@@ -165,7 +165,7 @@ def write(out: Path, name: str, seed: int) -> None:
 
 
 def write_steps(program: Path, to: Path, x: np.ndarray, targets: dict[str, np.ndarray], weight: np.ndarray) -> None:
-    """What the host makes of a program: `to`.losses of its steps and `to`.state after them."""
+    """Return what the host makes of a program: `to`.losses of its steps and `to`.state after them."""
     with TrainingSession(program) as session:
         steps = (slice(start, start + BATCH) for start in range(0, ROWS, BATCH))
         losses = [session.train(x[r], {n: a[r] for n, a in targets.items()}, RATE, weight[r]) for r in steps]
@@ -191,7 +191,7 @@ def write_fit(out: Path) -> None:
 
 
 def write_noisy(out: Path) -> None:
-    """A split program whose forward pass changes state of its own, on the data of `mlp`."""
+    """Make a split program whose forward pass changes state of its own, on the data of `mlp`."""
     rng = np.random.default_rng(0)
     x, y, weight = data(rng)
 
@@ -213,7 +213,7 @@ def write_noisy(out: Path) -> None:
 
 
 def write_chosen(out: Path) -> None:
-    """A program with chosen channels, and what the host chooses and trains on the data of `mlp`."""
+    """Make a program with chosen channels, and what the host chooses and trains on the data of `mlp`."""
     rng = np.random.default_rng(0)
     x, y, weight = data(rng)
     update = {"a/w": converter.Channels(0.3), "a/b": 1, "b/*": 1}
@@ -281,7 +281,7 @@ def write_larger(out: Path) -> None:
 
 
 def verdict(out: Path, program: str, state: str) -> dict:
-    """What the host makes of a state in a program; what it takes over is in a state file of its own."""
+    """Return what the host makes of a state in a program; what it takes over is in a state file of its own."""
     files = {"program": f"interchange-{program}", "state": f"interchange-{state}.state"}
     spec = StateSpec.of(read_program(out / f"{files['program']}.tflite"))
     found = compared(unpack((out / files["state"]).read_bytes()), spec)
@@ -292,7 +292,7 @@ def verdict(out: Path, program: str, state: str) -> dict:
 
 
 def squared(classes: int = CLASSES, frozen: float = 1.0, squash: Any = jnp.tanh) -> Model:
-    """A model with a square matrix, which targets store one or the other way round, behind a frozen layer."""
+    """Return a model with a square matrix, which targets store one or the other way round, behind a frozen layer."""
     rng = np.random.default_rng(5)
 
     def weight(*shape: int) -> jax.Array:
@@ -311,7 +311,7 @@ def squared(classes: int = CLASSES, frozen: float = 1.0, squash: Any = jnp.tanh)
 
 
 def as_version_1(state: bytes) -> bytes:
-    """A state as the version before wrote it, of a program whose hash nobody knows."""
+    """Return a state as the version before wrote it, of a program whose hash nobody knows."""
     length = struct.unpack_from("<I", state, 12)[0]
     header = json.loads(state[48 : 48 + length])
     fields = ("name", "dtype", "shape", "offset", "nbytes", "sha256")
@@ -324,7 +324,7 @@ def as_version_1(state: bytes) -> bytes:
 
 
 def write_docs(out: Path) -> None:
-    """The programs that the documentation's blocks of code train."""
+    """Make the programs that the documentation's blocks of code train."""
     rng = np.random.default_rng(0)
     w = [jnp.asarray(rng.standard_normal(shape) / 3, "float32") for shape in ((8, 16), (16, 3))]
 
@@ -337,7 +337,7 @@ def write_docs(out: Path) -> None:
 
 
 def check(program: Path, state: Path, trained: Path) -> None:
-    """Whether the host reads a state that Kotlin wrote: prints how far it is from the expected one."""
+    """Read a state that Kotlin wrote, and print how far it is from the expected one."""
     with TrainingSession(program) as session:
         session.restore(state)
         found = np.concatenate([array.reshape(-1) for array in session.state().values()])

@@ -17,7 +17,7 @@ SCOPE = "augment"
 
 
 def trace_augmentation(function: Callable[..., Any], inputs: Mapping[str, TensorType]) -> tuple[Graph, list[str]]:
-    """The graph of `function(x, key) -> x`.
+    """Return the graph of `function(x, key) -> x`.
 
     Args:
         function: gets one input as it is, several as a tuple where they have no names of their own, else as a dict.

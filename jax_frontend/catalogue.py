@@ -42,7 +42,7 @@ class PrimitiveEntry:
 
 
 def catalogue() -> list[PrimitiveEntry]:
-    """Every primitive that has a rule, by subject, and then those that are known to have none."""
+    """Return every primitive that has a rule, by subject, and then those that are known to have none."""
     entries = [_entry(name) for name in RULES]
     without = {**HINTS, **{name: HINTS[group] for name, group in GROUPS.items()}}
     absent = [

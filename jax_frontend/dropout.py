@@ -53,7 +53,7 @@ def in_training(x: Any, trained: Any, said: str) -> Any:
 
 
 def random_key() -> Any:
-    """A key for `jax.random`, for what is given to `in_training`: new in each step of the program."""
+    """Return a key for `jax.random`, for what is given to `in_training`: new in each step of the program."""
 
     def key() -> Any:
         return jax.random.wrap_key_data(jnp.zeros(1, jnp.uint32), impl=generator())
@@ -69,7 +69,7 @@ def activity(x: Any, l1: float = 0.0, l2: float = 0.0, layer: str = "") -> Any:
 
 @rule("name")
 def name(call: Equation, x: Value) -> Result:
-    """A name of the person's own is nothing; ours is a dropout, or joins the loss."""
+    """Return what a name marks: one of the person's own is nothing, ours is a dropout, or joins the loss."""
     if call.params["name"].startswith(_ACTIVITY):
         _, l1, l2, rank, layer = call.params["name"].split(" ", 4)
         has_rows = len(x.shape) == int(rank)  # jax.vmap adds axes in front
@@ -83,16 +83,16 @@ def name(call: Equation, x: Value) -> Result:
 
 @rule(f"jit {_IN_TRAINING}")
 def in_training_mark(call: Equation, x: Value, trained: Value) -> Result:
-    """What stands for a value while the model trains."""
+    """Return what stands for a value while the model trains."""
     return call.b(ops.InTraining(call.params["name"].partition(" ")[2]), x, trained)
 
 
 @rule(f"jit {_KEY}")
 def key_mark(call: Equation) -> Result:
-    """A key that is new in each step."""
+    """Return a key that is new in each step."""
     return call.b(ops.CallKey(_who(call)))
 
 
 def _who(call: Equation) -> int:
-    """A number for one who draws."""
+    """Return a number for one who draws."""
     return sum(isinstance(node.op, ops.Dropout | ops.CallKey) for node in call.b.graph.nodes)

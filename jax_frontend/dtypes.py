@@ -25,7 +25,7 @@ _NARROWED: dict[str, np.dtype] = {
 
 
 def ir_dtype(dtype: Any) -> np.dtype:
-    """The IR's element type for a JAX one. Raises NotImportable for types without a faithful stand-in."""
+    """Return the IR's element type for a JAX one. Raises NotImportable for types without a faithful stand-in."""
     name = str(dtype)
     if name == KEY:
         return INT32
@@ -43,18 +43,18 @@ def ir_dtype(dtype: Any) -> np.dtype:
 
 
 def is_bits(atom: Any) -> bool:
-    """Whether an operand of an equation holds no ordinary numbers: random keys, hash words, complex numbers."""
+    """Return whether an operand of an equation holds no ordinary numbers: random keys, hash words, complex numbers."""
     name = str(getattr(atom.aval, "dtype", ""))
     return name not in _NARROWED or name.startswith("uint")
 
 
 def ir_type(aval: Any) -> TensorType:
-    """The IR's type for an abstract value of JAX. Raises NotImportable."""
+    """Return the IR's type for an abstract value of JAX. Raises NotImportable."""
     return TensorType((*aval.shape, WORDS) if is_key(aval) else tuple(aval.shape), ir_dtype(aval.dtype))
 
 
 def narrow(array: Any) -> np.ndarray:
-    """A concrete array (JAX, NumPy or a Python number) in the IR's element type. Raises NotImportable."""
+    """Return a concrete array (JAX, NumPy or a Python number) in the IR's element type. Raises NotImportable."""
     if is_key(array):
         array = jax.random.key_data(array)
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):

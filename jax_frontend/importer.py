@@ -139,7 +139,7 @@ class Importer:
         return self._rules.get(special, self._rules[name])
 
     def _computed(self, eqn: Any, values: list[Value]) -> list[Value]:
-        """What has no rule but is known while the program is built, as JAX computes it."""
+        """Return what has no rule but is known while the program is built, as JAX computes it."""
         name, arrays = eqn.primitive.name, [self.b.graph.constants.get(v) for v in values]
         if name in GROUPS or eqn.effects or not all(a is not None for a in arrays):
             raise NotImportable(GROUPS.get(name, name))
@@ -148,7 +148,7 @@ class Importer:
         return [self.b.constant(narrow(array)) for array in _applied(eqn, given)]
 
     def _by_words(self, eqn: Any, values: list[Value], where: Site) -> list[Value]:
-        """What is done with keys, as JAX does it with the words that they are."""
+        """Return what is done with keys, as JAX does it with the words that they are."""
         constants = self.b.graph.constants
         if eqn.primitive.name == "random_bits" and values[0] in constants and self.problems.refuses_known_keys:
             raise NotImportable(RANDOM)
@@ -158,7 +158,7 @@ class Importer:
         return [full(self.b, v, ir_type(o.aval)) for v, o in zip(made, eqn.outvars, strict=True)]
 
     def _culprit(self, eqn: Any) -> str:
-        """The primitive of an equation; of a call the first one inside that has no rule."""
+        """Return the primitive of an equation; of a call the first one inside that has no rule."""
         inner = eqn.params.get("jaxpr")
         names = map(self._culprit, getattr(getattr(inner, "jaxpr", inner), "eqns", ()))
         return next((name for name in names if name not in self._rules), eqn.primitive.name)
@@ -178,7 +178,7 @@ class Importer:
 
 
 def _applied(eqn: Any, arrays: Sequence[Any]) -> list[Any]:
-    """An equation on other arrays than its own."""
+    """Return an equation on other arrays than its own."""
     made = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(eqn.params))
     return list(made) if eqn.primitive.multiple_results else [made]
 

@@ -36,30 +36,30 @@ _TOP = np.int32(-(2**31))
 
 
 def is_narrow(aval: Any) -> bool:
-    """Whether an abstract value of JAX is of integers of 8 or 16 bits."""
+    """Return whether an abstract value of JAX is of integers of 8 or 16 bits."""
     return str(aval.dtype) in _NARROW
 
 
 def is_unsigned(aval: Any) -> bool:
-    """Whether it is of uint32."""
+    """Return whether it is of uint32."""
     return str(aval.dtype) == "uint32"
 
 
 def counts_bits(primitive: str, avals: list[Any]) -> bool:
-    """Whether the result of a primitive tells that an operand of less than 32 bits has more."""
+    """Return whether the result of a primitive tells that an operand of less than 32 bits has more."""
     kind = _BITWISE.get(primitive)
     return kind is not None and any(is_narrow(a) and (not kind or not str(a.dtype).startswith(kind)) for a in avals)
 
 
 def by_order(b: Builder, primitive: str, avals: list[Any], values: list[Value]) -> list[Value]:
-    """The operands of a primitive that asks for their order, with that of uint32 as int32 has it."""
+    """Return the operands of a primitive that asks for their order, with that of uint32 as int32 has it."""
     return [
         _turned(b, v) if primitive in _ORDERED and is_unsigned(a) else v for a, v in zip(avals, values, strict=True)
     ]
 
 
 def as_typed(b: Builder, primitive: str, of: list[Any], avals: list[Any], values: list[Value]) -> list[Value]:
-    """The results of a primitive, by operands `of`, as their types in JAX say."""
+    """Return the results of a primitive, by operands `of`, as their types in JAX say."""
     if primitive == "convert_element_type" and is_unsigned(of[0]) and values[0].dtype == FLOAT32:
         (x,) = values
         return [b(ops.Select(), b(ops.Less(), x, 0.0), b(ops.Add(), x, 2.0**32), x)]

@@ -23,17 +23,17 @@ _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpo
 
 
 def is_key(aval: Any) -> bool:
-    """Whether an abstract value of JAX is of keys that have words."""
+    """Return whether an abstract value of JAX is of keys that have words."""
     return str(getattr(aval, "dtype", "")) == KEY
 
 
 def draws(eqn: Any) -> bool:
-    """Whether an equation does something with keys itself."""
+    """Return whether an equation does something with keys itself."""
     return eqn.primitive.name not in _CALLS and any(is_key(v.aval) for v in (*eqn.invars, *eqn.outvars))
 
 
 def on_words(eqn: Any) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """The equation as a function of words, uint32 [..., 2], in place of keys; and the types of its operands."""
+    """Return the equation as a function of words, uint32 [..., 2], in place of keys; and the types of its operands."""
     types = [jax.ShapeDtypeStruct((*v.aval.shape, WORDS), "uint32") if is_key(v.aval) else v.aval for v in eqn.invars]
     name = eqn.primitive.name
     own = _OWN.get(name)

@@ -22,7 +22,7 @@ ad.primitive_jvps[_MASKED] = lambda primals, tangents: (_MASKED.bind(*primals), 
 
 
 def masked(x: Any, mask: Any) -> Any:
-    """An output `x` as it is; a loss of the compiled program counts the places where `mask` is not 0.
+    """Return an output `x` as it is; a loss of the compiled program counts the places where `mask` is not 0.
 
     Args:
         x: an array of JAX.
@@ -33,6 +33,6 @@ def masked(x: Any, mask: Any) -> Any:
 
 @rule("pocketune_masked")
 def pocketune_masked(call: Equation, x: Value, mask: Value) -> Result:
-    """The mark itself."""
+    """Return the mark itself."""
     whole = (full(call.b, value, type) for value, type in zip((x, mask), call.inputs, strict=True))
     return call.b(ops.Masked(), *whole)

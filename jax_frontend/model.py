@@ -97,7 +97,7 @@ def _called(function: Any) -> str:
 
 
 def named_leaves(params: Any) -> dict[str, Any]:
-    """The leaves of a pytree by path, joined by "/", in tree order.
+    """Return the leaves of a pytree by path, joined by "/", in tree order.
 
     Raises:
         UsageError: two leaves have the same path.
@@ -113,7 +113,7 @@ def named_leaves(params: Any) -> dict[str, Any]:
 
 
 def output_names(result: Any) -> list[str]:
-    """Names of the leaves of what a function returns.
+    """Return names of the leaves of what a function returns.
 
     Raises:
         UsageError: two leaves have the same path.
@@ -130,7 +130,7 @@ def output_names(result: Any) -> list[str]:
 
 
 def untrained(model: Model, params: Any, names: Sequence[str]) -> set[str]:
-    """Those of the parameters `names`, the leaves of `params`, that the model itself keeps fixed.
+    """Return those of the parameters `names`, the leaves of `params`, that the model itself keeps fixed.
 
     Raises:
         UsageError: an entry of `frozen` is no name, prefix or glob of any.
@@ -154,7 +154,7 @@ def _name(path: Sequence[Any]) -> str:
 
 
 def _key(key: Any) -> str:
-    """One step of a path as the person would write it."""
+    """Return one step of a path as the person would write it."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -175,7 +175,7 @@ def _variables(params: Any) -> dict[tuple[Any, ...], str]:
 
 
 def is_parameter(leaf: Any) -> bool:
-    """Whether a leaf is a tensor that could train: floating point (a Python float counts)."""
+    """Return whether a leaf is a tensor that could train: floating point (a Python float counts)."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, float)

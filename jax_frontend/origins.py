@@ -43,14 +43,14 @@ NOWHERE = Site()
 
 
 def site(eqn: Any, caller: Site) -> Site:
-    """The site of an equation, inside a call made at `caller`."""
+    """Return the site of an equation, inside a call made at `caller`."""
     layer = "/".join(part for part in (caller.layer, layer_path(eqn.source_info.name_stack)) if part)
     source, function = _person_frame(eqn.source_info.traceback) or (caller.source, caller.function)
     return Site(layer, source, function)
 
 
 def layer_path(stack: Any) -> str:
-    """A name stack as a layer path: the scopes, without what jit, vmap and the like put around them."""
+    """Return a name stack as a layer path: the scopes, without what jit, vmap and the like put around them."""
     parts = []
     for part in str(stack).split("/"):
         while wrapped := _WRAPPED.match(part):
@@ -79,7 +79,7 @@ def _person_frame(traceback: Any) -> tuple[str, str] | None:
 
 
 def _short(path: str) -> str:
-    """The path as the person would type it: relative where it lies under the working directory."""
+    """Return the path as the person would type it: relative where it lies under the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:

@@ -68,7 +68,7 @@ class Equation:
         return type
 
     def constant(self, value: Value) -> np.ndarray | None:
-        """What the value holds where that is known at compile time."""
+        """Return what the value holds where that is known at compile time."""
         return self.b.graph.constants.get(value)
 
     def known(self, value: Value, what: str, advice: str = "") -> np.ndarray:

@@ -26,7 +26,7 @@ from jax_frontend.unsupported import NotImportable, Problems
 
 
 def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
-    """The forward graph of a model for one batch size, in the ops that JAX spells it in.
+    """Return the forward graph of a model for one batch size, in the ops that JAX spells it in.
 
     Inputs are named `x`, or `x_0`, `x_1`, .... Outputs are `output`; of a tuple or list `output_0`, `output_1`, ...; of
     another tree the paths in it, joined with "/" (`boxes`, `heads/class`), in its order.
@@ -80,7 +80,7 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
 def trace_function(
     fn: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] | None = None, known_keys: bool = False
 ) -> Graph:
-    """The graph of any JAX function, without parameters.
+    """Return the graph of any JAX function, without parameters.
 
     Args:
         fn: the function, called as `fn(*arguments)`.
@@ -115,7 +115,7 @@ def array_types(arguments: Any) -> Any:
 
 
 def array_leaves(arguments: Any) -> list[np.ndarray]:
-    """All arrays in the arguments, in order."""
+    """Return all arrays in the arguments, in order."""
     return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(arguments)]
 
 
@@ -146,7 +146,7 @@ def _struct(type: Any) -> jax.ShapeDtypeStruct:
 
 
 def _narrowed(importer: Importer, name: str, leaf: Any) -> np.ndarray:
-    """The initial value of a parameter; a type without a stand-in goes to the report."""
+    """Return the initial value of a parameter; a type without a stand-in goes to the report."""
     try:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return described(ir_type(leaf).shape, name)

@@ -71,11 +71,11 @@ class Problems:
         self.halves = {} if halves is None else halves
 
     def empty(self) -> Problems:
-        """Another report, on a part of the same model."""
+        """Return another report, on a part of the same model."""
         return Problems(self.refuses_known_keys, self.halves)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to report."""
+        """Return whether there is anything to report."""
         return bool(self._sites)
 
     def add(self, problem: NotImportable, where: Site, primitive: str = "") -> None:
@@ -100,7 +100,7 @@ class Problems:
 
 
 def describe(where: Site) -> str:
-    """A site in words."""
+    """Return a site in words."""
     layer = f"in layer {where.layer}" if where.layer else "outside of any named layer"
     source = f" at {where.source}" if where.source else ""
     return f"{layer}{source}{f' in {where.function}' if where.function else ''}"

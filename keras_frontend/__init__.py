@@ -31,12 +31,12 @@ _ADVICE = "Set KERAS_BACKEND=jax before Keras is imported."
 
 
 def trace(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> Graph:
-    """The forward graph of a Keras model for one batch size: that of `import_keras`."""
+    """Return the forward graph of a Keras model for one batch size: that of `import_keras`."""
     return import_keras(model_or_path, batch, inputs).graph
 
 
 def import_keras(model_or_path: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> Imported:
-    """A Keras model: its forward graph for one batch size, and what it says of its training.
+    """Return a Keras model: its forward graph for one batch size, and what it says of its training.
 
     Parameters carry Keras' `variable.path` and layout. Normalization uses the moving statistics, dropout is off.
     Where Keras runs another backend in this process, a child process traces the model on JAX.
@@ -84,7 +84,7 @@ def _specs(inputs: Sequence[jax.ShapeDtypeStruct] | None) -> list[tuple[tuple[in
 
 
 def to_jax_model(model_or_path: Any, inputs: Sequence[jax.ShapeDtypeStruct] | None = None) -> jax_frontend.Model:
-    """A Keras model as a pure JAX function of its variables; needs the JAX backend in this process.
+    """Return a Keras model as a pure JAX function of its variables; needs the JAX backend in this process.
 
     Raises:
         UsageError: as `trace`, or Keras runs another backend.

@@ -12,7 +12,7 @@ from converter.training.losses import Penalty
 
 
 def penalty_of(regularizer: Any) -> Penalty | None:
-    """What a regularizer adds to the loss; None for nothing, and where it is not known."""
+    """Return what a regularizer adds to the loss; None for nothing, and where it is not known."""
     import keras
 
     if type(regularizer) not in (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2):
@@ -40,7 +40,7 @@ class Activities:
 
     @staticmethod
     def exist(model: Any) -> bool:
-        """Whether a layer of the model regularizes what it gives."""
+        """Return whether a layer of the model regularizes what it gives."""
         return any(penalty_of(getattr(layer, "activity_regularizer", None)) for layer in model._flatten_layers())
 
     @contextmanager

@@ -10,7 +10,7 @@ from keras_frontend.process import runs_jax
 
 
 def names() -> list[str]:
-    """What there is: `MobileNetV3Small`, ..."""
+    """Return what there is: `MobileNetV3Small`, ..."""
     runs_jax()
     from keras import applications
 
@@ -20,7 +20,7 @@ def names() -> list[str]:
 def application(
     name: str, size: int = 224, classes: int = 10, weights: str | None = None, seed: int = 0, **options: Any
 ) -> Any:
-    """A `keras.Model`: float32 [B, size, size, 3] -> logits [B, classes].
+    """Return a `keras.Model`: float32 [B, size, size, 3] -> logits [B, classes].
 
     Args:
         name: of the function in keras.applications.

@@ -146,7 +146,7 @@ def _kind_by_content(path: Path) -> str | None:
 
 
 def _read_config(path: Path) -> bytes:
-    """The config of an archive whose members are all intact."""
+    """Return the config of an archive whose members are all intact."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_members(archive, path)
@@ -222,7 +222,7 @@ def _layer_name(item: dict[str, Any]) -> str | None:
 
 
 def _refusal(item: dict[str, Any]) -> str | None:
-    """Why a serialized object is not let through; None when it is, or is no object."""
+    """Return why a serialized object is not let through; None when it is, or is no object."""
     name, module, registered = (item.get(key) for key in ("class_name", "module", "registered_name"))
     if not isinstance(name, str):
         return _LAMBDA if _is_lambda(item) else None
@@ -250,7 +250,7 @@ def _exceeds(value: Any, limit: int) -> bool:
 
 
 def _function_refusal(name: Any, module: Any) -> str | None:
-    """Why a function that a config names is not let through."""
+    """Return why a function that a config names is not let through."""
     if not isinstance(name, str) or not (isinstance(module, str) or module is None):
         return f"{name!r} of {module!r} is no name of a function"
     if _is_registered(name):
@@ -283,7 +283,7 @@ def _in_keras(module: str) -> bool:
 
 
 def _is_model_part(module: str, known: set[str]) -> bool:
-    """Whether a module is `keras` itself (of classes alone) or one of its parts."""
+    """Return whether a module is `keras` itself (of classes alone) or one of its parts."""
     parts = [part for part in module.split(".") if part not in ("src", "api")]
     return parts[:1] == ["keras"] and (known is _MODEL_PARTS if len(parts) == 1 else parts[1] in known)
 

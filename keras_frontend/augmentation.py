@@ -27,7 +27,7 @@ _REFUSED = {
 
 
 def own_augmentation(model_or_path: Any) -> Callable[[Any, Any], Any]:
-    """The random layers that a model begins with: `(x, key) -> x`.
+    """Return the random layers that a model begins with: `(x, key) -> x`.
 
     Before and between them there may be layers that multiply each channel and add to it: the function undoes these
     behind the last random one, as the model itself does them again. Its `layers` are the paths of the random ones.
@@ -97,7 +97,10 @@ def _check(model: Any, random: Sequence[Any], within: set[int]) -> None:
 
 
 def _chain(model: Any) -> list[Any]:
-    """The layers from the input to the last random one; empty where another layer comes before the first of these."""
+    """Return the layers from the input to the last random one.
+
+    Empty where another layer comes before the first of these.
+    """
     chain = list(_leading(model))
     while chain and not is_random_picture(chain[-1]):
         chain.pop()
@@ -105,7 +108,7 @@ def _chain(model: Any) -> list[Any]:
 
 
 def _leading(model: Any) -> Iterator[Any]:
-    """The layers that are called one after the other on the only input, and whose result one layer reads."""
+    """Yield the layers that are called one after the other on the only input, and whose result one layer reads."""
     for layer in _in_turn(model):
         for part in _parts(layer):
             if not _may_lead(part):
@@ -114,7 +117,7 @@ def _leading(model: Any) -> Iterator[Any]:
 
 
 def _in_turn(model: Any) -> Iterator[Any]:
-    """The layers of a model that are called once, one after the other, up to where its ways part."""
+    """Yield the layers of a model that are called once, one after the other, up to where its ways part."""
     import keras
 
     if isinstance(model, keras.Sequential):
@@ -130,7 +133,7 @@ def _in_turn(model: Any) -> Iterator[Any]:
 
 
 def _parts(layer: Any) -> Iterator[Any]:
-    """The layers in a layer that does nothing but call these in turn, or itself."""
+    """Yield the layers in a layer that does nothing but call these in turn, or itself."""
     import keras
 
     if not isinstance(layer, keras.Sequential | keras.layers.Pipeline):
@@ -141,7 +144,7 @@ def _parts(layer: Any) -> Iterator[Any]:
 
 
 def _may_lead(layer: Any) -> bool:
-    """Whether a layer is random, or can be undone."""
+    """Return whether a layer is random, or can be undone."""
     import keras
 
     if isinstance(layer, keras.layers.Rescaling):
@@ -150,7 +153,7 @@ def _may_lead(layer: Any) -> bool:
 
 
 def _undone(layer: Any, x: Any) -> Any:
-    """What a layer made x of; x itself of a random one."""
+    """Return what a layer made x of; x itself of a random one."""
     import keras
 
     if isinstance(layer, keras.layers.Rescaling):
@@ -162,6 +165,6 @@ def _undone(layer: Any, x: Any) -> Any:
 
 
 def _nodes(operation: Any, model: Any) -> Iterator[list[Any]]:
-    """What each call of an operation within a model is given."""
+    """Yield what each call of an operation within a model is given."""
     for node in operation._inbound_nodes:
         yield list(node.input_tensors)

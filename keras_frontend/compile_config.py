@@ -17,7 +17,7 @@ _ITERATIONS = "optimizer/vars/0"
 
 
 def compile_config(model: Any) -> Mapping[str, Any] | None:
-    """That of a live model; None where it is not compiled."""
+    """Return that of a live model; None where it is not compiled."""
     if not getattr(model, "compiled", False):
         return None
     try:
@@ -32,7 +32,7 @@ def compile_config(model: Any) -> Mapping[str, Any] | None:
 
 
 def archived_config(path: Path, config: Mapping[str, Any]) -> Any:
-    """That of a checked archive, with the number of steps that its optimizer has done."""
+    """Return that of a checked archive, with the number of steps that its optimizer has done."""
     compiled: Any = config.get(COMPILED)
     optimizer = compiled.get("optimizer") if isinstance(compiled, Mapping) else None
     if not isinstance(optimizer, Mapping) or not isinstance(optimizer.get("config"), Mapping):
@@ -42,7 +42,7 @@ def archived_config(path: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _steps_in(path: Path) -> int:
-    """What the first variable of an archive's optimizer counts; 0 for an archive without one."""
+    """Return what the first variable of an archive's optimizer counts; 0 for an archive without one."""
     import h5py
 
     with zipfile.ZipFile(path) as archive:
@@ -55,7 +55,7 @@ def _steps_in(path: Path) -> int:
 
 
 def with_options(entry: Any, loss: Any) -> Any:
-    """The configuration of losses with the options that Keras does not write: `delta` of Huber, `axis`."""
+    """Return the configuration of losses with the options that Keras does not write: `delta` of Huber, `axis`."""
     if isinstance(entry, list) and isinstance(loss, list | tuple):
         return [with_options(*pair) for pair in zip(entry, loss, strict=True)]
     if not isinstance(entry, Mapping):
@@ -75,6 +75,6 @@ def _of_optimizer(model: Any) -> dict[str, Any]:
 
 
 def _met(variable: Any) -> Any:
-    """A variable as Keras' optimizer meets it: on TensorFlow that one's own, by whose name it decides."""
+    """Return a variable as Keras' optimizer meets it: on TensorFlow that one's own, by whose name it decides."""
     own = variable.value
     return own if isinstance(getattr(own, "name", None), str) else variable

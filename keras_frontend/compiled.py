@@ -81,7 +81,9 @@ class Compiled:
 
 
 def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("output",)) -> Compiled | None:
-    """What `model.compile` was given, from `model.get_compile_config()` or a `.keras` file; None for none at all.
+    """Return what `model.compile` was given, from `model.get_compile_config()` or a `.keras` file.
+
+    None for none at all.
 
     Args:
         config: the configuration.
@@ -121,7 +123,7 @@ def read_compiled(config: Mapping[str, Any] | None, outputs: Sequence[str] = ("o
 
 
 def _loss_words(config: Mapping[str, Any]) -> list[str]:
-    """The options of the losses that change what they are, and the weights of these, in words."""
+    """Return the options of the losses that change what they are, and the weights of these, in words."""
     given: Any = config.get("loss")
     entries = given.values() if isinstance(given, Mapping) and _is_several(given) else given
     found: list[str] = []
@@ -186,7 +188,7 @@ def _loss(config: Mapping[str, Any], outputs: Sequence[str]) -> Loss | JointLoss
 
 
 def _only(weights: Any) -> list[Any]:
-    """What was given for the only output: by its name, in a list, or alone."""
+    """Return what was given for the only output: by its name, in a list, or alone."""
     several = [*weights.values()] if isinstance(weights, Mapping) else weights
     if not isinstance(several, list):
         return [several]
@@ -200,7 +202,7 @@ def _is_several(entry: Any) -> bool:
 
 
 def _by_output(what: str, given: Any, outputs: Sequence[str]) -> dict[str, Any]:
-    """What was given for the outputs, by name, in their order."""
+    """Return what was given for the outputs, by name, in their order."""
     if isinstance(given, Mapping) and given.keys() <= set(outputs):
         return {name: given[name] for name in outputs if name in given}
     if isinstance(given, list) and len(given) == len(outputs):

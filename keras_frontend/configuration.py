@@ -18,16 +18,16 @@ class Numbers:
         self.config = config
 
     def __call__(self, name: str, default: float) -> float:
-        """A number, or its default where there is none. Raises Unreadable for anything else."""
+        """Return a number, or its default where there is none. Raises Unreadable for anything else."""
         value = self.config.get(name, default)
         return number(name, default if value is None else value)
 
     def flag(self, name: str) -> bool:
-        """Whether something is on."""
+        """Return whether something is on."""
         return self.config.get(name) not in (None, False)
 
     def several(self, name: str) -> list[float]:
-        """Numbers. Raises Unreadable."""
+        """Return numbers. Raises Unreadable."""
         values = self.config.get(name)
         if not isinstance(values, list | tuple):
             raise Unreadable(f"its {name} are {str(values)[:40]!r}")
@@ -35,7 +35,7 @@ class Numbers:
 
 
 def number(name: str, value: Any) -> float:
-    """A finite number. Raises Unreadable for anything else."""
+    """Return a finite number. Raises Unreadable for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise Unreadable(f"its {name} is {str(value)[:40]!r}")
     return float(value)

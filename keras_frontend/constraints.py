@@ -14,7 +14,7 @@ from converter.training.constraints import Constraint
 
 
 def constraints_of(variables: Mapping[str, Any]) -> dict[str, Constraint]:
-    """Those of the variables that train, by their names.
+    """Return those of the variables that train, by their names.
 
     Raises:
         UnsupportedError: one cannot be compiled, or gives something else than the weight's shape.
@@ -52,7 +52,7 @@ def _traced(name: str, variable: Any) -> Constraint:
 
 
 def _options(constraint: Any) -> str:
-    """Its numbers, as they were given."""
+    """Return its numbers, as they were given."""
     try:
         config = constraint.get_config()
     except Exception:  # one of the author's need not have a configuration

@@ -11,7 +11,7 @@ import jax_frontend
 
 
 def drops(layer: Any) -> bool:
-    """Whether what a layer does at random is marked."""
+    """Return whether what a layer does at random is marked."""
     import keras
 
     return isinstance(layer, (*_dropout_layers(), *_noise_layers())) or (
@@ -33,14 +33,14 @@ def _noise_layers() -> tuple[type, ...]:
 
 
 def _recurrent() -> type:
-    """What the cells of Keras' recurrent layers inherit."""
+    """Return what the cells of Keras' recurrent layers inherit."""
     from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
     return DropoutRNNCell
 
 
 def _recurrent_methods() -> Iterator[tuple[type, str]]:
-    """What drops in training, or calls what does: cells, and the loops that some layers have of their own."""
+    """Yield what drops in training, or calls what does: cells, and the loops that some layers have of their own."""
     import keras
     from keras.src.layers.rnn.conv_lstm import ConvLSTMCell
 
@@ -78,7 +78,7 @@ def _dropping(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noisy(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The layer as it trains, with keys of the program for those of its seed, beside the layer as it infers."""
+    """Return the layer as it trains, with keys of the program for those of its seed, beside the layer as it infers."""
     import keras
 
     def call(layer: Any, inputs: Any, training: bool = False) -> Any:
@@ -94,7 +94,7 @@ def _noisy(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _trained(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A cell or a loop of one as it trains: all that it does then is to multiply by masks, which are marked."""
+    """Return a cell or a loop of one as it trains: all that it does then is to multiply by masks, which are marked."""
 
     def call(layer: Any, *arguments: Any, training: bool = False, **options: Any) -> Any:
         return original(layer, *arguments, training=True, **options)
@@ -103,7 +103,10 @@ def _trained(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _masks(which: str) -> Callable[..., Any]:
-    """One mask for all steps of a sequence, made by the layer before its loop; of some cells one for each gate."""
+    """Return one mask for all steps of a sequence, made by the layer before its loop.
+
+    Of some cells one for each gate.
+    """
     kept = f"_{which}_mask"
 
     def masks(cell: Any, step_input: Any) -> Any:

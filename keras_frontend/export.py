@@ -75,7 +75,7 @@ def with_weights(model: Path, weights: Mapping[str, np.ndarray], out: Path) -> C
 
 
 def _with_config(data: bytes, compiled: Any) -> bytes:
-    """An archive whose model is compiled so."""
+    """Return an archive whose model is compiled so."""
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(made, "w") as after:
         for member in before.infolist():

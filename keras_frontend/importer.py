@@ -58,7 +58,9 @@ class Imported:
 
 
 def load(path: Path) -> Any:
-    """The model of a `.keras` archive, checked before it is loaded. Its optimizer, loss and metrics are left out.
+    """Return the model of a `.keras` archive, checked before it is loaded.
+
+    Its optimizer, loss and metrics are left out.
 
     Raises:
         UsageError: missing, corrupt, or not loadable by this version of Keras.
@@ -68,7 +70,7 @@ def load(path: Path) -> Any:
 
 
 def _loaded(path: Path, config: dict[str, Any]) -> Any:
-    """The model of a checked archive, made only if the archive holds the weights that its config describes."""
+    """Return the model of a checked archive, made only if the archive holds the weights that its config describes."""
     import keras
 
     stored = check_weights(path)
@@ -106,14 +108,14 @@ def _without_traces() -> Iterator[None]:
 
 
 def _raised_by_keras(error: Exception) -> bool:
-    """Whether it comes out of a layer of Keras, not out of what is made of it here."""
+    """Return whether it comes out of a layer of Keras, not out of what is made of it here."""
     modules = [str(f.f_globals.get("__name__")) for f, _ in traceback.walk_tb(error.__traceback__)]
     ours = max(i for i, module in enumerate(modules) if is_ours(module))
     return any(module.partition(".")[0] == "keras" for module in modules[ours:])
 
 
 def _reason(error: Exception) -> str:
-    """The lines of an error of Keras that say something: it puts headings and whole configs before them."""
+    """Return the lines of an error of Keras that say something: it puts headings and whole configs before them."""
     lines = [line.strip() for line in str(error).rpartition("Exception encountered: ")[2].splitlines() if line.strip()]
     return " ".join(lines[:2]) or type(error).__name__
 
@@ -137,7 +139,7 @@ def import_archive(
 def import_live(
     model: Any, batch: int, inputs: Sequence[jax.ShapeDtypeStruct] | None = None, names: list[str] | None = None
 ) -> Imported:
-    """A live model of the JAX backend."""
+    """Return a live model of the JAX backend."""
     own_losses: list[Any] = []
     assigned: set[str] = set()
     found = jax_frontend.Findings()
@@ -187,7 +189,7 @@ def jax_model(
     own_losses: list[Any] | None = None,
     assigned: set[str] | None = None,
 ) -> jax_frontend.Model:
-    """A live model as a function of its variables: normalization by the moving statistics, dropout only marked.
+    """Return a live model as a function of its variables: normalization by the moving statistics, dropout only marked.
 
     `own_losses` takes what its layers add to the loss as they are called, `assigned` the names of the variables to
     which they assign then.
@@ -239,7 +241,7 @@ def jax_model(
 
 
 def _everything(model: Any) -> list[Any]:
-    """All variables of a model, and the states that recurrent layers keep from call to call."""
+    """Return all variables of a model, and the states that recurrent layers keep from call to call."""
     states = [getattr(layer, "states", None) for layer in model._flatten_layers()]
     return [*model.variables, *(v for v in jax.tree.leaves(states) if hasattr(v, "path"))]
 
@@ -250,7 +252,7 @@ def _seeds(model: Any) -> set[int]:
 
 
 def _masked(output: Any) -> Any:
-    """An output, marked with the mask that Keras' losses read from it by the same function."""
+    """Return an output, marked with the mask that Keras' losses read from it by the same function."""
     from keras.src.backend import get_keras_mask
 
     mask = get_keras_mask(output)
@@ -266,7 +268,10 @@ def _masked(output: Any) -> Any:
 
 
 def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any]:
-    """The variables of a model by path; the layer of a path that occurs again gets `_1`, `_2`, ... as Keras counts."""
+    """Return the variables of a model by path; the layer of a path that occurs again gets `_1`, `_2`, ...
+
+    As Keras counts.
+    """
     variables = list(model.variables)
     named: dict[str, Any] = {}
     for path, variable in zip(names or [v.path for v in variables], variables, strict=True):
@@ -292,7 +297,10 @@ def input_names(model: Any) -> list[str]:
 
 
 def _output_names(model: Any) -> list[str]:
-    """What Keras calls the outputs, the layers that give them; a layer that gives several gets `_1`, `_2`, ..."""
+    """Return what Keras calls the outputs, the layers that give them.
+
+    A layer that gives several gets `_1`, `_2`, ...
+    """
     names: list[str] = []
     for layer in model.output_names:
         name, count = layer, 0
@@ -304,12 +312,12 @@ def _output_names(model: Any) -> list[str]:
 
 
 def _is_functional(model: Any) -> bool:
-    """Whether Keras runs the model by its recorded graph of layers, not by a `call` of the person's own."""
+    """Return whether Keras runs the model by its recorded graph of layers, not by a `call` of the person's own."""
     return bool(getattr(model, "inputs", None)) and type(model).call.__module__.partition(".")[0] == "keras"
 
 
 def _calling(model: Any) -> tuple[Callable[[Sequence[Any]], Any], list[tuple[tuple[int | None, ...], str]]]:
-    """How to call a model on its flat inputs, and the (shape, dtype) of each."""
+    """Return how to call a model on its flat inputs, and the (shape, dtype) of each."""
     if _is_functional(model):
         import keras
 
@@ -326,7 +334,7 @@ def _calling(model: Any) -> tuple[Callable[[Sequence[Any]], Any], list[tuple[tup
 
 
 def _built_shape(model: Any) -> Any:
-    """The shape, or tree of shapes, of the one argument that a subclassed model was built with."""
+    """Return the shape, or tree of shapes, of the one argument that a subclassed model was built with."""
     parameters = inspect.signature(model.call).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(needed) > 1:

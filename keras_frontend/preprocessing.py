@@ -43,7 +43,7 @@ def check_preprocessing(model: Any) -> None:
 
 
 def _refusal(layer: Any) -> str | None:
-    """Why a layer cannot be compiled; None where it can."""
+    """Return why a layer cannot be compiled; None where it can."""
     import keras
 
     if isinstance(layer, keras.layers.Hashing | keras.layers.HashedCrossing):
@@ -106,7 +106,7 @@ def _looking_up(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look_up(layer: Any, inputs: Any) -> Any:
-    """The places of integers in a layer's vocabulary, or an encoding of these, as the layer gives them."""
+    """Return the places of integers in a layer's vocabulary, or an encoding of these, as the layer gives them."""
     from keras.src.utils.numerical_utils import encode_categorical_inputs
 
     x = jnp.asarray(inputs).astype(jnp.int32)
@@ -130,6 +130,6 @@ def _look_up(layer: Any, inputs: Any) -> Any:
 
 
 def _table(layer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What a layer looks up, and what it finds there."""
+    """Return what a layer looks up, and what it finds there."""
     keys, values = layer.lookup_table.export()
     return np.asarray(keys).reshape(-1), np.asarray(values).reshape(-1)

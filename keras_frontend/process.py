@@ -33,7 +33,7 @@ def runs_jax() -> bool:
 
 
 def import_in_child(request: Request) -> Imported:
-    """An archive, imported by a child process that runs Keras on JAX.
+    """Return an archive, imported by a child process that runs Keras on JAX.
 
     Raises:
         PocketuneError: whatever the child raised.

@@ -115,7 +115,7 @@ _SCHEDULES: dict[str, Callable[[Numbers], Schedule]] = {
 
 
 def schedule_of(entry: Mapping[str, Any]) -> Schedule:
-    """The schedule that a configuration describes, of the number of steps before.
+    """Return the schedule that a configuration describes, of the number of steps before.
 
     Raises:
         Unreadable: it is none of Keras', or its numbers are none.
@@ -135,7 +135,7 @@ def schedule_of(entry: Mapping[str, Any]) -> Schedule:
 
 
 def first_rate(entry: Mapping[str, Any]) -> float | None:
-    """The rate that a schedule names as its first, where it names one."""
+    """Return the rate that a schedule names as its first, where it names one."""
     config = entry.get("config")
     try:
         if not isinstance(config, Mapping) or config.get("initial_learning_rate") is None:

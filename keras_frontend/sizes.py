@@ -80,7 +80,7 @@ def check_sizes(model: Any, stored: int, path: Path) -> None:
 
 
 def _claimed_bytes(path: Path, file: Any) -> int:
-    """The bytes of all datasets by their shapes. Nothing of an HDF5 file is followed out of it."""
+    """Return the bytes of all datasets by their shapes. Nothing of an HDF5 file is followed out of it."""
     import h5py
 
     total = 0

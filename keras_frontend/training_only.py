@@ -32,7 +32,7 @@ _AUGMENT = "; augment='keras' (--augment keras) has a step do what the model beg
 
 
 def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activities: Sequence[str] = ()) -> list[Note]:
-    """What to say of a model.
+    """Return what to say of a model.
 
     Args:
         model: a live model.
@@ -58,7 +58,7 @@ def notes_on(model: Any, variables: Mapping[str, Any], own_losses: int, activiti
 
 
 def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:
-    """The regularizers that join the loss, by the name of the variable; `variables` are those that train."""
+    """Return the regularizers that join the loss, by the name of the variable; `variables` are those that train."""
     known = {
         name: penalty_of(variable.regularizer)
         for name, variable in variables.items()
@@ -68,7 +68,7 @@ def penalties(variables: Mapping[str, Any]) -> dict[str, Penalty]:
 
 
 def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
-    """Its batch normalization layers."""
+    """Return its batch normalization layers."""
     import keras
 
     names = {id(variable): name for name, variable in variables.items()}
@@ -90,7 +90,7 @@ def batch_norms(model: Any, variables: Mapping[str, Any]) -> list[BatchNorm]:
 
 
 def held(model: Any) -> set[int]:
-    """The ids of the variables in Keras' own layers that are not trainable.
+    """Return the ids of the variables in Keras' own layers that are not trainable.
 
     Those say it of all that is in them; but a layer that is loaded as not trainable and makes its parts afterwards, as
     attention does, holds variables that call themselves trainable, which the author's did not. Of a model in the model,
@@ -107,7 +107,7 @@ def held(model: Any) -> set[int]:
 
 
 def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every layer once, by the names of the layers that it is in, and the model itself by its own."""
+    """Yield every layer once, by the names of the layers that it is in, and the model itself by its own."""
     seen = {id(model)}
     found: list[tuple[str, Any]] = [(str(model.name), model)]
 
@@ -123,24 +123,24 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _own_steps(model: Any) -> Iterator[tuple[str, str]]:
-    """The methods of Keras' own training that its author wrote anew, and what is done instead."""
+    """Yield the methods of Keras' own training that its author wrote anew, and what is done instead."""
     for method, why in _STEPS.items():
         if _is_own(model, method):
             yield method, why
 
 
 def _is_own(layer: Any, method: str) -> bool:
-    """Whether a method is not that of Keras."""
+    """Return whether a method is not that of Keras."""
     return _is_anothers(next(kind for kind in type(layer).__mro__ if method in vars(kind)))
 
 
 def _is_anothers(kind: type) -> bool:
-    """Whether a class is not of Keras."""
+    """Return whether a class is not of Keras."""
     return kind.__module__.partition(".")[0] != "keras"
 
 
 def _asks_for_training(layer: Any) -> bool:
-    """Whether the author's own `call` looks at its argument `training`."""
+    """Return whether the author's own `call` looks at its argument `training`."""
     if not _is_own(layer, "call") or "training" not in inspect.signature(layer.call).parameters:
         return False
     code = getattr(inspect.unwrap(layer.call), "__code__", None)
@@ -176,7 +176,7 @@ def _of_layer(name: str, layer: Any, activities: Sequence[str]) -> Iterator[Note
 
 
 def is_random_picture(layer: Any) -> bool:
-    """Whether a layer changes pictures in training alone."""
+    """Return whether a layer changes pictures in training alone."""
     import keras
     from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing_layer import (
         BaseImagePreprocessingLayer,

@@ -139,7 +139,7 @@ def difference(outcomes: dict[str, Outcome], first: str, second: str) -> tuple[f
 
 
 def figures(outcomes: dict[str, Outcome]) -> dict[str, Any]:
-    """The outcomes and how they came about, for JSON."""
+    """Return the outcomes and how they came about, for JSON."""
     return {
         "schemes": {scheme: asdict(outcome) for scheme, outcome in outcomes.items()},
         "people": [asdict(person) for person in PEOPLE],
@@ -189,7 +189,7 @@ def report(outcomes: dict[str, Outcome], folder: Path, seconds: float) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path as the person would type it."""
+    """Return a path as the person would type it."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 

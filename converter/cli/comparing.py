@@ -13,7 +13,7 @@ from converter.support.errors import PocketuneError
 
 
 def schemes_of(job: BuildJob, updates: Sequence[str] | None) -> list[Any]:
-    """The schemes that were asked for; without any the usual ones, and the job's own."""
+    """Return the schemes that were asked for; without any the usual ones, and the job's own."""
     if updates:
         return [resolve_update(name) for name in updates]
     own = [job.update] if job.update else []
@@ -21,7 +21,7 @@ def schemes_of(job: BuildJob, updates: Sequence[str] | None) -> list[Any]:
 
 
 def compare(job: BuildJob, model: Any, schemes: Sequence[Any], narrator: Narrator, **more: Any) -> list[dict[str, Any]]:
-    """One row a scheme. One that the model does not allow is a row with its reason.
+    """Return one row a scheme. One that the model does not allow is a row with its reason.
 
     Args:
         job: what was asked for.

@@ -24,7 +24,7 @@ _LIBRARIES = {
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """The message and the exit code for an exception.
+    """Return the message and the exit code for an exception.
 
     An exception that the person's own code raised is theirs: it is shown with its file and line.
     """
@@ -62,6 +62,6 @@ def _reason(error: Exception) -> str:
 
 
 def _short(path: str) -> str:
-    """A path as the person would type it."""
+    """Return a path as the person would type it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

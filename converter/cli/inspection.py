@@ -33,7 +33,7 @@ class Contents:
     operators: dict[str, dict[str, int]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "file": str(self.path),
             "file_bytes": self.file_bytes,
@@ -59,13 +59,13 @@ def read_contents(path: Path) -> Contents:
 
 
 def count_operators(data: bytes | mmap.mmap) -> dict[str, dict[str, int]]:
-    """How often each operator occurs in each subgraph of a TFLite file, in the file's order of subgraphs."""
+    """Return how often each operator occurs in each subgraph of a TFLite file, in the file's order of subgraphs."""
     subgraphs = OperatorFile(data).subgraphs()
     return {name: dict(Counter(o.kind for o in operators).most_common()) for name, operators in subgraphs}
 
 
 def _with_bodies(operators: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """The subgraphs of signatures; those of loops, which are named after them, are counted with them."""
+    """Return the subgraphs of signatures; those of loops, which are named after them, are counted with them."""
     whole: dict[str, Counter[str]] = {}
     for name, kinds in operators.items():
         whole.setdefault(name.partition("/")[0], Counter()).update(kinds)

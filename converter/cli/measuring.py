@@ -9,7 +9,7 @@ from converter.cli.resolve import BuildJob
 
 
 def measured(job: BuildJob, narrator: Narrator) -> BuildJob:
-    """The job for the table of this machine, where it asks for one; else as it is.
+    """Return the job for the table of this machine, where it asks for one; else as it is.
 
     Raises:
         UsageError: it asks for a target that this machine cannot be.

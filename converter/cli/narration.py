@@ -62,7 +62,7 @@ class Narrator:
                 thread.join()
 
     def say(self, text: str) -> None:
-        """One line of narration."""
+        """Print one line of narration."""
         if not self._quiet:
             self._console.print(text, style="dim")
 

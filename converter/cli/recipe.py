@@ -46,7 +46,7 @@ class Recipe:
         return self.options.get(name)
 
     def references(self) -> dict[str, str]:
-        """The code that it names (`package.module:name`), by entry: to build would run it."""
+        """Return the code that it names (`package.module:name`), by entry: to build would run it."""
         entries = {"model": self.model, **self.options}
         if is_by_output(loss := self.get("loss")):
             entries |= {f"loss.{output}": entry for output, entry in loss.items()}
@@ -75,7 +75,7 @@ class Recipe:
 
 
 def read_recipe(path: str | os.PathLike) -> Recipe:
-    """A recipe from a TOML file; its relative paths are relative to it.
+    """Return a recipe from a TOML file; its relative paths are relative to it.
 
     Raises:
         UsageError: the file is missing or no TOML, or holds an unknown or ill-typed entry.
@@ -105,7 +105,7 @@ def _checked(table: Mapping[str, Any]) -> Recipe:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """A TOML or JSON file whose top level is a table.
+    """Return a TOML or JSON file whose top level is a table.
 
     Raises:
         UsageError: the file is missing, not readable, or not well-formed.
@@ -132,15 +132,15 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def is_by_output(loss: Any) -> bool:
-    """Whether an entry for the loss is a table of losses by output, not of the options of one."""
+    """Return whether an entry for the loss is a table of losses by output, not of the options of one."""
     return isinstance(loss, dict) and "name" not in loss
 
 
 def is_path(text: str) -> bool:
-    """Whether an argument that may be a name is a path."""
+    """Return whether an argument that may be a name is a path."""
     return text.endswith((".keras", ".toml", ".json")) or os.sep in text or "/" in text
 
 
 def _beside(folder: Path, entry: Any) -> Any:
-    """A path as seen from the recipe's folder; names, references and tables stay as they are."""
+    """Return a path as seen from the recipe's folder; names, references and tables stay as they are."""
     return str(folder / entry) if isinstance(entry, str) and is_path(entry) else entry

@@ -15,7 +15,7 @@ _PATHS = ("model", "calibration")
 
 
 def recipe_text(recipe: Recipe, folder: Path, said: str) -> str:
-    """The file of a recipe in a folder.
+    """Return the file of a recipe in a folder.
 
     Args:
         recipe: what it is to say; its paths as seen from here.
@@ -35,7 +35,7 @@ def recipe_text(recipe: Recipe, folder: Path, said: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML, whose strings JSON's are."""
+    """Return a value in TOML, whose strings JSON's are."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(str(key))} = {_toml(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):

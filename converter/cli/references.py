@@ -21,7 +21,10 @@ APPLICATION = "keras:"
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text names an object of the person's (`package.module:name`). Raises UsageError for a malformed one."""
+    """Return whether a text names an object of the person's (`package.module:name`).
+
+    Raises UsageError for a malformed one.
+    """
     if ":" not in text or text.startswith(APPLICATION):
         return False
     if not _REFERENCE.fullmatch(text):
@@ -30,7 +33,7 @@ def is_reference(text: str) -> bool:
 
 
 def find(reference: str) -> Callable[..., Any]:
-    """The function that a reference names; modules of the current directory are found.
+    """Return the function that a reference names; modules of the current directory are found.
 
     Raises:
         UsageError: there is no such module or name in it, or it is not a function.
@@ -51,7 +54,7 @@ def find(reference: str) -> Callable[..., Any]:
 
 
 def call(reference: str, options: Mapping[str, Any] | None = None) -> Any:
-    """What the function that a reference names returns.
+    """Return what the function that a reference names returns.
 
     Raises:
         UsageError: as `find`, or the function does not take these options, or needs others.

@@ -48,7 +48,7 @@ class BuildJob:
         return int(self.asked.get("batch", Options.batch))
 
     def model(self) -> Any:
-        """The model: a path, or what the factory or the example builds. Runs the person's code."""
+        """Return the model: a path, or what the factory or the example builds. Runs the person's code."""
         if self.example is not None:
             return self.example.build()
         text = str(self.recipe.model)
@@ -63,7 +63,7 @@ class BuildJob:
         return {**self.asked, **late, **({} if target is None else {"target": target})}
 
     def scheme(self, update: Any) -> Any:
-        """A scheme as for `converter.build`; an example knows its own sparse one."""
+        """Return a scheme as for `converter.build`; an example knows its own sparse one."""
         if update == "sparse" and self.example is not None and isinstance(self.example.sparse, Mapping):
             return UpdateScheme("sparse", dict(self.example.sparse))
         return update
@@ -92,7 +92,7 @@ def resolve(recipe: Recipe) -> BuildJob:
 
 
 def job_of(recipe: Path | None, trust: bool, **flags: Any) -> BuildJob:
-    """What the recipe and the flags ask for.
+    """Return what the recipe and the flags ask for.
 
     Raises:
         UsageError: the recipe names code, and nobody said that it may run.
@@ -114,7 +114,7 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> BuildJob:
 
 
 def output_path(job: BuildJob) -> Path:
-    """Where the program goes: checked before the work, not after it.
+    """Return where the program goes: checked before the work, not after it.
 
     Raises:
         UsageError: the directory is missing or not writable, or the name is not that of a program.
@@ -138,7 +138,7 @@ def output_path(job: BuildJob) -> Path:
 
 
 def resolve_update(update: Any) -> Any:
-    """An update scheme as for `converter.build`, from a name, a file of glob rules, or a table of them.
+    """Return an update scheme as for `converter.build`, from a name, a file of glob rules, or a table of them.
 
     Raises:
         UsageError: unknown name, unreadable file, or a rule that is neither a fraction in 0..1, "bias", "all" nor a
@@ -173,7 +173,10 @@ def _rules(table: Any, where: str) -> dict[str, Any]:
 
 
 def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
-    """Channels or a LoRA from a table: the ratio, called `channels`; the rank, called `lora`, and its other options."""
+    """Return channels or a LoRA from a table: the ratio, called `channels`.
+
+    The rank, called `lora`, and its other options.
+    """
     try:
         if table.keys() == {"channels"}:
             return Channels(table["channels"])
@@ -194,7 +197,7 @@ def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
 
 
 def _optimizer(entry: Any) -> Any:
-    """An optimizer as for `converter.build`: a name, or what a factory makes."""
+    """Return an optimizer as for `converter.build`: a name, or what a factory makes."""
     if isinstance(entry, str) or entry is None:
         return call(entry) if entry is not None and is_reference(entry) else entry
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
@@ -219,7 +222,7 @@ def _augment(entry: str) -> Any:
 
 
 def _loss(entry: Any) -> Any:
-    """A loss as for `converter.build`, or one for each output."""
+    """Return a loss as for `converter.build`, or one for each output."""
     if is_by_output(entry):
         return {output: _one_loss(one) for output, one in entry.items()}
     return _one_loss(entry)
@@ -284,7 +287,7 @@ def _targets(y: str | dict[str, str] | None, batch: int) -> TensorType | dict[st
 
 
 def _type(text: str, batch: int) -> TensorType:
-    """The type of a batch of y from that of one example's: `int32`, `float32[10]`."""
+    """Return the type of a batch of y from that of one example's: `int32`, `float32[10]`."""
     match = re.fullmatch(r"(float32|int32)(?:\[((?:\d+(?:,\s*\d+)*)?)\])?", text.strip())
     if match is None:
         raise UsageError(

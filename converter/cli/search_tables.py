@@ -17,7 +17,7 @@ _MOST_ROWS = 30
 
 
 def show(results: Results, found: Found, folder: Path, trusted: bool) -> None:
-    """The parts, the schemes, whether the found one is better, and what to do next.
+    """Print the parts, the schemes, whether the found one is better, and what to do next.
 
     Args:
         results: prints them.

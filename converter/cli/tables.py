@@ -58,11 +58,11 @@ class Results:
         self._console = Console(width=width, markup=False, highlight=False)
 
     def line(self, text: str = "", style: str | None = None) -> None:
-        """A line, never broken: paths and commands are copied from it."""
+        """Print a line, never broken: paths and commands are copied from it."""
         self._console.print(text, style=style, soft_wrap=True)
 
     def heading(self, manifest: Manifest) -> None:
-        """What the program is."""
+        """Print what the program is."""
         batch = f"batch {manifest.batch}"
         if manifest.accumulates:
             batch += f" in micro-batches of {manifest.micro_batch}"
@@ -86,7 +86,7 @@ class Results:
         right: Iterable[int] = (),
         extra: Iterable[int] = (),
     ) -> None:
-        """A table; the columns numbered in `right` hold numbers, those in `extra` are for wide ones only."""
+        """Print a table; the columns numbered in `right` hold numbers, those in `extra` are for wide ones only."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         numbers, left_out = set(right), set() if self.wide else set(extra)
         shown = [index for index in range(len(columns)) if index not in left_out]
@@ -115,7 +115,10 @@ class Results:
         self.line()
 
     def _ends(self, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """The rows; unless wide, of more than a screen the first and, for a model's head is there, most of the last."""
+        """Return the rows.
+
+        Unless wide, of more than a screen the first and, for a model's head is there, most of the last.
+        """
         if self.wide or len(rows) <= _MOST_ROWS:
             return [*rows]
         first, last = rows[: _MOST_ROWS // 3], rows[-(_MOST_ROWS - _MOST_ROWS // 3 - 1) :]
@@ -123,18 +126,18 @@ class Results:
         return [*first, more, *last]
 
     def notes(self, notes: Sequence[Note]) -> None:
-        """What is fixed, left out, or not as it was written; nothing where there is nothing to say."""
+        """Print what is fixed, left out, or not as it was written; nothing where there is nothing to say."""
         if notes:
             rows = [(note.subject, note.status, note.why) for note in notes]
             self.table("What else became of the model", ("layer", "", "why"), rows)
 
     def costs(self, costs: Mapping[str, Any]) -> None:
-        """What a step costs."""
+        """Print what a step costs."""
         rows = [(label, amount(name, costs.get(name))) for name, (label, _) in COSTS.items()]
         self.table("Costs of a training step", ("", "predicted"), rows, right=[1])
 
     def tried(self, choices: Sequence[Choice], manifest: Manifest) -> None:
-        """What was weighed for a memory budget; a forward pass that runs twice is the last resort."""
+        """Print what was weighed for a memory budget; a forward pass that runs twice is the last resort."""
         chosen = manifest.micro_batch, choices[-1].recompute
         rows = [
             (
@@ -149,7 +152,7 @@ class Results:
         self.table("Within the memory budget", header, rows, right=[2, 3])
 
     def quantization(self, report: QuantizationReport) -> None:
-        """What became of the frozen layers, and what that costs."""
+        """Print what became of the frozen layers, and what that costs."""
         groups: dict[tuple[str, str, str], list[str]] = {}
         for layer in report.layers:
             groups.setdefault((layer.form, layer.operator, layer.why), []).append(layer.layer)
@@ -169,7 +172,7 @@ class Results:
         self.line()
 
     def report(self, choices: Sequence[FormChoice]) -> None:
-        """Which form each op of the training step got; costs in the unit of the target's table."""
+        """Print which form each op of the training step got; costs in the unit of the target's table."""
         columns = ("layer", "phase", "op", "result", "times", "form", "cost", "instead of")
         self.table("Forms", columns, self._ends(form_rows(choices)), right=[4, 6], extra=[3, 4, 7])
 
@@ -198,7 +201,7 @@ class Results:
         )
 
     def operations(self, entries: Sequence[PrimitiveEntry], differences: Sequence[str]) -> None:
-        """What JAX's primitives become, and where the results differ."""
+        """Print what JAX's primitives become, and where the results differ."""
         self.table(
             "Primitives of JAX",
             ("primitive", "rules for", "how, or what to do instead", "not"),
@@ -209,7 +212,7 @@ class Results:
             self.line(difference)
 
     def contents(self, contents: Contents) -> None:
-        """All of a program file."""
+        """Print all of a program file."""
         manifest = contents.manifest
         self.heading(manifest)
         self.line(f"{contents.path}, {size(contents.file_bytes)}, graph {manifest.graph_hash[:16]}")
@@ -240,7 +243,7 @@ class Results:
             self.certificates(manifest.certificates)
 
     def certificates(self, certificates: Sequence[Certificate]) -> None:
-        """What came of running a program on real engines."""
+        """Print what came of running a program on real engines."""
         rows = [
             (
                 c.on,
@@ -262,7 +265,7 @@ class Results:
                     self.line(f"    {failure.advice}")
 
     def profile(self, profile: Profile, by: Iterable[Literal["layer", "operator"]]) -> None:
-        """What the layers or operators of a step take, or both, and how that was measured."""
+        """Print what the layers or operators of a step take, or both, and how that was measured."""
 
         def line(name: str, times: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
             sums = [sum(phases) for phases in zip(*(t.values() for t in times), strict=True)]
@@ -287,7 +290,7 @@ class Results:
         self.line("estimated: what an operator takes in the step, by its share of that sum")
 
     def built(self, path: Path, nbytes: int) -> None:
-        """Where the program is, and what to do next."""
+        """Print where the program is, and what to do next."""
         self.line(f"wrote {path} ({size(nbytes)})")
         self.line(f"next: {command(f'inspect {quote(str(path))}')}")
 
@@ -304,5 +307,5 @@ def _error(value: float | None) -> str:
 
 
 def _ms(milliseconds: float) -> str:
-    """A time, with more digits of a short one; blank where there is none."""
+    """Return a time, with more digits of a short one; blank where there is none."""
     return f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.3f}" if milliseconds else ""

@@ -208,7 +208,7 @@ def _stored(signatures: Mapping[str, Graph], done: Compilation, built: Graph) ->
 
 
 def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[str, Graph]:
-    """All subgraphs of the file by name; the step comes first. `built` has what the state begins with."""
+    """Return all subgraphs of the file by name; the step comes first. `built` has what the state begins with."""
     if state in export.AS_ARGUMENTS:
         passed = {name: export.AS_ARGUMENTS[state](graph) for name, graph in signatures.items()}
         return {name: export.with_own_results(graph) for name, graph in passed.items()}
@@ -227,7 +227,7 @@ def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[s
 
 
 def _updating(signatures: Mapping[str, Graph]) -> Graph:
-    """The graph that updates, and so holds every parameter, slot and accumulator."""
+    """Return the graph that updates, and so holds every parameter, slot and accumulator."""
     return signatures.get("apply") or signatures["train"]
 
 
@@ -243,7 +243,10 @@ def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:
 
 
 def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
-    """The graph with parameters named after the tensors of the file; an accumulator after the one it works for."""
+    """Return the graph with parameters named after the tensors of the file.
+
+    An accumulator after the one it works for.
+    """
 
     def renamed(parameter: Parameter) -> Parameter:
         if parameter.kind == "accumulator":
@@ -268,7 +271,7 @@ def _built(graph: Graph) -> Graph:
 
 
 def _hash(signatures: Mapping[str, Graph]) -> str:
-    """The operators, the constants and the built weights of every signature: of this very program."""
+    """Return the operators, the constants and the built weights of every signature: of this very program."""
     digest = hashlib.sha256()
     for name, graph in signatures.items():
         digest.update(f"{name}\n{to_text(graph)}\n".encode())

@@ -73,7 +73,7 @@ def fit(
 
 
 def _largest(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """The largest that fits where a smaller one fits if a larger does; 0 where none does."""
+    """Return the largest that fits where a smaller one fits if a larger does; 0 where none does."""
     if not sizes or not fits(sizes[0]):
         return 0
     low, high = 1, len(sizes)  # sizes[:low] fit, sizes[high:] do not
@@ -84,7 +84,7 @@ def _largest(sizes: Sequence[int], fits: Callable[[int], bool]) -> int:
 
 
 def _instead(budget: int, least: Plan, other: Callable[[str, str], Plan]) -> str:
-    """What fits where a scheme does not, in words; of what does not fit either, the least."""
+    """Return what fits where a scheme does not, in words; of what does not fit either, the least."""
     found: list[tuple[str, Plan]] = []
     for frozen in declared()["frozen"].metadata["choices"]:
         for name in OTHERS:
@@ -108,7 +108,10 @@ def _instead(budget: int, least: Plan, other: Callable[[str, str], Plan]) -> str
 
 
 def _fixed(plan: Plan, packed: bool) -> int:
-    """What other micro-batches have as well; with `packed`, what the forward pass computed again leaves as it is."""
+    """Return what other micro-batches have as well.
+
+    With `packed`, what the forward pass computed again leaves as it is.
+    """
     return sum(plan.costs[f"{part}_bytes"] for part in ("state", "mapped", *["packed"] * packed))
 
 

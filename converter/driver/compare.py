@@ -20,7 +20,9 @@ DEFAULT_SCHEMES = ("full", "sparse", "last-3", "bias-only", "head")
 def compare_schemes(
     model: Any, schemes: Sequence[str | Mapping[str, Any] | UpdateScheme] = DEFAULT_SCHEMES, **options: Any
 ) -> list[dict[str, Any]]:
-    """One row a scheme: its name and the figures of `converter.tflite.costs.costs`. Nothing is run, no program is made.
+    """Return one row a scheme: its name and the figures of `converter.tflite.costs.costs`.
+
+    Nothing is run, no program is made.
 
     Args:
         model: as for `converter.build`, or one of shapes alone.

@@ -18,13 +18,13 @@ DEFAULT_LOSS, DEFAULT_OPTIMIZER = "sparse_categorical_crossentropy", "sgd"
 
 
 def _said(loss: Any) -> str:
-    """A loss, and whether its numbers are not those of its name."""
+    """Return a loss, and whether its numbers are not those of its name."""
     summed = any(part.summed for part in (loss.parts.values() if isinstance(loss, JointLoss) else [loss]))
     return f"{loss.name}{', the sum over the rows of a step' if summed else ''}"
 
 
 def _with(name: str, options: Sequence[str]) -> str:
-    """A name, and what it was compiled with."""
+    """Return a name, and what it was compiled with."""
     return f"{name} with {', '.join(options)}" if options else name
 
 
@@ -82,7 +82,7 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
 
 
 def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
-    """The optimizer, and what the person did not say of it."""
+    """Return the optimizer, and what the person did not say of it."""
     from converter.training.optim.named import RATE_OF_ADADELTA, NamedOptimizer, lacks_rate, resolve
     from converter.training.optim.rate import rated
     from converter.training.optim.running_rate import running_rate
@@ -122,7 +122,7 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
 
 
 def _note(rate: ScheduledRate) -> Note:
-    """What to say of a rate that runs in the program."""
+    """Return what to say of a rate that runs in the program."""
     if rate.zero_from is None:
         return Note(
             "learning rate", "in the program", f"{rate.description}; rate_scale= of fit and train multiplies it"

@@ -32,7 +32,7 @@ def identity_of(
     trained: Iterable[Parameter],
     signatures: Mapping[str, Graph],
 ) -> Identity:
-    """What a state of a program belongs to.
+    """Return what a state of a program belongs to.
 
     Args:
         imported: the model for a number of rows.
@@ -62,7 +62,7 @@ def identity_of(
 
 
 def _int8_forms(quantization: QuantizationReport, step: Graph) -> list[str]:
-    """A line for each frozen layer that became int8, and for the range of what it gives in the lowered step."""
+    """Return a line for each frozen layer that became int8, and for the range of what it gives in the lowered step."""
     forms = {f"{layer.layer} {layer.form}" for layer in quantization.layers if layer.form != "float32"}
     weighted = [n for n in step.nodes if any(v in step.constants and v.type.quantization for v in n.inputs)]
     given = {(n.origin.layer, n.outputs[0].type.quantization) for n in weighted}
@@ -71,7 +71,7 @@ def _int8_forms(quantization: QuantizationReport, step: Graph) -> list[str]:
 
 
 def _for_rows(imported: Callable[[int], Source], source: Source) -> Graph:
-    """The forward graph for `ROWS` rows; for those of the build where the model takes no other number."""
+    """Return the forward graph for `ROWS` rows; for those of the build where the model takes no other number."""
     if source.graph.inputs and source.graph.inputs[0].shape[0] == ROWS:
         return source.graph
     try:
@@ -81,7 +81,7 @@ def _for_rows(imported: Callable[[int], Source], source: Source) -> Graph:
 
 
 def _in_order_of_use(graph: Graph) -> list[Parameter]:
-    """The parameters that the outputs depend on, as one meets them on the way back from the outputs."""
+    """Return the parameters that the outputs depend on, as one meets them on the way back from the outputs."""
     made, seen, found = graph.producers(), set[Value](), list[Parameter]()
     pending = list(reversed(list(graph.outputs.values())))
     while pending:
@@ -97,7 +97,7 @@ def _in_order_of_use(graph: Graph) -> list[Parameter]:
 
 
 def _frozen_numbers(parameter: Parameter, view: View | None) -> np.ndarray | None:
-    """The numbers of a parameter that do not train, in the model's order; None where all do."""
+    """Return the numbers of a parameter that do not train, in the model's order; None where all do."""
     array = parameter.model_value
     if view is None:
         return array
@@ -109,14 +109,14 @@ def _frozen_numbers(parameter: Parameter, view: View | None) -> np.ndarray | Non
 
 
 def _of_model(graph: Graph, labels: Mapping[str, str]) -> str:
-    """What a forward graph gives, its parameters by these labels; outputs and inputs count by their places."""
+    """Return what a forward graph gives, its parameters by these labels; outputs and inputs count by their places."""
     parameters = {v: f"{labels[p.name]} {v.type}" for v, p in graph.parameters.items() if p.name in labels}
     results = _results(graph, parameters | {v: f"input {i} {v.type}" for i, v in enumerate(graph.inputs)})
     return _digest(*results.values())
 
 
 def _of_update(rule: OptimizerProgram) -> str:
-    """What an update is, whatever the numbers in it are: a person may change rates and go on."""
+    """Return what an update is, whatever the numbers in it are: a person may change rates and go on."""
     graph = (rule.traced or rule.graph).copy()
     graph.outputs |= {UPDATE + name: unscaled(graph, name) for name in rule.parameters}
     numbers = {v: f"number {v.type}" for v in graph.constants}
@@ -125,7 +125,7 @@ def _of_update(rule: OptimizerProgram) -> str:
 
 
 def _results(graph: Graph, given: Mapping[Value, str]) -> dict[str, str]:
-    """The outputs by what they are computed from: no order of nodes counts, and nothing that no output needs.
+    """Return the outputs by what they are computed from: no order of nodes counts, and nothing that no output needs.
 
     Args:
         graph: any.
@@ -142,7 +142,7 @@ def _results(graph: Graph, given: Mapping[Value, str]) -> dict[str, str]:
 
 
 def _digest(*parts: str | np.ndarray) -> str:
-    """The first digits of a sha256."""
+    """Return the first digits of a sha256."""
     sha = hashlib.sha256()
     for part in parts:
         data = f"{part}\n".encode() if isinstance(part, str) else np.ascontiguousarray(part).data

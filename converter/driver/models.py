@@ -63,7 +63,7 @@ class Shaped(NamedTuple):
 
 
 def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
-    """A model that knows what it takes, as `import_model` reads it.
+    """Return a model that knows what it takes, as `import_model` reads it.
 
     Args:
         model: as for `build`.
@@ -103,7 +103,7 @@ def with_own_augmentation(model: Any, options: Options) -> Options:
 
 
 def import_model(model: Any, batch: int) -> Source:
-    """The forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
+    """Return the forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
 
     What was imported already is returned as it is.
 
@@ -140,7 +140,7 @@ def import_model(model: Any, batch: int) -> Source:
 
 
 def _is_of(library: str, candidate: Any) -> bool:
-    """Whether an object is of a class of a library, or of one derived from it."""
+    """Return whether an object is of a class of a library, or of one derived from it."""
     return any(f"{base.__module__}.".startswith(f"{library}.") for base in type(candidate).__mro__)
 
 
@@ -194,7 +194,7 @@ def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | Non
 
 
 def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = None) -> Loss | JointLoss:
-    """What training minimizes: a loss, or one for each output.
+    """Return what training minimizes: a loss, or one for each output.
 
     Args:
         loss: a name, a Loss, or the person's JAX function of all outputs and the targets; or a dict of these by output,
@@ -222,7 +222,7 @@ def import_loss(loss: Any, forward: Graph, targets: Any = None, weights: Any = N
 
 
 def without_idle_outputs(source: Source, loss: Any) -> Source:
-    """The model with what only outputs without a loss depend on kept fixed, and a note that says so."""
+    """Return the model with what only outputs without a loss depend on kept fixed, and a note that says so."""
     if isinstance(loss, JointLoss):
         losses: dict[str, Any] = dict(loss.parts)
     elif isinstance(loss, Mapping | list | tuple):
@@ -242,7 +242,7 @@ def without_idle_outputs(source: Source, loss: Any) -> Source:
 
 
 def _by_output(what: str, given: Any, forward: Graph) -> dict[str, Any]:
-    """What was given for the outputs, by name, in their order."""
+    """Return what was given for the outputs, by name, in their order."""
     names = list(forward.outputs)
     listed = ", ".join(names)
     if len(names) == 1:

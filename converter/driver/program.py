@@ -41,7 +41,7 @@ class Choice:
 
     @staticmethod
     def of(plan: Plan) -> Choice:
-        """The figures of a plan."""
+        """Return the figures of a plan."""
         costs = plan.costs
         flops = costs["flops_forward"] + costs["flops_backward"] + costs["flops_update"]
         return Choice(plan.micro_batch, plan.recompute, costs["resident_bytes"], flops)

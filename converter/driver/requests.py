@@ -24,7 +24,7 @@ LARGEST_BATCH = 1 << 16
 
 
 def whole_batch(rows: Any) -> int:
-    """The rows of a step. Raises UsageError."""
+    """Return the rows of a step. Raises UsageError."""
     rows = _whole_number("batch", rows)
     if rows > LARGEST_BATCH:
         raise UsageError(f"batch: a step has at most {LARGEST_BATCH:,} rows, got {rows:,}", page="arguments")
@@ -32,7 +32,7 @@ def whole_batch(rows: Any) -> int:
 
 
 def part_of_batch(batch: int, rows: Any) -> int:
-    """The rows of one call. Raises UsageError when a batch is not made of whole ones."""
+    """Return the rows of one call. Raises UsageError when a batch is not made of whole ones."""
     rows = batch if rows is None else _whole_number("micro_batch", rows)
     if batch % rows:
         divisors = ", ".join(str(n) for n in range(1, batch + 1) if not batch % n)

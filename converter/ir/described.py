@@ -20,18 +20,18 @@ _PAYLOAD = 0x003FFFFF
 
 
 def described(shape: Shape, what: str) -> np.ndarray:
-    """A float32 tensor without numbers; `what` says which: of equal ones, all that is computed is equal too."""
+    """Return a float32 tensor without numbers; `what` says which: of equal ones, all that is computed is equal too."""
     number = np.array(_NAN | (crc32(what.encode()) % _PAYLOAD + 1), np.uint32).view(FLOAT32)
     return np.broadcast_to(number, shape)
 
 
 def is_described(array: np.ndarray) -> bool:
-    """Whether the numbers of a tensor are not known."""
+    """Return whether the numbers of a tensor are not known."""
     return array.dtype == FLOAT32 and array.size > 0 and _payload(array) != 0
 
 
 def known_result(op: Op, type: TensorType, *operands: np.ndarray) -> np.ndarray | None:
-    """What an op makes of constants; of a described one a described tensor, and None where that is not float32.
+    """Return what an op makes of constants; of a described one a described tensor, and None where that is not float32.
 
     What leaves the range of float32 is infinite then, as it is where the program runs.
     """
@@ -46,18 +46,18 @@ def known_result(op: Op, type: TensorType, *operands: np.ndarray) -> np.ndarray 
 
 
 def fingerprint(array: np.ndarray) -> int:
-    """A checksum of the content; what is described has one of its own."""
+    """Return a checksum of the content; what is described has one of its own."""
     return _payload(array) if is_described(array) else crc32(np.ascontiguousarray(array).data)
 
 
 def _payload(array: np.ndarray) -> int:
-    """Which tensor it is; 0 for one with numbers."""
+    """Return which tensor it is; 0 for one with numbers."""
     bits = int(array[(0,) * array.ndim].view(np.uint32))
     return bits & _PAYLOAD if bits & _NAN == _NAN else 0
 
 
 def is_uniform(array: np.ndarray) -> bool:
-    """Whether one number, which is known, stands for all elements of a tensor worth the trouble."""
+    """Return whether one number, which is known, stands for all elements of a tensor worth the trouble."""
     if array.size <= 64 or is_described(array):
         return False
     first = array.flat[0]

@@ -13,7 +13,7 @@ from converter.ir.graph import Graph, Value
 def evaluate_values(
     graph: Graph, inputs: Sequence[Any] | Mapping[str, Any], float_dtype: Any = np.float32, **state: np.ndarray
 ) -> dict[Value, np.ndarray]:
-    """Every value of the graph. `float_dtype=np.float64` computes all in double precision, for strict checks."""
+    """Return every value of the graph. `float_dtype=np.float64` computes all in double precision, for strict checks."""
 
     def widen(array: Any) -> np.ndarray:
         array = np.asarray(array)
@@ -58,7 +58,7 @@ def evaluate(
 
 
 def evaluate_outputs(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs in order, in the precision of the inputs."""
+    """Return the outputs in order, in the precision of the inputs."""
     double = any(np.asarray(array).dtype == np.float64 for array in inputs)
     known = evaluate_values(graph, inputs, np.float64 if double else np.float32)
     return [known[value] for value in graph.outputs.values()]

@@ -45,5 +45,5 @@ class FoldingBuilder(LookingBuilder):
 
 
 def squeezed(shape: Shape) -> Shape:
-    """The shape without leading axes of size 1: all that NumPy broadcasting looks at."""
+    """Return the shape without leading axes of size 1: all that NumPy broadcasting looks at."""
     return next((shape[i:] for i, d in enumerate(shape) if d != 1), ())

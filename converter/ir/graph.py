@@ -86,7 +86,7 @@ class Parameter:
         return self.view.apply(self.model_value)
 
     def viewed(self, step: tuple) -> Parameter:
-        """The same weight behind one more view step."""
+        """Return the same weight behind one more view step."""
         return replace(self, view=self.view.then(step))
 
 
@@ -111,11 +111,11 @@ class Graph:
     updates: dict[Value, Value] = field(default_factory=dict)
 
     def producers(self) -> dict[Value, Node]:
-        """The node that makes each value (none for inputs, constants and parameters)."""
+        """Return the node that makes each value (none for inputs, constants and parameters)."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     def consumers(self) -> dict[Value, list[Node]]:
-        """The nodes that read each value, in order, one entry a node; values nobody reads are absent."""
+        """Return the nodes that read each value, in order, one entry a node; values nobody reads are absent."""
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.inputs):
@@ -123,12 +123,12 @@ class Graph:
         return readers
 
     def results(self) -> Iterator[Value]:
-        """All values that must be computed: outputs and updates."""
+        """Yield all values that must be computed: outputs and updates."""
         yield from self.outputs.values()
         yield from self.updates.values()
 
     def copy(self) -> Graph:
-        """A graph with containers of its own that shares values and nodes."""
+        """Return a graph with containers of its own that shares values and nodes."""
         return Graph(
             list(self.inputs),
             dict(self.constants),
@@ -139,11 +139,11 @@ class Graph:
         )
 
     def weights(self) -> dict[Value, Parameter]:
-        """The parameters that a gradient trains."""
+        """Return the parameters that a gradient trains."""
         return {value: parameter for value, parameter in self.parameters.items() if parameter.kind == "weight"}
 
     def parameter_names(self) -> dict[str, Value]:
-        """Parameters by name. Raises ValueError when two share one."""
+        """Return parameters by name. Raises ValueError when two share one."""
         names: dict[str, Value] = {}
         for value, parameter in self.parameters.items():
             if parameter.name in names:
@@ -156,7 +156,7 @@ class Graph:
 
 
 def in_order_of_use(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes in topological order; those that are in it already keep it among themselves."""
+    """Return the nodes in topological order; those that are in it already keep it among themselves."""
     pending = list(nodes)
     made_by = {value: i for i, node in enumerate(pending) for value in node.outputs}
     needs = [{made_by[v] for v in node.inputs if v in made_by} for node in pending]
@@ -177,7 +177,7 @@ def in_order_of_use(nodes: Iterable[Node]) -> list[Node]:
 
 
 def reachable(graph: Graph, results: Iterable[Value]) -> set[Value]:
-    """All values that `results` depend on, themselves included."""
+    """Return all values that `results` depend on, themselves included."""
     needed = set(results)
     for node in reversed(graph.nodes):
         if any(value in needed for value in node.outputs):
@@ -186,7 +186,7 @@ def reachable(graph: Graph, results: Iterable[Value]) -> set[Value]:
 
 
 def dependents(graph: Graph, sources: Iterable[Value]) -> set[Value]:
-    """All values that depend on `sources`, themselves included."""
+    """Return all values that depend on `sources`, themselves included."""
     reached = set(sources)
     for node in graph.nodes:
         if any(value in reached for value in node.inputs):
@@ -195,7 +195,7 @@ def dependents(graph: Graph, sources: Iterable[Value]) -> set[Value]:
 
 
 def nested(graph: Graph) -> Iterator[Graph]:
-    """The graph and the bodies of its nodes, at any depth."""
+    """Yield the graph and the bodies of its nodes, at any depth."""
     yield graph
     for node in graph.nodes:
         for body in node.op.bodies():

@@ -48,7 +48,7 @@ class GraphBuilder(ABC):
         return value
 
     def constant(self, array: Any, dtype: Any = None, name: str = "") -> Value:
-        """A constant; small equal ones (by content) are shared. float64 and int64 are narrowed."""
+        """Return a constant; small equal ones (by content) are shared. float64 and int64 are narrowed."""
         array = np.asarray(array, dtype=dtype)
         if array.dtype == np.float64:
             array = array.astype(FLOAT32)
@@ -64,7 +64,7 @@ class GraphBuilder(ABC):
         return value
 
     def quantized(self, stored: np.ndarray, quantization: Quantization, name: str = "") -> Value:
-        """A constant of integers that stand for real numbers."""
+        """Return a constant of integers that stand for real numbers."""
         value = Value(TensorType(stored.shape, stored.dtype, quantization), name or "const")
         self.graph.constants[value] = stored
         return value

@@ -8,7 +8,7 @@ from converter.ir.ops import Reshape, Select
 
 
 def guarded(condition: Graph, body: Graph) -> Graph:
-    """A step that hands on what it gets where the condition does not hold.
+    """Return a step that hands on what it gets where the condition does not hold.
 
     Args:
         condition: of the body's inputs; a bool, or one for each row of all that is handed on.

@@ -69,7 +69,7 @@ class Op:
         return ()
 
     def bounds(self, *inputs: TensorType) -> tuple[float, float]:
-        """The numbers between which all its results lie, whatever the operands hold."""
+        """Return the numbers between which all its results lie, whatever the operands hold."""
         return -inf, inf
 
     @property
@@ -86,7 +86,7 @@ class Op:
         raise NotImplementedError(self.name)
 
     def vjp(self, *args: Any, **kwargs: Any) -> tuple[Cotangent, ...]:
-        """The cotangents of the inputs: called as `vjp(builder, *inputs, y=output, dy=cotangent of the output)`.
+        """Return the cotangents of the inputs: called as `vjp(builder, *inputs, y=output, dy=cotangent of the output)`.
 
         One thunk per input that emits its cotangent, or None where nothing flows.
         Only the thunks of wanted inputs are called, so a pruned backward pass asks for no residual it does not need.
@@ -95,15 +95,15 @@ class Op:
         raise NotImplementedError(f"{self.name} has no derivative")
 
     def bodies(self) -> tuple[Graph, ...]:
-        """The graphs that it runs, of an op that controls others."""
+        """Return the graphs that it runs, of an op that controls others."""
         return ()
 
     def with_bodies(self, *bodies: Graph) -> Op:
-        """The same op with other graphs in place of `bodies()`."""
+        """Return the same op with other graphs in place of `bodies()`."""
         return self
 
     def reading(self, read: tuple[bool, ...]) -> tuple[Op, tuple[int, ...], tuple[int, ...]] | None:
-        """The op without what it only does for results that nobody reads, if it can do without.
+        """Return the op without what it only does for results that nobody reads, if it can do without.
 
         Args:
             read: for each result whether it is read.
@@ -118,7 +118,7 @@ class Op:
         return Cost(sum(t.size for t in outputs), sum(t.nbytes for t in (*inputs, *outputs)))
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
-        """The rows that the elements of the output depend on, from the types of the operands and their rows.
+        """Return the rows that the elements of the output depend on, from the types of the operands and their rows.
 
         Here as if each element depended on all operands; raises RowsMixed where that is more than one row.
         """

@@ -36,17 +36,17 @@ class Quantization:
         return scale
 
     def steps(self, rank: int) -> np.ndarray:
-        """The scales, shaped to be multiplied with a tensor of this rank."""
+        """Return the scales, shaped to be multiplied with a tensor of this rank."""
         shape = [1] * rank
         shape[self.axis if self.per_channel else 0] = len(self.scales)
         return np.array(self.scales, np.float64).reshape(shape)
 
     def real(self, stored: np.ndarray) -> np.ndarray:
-        """The numbers that a stored tensor stands for, in double precision."""
+        """Return the numbers that a stored tensor stands for, in double precision."""
         return self.steps(stored.ndim) * (stored.astype(np.float64) - self.zero_point)
 
     def stored(self, real: np.ndarray, dtype: np.dtype = INT8) -> np.ndarray:
-        """The nearest integers of an element type; what is out of its range is cut off."""
+        """Return the nearest integers of an element type; what is out of its range is cut off."""
         limits = np.iinfo(dtype)
         nearest = np.rint(real / self.steps(real.ndim)) + self.zero_point
         return np.clip(nearest, limits.min, limits.max).astype(dtype)

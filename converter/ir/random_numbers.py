@@ -27,18 +27,21 @@ LARGEST_DIVISOR = 2**30
 
 
 def call_counter() -> tuple[Value, Parameter]:
-    """The state that counts calls."""
+    """Return the state that counts calls."""
     return Value(TensorType((1,)), COUNTER), Parameter(COUNTER, np.zeros(1, np.float32), kind="slot")
 
 
 def call_key(b: Builder, counter: Value, site: int) -> Value:
-    """The key [1] of a call for one of those who draw: no two have the same."""
+    """Return the key [1] of a call for one of those who draw: no two have the same."""
     call = b(ops.Cast(INT32), counter)
     return hashed(b, b(ops.Add(), b(ops.Mul(), call, int32(GOLDEN)), int32(site * FIRST)))
 
 
 def random_bits(b: Builder, keys: Value, shape: Shape) -> Value:
-    """Numbers of all int32 for each of some keys: [*keys, *shape]. As bits of JAX, 2^31 is to be added to them."""
+    """Return numbers of all int32 for each of some keys: [*keys, *shape].
+
+    As bits of JAX, 2^31 is to be added to them.
+    """
     columns = next(n for n in range(isqrt(prod(shape)), prod(shape) + 1) if n and not prod(shape) % n)
     # The places are added one axis at a time, so that no constant is as large as the result.
     rows = b.constant(int32(GOLDEN * columns * np.arange(prod(shape) // columns)[:, None]))
@@ -47,7 +50,7 @@ def random_bits(b: Builder, keys: Value, shape: Shape) -> Value:
 
 
 def uniform(b: Builder, bits: Value) -> Value:
-    """Numbers in 0..1, 1 excluded, of the highest 23 bits."""
+    """Return numbers in 0..1, 1 excluded, of the highest 23 bits."""
     high = b(ops.Cast(FLOAT32), b(ops.ShiftRight(), bits, 9))
     return b(ops.Add(), b(ops.Mul(), high, 2.0**-23), 0.5)
 
@@ -58,24 +61,24 @@ def split_keys(b: Builder, keys: Value, shape: Shape) -> Value:
 
 
 def folded_key(b: Builder, key: Value, number: Value) -> Value:
-    """The key that belongs to a number."""
+    """Return the key that belongs to a number."""
     start = hashed(b, b(ops.Add(), key, int32(_FOLDED)))
     return hashed(b, b(ops.Add(), start, b(ops.Mul(), number, int32(GOLDEN))))
 
 
 def unsigned_remainder(b: Builder, x: Value, divisor: np.ndarray) -> Value:
-    """The remainder of int32 taken for unsigned numbers, by positive ones up to LARGEST_DIVISOR."""
+    """Return the remainder of int32 taken for unsigned numbers, by positive ones up to LARGEST_DIVISOR."""
     above = b(ops.Mul(), b(ops.Cast(INT32), b(ops.Less(), x, 0)), int32(2**32 % divisor.astype(np.int64)))
     return b(ops.FloorMod(), b(ops.Add(), b(ops.FloorMod(), x, divisor), above), divisor)
 
 
 def hashed(b: Builder, x: Value) -> Value:
-    """Two rounds of multiplications and shifts."""
+    """Mix by two rounds of multiplications and shifts."""
     for shift, factor in ((16, FIRST), (15, SECOND)):
         x = b(ops.Mul(), b(ops.BitwiseXor(), x, b(ops.ShiftRight(), x, shift)), int32(factor))
     return x
 
 
 def int32(numbers: int | np.ndarray) -> np.ndarray:
-    """The lowest 32 bits, as int32 has them."""
+    """Return the lowest 32 bits, as int32 has them."""
     return (np.asarray(numbers, np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)

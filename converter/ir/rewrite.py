@@ -20,7 +20,7 @@ class Rewriter(LookingBuilder):
         self._uses.update(before.results())
 
     def current(self, value: Value) -> Value:
-        """What stands for a value of the graph before."""
+        """Return what stands for a value of the graph before."""
         return self._replaced.get(value, value)
 
     def replace(self, node: Node, results: tuple[Value, ...]) -> None:
@@ -31,7 +31,10 @@ class Rewriter(LookingBuilder):
                 self._uses[new] = self._uses[old]
 
     def used_once(self, value: Value) -> bool:
-        """Whether at most one node before reads `value`, or what it stands for; steps inside of a rule are unread."""
+        """Return whether at most one node before reads `value`, or what it stands for.
+
+        Steps inside of a rule are unread.
+        """
         return self._uses[value] <= 1
 
 
@@ -79,7 +82,7 @@ def eliminate_dead_code(graph: Graph) -> Graph:
 
 
 def _reading(node: Node, needed: set[Value]) -> Node:
-    """The node without results that nobody reads, where its op can do without."""
+    """Return the node without results that nobody reads, where its op can do without."""
     smaller = node.op.reading(tuple(v in needed for v in node.outputs))
     if smaller is None:
         return node
@@ -88,7 +91,7 @@ def _reading(node: Node, needed: set[Value]) -> Node:
 
 
 def map_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The graph with each body of an op in it changed; the same graph where there are none."""
+    """Return the graph with each body of an op in it changed; the same graph where there are none."""
     if not any(node.op.bodies() for node in graph.nodes):
         return graph
     after = graph.copy()

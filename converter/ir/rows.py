@@ -43,37 +43,37 @@ class Rows:
 
     @staticmethod
     def none(rank: int) -> Rows:
-        """Of a value that depends on no row."""
+        """Return what is known of a value that depends on no row."""
         return Rows(np.full((1,) * rank, NO_ROW))
 
     @staticmethod
     def first_axis(shape: Shape) -> Rows:
-        """Of a value whose first axis is the batch."""
+        """Return what is known of a value whose first axis is the batch."""
         return Rows(np.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)))
 
     @staticmethod
     def number(array: np.ndarray) -> Rows:
-        """Of a known value."""
+        """Return what is known of a constant."""
         if array.dtype.kind != "i":
             return Rows.none(array.ndim)
         known = compact(array.astype(np.float64))
         return replace(Rows.none(array.ndim), bounds=(known, known))
 
     def within(self, least: float, largest: float) -> Rows:
-        """The same rows of an integer value with known bounds."""
+        """Return the same rows of an integer value with known bounds."""
         one = (1,) * self.of.ndim
         return Rows(self.of, (np.full(one, least), np.full(one, largest)))
 
     def known(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The bounds, where both are known."""
+        """Return the bounds, where both are known."""
         return None if self.bounds is None or any(np.isinf(end).any() for end in self.bounds) else self.bounds
 
     def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> Rows:
-        """Of the same elements in other places."""
+        """Return what is known of the same elements in other places."""
         return Rows(move(self.of), None if self.bounds is None else (move(self.bounds[0]), move(self.bounds[1])))
 
     def along(self, axes: Sequence[int], keepdims: bool = True) -> Rows:
-        """Of what is made of all elements along some axes. Raises RowsMixed."""
+        """Return what is known of a value made of all elements along some axes. Raises RowsMixed."""
         axes = tuple(axis % self.of.ndim for axis in axes)
         merged = self.of.max(axes, keepdims=True)
         if ((self.of != merged) & (self.of != NO_ROW)).any():
@@ -82,7 +82,7 @@ class Rows:
 
 
 def rows_through(node: Node, known: Mapping[Value, Rows]) -> tuple[Rows, ...]:
-    """Of a node's results. Raises RowsMixed."""
+    """Return what is known of a node's results. Raises RowsMixed."""
     if not all(value.type.size for value in node.outputs):
         return tuple(Rows.none(len(value.shape)) for value in node.outputs)
     made = node.op.batch_rows(tuple(v.type for v in node.inputs), *(known[v] for v in node.inputs))
@@ -90,7 +90,7 @@ def rows_through(node: Node, known: Mapping[Value, Rows]) -> tuple[Rows, ...]:
 
 
 def rows_of_body(body: Graph, operands: Sequence[Rows]) -> list[Rows]:
-    """Of the results of a graph that an op runs. Raises RowsMixed."""
+    """Return what is known of the results of a graph that an op runs. Raises RowsMixed."""
     known = dict(zip(body.inputs, operands, strict=True))
     known |= {value: Rows.number(array) for value, array in body.constants.items()}
     for node in body.nodes:
@@ -99,7 +99,7 @@ def rows_of_body(body: Graph, operands: Sequence[Rows]) -> list[Rows]:
 
 
 def together(*operands: Rows) -> Rows:
-    """Of what is made of elements at the same place, after broadcasting. Raises RowsMixed."""
+    """Return what is known of a value made of elements at the same place, after broadcasting. Raises RowsMixed."""
 
     def both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         if ((one != other) & (one != NO_ROW) & (other != NO_ROW)).any():
@@ -110,7 +110,7 @@ def together(*operands: Rows) -> Rows:
 
 
 def corners(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y: Rows) -> Rows:
-    """The rows of `function(x, y)`, and its bounds where they lie at the ends of both operands."""
+    """Return the rows of `function(x, y)`, and its bounds where they lie at the ends of both operands."""
     rows = together(x, y)
     if (of_x := x.known()) is None or (of_y := y.known()) is None:
         return rows
@@ -120,7 +120,7 @@ def corners(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y
 
 
 def clamped(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y: Rows) -> Rows:
-    """The rows of the larger or smaller of two; what is known of one bounds the other."""
+    """Return the rows of the larger or smaller of two; what is known of one bounds the other."""
     rows = together(x, y)
     if x.bounds is None and y.bounds is None:
         return rows
@@ -130,7 +130,7 @@ def clamped(function: Callable[[np.ndarray, np.ndarray], np.ndarray], x: Rows, y
 
 
 def remainders(x: Rows, y: Rows) -> Rows:
-    """The rows of the remainders of x by y, which lie below y where that is positive."""
+    """Return the rows of the remainders of x by y, which lie below y where that is positive."""
     rows = together(x, y)
     if (ends := y.known()) is None or ends[0].min() <= 0:
         return rows
@@ -149,7 +149,7 @@ def chosen(condition: Rows, x: Rows, y: Rows) -> Rows:
 
 
 def taken(table: Rows, indices: Rows, axis: int, size: int) -> Rows:
-    """Of what is taken along an axis of `size` elements, as numpy.take. Raises RowsMixed."""
+    """Return what is known of elements taken along an axis of `size` elements, as numpy.take. Raises RowsMixed."""
     many = indices.of.ndim
     where = Rows(indices.of.reshape(*(1,) * axis, *indices.of.shape, *(1,) * (table.of.ndim - axis - 1)))
     if table.of.shape[axis] == 1:
@@ -187,7 +187,7 @@ def scattered(indices: Rows, updates: Rows, count: int, rows: int) -> Rows:
 
 
 def compact(array: np.ndarray) -> np.ndarray:
-    """The array with size 1 on each axis along which its elements do not change."""
+    """Return the array with size 1 on each axis along which its elements do not change."""
     for axis in range(array.ndim):
         first = array.take([0], axis) if array.shape[axis] > 1 else array
         array = first if (array == first).all() else array
@@ -195,7 +195,7 @@ def compact(array: np.ndarray) -> np.ndarray:
 
 
 def reshaped(array: np.ndarray, before: Shape, after: Shape) -> np.ndarray:
-    """A compact array of a value whose shape changes. Axes that are as before stay compact."""
+    """Return a compact array of a value whose shape changes. Axes that are as before stay compact."""
     full: list[int] = []
     made: list[int] = []
     for old, new in _groups(before, after):
@@ -206,7 +206,7 @@ def reshaped(array: np.ndarray, before: Shape, after: Shape) -> np.ndarray:
 
 
 def _groups(before: Shape, after: Shape) -> Iterator[tuple[list[int], list[int]]]:
-    """The axes of two shapes in the smallest groups that hold the same elements."""
+    """Yield the axes of two shapes in the smallest groups that hold the same elements."""
     i = j = 0
     while i < len(before) or j < len(after):
         old: list[int] = []
@@ -223,7 +223,7 @@ def _groups(before: Shape, after: Shape) -> Iterator[tuple[list[int], list[int]]
 
 
 def sliced(array: np.ndarray, cut: tuple[slice, ...]) -> np.ndarray:
-    """A compact array of a value that is cut."""
+    """Return a compact array of a value that is cut."""
     return array[tuple(s if d > 1 else slice(None) for d, s in zip(array.shape, cut, strict=True))]
 
 

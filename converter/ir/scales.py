@@ -30,7 +30,7 @@ class Range(NamedTuple):
         return Range(min(self.low, other.low), max(self.high, other.high))
 
     def widened(self, width: float) -> Range:
-        """This range, around it what is missing to a width."""
+        """Return this range, around it what is missing to a width."""
         return self if self.high - self.low >= width else Range(self.low, self.low + width)
 
 
@@ -42,7 +42,7 @@ def of_range(low: float, high: float) -> Quantization:
 
 
 def weight_scales(weight: np.ndarray, axis: int, least: np.ndarray | float = 0.0) -> np.ndarray:
-    """The scales of a weight, one for each index of `axis`, none below `least`; float32 [n]."""
+    """Return the scales of a weight, one for each index of `axis`, none below `least`; float32 [n]."""
     largest = np.abs(weight).max(tuple(i for i in range(weight.ndim) if i != axis))
     scales = np.maximum(largest / WEIGHT_STEPS, least)
     return np.where(scales > 0, scales, scales.max(initial=0) or 1.0).astype(np.float32)

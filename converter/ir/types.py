@@ -56,7 +56,7 @@ class TensorType:
         return self.size * self.dtype.itemsize
 
     def with_shape(self, shape: Shape) -> TensorType:
-        """The same element type in another shape."""
+        """Return the same element type in another shape."""
         return TensorType(shape, self.dtype, self.quantization)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Origin:
         return self.phase != "forward"
 
     def in_phase(self, phase: str) -> Origin:
-        """The same place, in another phase of the training step."""
+        """Return the same place, in another phase of the training step."""
         return replace(self, phase=phase)
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ class View:
     steps: tuple[Step, ...] = ()
 
     def then(self, step: Step) -> View:
-        """This view followed by one more step."""
+        """Return this view followed by one more step."""
         return View((*self.steps, step))
 
     def apply(self, array: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ class View:
         return np.asarray(array, order="C") if any(array.strides) else array
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """The same elements in the same order, where they lie if they can."""
+        """Return the same elements in the same order, where they lie if they can."""
         for kind, *arguments in self.steps:
             if kind == "transpose":
                 array = np.transpose(array, arguments[0])
@@ -58,7 +58,7 @@ class View:
         return self.apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
 
     def rest(self, array: np.ndarray) -> View:
-        """For a view that ends by cutting the first channels off a tensor: the view of those behind."""
+        """Return, for a view that ends by cutting the first channels off a tensor: the view of those behind."""
         *before, (kind, axis, start, stop) = self.steps
         whole = View(tuple(before))
         assert (kind, start) == ("slice", 0), self
@@ -69,7 +69,7 @@ class View:
         into.reshape(-1)[self.places(into.shape)] = stored.reshape(-1)
 
     def to_json(self) -> list[list[Any]]:
-        """For the manifest."""
+        """Return the entry of the manifest."""
         return [[list(part) if isinstance(part, tuple) else part for part in step] for step in self.steps]
 
     @staticmethod

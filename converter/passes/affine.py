@@ -45,13 +45,13 @@ class AffineTerm:
     trained: Value | None = None
 
     def times(self, b: Builder, factor: AffineTerm) -> AffineTerm:
-        """The product with another one."""
+        """Return the product with another one."""
         return AffineTerm(
             _joined(b, ops.Mul(), self.constant, factor.constant), _joined(b, ops.Mul(), self.trained, factor.trained)
         )
 
     def value(self, b: Builder) -> Value | None:
-        """The product; None if there are no factors."""
+        """Return the product; None if there are no factors."""
         return _joined(b, ops.Mul(), self.trained, self.constant)
 
 
@@ -75,7 +75,7 @@ def _joined(b: Builder, op: Op, x: Value | None, y: Value | None) -> Value | Non
 
 
 def length(steps: Sequence[AffineStep]) -> int:
-    """How many ops on activations `compose` and `apply` takes."""
+    """Return how many ops on activations `compose` and `apply` takes."""
     return any(s.scales for s in steps) + any(s.shifts for s in steps)
 
 
@@ -102,7 +102,7 @@ class Chains:
         self._inner = {s.x for s in self._steps.values() if s.x in self._steps and self.uses[s.x] == 1}
 
     def ending_at(self, value: Value) -> list[AffineStep]:
-        """The steps that lead to `value`, in order; none unless it is the last of them.
+        """Return the steps that lead to `value`, in order; none unless it is the last of them.
 
         What is read elsewhere ends a chain.
         """
@@ -114,7 +114,7 @@ class Chains:
         return steps
 
     def compose(self, b: Builder, steps: Sequence[AffineStep]) -> Affine:
-        """One scale and one shift for all steps, emitted as ops on vectors."""
+        """Return one scale and one shift for all steps, emitted as ops on vectors."""
         minus = AffineTerm(b.constant([-1.0]))
         scale, shifts = AffineTerm(), list[AffineTerm]()
         for step in steps:
@@ -136,11 +136,11 @@ class Chains:
         return AffineTerm(trained=vector) if by in self.trained else AffineTerm(vector)
 
     def scale_is_trained(self, steps: Sequence[AffineStep]) -> bool:
-        """Whether a parameter takes part in the scale."""
+        """Return whether a parameter takes part in the scale."""
         return any(not s.shifts and s.by in self.trained for s in steps)
 
     def shift_is_trained(self, steps: Sequence[AffineStep]) -> bool:
-        """Whether what is added, apart from later scales, is trained."""
+        """Return whether what is added, apart from later scales, is trained."""
         return any(s.shifts and s.by in self.trained for s in steps)
 
     def _step(self, node: Node) -> AffineStep | None:
@@ -159,7 +159,10 @@ class Chains:
         return x in self.fed and x.dtype == FLOAT32 and bool(x.shape)
 
     def _fits(self, by: Value, x: Value, divides: bool = False) -> bool:
-        """Whether `by` has one number for each channel of x, or one for all; infinities would spread in a weight."""
+        """Return whether `by` has one number for each channel of x, or one for all.
+
+        Infinities would spread in a weight.
+        """
         if by in self.fed or not self._is_activation(x) or len(by.shape) > len(x.shape):
             return False
         array = self.graph.constants.get(by)

@@ -10,7 +10,7 @@ from converter.ir.rewrite import Rewriter, rewrite
 
 
 def merge_common_subexpressions(graph: Graph, made_again: Callable[[Any], bool] = lambda op: False) -> Graph:
-    """Nodes with the same op and the same operands become one.
+    """Merge nodes with the same op and the same operands.
 
     The backward pass asks for things the forward pass has computed already (a softmax, a reshaped activation).
 

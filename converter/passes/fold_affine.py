@@ -48,7 +48,7 @@ def _fold_behind(graph: Graph) -> Graph:
 
 
 def _part_for_the_weight(chains: Chains, steps: Sequence[AffineStep]) -> int:
-    """How many steps from the first on go into the weight: all, or those before a trained scale, or none."""
+    """Return how many steps from the first on go into the weight: all, or those before a trained scale, or none."""
     if not steps or _takes_scale(chains, steps[0].x, chains.scale_is_trained(steps)):
         return len(steps)
     if not _takes_scale(chains, steps[0].x, False):
@@ -59,7 +59,7 @@ def _part_for_the_weight(chains: Chains, steps: Sequence[AffineStep]) -> int:
 
 
 def _takes_scale(chains: Chains, value: Value, scale_is_trained: bool) -> bool:
-    """Whether `value` is made by products whose weights can be scaled, and for this chain only."""
+    """Return whether `value` is made by products whose weights can be scaled, and for this chain only."""
     node = chains.made_by.get(value)
     if node is None or chains.uses[value] > 1:
         return False
@@ -73,7 +73,7 @@ def _takes_scale(chains: Chains, value: Value, scale_is_trained: bool) -> bool:
 
 
 def _weight_takes_scale(chains: Chains, node: Node, scale_is_trained: bool, spared: int) -> bool:
-    """Whether to scale the weight of a product instead of `spared` elements of an activation."""
+    """Return whether to scale the weight of a product instead of `spared` elements of an activation."""
     weight = node.inputs[1]
     if weight in chains.fed:
         return False
@@ -86,7 +86,7 @@ def _weight_takes_scale(chains: Chains, node: Node, scale_is_trained: bool, spar
 
 
 def _scaled(b: Rewriter, value: Value, scale: Value) -> Value:
-    """The products that make `value` again, with weights times `scale` along their output channels."""
+    """Return the products that make `value` again, with weights times `scale` along their output channels."""
     node = b.producer(value, Op)
     assert node is not None
     match node.op:
@@ -102,7 +102,7 @@ def _scaled(b: Rewriter, value: Value, scale: Value) -> Value:
 
 
 def _times(b: Builder, weight: Value, axis: int, scale: Value) -> Value:
-    """A weight times `scale` along an axis, of which each number is for size / len(scale) neighbours."""
+    """Return a weight times `scale` along an axis, of which each number is for size / len(scale) neighbours."""
     shape, count = weight.shape, scale.type.size
     if count == 1:
         return b(ops.Mul(), weight, scale)
@@ -113,7 +113,7 @@ def _times(b: Builder, weight: Value, axis: int, scale: Value) -> Value:
 
 
 def _channels(b: Builder, vector: Value, start: int, size: int, stride: int = 1) -> Value:
-    """Some of a number for each channel."""
+    """Return some of a number for each channel."""
     whole = vector.type.size == 1 or (size, stride) == (vector.type.size, 1)
     return vector if whole else b(ops.Slice((start,), (size,), (stride,)), vector)
 
@@ -140,7 +140,7 @@ def _fold_before(graph: Graph) -> Graph:
 
 
 def _all_readers_take(chains: Chains, steps: Sequence[AffineStep]) -> bool:
-    """Whether the chain disappears into what reads it, at less work than it takes."""
+    """Return whether the chain disappears into what reads it, at less work than it takes."""
     scale, shift = any(s.scales for s in steps), any(s.shifts for s in steps)
     before = chains.made_by.get(steps[0].x)
     if chains.shift_is_trained(steps) or (shift and chains.scale_is_trained(steps)):
@@ -161,7 +161,10 @@ def _all_readers_take(chains: Chains, steps: Sequence[AffineStep]) -> bool:
 
 
 def _products_reading(chains: Chains, value: Value) -> list[Node]:
-    """The products that read a value, whole or in parts (groups, channel-sparse layers); none if others do too."""
+    """Return the products that read a value, whole or in parts (groups, channel-sparse layers).
+
+    None if others do too.
+    """
     found: list[Node] = []
     readers = chains.readers.get(value, [])
     for node in readers:
@@ -178,7 +181,7 @@ def _products_reading(chains: Chains, value: Value) -> list[Node]:
 
 
 def _takes_shift(node: Node) -> bool:
-    """Whether all output positions see the same of a shift of the input: no zeros around it."""
+    """Return whether all output positions see the same of a shift of the input: no zeros around it."""
     match node.op:
         case ops.MatMul():
             return len(node.inputs[1].shape) == 2
@@ -188,7 +191,7 @@ def _takes_shift(node: Node) -> bool:
 
 
 def _with_input_folded(b: Builder, node: Node, x: Value, affine: Affine) -> Value:
-    """The product of x * scale + shift, from x."""
+    """Return the product of x * scale + shift, from x."""
     weight = node.inputs[1]
     scaled = weight if affine.scale is None else _times(b, weight, node.op.channel_axis(weight.type), affine.scale)
     y = b(node.op, x, scaled)
@@ -196,7 +199,7 @@ def _with_input_folded(b: Builder, node: Node, x: Value, affine: Affine) -> Valu
 
 
 def _of_shift(b: Builder, op: Op, shift: Value, weight: Value, channels: int) -> Value:
-    """What the product makes of the shift alone: one number for each output channel."""
+    """Return what the product makes of the shift alone: one number for each output channel."""
     if not isinstance(op, Windowed):
         return b(op, b(ops.Mul(), shift, np.ones((1, channels))), weight)
     span = ((k - 1) * d + 1 for k, d in zip(weight.shape[1:3], op.dilation, strict=True))

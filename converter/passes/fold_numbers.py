@@ -10,7 +10,7 @@ from converter.passes.simplify import is_ordinary
 
 
 def fold_numbers(graph: Graph) -> Graph:
-    """The graph without products with a number that constants can hold.
+    """Return the graph without products with a number that constants can hold.
 
     Before: Transpose(MatMul(x, W) + b) * 0.125.             After: Transpose(MatMul(x, W * 0.125) + b * 0.125).
     Before: (x * cosines + turned * sines) * 0.125.          After: x * (cosines * 0.125) + turned * (sines * 0.125).
@@ -32,7 +32,7 @@ def fold_numbers(graph: Graph) -> Graph:
         return scaled[value, number]
 
     def times(b: Rewriter, value: Value, number: float, spared: int) -> Value | None:
-        """The value times the number, by no more operators than the value; None where that cannot be."""
+        """Return the value times the number, by no more operators than the value; None where that cannot be."""
         if value in b.graph.constants:
             return of_constant(b, value, number, spared)
         node = b.producer(value, Op)

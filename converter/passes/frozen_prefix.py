@@ -9,12 +9,12 @@ from converter.ir.rewrite import eliminate_dead_code
 
 
 def has_frozen_prefix(graph: Graph) -> bool:
-    """Whether anything is computed before the first parameter takes part."""
+    """Return whether anything is computed before the first parameter takes part."""
     return not set(_crossing(graph)) <= set(graph.inputs)
 
 
 def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
-    """The part of a model that no parameter takes part in, and the rest.
+    """Return the part of a model that no parameter takes part in, and the rest.
 
     Before: x -> f -> g(W) -> output.   After: x -> f -> `features`, and `features` -> g(W) -> output.
 
@@ -52,7 +52,7 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
 
 
 def _crossing(graph: Graph) -> list[Value]:
-    """What depends on the inputs, is always the same, and is read by what is not, or is an output."""
+    """Return what depends on the inputs, is always the same, and is read by what is not, or is an output."""
     trained, fed = _changing(graph), dependents(graph, graph.inputs)
     read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]
     return [v for v in dict.fromkeys([*read, *graph.outputs.values()]) if v in fed and v not in trained]
@@ -66,7 +66,7 @@ def _changing(graph: Graph) -> set[Value]:
 
 
 def join(prefix: Graph, rest: Graph) -> Graph:
-    """One graph again: the inputs of `rest` that are called like an output of `prefix` are these.
+    """Return one graph again: the inputs of `rest` that are called like an output of `prefix` are these.
 
     Parameters of one name are one, with the update of `rest`. A graph that has no such inputs stays as it is.
     """

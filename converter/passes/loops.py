@@ -23,7 +23,9 @@ def _simplified(body: Graph) -> Graph:
 
 
 def close_over(graph: Graph) -> Graph:
-    """What a loop hands on as it is becomes an operand that every step reads; a constant operand goes into the body.
+    """Return what a loop hands on as it is becomes an operand that every step reads.
+
+    A constant operand goes into the body.
 
     Before: Scan(body(w, carry, row), W, x0, xs) with W frozen.   After: Scan(body(carry, row), x0, xs), W in the body.
     """
@@ -43,7 +45,7 @@ def close_over(graph: Graph) -> Graph:
 
 
 def _last_row(b: Rewriter, node: Node) -> Value | None:
-    """The last row of a stack of what the steps hand on as well is what the last step hands on.
+    """Return the last row of a stack of what the steps hand on as well is what the last step hands on.
 
     Before: Slice[last](Scan(...).given).   After: Scan(...).carried; nobody needs the stack, which layers often make.
     """
@@ -68,7 +70,7 @@ def _carried_results(node: Node) -> tuple[Value, ...]:
 
 
 def _with_invariants(node: Node) -> Node:
-    """The node with values that no step changes among the operands that every step reads."""
+    """Return the node with values that no step changes among the operands that every step reads."""
     op, (*others, body) = node.op, node.op.bodies()
     made = list(body.outputs.items())
     same = [k for k in range(op.carried) if made[k][1] is body.inputs[op.fixed + k]]
@@ -86,7 +88,7 @@ def _with_invariants(node: Node) -> Node:
 
 
 def _with_constants(b: Rewriter, node: Node) -> Node:
-    """The node with constants in place of the operands that every step reads and that are known."""
+    """Return the node with constants in place of the operands that every step reads and that are known."""
     known = {k: array for k in range(node.op.fixed) if (array := b.array(node.inputs[k])) is not None}
     if not known:
         return node

@@ -43,7 +43,7 @@ def made_by_rows(b: Rewriter, node: Node) -> Value | None:
 
 
 def summed_over_features(b: Rewriter, node: Node) -> Value | None:
-    """The derivative of a softmax p whose cotangent is MatMul(d, v'), where o = MatMul(p, v) is there.
+    """Return the derivative of a softmax p whose cotangent is MatMul(d, v'), where o = MatMul(p, v) is there.
 
     Before: w = p * MatMul(d, v'); w - p * Sum(w, -1).   After: p * (MatMul(d, v') - Sum(d * o, -1)).
 
@@ -85,12 +85,12 @@ def _sum_of_product(b: Rewriter, total: ops.Sum, d: Value, o: Value) -> Value:
 
 
 def _made_of(b: Rewriter, value: Value, op: Op) -> Value | None:
-    """What an op made of a value before."""
+    """Return what an op made of a value before."""
     return next((node.output for node in b.graph.nodes if node.op == op and node.inputs == (value,)), None)
 
 
 def _kept_rows(b: Rewriter, value: Value) -> tuple[int, ...] | None:
-    """The transpose of a value, its last two axes exchanged, if then the last axis stays the last one."""
+    """Return the transpose of a value, its last two axes exchanged, if then the last axis stays the last one."""
     turned = b.producer(value, ops.Transpose)
     if turned is None or not b.used_once(value) or turned.op.perm[-2] != len(turned.op.perm) - 1:
         return None

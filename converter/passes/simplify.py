@@ -182,7 +182,7 @@ def _signs(b: Rewriter, x: Value, y: Value) -> Value | None:
 
 
 def _without_broadcast(b: Rewriter, value: Value, other: Value, output: Value) -> Value:
-    """The operand before a BroadcastTo that elementwise broadcasting makes unnecessary."""
+    """Return the operand before a BroadcastTo that elementwise broadcasting makes unnecessary."""
     spread = b.producer(value, ops.BroadcastTo)
     if spread is None:
         return value
@@ -227,6 +227,6 @@ def _concatenation_beside(b: Rewriter, x: Value, y: Value) -> Value | None:
 
 
 def _pieces(b: Rewriter, pad: Node, axis: int) -> tuple[Value, ...]:
-    """What stands one behind the other along an axis in what is padded."""
+    """Return what stands one behind the other along an axis in what is padded."""
     inner = b.producer(pad.inputs[0], ops.Concat)
     return inner.inputs if inner and inner.op.axis == axis and b.used_once(pad.inputs[0]) else pad.inputs

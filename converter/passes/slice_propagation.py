@@ -27,12 +27,12 @@ class Parts(NamedTuple):
 
     @staticmethod
     def whole(node: Node) -> Parts:
-        """All of the first result from all of the operands."""
+        """Return all of the first result from all of the operands."""
         return Parts(_whole(node.outputs[0].shape), tuple(_whole(v.shape) for v in node.inputs))
 
 
 def propagate_slices(graph: Graph) -> Graph:
-    """The graph in which operators whose results are read in part compute that part.
+    """Return the graph in which operators whose results are read in part compute that part.
 
     Before: y = Slice(Add(MatMul(x, w), b)).   After: y = Add(MatMul(Slice(x), w), b).
 
@@ -77,7 +77,7 @@ class _Narrowed:
         self.graph = b.graph
 
     def _part(self, value: Value, box: Box, strides: Shape = ()) -> Value:
-        """This part of a value, of each axis every so many elements."""
+        """Return this part of a value, of each axis every so many elements."""
         now, held = self._now.get(value, (value, _whole(value.shape)))
         if box == held and not strides:
             return now
@@ -114,7 +114,7 @@ def _parts(graph: Graph, node: Node, read: Box) -> Parts:
 
 
 def _before(op: ops.Slice, read: Box) -> Box:
-    """The part of a slice's operand where a part of its result is."""
+    """Return the part of a slice's operand where a part of its result is."""
     places = zip(read, op.begin, op.step(len(read)), strict=True)
     return tuple(
         (first + start * step, first + max(end - 1, start) * step + (end > start))
@@ -155,7 +155,7 @@ def _makes(op: Op, types: Sequence[TensorType], shape: Shape) -> bool:
 
 
 def _of_shape(op: Op, shape: Shape) -> Op:
-    """The op that makes a result of this shape."""
+    """Return the op that makes a result of this shape."""
     return replace(op, shape=shape) if isinstance(op, ops.Reshape | ops.BroadcastTo) else op
 
 
@@ -164,7 +164,7 @@ def _whole(shape: Shape) -> Box:
 
 
 def _around(one: Box, other: Box) -> Box:
-    """The least part that holds both."""
+    """Return the least part that holds both."""
     return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 

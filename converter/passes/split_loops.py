@@ -49,14 +49,14 @@ def _split(b: Rewriter, node: Node) -> tuple[Value, ...] | None:
 
 
 def _short_length(length: int) -> int:
-    """The divisor next to the square root if there is one near it, else the root, with steps left over."""
+    """Return the divisor next to the square root if there is one near it, else the root, with steps left over."""
     root = isqrt(length)
     near = [n for n in range(root // 2 + 1, 2 * root + 1) if not length % n]
     return min(near, key=lambda n: abs(n - root), default=root)
 
 
 def _cut(b: Builder, x: Value, start: int, stop: int) -> Value:
-    """Rows from start to stop."""
+    """Return rows from start to stop."""
     if (start, stop) == (0, x.shape[0]):
         return x
     return b(ops.Slice((start, *(0 for _ in x.shape[1:])), (stop - start, *x.shape[1:])), x)

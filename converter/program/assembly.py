@@ -82,13 +82,13 @@ class _Contents:
 
 
 def pack(parts: Sequence[AssembledPart], known: Sequence[Known], own: bytes) -> bytes:
-    """The entry."""
+    """Return the entry."""
     text = json.dumps(asdict(_Contents(tuple(parts), tuple(known))), separators=(",", ":")).encode()
     return zlib.compress(text + b"\n" + own, 9)
 
 
 def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapping[str, np.ndarray]) -> bytes:
-    """The plain model of a program.
+    """Return the plain model of a program.
 
     Args:
         program: what was trained.
@@ -136,7 +136,7 @@ _OPERANDS = {"add": 2, "multiply": 2, "reshape": 1}
 
 
 def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | bytes], most: int) -> list[np.ndarray]:
-    """The tensors that are known, float32, in at most so many bytes."""
+    """Return the tensors that are known, float32, in at most so many bytes."""
     made, nbytes = list[np.ndarray](), 0
     for record in known:
         if len(record.shape) > MOST_AXES:
@@ -159,7 +159,7 @@ def _computed(known: Sequence[Known], stored: Callable[[Known], memoryview | byt
 
 
 def _within(most: int, nbytes: int) -> int:
-    """The bytes of what is made, if they are no more."""
+    """Return the bytes of what is made, if they are no more."""
     if nbytes > most:
         raise _damaged(f"it makes {nbytes} bytes or more, of at most {most}")
     return nbytes

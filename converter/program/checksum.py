@@ -26,7 +26,7 @@ def seal(file: memoryview, start: int) -> None:
 
 
 def reseal(data: bytes) -> bytes:
-    """The seal of a sealed file that was changed on purpose."""
+    """Return the seal of a sealed file that was changed on purpose."""
     changed, start = bytearray(data), data.index(_MARK)
     changed[start : start + len(BLANK)] = BLANK
     seal(memoryview(changed), start)

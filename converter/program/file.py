@@ -51,16 +51,16 @@ class ProgramFile:
         return None if self.descriptor is None else f"/dev/fd/{self.descriptor}"
 
     def initial(self, tensor: StateTensor) -> np.ndarray:
-        """The built value of a state tensor, read-only. Raises UsageError when the file lacks it."""
+        """Return the built value of a state tensor, read-only. Raises UsageError when the file lacks it."""
         return self.entry(INITIAL + tensor.tensor, tensor.shape, tensor.dtype)
 
     def frozen(self, parameter: ParameterSpec) -> np.ndarray | None:
-        """The part of a weight that does not train, read-only; None when all of it trains."""
+        """Return the part of a weight that does not train, read-only; None when all of it trains."""
         part = parameter.frozen
         return None if part is None else self.entry(part.entry, part.shape, parameter.dtype)
 
     def entry(self, entry: str, shape: tuple[int, ...], kind: str = "float32") -> np.ndarray:
-        """A tensor in the metadata, read-only; one element stands for a tensor of equal ones.
+        """Return a tensor in the metadata, read-only; one element stands for a tensor of equal ones.
 
         Raises:
             UsageError: it is missing, or not of this size.
@@ -115,7 +115,7 @@ def _mapped(path: Path, descriptor: int) -> bytes | mmap.mmap:
 
 
 def _checked(where: str, data: bytes | mmap.mmap, descriptor: int | None = None) -> ProgramFile:
-    """A program, unless its seal, its manifest or a tensor that the manifest names is not right."""
+    """Return a program, unless its seal, its manifest or a tensor that the manifest names is not right."""
     try:
         digest = check_seal(data)
         metadata = read_metadata(data, (INITIAL, FROZEN, INFERENCE, ACCOUNT))

@@ -56,16 +56,16 @@ class OperatorEntry:
         self.made = {index: number for number, place in enumerate(self.places) for index in place.operator.outputs}
 
     def part(self, numbers: Iterable[int], outputs: Sequence[int]) -> bytes:
-        """Some of its operators as a file of their own."""
+        """Return some of its operators as a file of their own."""
         return part(self._model, self._graph, [self.places[n].operator.table for n in numbers], outputs)
 
     def operands(self, number: int) -> list[int]:
-        """What an operator reads that is no constant."""
+        """Return what an operator reads that is no constant."""
         read = self.places[number].operator.inputs
         return [i for i in dict.fromkeys(read) if i >= 0 and not constant_of(self._model, self._graph, i).size]
 
     def read(self, number: int) -> list[int]:
-        """What somebody reads of what an operator makes."""
+        """Return what somebody reads of what an operator makes."""
         return [i for i in self.places[number].operator.outputs if i in self._read]
 
     @cached_property
@@ -73,11 +73,11 @@ class OperatorEntry:
         return {i for place in self.places for i in place.operator.inputs} | set(self.outputs)
 
     def dtype(self, index: int) -> Any:
-        """The element type of a tensor; None for one that no NumPy array holds."""
+        """Return the element type of a tensor; None for one that no NumPy array holds."""
         return _DTYPES.get(self._tensor(index).Type())
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of a tensor."""
+        """Return the shape of a tensor."""
         tensor = self._tensor(index)
         return tuple(tensor.Shape(i) for i in range(tensor.ShapeLength()))
 
@@ -93,7 +93,7 @@ class Layers:
         self._origins = read_origins(program)
 
     def entry(self, name: str) -> OperatorEntry:
-        """A signature."""
+        """Return a signature."""
         return next(entry for entry in self.entries if entry.name == name)
 
     @cached_property

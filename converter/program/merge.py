@@ -61,7 +61,10 @@ class Merge:
 
 
 def read_merge(program: ProgramFile) -> Merge | None:
-    """What is to be merged in a program; None where it has no adapters. Raises UsageError for a senseless entry."""
+    """Return what is to be merged in a program; None where it has no adapters.
+
+    Raises UsageError for a senseless entry.
+    """
     if MERGE not in program.metadata:
         return None
     try:
@@ -93,7 +96,7 @@ def _check(weight: MergedWeight, manifest: Manifest) -> None:
 
 
 def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights with their adapters merged, by the model's own names, in its own layout."""
+    """Return the weights with their adapters merged, by the model's own names, in its own layout."""
     parameters = parameters_of(program, state)
     merged = {}
     for weight in merge.weights:
@@ -114,6 +117,6 @@ def merged_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.nd
 
 
 def stored_weights(program: ProgramFile, merge: Merge, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same as the plain model has them."""
+    """Return the same as the plain model has them."""
     merged = merged_weights(program, merge, state)
     return {w.name: View(w.view).apply(merged[w.name]).reshape(w.stored) for w in merge.weights}

@@ -21,7 +21,7 @@ PHASES = ("forward", "backward", "update")
 
 
 def to_entry(exported: Mapping[str, Graph]) -> bytes:
-    """The metadata entry for the graphs of a file."""
+    """Return the metadata entry for the graphs of a file."""
     indices: dict[str, int] = {}
     signatures = {
         name: [
@@ -34,7 +34,7 @@ def to_entry(exported: Mapping[str, Graph]) -> bytes:
 
 
 def read_origins(program: ProgramFile) -> dict[str, list[Origin]]:
-    """The origin of each operator of each signature, in the file's order.
+    """Return the origin of each operator of each signature, in the file's order.
 
     Raises:
         UsageError: the file does not say.

@@ -26,7 +26,7 @@ def check_tensors(manifest: Manifest, tensors: Mapping[str, np.ndarray], where: 
 
 
 def parameters_of(program: ProgramFile, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The trained weights of a state, by the model's own names, in its own layout and full shape."""
+    """Return the trained weights of a state, by the model's own names, in its own layout and full shape."""
     full = {}
     for spec in program.manifest.parameters:
         full[spec.name] = np.empty(spec.shape, spec.dtype)

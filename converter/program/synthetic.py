@@ -8,7 +8,7 @@ from converter.program.manifest import Manifest, Signature, TargetLabels, Tensor
 
 
 def synthetic_inputs(signature: Signature, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Numbers in 0..1 like pixels; ones for integers, as an index is small and a mask is open."""
+    """Return numbers in 0..1 like pixels; ones for integers, as an index is small and a mask is open."""
     return {
         spec.name: rng.random(spec.shape, np.float32) if spec.dtype == "float32" else np.ones(spec.shape, spec.dtype)
         for spec in signature.taking("input")
@@ -21,7 +21,7 @@ def synthetic_targets(manifest: Manifest, rng: np.random.Generator) -> dict[str,
 
 
 def synthetic_target(spec: TensorSpec, manifest: Manifest, rng: np.random.Generator) -> np.ndarray:
-    """What its loss takes: labels, one-hot rows, one of few numbers, or numbers in 0..1 or from the least on."""
+    """Return what its loss takes: labels, one-hot rows, one of few numbers, or numbers in 0..1 or from the least on."""
     known = manifest.target_labels.get(spec.name, TargetLabels())
     if spec.dtype != "float32":
         # The labels of a `ctc` are a sequence, which must have room among the outputs.

@@ -15,7 +15,7 @@ from converter.support.errors import NumericError, UsageError
 
 
 def information(entry: SignatureEntry, examples: Examples, size: int) -> dict[str, np.ndarray]:
-    """The Fisher information of each channel, 1 / 2N sum_n (sum_d a_nd g_nd)^2, by weight.
+    """Return the Fisher information of each channel, 1 / 2N sum_n (sum_d a_nd g_nd)^2, by weight.
 
     Args:
         entry: `fisher`, which sees the state.
@@ -51,7 +51,7 @@ def largest(information: Mapping[str, np.ndarray], manifest: Manifest) -> dict[s
 
 
 def has_trained(program: ProgramFile, state: Mapping[str, np.ndarray]) -> bool:
-    """Whether anything in a state but the choice of channels is not as it was built."""
+    """Return whether anything in a state but the choice of channels is not as it was built."""
     chosen = {choice.indices for choice in program.manifest.choices}
     tensors = [tensor for tensor in program.manifest.state_tensors if tensor.tensor not in chosen]
     return any(not np.array_equal(state[tensor.tensor], program.initial(tensor)) for tensor in tensors)

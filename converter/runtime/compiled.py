@@ -102,7 +102,7 @@ class CompiledEngine(ProgramEngine):
 
 
 def compiled(program: ProgramFile, options: Options, said: Callable[[], str]) -> CompiledModel:
-    """A program in a CompiledModel. Raises DeviceError with the errors among what LiteRT has said."""
+    """Return a program in a CompiledModel. Raises DeviceError with the errors among what LiteRT has said."""
     try:
         if program.path is None:
             return CompiledModel.from_buffer(program.data, None, _environment(), options)

@@ -21,7 +21,9 @@ def open_engine(
     weight_cache: str | os.PathLike | None = None,
     accelerator: str = "cpu",
 ) -> ProgramEngine:
-    """The interpreter, or with a folder for packed weights a CompiledModel; the arguments are a TrainingSession's.
+    """Return the interpreter, or with a folder for packed weights a CompiledModel.
+
+    The arguments are a TrainingSession's.
 
     Raises:
         DeviceError: LiteRT does not take the program.
@@ -50,7 +52,7 @@ def open_engine(
 def _accelerated(
     program: ProgramFile, threads: int, xnnpack: bool, weight_cache: str | os.PathLike | None, accelerator: str
 ) -> ProgramEngine:
-    """An accelerator for everything, except for the update of a split step, which is the CPU's."""
+    """Return an accelerator for everything, except for the update of a split step, which is the CPU's."""
     state, (kind, _, soc) = program.manifest.state, accelerator.partition(":")
     if state == "variables" and accelerator != "web:wasm":
         raise UsageError(

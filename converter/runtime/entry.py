@@ -39,7 +39,7 @@ class SignatureEntry(ABC):
 
     @abstractmethod
     def input(self, name: str) -> np.ndarray:
-        """An input in place, to be read and written. Not to be kept."""
+        """Return an input in place, to be read and written. Not to be kept."""
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Replaces an input by an array of its shape and dtype, of which an engine need not keep a copy of its own."""
@@ -47,7 +47,7 @@ class SignatureEntry(ABC):
 
     @abstractmethod
     def output(self, name: str) -> np.ndarray:
-        """Where an output is read after `invoke`. Not to be kept."""
+        """Return where an output is read after `invoke`. Not to be kept."""
 
     @abstractmethod
     def run(self) -> None:
@@ -122,7 +122,7 @@ class ProgramEngine:
             ) from None
 
     def entry(self, name: str) -> SignatureEntry:
-        """A signature by name, ready to be called. Raises DeviceError when there is no memory for it."""
+        """Return a signature by name, ready to be called. Raises DeviceError when there is no memory for it."""
         entry = self._entries[name]
         try:
             entry.allocate()

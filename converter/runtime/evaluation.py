@@ -14,7 +14,9 @@ from converter.support.errors import NumericError, UsageError
 
 
 def figures(entry: SignatureEntry, examples: Examples, size: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """The mean loss, and what else the program counts, by weight; and which places of an output count, where not all.
+    """Return the mean loss, and what else the program counts, by weight.
+
+    And which places of an output count, where not all.
 
     Args:
         entry: `evaluate`, which sees the state.
@@ -62,7 +64,7 @@ def figures(entry: SignatureEntry, examples: Examples, size: int) -> tuple[dict[
 
 
 def outputs(entry: SignatureEntry, examples: Examples) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
-    """Which rows, and what the model gives for them, by output: not to be kept until the next.
+    """Yield which rows, and what the model gives for them, by output: not to be kept until the next.
 
     Args:
         entry: `infer` or `features`, which sees the state.
@@ -102,7 +104,7 @@ def calls(manifest: Manifest, rows: int) -> list[tuple[str, slice]]:
 
 
 def every_output(entry: SignatureEntry, examples: Examples) -> dict[str, np.ndarray]:
-    """What the model gives for all rows, by output; as `outputs`."""
+    """Return what the model gives for all rows, by output; as `outputs`."""
     specs = entry.signature.giving("output")
     size = entry.signature.taking("input")[0].shape[0]
     lengths = {spec.name: examples.rows if spec.shape[0] == size else spec.shape[0] for spec in specs}
@@ -114,7 +116,7 @@ def every_output(entry: SignatureEntry, examples: Examples) -> dict[str, np.ndar
 
 
 def joined(results: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What several calls gave, one behind the other, by output."""
+    """Return what several calls gave, one behind the other, by output."""
     if len(results) == 1:
         return results[0]
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}

@@ -30,21 +30,21 @@ class Examples:
         return float(self.arrays["weight"].sum())
 
     def take(self, rows: slice | np.ndarray) -> Examples:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Examples({name: array[rows] for name, array in self.arrays.items()})
 
     @staticmethod
     def joined(parts: Sequence[Examples]) -> Examples:
-        """The rows of all parts, one behind the other."""
+        """Return the rows of all parts, one behind the other."""
         return Examples({name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays})
 
     def parts(self, size: int) -> list[Examples]:
-        """The rows in pieces of `size`, the last one shorter, without pieces that weigh nothing."""
+        """Return the rows in pieces of `size`, the last one shorter, without pieces that weigh nothing."""
         pieces = [self.take(slice(start, start + size)) for start in range(0, self.rows, size)]
         return [piece for piece in pieces if piece.weight]
 
     def as_shares(self) -> Examples:
-        """The same rows with their shares of the weight of all of them."""
+        """Return the same rows with their shares of the weight of all of them."""
         weight = self.arrays["weight"].astype(np.float64)
         return Examples(self.arrays | {"weight": (weight / weight.sum()).astype(np.float32)})
 
@@ -62,7 +62,7 @@ class Examples:
 
 
 def check_examples(signature: Signature, x: Any, y: Any = None, weight: Any = None) -> Examples:
-    """The rows for a signature.
+    """Return the rows for a signature.
 
     Args:
         signature: what is about to be called; takes no y and weight when it has no such input.
@@ -113,7 +113,7 @@ def check_whole(name: str, signature: Signature, rows: int) -> None:
 
 
 def finite_number(name: str, number: Any) -> float:
-    """A number that a person gave. Raises UsageError for anything else."""
+    """Return a number that a person gave. Raises UsageError for anything else."""
     try:
         if isinstance(number, bool | np.bool_):
             raise TypeError
@@ -126,7 +126,7 @@ def finite_number(name: str, number: Any) -> float:
 
 
 def _by_name(what: str, specs: tuple[TensorSpec, ...], given: Any) -> list[tuple[TensorSpec, Any]]:
-    """Each input of the model, or each target, with what the person gives for it."""
+    """Return each input of the model, or each target, with what the person gives for it."""
     names = [spec.label for spec in specs]
     kind, has = ("input", "the model has") if what == "x" else ("target", "the program takes")
     listed = ", ".join(names)
@@ -153,7 +153,7 @@ def _by_name(what: str, specs: tuple[TensorSpec, ...], given: Any) -> list[tuple
 
 
 def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
-    """The array of an input: [rows, ...], of its dtype, finite. No copy when it is so already."""
+    """Return the array of an input: [rows, ...], of its dtype, finite. No copy when it is so already."""
     expected = f"{spec.dtype} [rows{''.join(f', {d}' for d in spec.shape[1:])}]"
     if value is None:
         raise UsageError(f"{spec.name}: missing; expected {expected}", page="sessions")
@@ -195,7 +195,7 @@ def _as_rows_of(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
 
 
 def _hint_of_list(spec: TensorSpec, value: Any) -> str:
-    """What may be meant by a list that is not the rows of an input or target."""
+    """Return what may be meant by a list that is not the rows of an input or target."""
     if not isinstance(value, list | tuple) or not any(getattr(v, "ndim", 0) for v in value):
         return ""
     if spec.role != "target":
@@ -204,7 +204,7 @@ def _hint_of_list(spec: TensorSpec, value: Any) -> str:
 
 
 def _hint(spec: TensorSpec, array: np.ndarray) -> str:
-    """What may be meant by an array of another shape."""
+    """Return what may be meant by an array of another shape."""
     rest, name = spec.shape[1:], spec.name
     if array.shape == rest:
         return f" The first axis, the rows, is missing: pass {name}[None]."
@@ -214,7 +214,7 @@ def _hint(spec: TensorSpec, array: np.ndarray) -> str:
 
 
 def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
-    """Another dtype is taken only when no number changes (a float64 may be rounded, that is what is meant)."""
+    """Convert to a dtype where no number changes (a float64 may be rounded, that is what is meant)."""
     wanted = np.dtype(spec.dtype)
     if array.dtype == wanted:
         return array
@@ -240,6 +240,9 @@ def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
 
 
 def _all_finite(array: np.ndarray) -> bool:
-    """Whether every element is finite: a sum first, which is nearly always enough; einsum's is three times as fast."""
+    """Return whether every element is finite: a sum first, which is nearly always enough.
+
+    Einsum's is three times as fast.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.einsum(array, range(array.ndim), []))) or bool(np.isfinite(array).all())

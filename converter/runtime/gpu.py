@@ -59,7 +59,7 @@ class GpuEngine(ProgramEngine):
 
 
 def _report(model: CompiledModel, gpu: Gpu, log: str) -> Report:
-    """What the GPU took, by its own account and by its log."""
+    """Return what the GPU took, by its own account and by its log."""
     left = [int(number) for number in re.findall(_LEFT, log)]
     if adapter := re.search(r"Selected adapter: (.+?)(, arch=.*)?$", log, re.MULTILINE):
         _ADAPTER.name, _ADAPTER.emulated = adapter[1], "adapterType=CPU" in adapter[0]

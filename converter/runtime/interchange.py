@@ -46,14 +46,14 @@ class StateSpec:
 
     @staticmethod
     def of(program: ProgramFile) -> StateSpec:
-        """What a program takes."""
+        """Return what a program takes."""
         m = program.manifest
         built = {tensor.tensor: program.initial(tensor) for tensor in m.state_tensors}
         return StateSpec(m.graph_hash, m.state_tensors, m.identity, m.choices, built)
 
 
 def differences(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
-    """What makes the state of one program meaningless in another, in words; nothing where it goes on there."""
+    """Return what makes the state of one program meaningless in another, in words; nothing where it goes on there."""
     if there.program == here.program:
         return ()
     a, b = there.identity, here.identity
@@ -78,7 +78,7 @@ def differences(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
 
 
 def is_proven(there: StateSpec, here: StateSpec) -> bool:
-    """Whether all was compared of two programs between which no difference was found."""
+    """Return whether all was compared of two programs between which no difference was found."""
     a, b = there.identity, here.identity
     return there.program == here.program or (a is not None and b is not None and a.version == b.version)
 
@@ -86,7 +86,7 @@ def is_proven(there: StateSpec, here: StateSpec) -> bool:
 def carried(
     tensors: Mapping[str, np.ndarray], there: StateSpec, here: StateSpec, partly: bool
 ) -> dict[str, np.ndarray]:
-    """Those tensors of a state that a program has, by its names, as it stores them.
+    """Return those tensors of a state that a program has, by its names, as it stores them.
 
     Args:
         tensors: of the state, by its own names.
@@ -108,7 +108,7 @@ def carried(
 
 
 def with_layouts(there: StateSpec, here: StateSpec, tensors: Mapping[str, np.ndarray]) -> StateSpec:
-    """The state of an older version, which says of no tensor how it is laid out, with that where it can be told.
+    """Return the state of an older version, which says of no tensor how it is laid out, with that where it can be told.
 
     Weights of dense layers were stored as [inputs, outputs] or turned, all others in one way. Of a square one the way
     counts that is clearly nearer to what was built; a slot goes with its weight.
@@ -144,12 +144,12 @@ def with_layouts(there: StateSpec, here: StateSpec, tensors: Mapping[str, np.nda
 
 
 def _like(tensor: StateTensor, same: StateTensor | None) -> StateTensor:
-    """A tensor with what the program that stored it says of it."""
+    """Return a tensor with what the program that stored it says of it."""
     return tensor if same is None or same.shape != tensor.shape else replace(tensor, model=same.model)
 
 
 def _is_turned(there: StateTensor, here: StateTensor, array: np.ndarray, built: np.ndarray) -> bool | None:
-    """Whether a weight is stored the other way round than here; None where it cannot be told."""
+    """Return whether a weight is stored the other way round than here; None where it cannot be told."""
     if not _is_square(here) or there.shape != here.shape:
         return len(here.shape) == 2 and there.shape == here.shape[::-1] != here.shape
     kept, changed = (float(np.square(a - built).sum()) for a in (array, array.T))
@@ -157,12 +157,12 @@ def _is_turned(there: StateTensor, here: StateTensor, array: np.ndarray, built: 
 
 
 def _is_square(tensor: StateTensor) -> bool:
-    """Whether a tensor has as many rows as columns, so that its shape does not say which are which."""
+    """Return whether a tensor has as many rows as columns, so that its shape does not say which are which."""
     return len(tensor.shape) == 2 and tensor.shape[0] == tensor.shape[1] > 1
 
 
 def _of_tensors(there: StateSpec, here: StateSpec, slots: bool) -> Iterator[str]:
-    """What differs in what trains, or in the optimizer's slots."""
+    """Yield what differs in what trains, or in the optimizer's slots."""
     a, b = ({t.name: t for t in spec.tensors if t.slot == slots} for spec in (there, here))
     still_a, still_b = _frozen_names(there), _frozen_names(here)
     yield from _few(filter(None, (_difference(a[name], b[name]) for name in b if name in a)))
@@ -178,7 +178,7 @@ def _of_tensors(there: StateSpec, here: StateSpec, slots: bool) -> Iterator[str]
 def _of_frozen(
     there: StateSpec, here: StateSpec, ours: tuple[FrozenWeight, ...], theirs: tuple[FrozenWeight, ...]
 ) -> Iterator[str]:
-    """What differs in what does not train."""
+    """Yield what differs in what does not train."""
     if [weight.digest for weight in ours] == [weight.digest for weight in theirs]:
         return  # their names do not matter
     a, b = {weight.name: weight for weight in ours}, {weight.name: weight for weight in theirs}
@@ -193,7 +193,10 @@ def _of_frozen(
 
 
 def _difference(there: StateTensor, here: StateTensor) -> str | None:
-    """What differs between two tensors of one name; None where one is the other, be it stored in another layout."""
+    """Return what differs between two tensors of one name.
+
+    None where one is the other, be it stored in another layout.
+    """
     known = there.model is not None and here.model is not None
     a, b = (t.model.shape if known and t.model is not None else t.shape for t in (there, here))
     if a != b:
@@ -208,7 +211,7 @@ def _difference(there: StateTensor, here: StateTensor) -> str | None:
 
 
 def _covers_same(there: StateTensor, here: StateTensor) -> bool:
-    """Whether two tensors hold the same elements of the model's."""
+    """Return whether two tensors hold the same elements of the model's."""
     a, b = _view(there), _view(here)
     if prod(there.shape) != prod(here.shape):
         return False
@@ -218,7 +221,7 @@ def _covers_same(there: StateTensor, here: StateTensor) -> bool:
 
 
 def _stored(array: np.ndarray, there: StateTensor, here: StateTensor) -> np.ndarray:
-    """The same numbers as another program stores them."""
+    """Return the same numbers as another program stores them."""
     if there.model is None or here.model is None or there.model.view == here.model.view:
         return array.reshape(here.shape)
     whole = np.empty(prod(here.model.shape), array.dtype)
@@ -227,7 +230,7 @@ def _stored(array: np.ndarray, there: StateTensor, here: StateTensor) -> np.ndar
 
 
 def _places(tensor: StateTensor) -> np.ndarray:
-    """Where each element lies in the model's tensor."""
+    """Return where each element lies in the model's tensor."""
     shape = tensor.shape if tensor.model is None else tensor.model.shape
     return _view(tensor).places(shape)
 
@@ -241,7 +244,7 @@ def _frozen_names(spec: StateSpec) -> set[str]:
 
 
 def _few(said: Iterable[str]) -> Iterator[str]:
-    """The first of some differences, and how many more there are."""
+    """Yield the first of some differences, and how many more there are."""
     everything = list(said)
     yield from everything[:_MOST]
     if len(everything) > _MOST:

@@ -80,7 +80,7 @@ Listener = Callable[[Event], Any]
 
 
 def is_stream(x: Any) -> bool:
-    """Whether x yields batches, rather than being the rows themselves (an array, or several of them)."""
+    """Return whether x yields batches, rather than being the rows themselves (an array, or several of them)."""
     if isinstance(x, list):  # of batches, or of arrays for the inputs of a model
         return bool(x) and all(
             isinstance(batch, Mapping) or (isinstance(batch, tuple | list) and len(batch) in (2, 3)) for batch in x
@@ -116,7 +116,7 @@ def check_arguments(epochs: Any, initial_epoch: Any, patience: Any, seed: Any, l
 
 
 def all_rows(source: Iterable[Any], check: Callable[..., Examples]) -> Examples:
-    """The rows of all batches, for what needs no order; the arguments and errors are those of `Batches`."""
+    """Return the rows of all batches, for what needs no order; the arguments and errors are those of `Batches`."""
     if not (batches := list(_checked(source, check))):
         raise UsageError("x: there are no rows", page="sessions")
     return Examples.joined(batches)
@@ -165,7 +165,10 @@ class Batches:
         return None
 
     def __call__(self, epoch: int) -> Iterator[Examples]:
-        """The batches of an epoch, each of `size` rows but for the last. Raises UsageError for what is no batch."""
+        """Yield the batches of an epoch, each of `size` rows but for the last.
+
+        Raises UsageError for what is no batch.
+        """
         waiting: Examples | None = None
         for rows in _checked(self._source, self._check):
             waiting = rows if waiting is None else Examples.joined([waiting, rows])
@@ -203,7 +206,7 @@ class Shuffled:
         self.begun = 0
 
     def __call__(self, epoch: int) -> Iterator[Examples]:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         self.begun = epoch + 1
         rows = self._rows
         if self._seed is not None:
@@ -247,7 +250,7 @@ class Loop:
         return None if self.batches.per_epoch is None else self.batches.per_epoch * (self.epochs - self.first)
 
     def run(self) -> dict[str, list[float]]:
-        """The history: one number an epoch that was completed, by name."""
+        """Return the history: one number an epoch that was completed, by name."""
         history: dict[str, list[float]] = {}
         lowest, lowest_at, number = float("inf"), -1, self.first * (self.batches.per_epoch or 0)
         with suppress(_Stop), progress_bar(self.steps, self.progress) as advance:

@@ -15,7 +15,7 @@ class Memory(Protocol):
     """The state of a session."""
 
     def read(self) -> dict[str, np.ndarray]:
-        """A copy of every state tensor, in the order of the manifest."""
+        """Return a copy of every state tensor, in the order of the manifest."""
 
     def write(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Replaces all of it and clears the accumulators."""
@@ -123,7 +123,7 @@ class Arguments:
             self._clear_gradients()
 
     def _at_home(self, name: str) -> np.ndarray:
-        """Where a state tensor lives. Not to be kept."""
+        """Return where a state tensor lives. Not to be kept."""
         own = self._elsewhere.get(name)
         return self._home.input(name) if own is None else own
 
@@ -134,5 +134,5 @@ class Arguments:
 
 
 def memory_of(program: ProgramFile, engine: ProgramEngine) -> Memory:
-    """The state as the program's export keeps it, as built."""
+    """Return the state as the program's export keeps it, as built."""
     return Variables(program, engine) if program.manifest.state == "variables" else Arguments(program, engine)

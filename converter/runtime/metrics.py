@@ -33,7 +33,7 @@ class Metric(ABC):
 
     @abstractmethod
     def result(self) -> float:
-        """The number for all of them."""
+        """Return the number for all of them."""
 
 
 class MeanOfRows(Metric):
@@ -168,7 +168,7 @@ def measured(
     examples: Examples,
     masks: Mapping[str, np.ndarray],
 ) -> dict[str, float]:
-    """The program's figures and the metrics; right answers that the program counts are not counted again.
+    """Return the program's figures and the metrics; right answers that the program counts are not counted again.
 
     Args:
         measures: new metrics.
@@ -254,7 +254,7 @@ def _shape(array: np.ndarray) -> str:
 
 
 def _labels(y: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """The right answers: y itself, or the place of the one in its rows."""
+    """Return the right answers: y itself, or the place of the one in its rows."""
     if y.shape == output.shape and y.ndim > 1:
         return y.argmax(-1)
     if y.shape != output.shape[:-1]:
@@ -289,7 +289,7 @@ def _binary_accuracy(y: np.ndarray, output: np.ndarray) -> np.ndarray:
 
 
 def _top(k: int) -> RowMetric:
-    """Whether fewer than k numbers of a row are larger than that of the right answer."""
+    """Return whether fewer than k numbers of a row are larger than that of the right answer."""
 
     def right(y: np.ndarray, output: np.ndarray) -> np.ndarray:
         answer = np.take_along_axis(output, _labels(y, output)[..., None], -1)
@@ -307,7 +307,9 @@ def _squared_error(y: np.ndarray, output: np.ndarray) -> np.ndarray:
 
 
 def _auc(y: np.ndarray, output: np.ndarray, weight: np.ndarray, mask: np.ndarray | None) -> float:
-    """The area under the ROC curve: the share of pairs in which the row of class 1 scores higher; ties count half.
+    """Return the area under the ROC curve: the share of pairs in which the row of class 1 scores higher.
+
+    Ties count half.
 
     Keras' does not look at masks either.
     """

@@ -63,7 +63,7 @@ class _Changing:
 
 
 def _scaled(given: float | None, factor: float) -> float:
-    """A rate times a factor, in float32, as phones and pages multiply them."""
+    """Return a rate times a factor, in float32, as phones and pages multiply them."""
     with np.errstate(over="ignore"):  # which `_checked` tells
         product = np.float32(_checked("learning_rate", given)) * np.float32(factor)
     return _checked("learning_rate", float(product))

@@ -31,7 +31,7 @@ class Running:
         self._half_done = False
 
     def ready(self, signature: str) -> SignatureEntry:
-        """A signature that sees the state. Raises NumericError after a loss that was not finite."""
+        """Return a signature that sees the state. Raises NumericError after a loss that was not finite."""
         self.check_not_lost()
         entry = self._engine.entry(signature)
         self.memory.lend(entry)
@@ -55,7 +55,7 @@ class Running:
         self._lost = False
 
     def step(self, examples: Examples, rate: float, signature: str) -> float:
-        """One step on checked rows; returns their loss before it.
+        """Run one step on checked rows, and return their loss before it.
 
         Raises:
             NumericError: that is not finite, or a gradient is beyond what its engine can count.

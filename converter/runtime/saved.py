@@ -60,7 +60,7 @@ class Restored:
 
 
 def previous_of(path: str | os.PathLike) -> Path:
-    """Where the older generation of a state file is kept."""
+    """Return where the older generation of a state file is kept."""
     return beside(path, "previous")
 
 
@@ -107,7 +107,7 @@ def load_state(path: str | os.PathLike) -> State:
 def restore_state(
     path: str | os.PathLike, spec: StateSpec, adopt: str | None = None
 ) -> tuple[dict[str, np.ndarray], Restored]:
-    """The newest good generation as a program takes it; a `StateWarning` says what is not as it should be.
+    """Return the newest good generation as a program takes it; a `StateWarning` says what is not as it should be.
 
     Args:
         path: the state file.
@@ -135,7 +135,7 @@ def restore_state(
 
 
 def compared(state: State, spec: StateSpec) -> Compared:
-    """What a program makes of a state."""
+    """Return what a program makes of a state."""
     there = with_layouts(state.spec, spec, state.tensors)
     found = differences(there, spec)
     tensors = carried(state.tensors, there, spec, partly=bool(found))
@@ -144,7 +144,7 @@ def compared(state: State, spec: StateSpec) -> Compared:
 
 
 def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]) -> State:
-    """The newest good generation of a file."""
+    """Return the newest good generation of a file."""
     newest = attempt(path)
     if isinstance(newest, State):
         return newest
@@ -167,7 +167,7 @@ def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]
 def _attempt(
     path: Path, spec: StateSpec | None = None, replacing: Collection[str] = ()
 ) -> State | PocketuneError | None:
-    """A good state, or why there is none; None when there is no file.
+    """Return a good state, or why there is none; None when there is no file.
 
     Args:
         path: the file.
@@ -200,7 +200,7 @@ def _attempt(
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a damaged file was a state: it starts like one, or a crash left it empty."""
+    """Return whether a damaged file was a state: it starts like one, or a crash left it empty."""
     check_regular(path)
     with path.open("rb") as file:
         return file.read(len(MAGIC)) in (MAGIC, b"")

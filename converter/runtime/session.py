@@ -90,7 +90,7 @@ class TrainingSession:
     def train(
         self, x: Any, y: Any, learning_rate: float | None = None, weight: Any = None, rate_scale: float = 1.0
     ) -> float:
-        """One step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
+        """Run one step on at most a batch of rows; a shorter batch is padded with rows of weight 0.
 
         Args:
             x: float32 [rows, ...] as the model takes it; a sequence or dict of arrays when it has several inputs.
@@ -115,7 +115,7 @@ class TrainingSession:
             return self._step(examples, rate, self.manifest.step)
 
     def evaluate(self, x: Any, y: Any = None, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
-        """The mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
+        """Return the mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
 
         Args:
             x: as for `train`, or all batches (x, y) or (x, y, weight), as for `fit`.
@@ -138,7 +138,7 @@ class TrainingSession:
         return self._judge(self._rows(x, y, weight), metrics)
 
     def _rows(self, x: Any, y: Any = None, weight: Any = None) -> Examples:
-        """Rows to evaluate on: arrays, or all batches of a stream."""
+        """Return rows to evaluate on: arrays, or all batches of a stream."""
         check = partial(self._examples, "evaluate")
         return all_rows(x, check) if y is None and weight is None and is_stream(x) else check(x, y, weight)
 
@@ -151,7 +151,7 @@ class TrainingSession:
             return found
 
     def infer(self, x: Any) -> Any:
-        """The model's output for any number of rows.
+        """Return the model's output for any number of rows.
 
         Returns:
             float32 [rows, ...]; for several outputs a dict by their names (the keys of a JAX model's dict, the layers
@@ -164,7 +164,7 @@ class TrainingSession:
             return gathered(joined(found))
 
     def features(self, x: Any) -> Any:
-        """What the frozen first layers make of any number of rows: they give the same in every epoch.
+        """Return what the frozen first layers make of any number of rows: they give the same in every epoch.
 
         Returns:
             [rows, ...], or a tuple of them; `fit` trains on it where the program offers that. float32, or where first
@@ -296,16 +296,16 @@ class TrainingSession:
             return self.channels()
 
     def channels(self) -> dict[str, np.ndarray]:
-        """The channels that train, by weight; the first ones until they are chosen."""
+        """Return the channels that train, by weight; the first ones until they are chosen."""
         state = self.state()
         return {choice.weight: state[choice.indices] for choice in self.manifest.choices}
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """The trained weights as they are now, by the model's own names, in its own layout and full shape."""
+        """Return the trained weights as they are now, by the model's own names, in its own layout and full shape."""
         return parameters_of(self._program, self.state())
 
     def state(self) -> dict[str, np.ndarray]:
-        """A copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""
+        """Return a copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""
         with self._lock:
             return self._open().memory.read()
 

@@ -103,7 +103,7 @@ class State:
 
 
 def pack(state: State) -> bytes:
-    """The bytes of a state file.
+    """Return the bytes of a state file.
 
     Raises:
         NumericError: a tensor holds NaN or infinity; such a state is never written.
@@ -134,7 +134,7 @@ def pack(state: State) -> bytes:
 
 
 def unpack(data: bytes, check: Callable[[StateSpec], None] | None = None) -> State:
-    """The state in the bytes of a file, of whatever program.
+    """Return the state in the bytes of a file, of whatever program.
 
     Args:
         data: the whole file.
@@ -172,7 +172,7 @@ def unpack(data: bytes, check: Callable[[StateSpec], None] | None = None) -> Sta
 
 
 def _header(data: bytes) -> tuple[Header, int, int]:
-    """The header, the version of the format, and where the data starts."""
+    """Return the header, the version of the format, and where the data starts."""
     if len(data) < _FIXED.size + _DIGEST or not data.startswith(MAGIC):
         raise DamagedState("it is no state file, or cut short")
     _, version, length = _FIXED.unpack_from(data)
@@ -198,7 +198,7 @@ def _header(data: bytes) -> tuple[Header, int, int]:
 
 
 def _decoded(parsed: Any, version: int) -> Header:
-    """The header of a version in the form of the newest. Raises UsageError."""
+    """Return the header of a version in the form of the newest. Raises UsageError."""
     if version == VERSION:
         header = decode(Header, parsed, "header")
     else:

@@ -13,7 +13,7 @@ from converter.support.errors import UsageError
 
 
 def check_targets(examples: Examples, manifest: Manifest) -> Examples:
-    """The same rows, whose targets are what the losses compare. Raises UsageError for others."""
+    """Return the same rows, whose targets are what the losses compare. Raises UsageError for others."""
     for name, known in manifest.target_labels.items():
         y = examples.arrays.get(name)
         if y is None or not len(wrong := np.argwhere(~known.fit(y))):
@@ -30,7 +30,7 @@ def check_targets(examples: Examples, manifest: Manifest) -> Examples:
 
 
 def weigh_by_class(examples: Examples, weights: Any, manifest: Manifest) -> Examples:
-    """The same rows, each weighing as many times as much as its label says; 1 where a label is not named.
+    """Return the same rows, each weighing as many times as much as its label says; 1 where a label is not named.
 
     Args:
         examples: checked rows.

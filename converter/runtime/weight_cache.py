@@ -56,7 +56,7 @@ class WeightCache:
             raise self._unusable(error) from None
 
     def _find(self, key: str) -> Path | None:
-        """The file of this key that is as it was written; one that is not is removed."""
+        """Return the file of this key that is as it was written; one that is not is removed."""
         for path in self._folder.glob(f"{key}-*{SUFFIX}"):
             if path.name == f"{key}-{_digest(path)}{SUFFIX}":
                 return path
@@ -70,7 +70,7 @@ class WeightCache:
 
 
 def _key(program: str) -> str:
-    """What packed weights depend on, hashed."""
+    """Return what packed weights depend on, hashed."""
     return hashlib.sha256(" ".join((program, version("ai-edge-litert"), _processor())).encode()).hexdigest()[:32]
 
 
@@ -81,7 +81,7 @@ def _digest(path: Path) -> str:
 
 @cache
 def _processor() -> str:
-    """The processor's architecture and, where Linux tells, what it can do."""
+    """Return the processor's architecture and, where Linux tells, what it can do."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -30,7 +30,7 @@ def check_regular(path: str | os.PathLike) -> None:
 
 
 def open_regular(path: str | os.PathLike) -> int:
-    """A descriptor of a file that is open for reading.
+    """Return a descriptor of a file that is open for reading.
 
     Raises:
         UsageError: it is no regular file.

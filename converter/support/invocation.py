@@ -30,7 +30,7 @@ def program() -> str:
 
 
 def _typed(path: Path) -> str:
-    """A program as a person would type it: its name where the shell finds it, else its path."""
+    """Return a program as a person would type it: its name where the shell finds it, else its path."""
     found = which(path.name)
     if found is not None and Path(found).absolute() == path:
         return path.name

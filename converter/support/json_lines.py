@@ -16,7 +16,10 @@ MAX_BYTES = 64 << 20
 
 
 def json_lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The objects of a file of JSON lines. Raises UsageError where it cannot be read, is too large or no JSON."""
+    """Return the objects of a file of JSON lines.
+
+    Raises UsageError where it cannot be read, is too large or no JSON.
+    """
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             data = file.read(MAX_BYTES + 1)

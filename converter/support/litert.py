@@ -32,7 +32,10 @@ def _greeted() -> None:
 
 
 def _least_model() -> bytes:
-    """A TFLite file of one RELU: LiteRT makes no delegate for less. The numbers are those of slots in its schema."""
+    """Return a TFLite file of one RELU: LiteRT makes no delegate for less.
+
+    The numbers are those of slots in its schema.
+    """
     builder = flatbuffers.Builder()
 
     def vector(*numbers: int) -> int:

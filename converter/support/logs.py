@@ -24,12 +24,12 @@ _CHATTER = re.compile(r"INFO: |I\d{4} |\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All 
 
 
 def are_wanted() -> bool:
-    """Whether the person asks for the logs of libraries."""
+    """Return whether the person asks for the logs of libraries."""
     return os.environ.get(VERBOSE, "0") not in ("", "0")
 
 
 def quiet_environment() -> dict[str, str]:
-    """What TensorFlow and XLA read in the environment of a process of ours: errors alone.
+    """Return what TensorFlow and XLA read in the environment of a process of ours: errors alone.
 
     Empty where logs are wanted; what the person has set stays.
     """

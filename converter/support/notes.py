@@ -26,7 +26,7 @@ class Note:
 
 
 def half_notes(halves: Mapping[str, str]) -> list[Note]:
-    """What to say of weights and layers by name that are of half precision, of which type."""
+    """Return what to say of weights and layers by name that are of half precision, of which type."""
     return [
         Note(name, "in float32", f"{half} in the model: the program computes in float32, which rounds less")
         for name, half in halves.items()
@@ -34,7 +34,7 @@ def half_notes(halves: Mapping[str, str]) -> list[Note]:
 
 
 def raised_notes(raised: Mapping[str, float]) -> list[Note]:
-    """What to say of layers by name whose constants, of which the least is given, float16 has no number for."""
+    """Return what to say of layers by name whose constants, of which the least is given, float16 has no number for."""
     return [
         Note(name, "raised", f"{least:g} is no number of float16, in which the engine computes: 6e-8 stands there")
         for name, least in raised.items()
@@ -42,7 +42,7 @@ def raised_notes(raised: Mapping[str, float]) -> list[Note]:
 
 
 def grouped(notes: Iterable[Note]) -> list[Note]:
-    """One note for all layers of which the same is said."""
+    """Return one note for all layers of which the same is said."""
     groups: dict[tuple[str, str], list[str]] = {}
     for note in notes:
         groups.setdefault((note.status, note.why), []).append(note.subject)

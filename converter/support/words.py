@@ -32,26 +32,26 @@ def counted(number: int, noun: str) -> str:
 
 
 def share(fraction: float) -> str:
-    """How much of a parameter trains."""
+    """Return how much of a parameter trains."""
     return {0.0: "frozen", 1.0: "all"}.get(fraction, f"{fraction:.1%}")
 
 
 def amount(name: str, value: float | None) -> str:
-    """A figure of `converter.tflite.costs.costs` with its unit."""
+    """Return a figure of `converter.tflite.costs.costs` with its unit."""
     if value is None:
         return "unknown"
     return size(value) if COSTS[name][1] else count(value)
 
 
 def figure(name: str, value: float) -> str:
-    """What `evaluate` gives under a name: shares (`accuracy`, `top_5`) in percent, all else as a number."""
+    """Return what `evaluate` gives under a name: shares (`accuracy`, `top_5`) in percent, all else as a number."""
     if name.rpartition("_")[2] == "accuracy" or "top_" in name:
         return f"{100 * value:.1f} %"
     return f"{value:.4g}"
 
 
 def size(nbytes: float) -> str:
-    """Bytes in binary units."""
+    """Return bytes in binary units."""
     for unit in ("B", "KiB", "MiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -60,7 +60,7 @@ def size(nbytes: float) -> str:
 
 
 def count(number: float) -> str:
-    """A number in thousands, millions, ..."""
+    """Return a number in thousands, millions, ..."""
     for unit in ("", " k", " M"):
         if number < 1000:
             return f"{number:.0f}" if not unit else f"{number:.1f}{unit}"
@@ -72,7 +72,7 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**
 
 
 def parse_bytes(budget: str | int) -> int:
-    """Bytes from `"64MiB"`, `"1.5 GB"` or a number of bytes. Raises UsageError."""
+    """Return bytes from `"64MiB"`, `"1.5 GB"` or a number of bytes. Raises UsageError."""
     if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
         return budget
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B|B)\s*", budget) if isinstance(budget, str) else None
@@ -82,6 +82,6 @@ def parse_bytes(budget: str | int) -> int:
 
 
 def that_fits(nbytes: int) -> str:
-    """The least size in binary units, as it can be given for a budget, in which so many bytes are."""
+    """Return the least size in binary units, as it can be given for a budget, in which so many bytes are."""
     unit = next((name for name in ("GiB", "MiB", "KiB") if nbytes >= UNITS[name]), "B")
     return f"{ceil(100 * nbytes / UNITS[unit]) / 100:.2f} {unit}"

@@ -96,7 +96,7 @@ def check_limits(lowered: Graph, target: Target) -> None:
 
 
 def _lacking(graph: Graph, target: Target, around: str) -> Iterator[tuple[UnsupportedSite, str]]:
-    """What the runtime lacks, with what to do about it; `around` is the layer of the loop that runs the graph."""
+    """Yield what the runtime lacks, with what to do about it; `around` is the layer of the loop that runs the graph."""
     untrusted = dict(avoid.left(graph, target.avoids))
     for node in graph.nodes:
         code, layer = node.op.code, node.origin.layer or around
@@ -117,7 +117,7 @@ def _said(node: Node) -> str:
 
 
 def _way(target: Target, code: str, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
-    """What to do about a builtin that the runtime lacks for such types."""
+    """Return what to do about a builtin that the runtime lacks for such types."""
     ways: tuple[tuple[str, Callable[[TensorType], TensorType]], ...] = (
         ("compute it with fewer axes", lambda t: TensorType((1,), t.dtype)),
         ("compute it in float32", lambda t: TensorType(t.shape)),

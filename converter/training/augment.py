@@ -16,7 +16,9 @@ _LAYER = "augment"
 
 
 def augmentation(function: Callable[..., Any], inputs: Sequence[Value], counter: Value, parameter: Parameter) -> Graph:
-    """The graph from the inputs of a model to what a step makes of them, under the same names; it counts the calls.
+    """Return the graph from the inputs of a model to what a step makes of them, under the same names.
+
+    It counts the calls.
 
     Args:
         function: `(x, key) -> x`, in JAX.
@@ -43,6 +45,6 @@ def augmentation(function: Callable[..., Any], inputs: Sequence[Value], counter:
 
 
 def augmentation_note(function: Callable[..., Any]) -> Note:
-    """What to say of it."""
+    """Return what to say of it."""
     name = getattr(function, "__name__", type(function).__name__)
     return Note(_LAYER, "trains", f"{name}: applied to the inputs of each step, with random numbers of its own")

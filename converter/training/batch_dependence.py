@@ -22,7 +22,7 @@ def whole_batches(
     step: str,
     augmentation: Graph | None = None,
 ) -> dict[str, str]:
-    """The signatures that take a whole batch or nothing, and where rows influence each other in each.
+    """Return the signatures that take a whole batch or nothing, and where rows influence each other in each.
 
     Args:
         graph: the forward graph.
@@ -79,14 +79,14 @@ def _scored(graph: Graph, loss: Loss | JointLoss) -> str | None:
 
 
 def _of_rows(scored: Graph) -> list[Value]:
-    """What is weighted by row: the losses, and whether answers are right."""
+    """Return what is weighted by row: the losses, and whether answers are right."""
     weight = next(v for v in scored.inputs if v.name == "weight")
     weighted = [node for node in scored.nodes if weight in node.inputs and isinstance(node.op, ops.Mul)]
     return [v for node in weighted for v in node.inputs if v is not weight]
 
 
 def mixing_notes(places: Mapping[str, str]) -> list[Note]:
-    """What to say of `whole_batches`."""
+    """Return what to say of `whole_batches`."""
     by_place: dict[str, list[str]] = {}
     for name, place in places.items():
         by_place.setdefault(place, []).append(name)
@@ -99,7 +99,7 @@ def mixing_notes(places: Mapping[str, str]) -> list[Note]:
 
 
 def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
-    """The first place before `results` where rows influence each other, in words; None where none do.
+    """Return the first place before `results` where rows influence each other, in words; None where none do.
 
     Args:
         graph: a forward graph, whose inputs have the batch as their first axis.

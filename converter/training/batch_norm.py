@@ -26,7 +26,7 @@ _EPSILON = 1e-7
 
 
 def with_inputs_apart(graph: Graph, layers: Sequence[BatchNorm], change: Callable[[Graph], Graph]) -> Graph:
-    """What a change makes of a graph, which leaves the inputs of the layers that may train as they are.
+    """Return what a change makes of a graph, which leaves the inputs of the layers that may train as they are.
 
     Without it a scale before a layer, of another normalization for example, and that of the layer become one, and the
     statistics would be those of what stands before both.
@@ -39,7 +39,7 @@ def with_inputs_apart(graph: Graph, layers: Sequence[BatchNorm], change: Callabl
 
 
 def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[str]) -> list[BatchNorm]:
-    """The layers that take the statistics of the batch: all but those that the model or the scheme freezes.
+    """Return the layers that take the statistics of the batch: all but those that the model or the scheme freezes.
 
     A scheme freezes a layer whose scale and shift do not train, where nothing before it does.
     """
@@ -58,7 +58,7 @@ def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[s
 
 
 def without_masks(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
-    """The graph in which only inputs of these layers, and outputs, are marked with masks: no others count."""
+    """Return the graph in which only inputs of these layers, and outputs, are marked with masks: no others count."""
     kept = {*graph.outputs.values(), *(_input_of(graph, layer) for layer in layers)}
     return rewrite(graph, lambda b, n: n.inputs[0] if isinstance(n.op, ops.Masked) and n.output not in kept else None)
 
@@ -73,7 +73,7 @@ def with_statistics(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
 
 
 def statistics_of(graph: Graph, layers: Sequence[BatchNorm]) -> tuple[Graph, dict[str, Value]]:
-    """The graph without the outputs of `with_statistics`, and these by layer."""
+    """Return the graph without the outputs of `with_statistics`, and these by layer."""
     after = graph.copy()
     return after, {layer.layer: after.outputs.pop(_INPUT + layer.layer) for layer in layers}
 
@@ -118,7 +118,7 @@ def following(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
 
 
 def batch_norm_notes(layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], by_default: bool) -> list[Note]:
-    """What to say of each layer."""
+    """Return what to say of each layer."""
     fixed = "batch normalization by the moving statistics, which stay as they are"
     more = "; batch_norm='train' trains with those of the batch" if by_default else ": it is not in what trains"
     taking = {layer.layer for layer in chosen}
@@ -152,14 +152,14 @@ def _moments(b: Builder, x: Value, mask: Value | None, axis: int, counts: Value,
 
 
 def _reading(node: Node, before: Value, after: Value) -> Node:
-    """The node with another operand, where it reads the one before."""
+    """Return the node with another operand, where it reads the one before."""
     if before not in node.inputs:
         return node
     return replace(node, inputs=tuple(after if v is before else v for v in node.inputs))
 
 
 def _input_of(graph: Graph, layer: BatchNorm) -> Value:
-    """What a layer normalizes: the value that meets its statistics.
+    """Return what a layer normalizes: the value that meets its statistics.
 
     Raises:
         UnsupportedError: they meet several, or the layer is of a kind that Pocketune does not train.

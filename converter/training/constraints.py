@@ -25,14 +25,14 @@ class Constraint:
     graph: Graph
 
     def holds(self, weight: Parameter) -> bool:
-        """Whether it can be computed of what trains of a weight: not where it looks at the rest, too."""
+        """Return whether it can be computed of what trains of a weight: not where it looks at the rest, too."""
         return is_elementwise(self.graph) or not weight.view.is_cut
 
 
 def constrained(
     rule: OptimizerProgram, constraints: Mapping[str, Constraint], weights: Mapping[Value, Parameter]
 ) -> OptimizerProgram:
-    """The rule with the constraints, of those that can be computed, behind all else that it does to the weights.
+    """Return the rule with the constraints, of those that can be computed, behind all else that it does to the weights.
 
     Args:
         rule: for these weights as they are stored.
@@ -56,7 +56,7 @@ def constrained(
 
 
 def constraint_notes(constraints: Mapping[str, Constraint], weights: Mapping[Value, Parameter]) -> list[Note]:
-    """What to say of each."""
+    """Return what to say of each."""
     trained, notes = {p.name: p for p in weights.values()}, []
     for name, constraint in constraints.items():
         if name not in trained:
@@ -70,7 +70,7 @@ def constraint_notes(constraints: Mapping[str, Constraint], weights: Mapping[Val
 
 
 def _projected(b: Builder, constraint: Graph, stored: Value, view: View, shape: Shape) -> Value:
-    """What stays of a weight as it is stored."""
+    """Return what stays of a weight as it is stored."""
     if is_elementwise(constraint):
         (kept,) = b.inline(with_shapes(constraint, {constraint.inputs[0].name: shape}), [stored]).values()
         return kept

@@ -16,18 +16,18 @@ _RANDOM = (ops.Dropout, ops.InTraining)
 
 
 def dropouts(graph: Graph) -> list[Node]:
-    """Where a graph drops elements in training, or adds noise."""
+    """Return where a graph drops elements in training, or adds noise."""
     return [node for inner in nested(graph) for node in inner.nodes if isinstance(node.op, _RANDOM)]
 
 
 def without_dropout(graph: Graph) -> Graph:
-    """The graph in which nothing is dropped in training either."""
+    """Return the graph in which nothing is dropped in training either."""
     graph = map_bodies(graph, without_dropout)
     return rewrite(graph, lambda b, node: node.inputs[0] if isinstance(node.op, _RANDOM) else None)
 
 
 def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
-    """The graph as it trains: elements dropped, and the rest scaled so that their mean stays.
+    """Return the graph as it trains: elements dropped, and the rest scaled so that their mean stays.
 
     Raises:
         UnsupportedError: something is dropped within a loop that stays one, where each step would drop the same.
@@ -56,7 +56,7 @@ def with_masks(graph: Graph, counter: Value, parameter: Parameter) -> Graph:
 
 
 def dropout_notes(nodes: Sequence[Node], trains: bool) -> list[Note]:
-    """What to say of each."""
+    """Return what to say of each."""
     status, why = (
         ("trains", "random numbers of its own in each step") if trains else ("left out", "dropout='train' drops")
     )

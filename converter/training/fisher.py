@@ -18,12 +18,12 @@ from converter.training.schemes.adapt import CHOICE
 
 
 def without_probes(graph: Graph) -> Graph:
-    """The graph as it is where no channels are weighed."""
+    """Return the graph as it is where no channels are weighed."""
     return rewrite(graph, lambda b, node: node.inputs[0] if isinstance(node.op, ops.Probe) else None)
 
 
 def fisher(graph: Graph, loss: Loss | JointLoss) -> Graph:
-    """The signature `fisher`: for each probed weight the sum over rows of (sum_d a_ndc g_ndc)^2, [channels].
+    """Return the signature `fisher`: for each probed weight the sum over rows of (sum_d a_ndc g_ndc)^2, [channels].
 
     A row's loss counts as often as its `weight` says, so rows of weight 0 add nothing.
 
@@ -62,7 +62,7 @@ def _probes(graph: Graph) -> list[Node]:
 
 
 def _by_row(b: Builder, value: Value, rows_axis: int, axis: int, rows: int) -> Value:
-    """What lies before a weight as [rows, places, channels]."""
+    """Return what lies before a weight as [rows, places, channels]."""
     others = (i for i in range(len(value.shape)) if i not in (rows_axis, axis))
     moved = b.transpose(value, (rows_axis, *others, axis))
     channels = value.shape[axis]

@@ -52,7 +52,7 @@ class StepForm:
     rate_first: bool = False
 
     def graphs(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
-        """The step on the model's inputs, by signature."""
+        """Return the step on the model's inputs, by signature."""
         step: dict[str, Graph] = {self.signature: self._on_rows(selected, loss, rule)}
         if self.signature == "train":
             return step
@@ -61,7 +61,7 @@ class StepForm:
         return {**step, "apply": applied}
 
     def graphs_on_features(self, rest: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> dict[str, Graph]:
-        """What the step on the features of a frozen prefix needs besides, by signature."""
+        """Return what the step on the features of a frozen prefix needs besides, by signature."""
         return {f"{self.signature}_features": self._on_rows(rest, loss, rule)}
 
     def _on_rows(self, selected: Graph, loss: Loss | JointLoss, rule: OptimizerProgram) -> Graph:
@@ -178,7 +178,7 @@ def application(
 
 
 def _averages(graph: Graph) -> list[Value]:
-    """The moving averages that a step moves."""
+    """Return the moving averages that a step moves."""
     return [v for v, p in graph.parameters.items() if p.kind == "statistic"]
 
 
@@ -216,7 +216,7 @@ def _with_accumulator(graph: Graph, value: Value, parameter: Parameter) -> Value
 
 
 def _loss_state() -> tuple[Value, Parameter]:
-    """The loss of the last step, [1]."""
+    """Return the loss of the last step, [1]."""
     return Value(TensorType((1,)), LOSS_OF_STEP), Parameter(LOSS_OF_STEP, np.zeros(1, np.float32), kind="loss")
 
 
@@ -225,7 +225,7 @@ def _tidied(graph: Graph) -> Graph:
 
 
 def with_dropout(step: StepForm, counter: Value, parameter: Parameter) -> StepForm:
-    """The same step with random masks; it counts its calls."""
+    """Return the same step with random masks; it counts its calls."""
     return replace(
         step,
         trained=lambda graph: with_masks(step.trained(graph), counter, parameter),

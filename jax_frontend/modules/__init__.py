@@ -27,13 +27,13 @@ class Opened(NamedTuple):
 
 
 def is_module(candidate: Any) -> bool:
-    """Whether an object is a module of nnx, linen or Equinox, which holds its layers itself."""
+    """Return whether an object is a module of nnx, linen or Equinox, which holds its layers itself."""
     kinds = [(_loaded("flax.nnx"), "Module"), (_loaded("flax.linen"), "Module"), (_loaded("equinox"), "Module")]
     return any(isinstance(candidate, getattr(library, name)) for library, name in kinds if library is not None)
 
 
 def open_module(apply: Callable[..., Any] | None, params: Any, findings: Findings) -> Opened:
-    """The function and the parameters of a model.
+    """Return the function and the parameters of a model.
 
     Args:
         apply: a function `(params, *inputs)`; a method `apply` of a linen module; None to call `params`, a module.
@@ -61,5 +61,5 @@ def open_module(apply: Callable[..., Any] | None, params: Any, findings: Finding
 
 
 def _loaded(name: str) -> ModuleType | None:
-    """A module of Python if anything has imported it."""
+    """Return a module of Python if anything has imported it."""
     return sys.modules.get(name)

@@ -13,7 +13,7 @@ from jax_frontend.modules import Opened
 
 
 def open_equinox(apply: Callable[..., Any] | None, module: Any) -> Opened:
-    """The function of a module, which is its own tree of parameters.
+    """Return the function of a module, which is its own tree of parameters.
 
     Without a function of the person's the module is called for each example by `jax.vmap`, as Equinox does.
     """
@@ -25,7 +25,7 @@ def open_equinox(apply: Callable[..., Any] | None, module: Any) -> Opened:
 
 
 def _in_inference(module: Any) -> Any:
-    """The module with a mark for the step in the place of each dropout."""
+    """Return the module with a mark for the step in the place of each dropout."""
 
     def is_dropout(node: Any) -> bool:
         return isinstance(node, equinox.nn.Dropout)

@@ -17,7 +17,7 @@ from jax_frontend.modules.normalization import batch_norm
 
 
 def open_linen(apply: Callable[..., Any] | None, params: Any, findings: Findings) -> Opened:
-    """A function with the layers of linen that it calls in view; or a bound module as one.
+    """Return a function with the layers of linen that it calls in view; or a bound module as one.
 
     Raises:
         UsageError: the module has no variables.
@@ -42,7 +42,7 @@ def open_linen(apply: Callable[..., Any] | None, params: Any, findings: Findings
 
 
 def _on_bound(apply: Callable[..., Any], module: Any) -> Callable[..., Any]:
-    """A function of a bound module as one of its variables."""
+    """Return a function of a bound module as one of its variables."""
 
     def call(variables: Any, *inputs: Any) -> Any:
         return apply(module.bind(variables), *inputs)
@@ -51,7 +51,7 @@ def _on_bound(apply: Callable[..., Any], module: Any) -> Callable[..., Any]:
 
 
 def _meet(findings: Findings, call: Callable[..., Any], arguments: Any, options: Any, context: Any) -> Any:
-    """What stands for a call of a layer's method."""
+    """Return what stands for a call of a layer's method."""
     layer = context.module
     if context.method_name != "__call__":
         return call(*arguments, **options)

@@ -16,7 +16,7 @@ from jax_frontend.modules.normalization import batch_norm
 
 
 def open_nnx(apply: Callable[..., Any] | None, module: Any, findings: Findings) -> Opened:
-    """The function and the state of a module, which itself stays as it is."""
+    """Return the function and the state of a module, which itself stays as it is."""
     definition, state = nnx.split(module)
 
     def call(state: Any, *inputs: Any) -> Any:

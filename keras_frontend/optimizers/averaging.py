@@ -12,7 +12,7 @@ from converter.training.optim.trace import Finishing
 
 
 def accumulated(inner: optax.GradientTransformation, steps: int) -> optax.GradientTransformation:
-    """The transformation of the mean of so many gradients, in each step of which but the last nothing moves."""
+    """Return the transformation of the mean of so many gradients, in each step of which but the last nothing moves."""
 
     def init(params: Any) -> tuple[Any, Any, Any]:
         return jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params), inner.init(params)

@@ -24,7 +24,7 @@ _MOST_POLYNOMIALS = 20
 
 
 def _clip_each(norm: float) -> optax.GradientTransformation:
-    """Each gradient cut to a norm of its own."""
+    """Cut each gradient to a norm of its own."""
 
     def clipped(g: Any) -> Any:
         return g * norm / jnp.maximum(jnp.sqrt(jnp.sum(g * g)), norm)
@@ -94,7 +94,7 @@ def _muon(n: Numbers) -> optax.GradientTransformation:
 
 
 def _name(path: Any) -> str:
-    """A parameter's name, of its place in the tree."""
+    """Return a parameter's name, of its place in the tree."""
     return "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
 
 
@@ -161,7 +161,7 @@ class Read(NamedTuple):
 
 
 def read_optimizer(entry: Any) -> Read:
-    """The optimizer that a configuration describes.
+    """Return the optimizer that a configuration describes.
 
     Raises:
         Unreadable: it is none of Keras', or nothing here does what it does.
@@ -224,7 +224,7 @@ _SETTINGS = (
 
 
 def _kept(n: Numbers, schedule: Schedule | None) -> list[str]:
-    """The settings of a configuration that was read, in words."""
+    """Return the settings of a configuration that was read, in words."""
     entry, kept = n.config.get("learning_rate"), []
     if schedule is not None and isinstance(entry, Mapping):
         options = {k: v for k, v in entry["config"].items() if isinstance(v, int | float) and not isinstance(v, bool)}
@@ -243,7 +243,7 @@ def _kept(n: Numbers, schedule: Schedule | None) -> list[str]:
 
 
 def _rate(kind: str, n: Numbers, left_out: list[str]) -> tuple[Schedule | None, float | None]:
-    """The schedule of the learning rate, or else the rate; Keras' own where none is named."""
+    """Return the schedule of the learning rate, or else the rate; Keras' own where none is named."""
     entry, usual = n.config.get("learning_rate"), _RATES.get(kind, _USUAL_RATE)
     if not isinstance(entry, Mapping):
         return None, n("learning_rate", usual)
@@ -258,12 +258,12 @@ def _rate(kind: str, n: Numbers, left_out: list[str]) -> tuple[Schedule | None, 
 
 
 def _at_updates(schedule: Schedule, steps: int) -> Schedule:
-    """The schedule by the number of updates, each of so many steps: Keras asks it in the last of these."""
+    """Return the schedule by the number of updates, each of so many steps: Keras asks it in the last of these."""
     return lambda updates: schedule(updates * steps + (steps - 1))
 
 
 def _whole(n: Numbers, name: str, default: int = 1) -> int:
-    """A positive whole number, or the default where there is none. Raises Unreadable."""
+    """Return a positive whole number, or the default where there is none. Raises Unreadable."""
     number = n(name, default) if n.flag(name) else default
     if number != int(number) or number < default:
         raise Unreadable(f"its {name} is {number:g}")
@@ -273,7 +273,7 @@ def _whole(n: Numbers, name: str, default: int = 1) -> int:
 def _at_its_rate(
     rule: Stepwise, schedule: Schedule | None, rate: float | None, decay: float
 ) -> tuple[optax.GradientTransformation, float | None]:
-    """The transformation, and the learning rate; None where it is not a factor, and runs in the program."""
+    """Return the transformation, and the learning rate; None where it is not a factor, and runs in the program."""
     if schedule is not None:
         return rule.at(schedule, decay), None
     if rule.proportional and not decay:

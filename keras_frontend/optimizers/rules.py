@@ -13,13 +13,13 @@ import optax
 
 
 def _zero_moments(params: Any) -> optax.ScaleByAdamState:
-    """Two moments of each gradient, of no step yet."""
+    """Return two moments of each gradient, of no step yet."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, zeros)
 
 
 def _moved(gradients: Any, state: optax.ScaleByAdamState, b1: float, b2: float) -> optax.ScaleByAdamState:
-    """The moments with one more gradient."""
+    """Return the moments with one more gradient."""
     mu = jax.tree.map(lambda m, g: m + (1 - b1) * (g - m), state.mu, gradients)
     nu = jax.tree.map(lambda v, g: v + (1 - b2) * (g * g - v), state.nu, gradients)
     return optax.ScaleByAdamState(state.count + 1, mu, nu)

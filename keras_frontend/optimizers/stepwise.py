@@ -32,7 +32,7 @@ class Stepwise(NamedTuple):
     proportional: bool = False
 
     def at(self, rate: Callable[[Any], Any], decay: float) -> optax.GradientTransformation:
-        """The transformation whose updates are added, for a rate by the number of steps before."""
+        """Return the transformation whose updates are added, for a rate by the number of steps before."""
 
         def init(params: Any) -> tuple[Any, Any]:
             return jnp.zeros([], jnp.int32), self.init(params)

@@ -74,7 +74,7 @@ def write(out: Path, socs: Sequence[str]) -> None:
 
 
 def compiled_for(socs: Sequence[str], assets: Path) -> dict[str, dict[str, str]]:
-    """The program compiled for the NPUs of SoCs: by SoC how the app knows the file."""
+    """Return the program compiled for the NPUs of SoCs: by SoC how the app knows the file."""
     for old in assets.glob("digits-*.tflite"):
         old.unlink()
     found = {}
@@ -86,7 +86,7 @@ def compiled_for(socs: Sequence[str], assets: Path) -> dict[str, dict[str, str]]
 
 
 def with_spare_classes(model: Any, spare: int) -> Any:
-    """The same classifier with `spare` more logits, which stay silent until they are trained."""
+    """Return the same classifier with `spare` more logits, which stay silent until they are trained."""
     features, dense = model.layers[-2].output, model.layers[-1]
     kernel, bias = dense.get_weights()
     wider = keras.layers.Dense(dense.units + spare, name=dense.name)
@@ -104,7 +104,7 @@ def built_in_samples() -> bytes:
 
 
 def describe(program: bytes, samples: bytes, preprocessing: Preprocessing) -> dict[str, Any]:
-    """What the app must know besides the program's own manifest."""
+    """Return what the app must know besides the program's own manifest."""
     return {
         "format": "pocketune-app/1",
         "program": {"file": "digits.tflite", "sha256": hashlib.sha256(program).hexdigest()},
@@ -143,7 +143,7 @@ def offered() -> list[dict[str, Any]]:
 
 
 def fixture(strokes: Sequence[Stroke], preprocessing: Preprocessing) -> dict[str, Any]:
-    """A drawing and its image, in row-major order."""
+    """Return a drawing and its image, in row-major order."""
     return {"strokes": strokes, "image": preprocessing.image(strokes).ravel().tolist()}
 
 

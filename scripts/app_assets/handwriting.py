@@ -66,7 +66,7 @@ class Writer:
     seed: int = 0
 
     def write(self, digits: list[int], side: float = 600.0) -> list[list[Stroke]]:
-        """One drawing per digit, in a square of `side` units, with a point about every 12 ms."""
+        """Return one drawing per digit, in a square of `side` units, with a point about every 12 ms."""
         rng = np.random.default_rng(self.seed)
         return [self._write(digit, side, rng) for digit in digits]
 
@@ -90,7 +90,7 @@ class Writer:
 
 
 def _through(points: np.ndarray, steps: int = 5) -> np.ndarray:
-    """A Catmull-Rom curve through the points [N, 2]; a point given twice is a corner."""
+    """Return a Catmull-Rom curve through the points [N, 2]; a point given twice is a corner."""
     padded = np.concatenate([points[:1], points, points[-1:]])
     t = np.linspace(0, 1, steps, endpoint=False)[:, None]
     pieces = []

@@ -17,7 +17,7 @@ _LOAD = 1
 
 
 def stored_at(apk: Path) -> dict[str, int]:
-    """Where the bytes of each file begin that is stored as it is."""
+    """Return where the bytes of each file begin that is stored as it is."""
     places = {}
     with zipfile.ZipFile(apk) as archive, apk.open("rb") as file:
         for info in archive.infolist():
@@ -29,7 +29,7 @@ def stored_at(apk: Path) -> dict[str, int]:
 
 
 def segment_alignment(library: bytes) -> int:
-    """The least alignment of what an ELF file asks to be loaded."""
+    """Return the least alignment of what an ELF file asks to be loaded."""
     if library[:4] != b"\x7fELF":
         raise ValueError("it is no ELF file")
     wide = library[4] == 2
@@ -44,7 +44,10 @@ def segment_alignment(library: bytes) -> int:
 
 
 def misaligned(apk: Path) -> dict[str, int]:
-    """The 64-bit native libraries that do not load, and how they are aligned; phones with such pages run no others."""
+    """Return the 64-bit native libraries that do not load, and how they are aligned.
+
+    Phones with such pages run no others.
+    """
     places = stored_at(apk)
     with zipfile.ZipFile(apk) as archive:
         found = {

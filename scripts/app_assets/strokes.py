@@ -60,7 +60,7 @@ class Preprocessing:
         return shares.astype(np.float32)[..., None]
 
     def to_json(self) -> dict[str, Any]:
-        """What the app reads."""
+        """Return what the app reads."""
         return asdict(self)
 
 

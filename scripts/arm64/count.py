@@ -24,7 +24,7 @@ def mark(number: int) -> None:
 
 
 def numbers(name: str, detail: dict) -> np.ndarray:
-    """An input. The weights stay as they are: infinities would be slow to emulate."""
+    """Return an input. The weights stay as they are: infinities would be slow to emulate."""
     shape, kind = detail["shape"], detail["dtype"]
     if kind != np.float32 or name == "learning_rate":
         return np.zeros(shape, kind)

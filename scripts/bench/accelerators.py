@@ -43,7 +43,7 @@ BATCH = 4
 
 
 def row(name: str, model: Any, scheme: str, on: str, steps: int, folder: Path) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     example = EXAMPLES[name]
     update = example.sparse if scheme == "sparse" else scheme
     target = TARGETS.get(on) or on.partition(":")[0]

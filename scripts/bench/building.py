@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _built(name: str, scheme: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One build, in this process."""
+    """Build once, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "program.tflite"
         built(workload("W1", **SMALL["W1"]), scheme, file, args.target, frozen=args.frozen)

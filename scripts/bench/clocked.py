@@ -69,7 +69,7 @@ def _judged(model: str, drawn: int, table: str) -> Table:
 
 
 def _subject(source: Any, options: dict[str, Any]) -> Subject:
-    """A model with rows that say nothing, of which there are enough for two batches."""
+    """Return a model with rows that say nothing, of which there are enough for two batches."""
     manifest, rng = converter.build(source, update="head", check=False, **options).manifest, np.random.default_rng(0)
     x, y = synthetic_inputs(manifest.signatures["train"], rng), synthetic_targets(manifest, rng)
     x, y = (_twice({name.removeprefix("y/"): array for name, array in each.items()}) for each in (x, y))
@@ -77,7 +77,7 @@ def _subject(source: Any, options: dict[str, Any]) -> Subject:
 
 
 def _twice(arrays: dict[str, np.ndarray]) -> Any:
-    """The rows again after themselves; of an only array itself."""
+    """Return the rows again after themselves; of an only array itself."""
     doubled = {name: np.concatenate([array, array]) for name, array in arrays.items()}
     return next(iter(doubled.values())) if len(doubled) == 1 else doubled
 

@@ -25,7 +25,7 @@ UPDATES = {"both dense layers": {"*": 0, "net/dense*": 1}, "the last": "head"}
 
 
 def pretrained(x: np.ndarray, y: np.ndarray) -> keras.Model:
-    """The net as it comes with the app."""
+    """Return the net as it comes with the app."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [

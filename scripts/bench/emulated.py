@@ -31,7 +31,7 @@ class Emulator:
     xnnpack: bool = True
 
     def instructions(self, *programs: str) -> list[int]:
-        """Of one invocation of each, warmed up.
+        """Return the cost of one invocation of each, warmed up.
 
         Args:
             programs: `FILE` or `FILE:SIGNATURE`.
@@ -53,5 +53,5 @@ class Emulator:
 
 
 def read(line: str) -> dict[str, int]:
-    """The figures of a line of a plugin: `COUNT 12 ldst=3` or `CACHES accesses=12 l1=3`."""
+    """Return the figures of a line of a plugin: `COUNT 12 ldst=3` or `CACHES accesses=12 l1=3`."""
     return {name: int(value) for name, value in re.findall(r"([\w./-]+)[ =](\d+)", line)}

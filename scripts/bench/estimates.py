@@ -39,7 +39,7 @@ def seconds(program: bytes, steps: int) -> float:
 
 
 def _alone(arrays: dict[str, np.ndarray]) -> object:
-    """An only array itself."""
+    """Return an only array itself."""
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
 

@@ -90,7 +90,7 @@ def dense() -> jax_frontend.Model:
 
 
 def watch() -> tuple[Rows, Rows]:
-    """Windows of what a watch measured, of some recordings and of others."""
+    """Return windows of what a watch measured, of some recordings and of others."""
     train, test = (motions.windows(part, imu.LENGTH, 5) for part in motions.load())
     return Rows(train.x, train.y), Rows(test.x, test.y)
 
@@ -132,7 +132,7 @@ TASKS = {
 
 
 def trained(program: bytes, task: Task, rate: float, steps: int, on: str) -> tuple[float, float]:
-    """The accuracy on the test rows in percent, and the mean of the last losses."""
+    """Return the accuracy on the test rows in percent, and the mean of the last losses."""
     train, test = task.data()
     rng = np.random.default_rng(0)
     session = TrainingSession(program, accelerator=on)
@@ -146,7 +146,7 @@ def trained(program: bytes, task: Task, rate: float, steps: int, on: str) -> tup
 
 
 def row(name: str, optimizer: str, on: str, steps: int) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     task = TASKS[name]
     program = converter.build(
         task.model(), loss="sparse_categorical_crossentropy", optimizer=optimizer, update="full", batch=task.batch,

@@ -29,7 +29,7 @@ from converter.tools.measure import Case, built, cases, figures, fitted, measure
 
 
 def instructions(chosen: Sequence[Case], emulator: Emulator) -> list[tuple[Case, float]]:
-    """The cases, each with the instructions of a run of it on arm64, under emulation."""
+    """Return the cases, each with the instructions of a run of it on arm64, under emulation."""
     with tempfile.TemporaryDirectory() as scratch:
         files = [Path(scratch) / f"{i}.tflite" for i in range(len(chosen))]
         for file, case in zip(files, chosen, strict=True):

@@ -26,7 +26,7 @@ def mlp() -> keras.Model:
 
 
 def bottlenecks() -> keras.Model:
-    """A stem and four inverted bottlenecks of 16 channels, as in MobileNetV2."""
+    """Return a stem and four inverted bottlenecks of 16 channels, as in MobileNetV2."""
     image = keras.Input((8, 8, 1))
     x = layers.Conv2D(16, 3, padding="same", activation="relu", name="stem")(image)
     for n in (1, 2, 3, 4):

@@ -144,7 +144,7 @@ def resident() -> dict[str, int]:
 
 
 def _watched(step: Callable[[], float]) -> dict[str, int]:
-    """The highest `resident` during some steps: what a framework gives back between steps counts as well."""
+    """Return the highest `resident` during some steps: what a framework gives back between steps counts as well."""
     seen = [resident()]
     done = threading.Event()
 
@@ -170,7 +170,7 @@ def spread(samples: list[float]) -> dict[str, Any]:
 
 
 def _status(field: str) -> int:
-    """A memory figure of this process in bytes, from /proc."""
+    """Return a memory figure of this process in bytes, from /proc."""
     found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     if found is None:
         raise RuntimeError(f"/proc/self/status has no {field}: memory can only be measured on Linux")

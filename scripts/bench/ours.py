@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _load(file: Path, x: np.ndarray, y: np.ndarray, threads: int) -> Callable[[], float]:
-    """The step of the loaded program; packed weights are in a file, as they would be on a device.
+    """Return the step of the loaded program; packed weights are in a file, as they would be on a device.
 
     Not with several threads: sessions with a cache compute on one what XNNPACK does not take.
     """

@@ -28,7 +28,7 @@ CALIBRATION = 64
 
 
 def worn() -> dict[str, np.ndarray]:
-    """The recordings that the net has not learned from, in windows that do not overlap, once for each wearer."""
+    """Return the recordings that the net has not learned from, in windows that do not overlap, once for each wearer."""
     x, y = motions.windows(motions.load()[1], imu.LENGTH, imu.LENGTH)
     turns = [_turn(np.random.default_rng(seed)) for seed in range(WEARERS)]
     rows = np.concatenate([motions.worn(x, turn) for turn in turns])
@@ -36,7 +36,7 @@ def worn() -> dict[str, np.ndarray]:
 
 
 def _turn(rng: np.random.Generator) -> np.ndarray:
-    """Any rotation, all alike likely: of four normal numbers as a quaternion."""
+    """Return any rotation, all alike likely: of four normal numbers as a quaternion."""
     a, b, c, d = (q := rng.standard_normal(4)) / np.linalg.norm(q)
     return np.array(
         [

@@ -168,7 +168,7 @@ def _resnet50(strides: list[int], params: Any, x: jax.Array) -> jax.Array:
 
 
 def _unit(layer: Any, x: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
-    """A convolution and its batch norm with the statistics that it once learned."""
+    """Return a convolution and its batch norm with the statistics that it once learned."""
     x = jax.lax.conv_general_dilated(
         x,
         layer["w"],
@@ -215,7 +215,7 @@ def encoder(
     classes: int = 4,
     seed: int = 0,
 ) -> Workload:
-    """An encoder; sparse: q, k, v, o and the first FFN matrix of the later half of the layers, and the head."""
+    """Return an encoder; sparse: q, k, v, o and the first FFN matrix of the later half of the layers, and the head."""
     draw = _Weights(seed)
     params = {
         "embeddings": {
@@ -263,7 +263,7 @@ def decoder(
     vocabulary: int = 8000,
     seed: int = 0,
 ) -> Workload:
-    """A causal decoder; sparse: q, k, v, o and the gate matrix of the later half of the layers, and the head."""
+    """Return a causal decoder; sparse: q, k, v, o and the gate matrix of the later half of the layers, and the head."""
     draw = _Weights(seed)
     shapes = dict.fromkeys(("q", "k", "v", "o"), (width, width))
     shapes |= {"gate": (width, hidden), "up": (width, hidden), "down": (hidden, width)}
@@ -355,7 +355,7 @@ class _Weights:
         return self._rng.uniform(low, high, shape).astype(np.float32)
 
     def unit(self, k: int, inside: int, outside: int, gain: float = 2.0) -> dict[str, np.ndarray]:
-        """A k x k convolution with its batch norm."""
+        """Return a k x k convolution with its batch norm."""
         return {
             "w": self.normal((gain / (k * k * inside)) ** 0.5, k, k, inside, outside),
             "gamma": self.uniform(0.7, 1.3, outside),

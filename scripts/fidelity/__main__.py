@@ -134,7 +134,7 @@ def _apart(
 
 
 def table(found: list[Row]) -> str:
-    """The rows as a table of Markdown."""
+    """Return the rows as a table of Markdown."""
     columns = list(dict.fromkeys(name for row in found for name in row.runtimes if name != "all"))
     lines = [
         f"| model | scheme | optimizer | target | {' | '.join(columns)} |",

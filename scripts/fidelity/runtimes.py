@@ -19,7 +19,7 @@ Call = tuple[str, dict[str, np.ndarray]]
 
 
 def run(runtime: str, jobs: list[tuple[bytes, list[Call]]]) -> list[Any]:
-    """For each file the outputs of its calls with XNNPACK and without, or the text of the error."""
+    """Return for each file the outputs of its calls with XNNPACK and without, or the text of the error."""
     with tempfile.TemporaryDirectory() as folder:
         given, found = Path(folder, "in"), Path(folder, "out")
         given.write_bytes(pickle.dumps(jobs, protocol=4))

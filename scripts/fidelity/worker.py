@@ -17,7 +17,7 @@ RESOLVERS = (tflite.OpResolverType.AUTO, tflite.OpResolverType.BUILTIN_WITHOUT_D
 
 
 def results(data, calls, resolver):
-    """The outputs of the calls, or what the runtime says against the file."""
+    """Return the outputs of the calls, or what the runtime says against the file."""
     try:
         runtime = tflite.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
         return [runtime.get_signature_runner(signature)(**inputs) for signature, inputs in calls]

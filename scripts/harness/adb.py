@@ -30,7 +30,7 @@ SAYINGS: tuple[tuple[str, type[Fault]], ...] = (
 
 
 def adb_binary(given: str | None = None) -> str:
-    """The person's own adb, or the one in adbutils' wheel: two versions on one machine end each other's server.
+    """Return the person's own adb, or the one in adbutils' wheel: two versions on one machine end each other's server.
 
     Raises:
         UsageError: there is none.
@@ -72,7 +72,7 @@ class Adb:
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
     def devices(self) -> list[Listed]:
-        """What is connected, in whatever state."""
+        """Return what is connected, in whatever state."""
         code, out, err = self.run("devices", "-l")
         if code:
             raise Fault("adb", f"`adb devices` said {err.strip()[-200:]!r}")
@@ -144,7 +144,7 @@ class AdbTransport:
             self.adb.run("reconnect", "offline", device=self.name, seconds=10)
 
     def _states(self) -> dict[str, str] | None:
-        """What adb's server says of all devices now; None when it does not answer."""
+        """Return what adb's server says of all devices now; None when it does not answer."""
         try:
             return {d.serial: d.state for d in self.adb.devices()}
         except Fault:

@@ -33,7 +33,9 @@ ADVICE = "run android_app/test and scripts/build_apk first: they compile what th
 
 
 def command(counts: str | None = None) -> list[str]:
-    """The command line that runs jobs, to be followed by JOB.json and RESULTS; compiles the worker when it is old.
+    """Return the command line that runs jobs, to be followed by JOB.json and RESULTS.
+
+    Compiles the worker when it is old.
 
     Args:
         counts: run the arm64 library, and keep the number of its instructions in this file.
@@ -59,18 +61,18 @@ def command(counts: str | None = None) -> list[str]:
 
 
 def worker(job: str, results: str) -> str:
-    """The script that runs a job."""
+    """Return the script that runs a job."""
     return f"exec {shlex.join([*command(), job, results])}"
 
 
 def arm64_worker(job: str, results: str) -> str:
-    """The script that runs a job under emulation."""
+    """Return the script that runs a job under emulation."""
     arguments = [*command(counts=f"{results}/instructions"), job, results]
     return f"exec {shlex.join(arguments)}"
 
 
 def _arm64_java(folder: Path, counts: str) -> list[str]:
-    """An arm64 JVM as android_app/test sets it up. The library picks its kernels by the cpuinfo it is shown."""
+    """Return an arm64 JVM as android_app/test sets it up. The library picks its kernels by the cpuinfo it is shown."""
     environment = {
         "LD_LIBRARY_PATH": folder / "natives",
         "LD_PRELOAD": folder / "natives/tlspad.so",
@@ -83,7 +85,7 @@ def _arm64_java(folder: Path, counts: str) -> list[str]:
 
 
 def _app() -> Path:
-    """The app's classes: the folder of a compilation, or the jar of a finished build."""
+    """Return the app's classes: the folder of a compilation, or the jar of a finished build."""
     folder = ANDROID / "app/target"
     return (
         folder / "classes"

@@ -35,19 +35,19 @@ class Batch:
 
 
 def _specs(manifest: Manifest) -> list[TensorSpec]:
-    """The tensors of a batch in the order of the file: inputs, target and weight of all rows of a step."""
+    """Return the tensors of a batch in the order of the file: inputs, target and weight of all rows of a step."""
     row = [s for s in manifest.signatures[manifest.step].inputs if s.role in ("input", "target", "weight")]
     return [replace(s, shape=(manifest.batch, *s.shape[1:])) for s in row]
 
 
 def classes_of(manifest: Manifest) -> int:
-    """How many labels there are: the model's last axis."""
+    """Return how many labels there are: the model's last axis."""
     infer = manifest.signatures.get("infer")
     return infer.giving("output")[0].shape[-1] if infer else 2
 
 
 def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
-    """A file of batches: inputs and real targets from a normal distribution, labels uniform, weights 1.
+    """Return a file of batches: inputs and real targets from a normal distribution, labels uniform, weights 1.
 
     Integer inputs (tokens) are 0 and 1 alone, which every table has.
     """
@@ -118,7 +118,7 @@ def _converted(array: np.ndarray, spec: TensorSpec, file: Path) -> np.ndarray:
 
 
 def read_batches(file: Path, manifest: Manifest) -> list[Batch]:
-    """The batches of a file. Raises UsageError when its size is not that of whole batches of this program."""
+    """Return the batches of a file. Raises UsageError when its size is not that of whole batches of this program."""
     return list(_parse(file.read_bytes(), manifest, file.name))
 
 

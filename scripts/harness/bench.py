@@ -46,7 +46,7 @@ class Options:
 
 
 def result_path(out: Path, device: str, build: str) -> Path:
-    """The file of a device and a build."""
+    """Return the file of a device and a build."""
     safe = "".join(c if c.isalnum() or c in ".-_" else "_" for c in device)
     return out / (f"{safe}.{build}.jsonl" if build else f"{safe}.jsonl")
 
@@ -114,7 +114,7 @@ class Session:
         self.runtimes = {r.variant: r.runtime for r in earlier if isinstance(r, Result)}
 
     def run(self) -> list[PocketuneError]:
-        """All that is still to do.
+        """Return all that is still to do.
 
         Returns:
             The faults of single variants, and last of all the one that ended the run; the result files hold them too.
@@ -182,7 +182,7 @@ class Session:
                 raise UsageError(f"{log.path}: {self.device.name} has changed since ({change}): give another --out")
 
     def _expect_the_same(self) -> Facts:
-        """What the device says of itself now.
+        """Return what the device says of itself now.
 
         Raises:
             NotInstalled: the app was removed.
@@ -237,7 +237,7 @@ class Session:
         self.say(f"{subject.variant.title}: {describe(checked)}")
 
     def _measure(self, subject: Subject, round: int) -> float:
-        """A good result of a variant in a round; returns its median step. Raises Overheated."""
+        """Return a good result of a variant in a round; returns its median step. Raises Overheated."""
         plan, log = self.bench.plan, self.logs[subject.variant.build]
         for attempt in range(plan.cooling.tries):
             before = cool(self.device, self.start, plan.cooling, self.options.allowed)
@@ -335,7 +335,7 @@ def difference(was: Facts, facts: Facts) -> str | None:
 
 
 def describe(checked: Checked) -> str:
-    """A check in words."""
+    """Return a check in words."""
     verdict = "computes what the host does" if checked.ok else "computes something else than the host"
     return f"{verdict}: losses within {checked.loss_error:.1e}, {checked.worst} within {checked.update_error:.1e}"
 

@@ -174,7 +174,7 @@ def report(
     run: Annotated[Path, typer.Argument(help="A result file.")],
     out: Annotated[Path | None, typer.Option(help="The page; else beside the result file.")] = None,
 ) -> None:
-    """A table here, and one HTML page with plots."""
+    """Write a table here, and one HTML page with plots."""
     from scripts.harness.report import page_of, render
 
     file = read_results(run)

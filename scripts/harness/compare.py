@@ -100,7 +100,7 @@ def compare(a: ResultFile, b: ResultFile, threshold: float) -> list[Comparison]:
 
 
 def judged(found: list[Comparison]) -> list[Comparison]:
-    """Those whose verdict is a matter of chance."""
+    """Return those whose verdict is a matter of chance."""
     return [c for c in found if c.chance is not None]
 
 
@@ -121,7 +121,7 @@ def _corrected(found: list[Comparison]) -> list[Comparison]:
 
 
 def differences(a: ResultFile, b: ResultFile) -> list[str]:
-    """What else is not the same in two runs, in words: it may explain a difference."""
+    """Return what else is not the same in two runs, in words: it may explain a difference."""
     first, second = a.runs[0], b.runs[0]
     pairs = {
         "system": (first.facts.fingerprint, second.facts.fingerprint),
@@ -163,7 +163,7 @@ def unit_of(results: list[Result], facts: Facts) -> Unit:
 
 
 def observations(results: list[Result], warmup: int, unit: Unit) -> dict[tuple[str, int], float]:
-    """The median step of each job, by session and round."""
+    """Return the median step of each job, by session and round."""
 
     def steps(result: Result) -> Sequence[float]:
         match unit:

@@ -38,7 +38,7 @@ class Concern:
 
 
 def concerns(facts: Facts, now: Conditions) -> list[Concern]:
-    """The conditions that hold. What is not known about a device raises none."""
+    """Return the conditions that hold. What is not known about a device raises none."""
     found = []
 
     def note(holds: bool, name: str, sentence: str) -> None:
@@ -84,7 +84,7 @@ def spoiled(facts: Facts, now: Conditions, allowed: Collection[str]) -> list[str
 
 
 def preflight(facts: Facts, now: Conditions, allowed: Collection[str]) -> list[str]:
-    """Names of the conditions that hold and are allowed.
+    """Return names of the conditions that hold and are allowed.
 
     Raises:
         WrongDevice: the app cannot run there at all.

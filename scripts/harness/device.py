@@ -120,11 +120,11 @@ class Device(Protocol):
         ...
 
     def facts(self) -> Facts:
-        """What does not change."""
+        """Return what does not change."""
         ...
 
     def conditions(self) -> Conditions:
-        """What changes."""
+        """Return what changes."""
         ...
 
     def prepare(self) -> None:
@@ -140,7 +140,7 @@ class Device(Protocol):
         ...
 
     def poll(self, job: Job) -> Progress:
-        """How far the job is."""
+        """Return how far the job is."""
         ...
 
     def pull(self, job: Job, part: str, into: Path) -> Path:
@@ -156,11 +156,11 @@ class Device(Protocol):
         ...
 
     def said(self) -> str:
-        """What the runtime logged since the last job started; empty when nothing."""
+        """Return what the runtime logged since the last job started; empty when nothing."""
         ...
 
     def last_words(self) -> str:
-        """What the device's log says about the end of the last job's process; empty when nothing."""
+        """Return what the device's log says about the end of the last job's process; empty when nothing."""
         ...
 
     def recover(self) -> None:

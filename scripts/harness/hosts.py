@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[Device]:
-    """The devices of these names; without any, the one phone that is connected.
+    """Return the devices of these names; without any, the one phone that is connected.
 
     Args:
         names: serials of adb, `local`, `local-android[:arm64]`, `gpu`, `hexagon-emulated`, `web`,
@@ -41,7 +41,7 @@ def open_devices(names: list[str], adb: str | None, apk: Path | None) -> list[De
 
 
 def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> Device:
-    """The device of this name; nothing is asked of it yet. Raises UsageError for a name that is a slip."""
+    """Return the device of this name; nothing is asked of it yet. Raises UsageError for a name that is a slip."""
     if name == "local":
         return local()
     if name == "local-android":
@@ -72,7 +72,7 @@ def open_device(name: str, adb: str | None = None, apk: Path | None = None) -> D
 
 
 def only_phone(adb: Adb) -> str:
-    """The serial of the one phone. Raises UsageError when there is none or a choice."""
+    """Return the serial of the one phone. Raises UsageError when there is none or a choice."""
     listed = adb.devices()
     if len(listed) == 1:
         return listed[0].serial
@@ -82,24 +82,24 @@ def only_phone(adb: Adb) -> str:
 
 
 def local() -> Computer:
-    """This machine and its own runtime."""
+    """Return this machine and its own runtime."""
     return Computer(LocalTransport("local"), "local", folder_of("local"), _worker)
 
 
 def _worker(job: str, results: str, **offers: str) -> str:
-    """The script that runs a job in the host runtime of this checkout; `offers` as there."""
+    """Return the script that runs a job in the host runtime of this checkout; `offers` as there."""
     has = [f"{accelerator}={engine}" for accelerator, engine in offers.items()]
     python = shlex.join([sys.executable, "-m", "scripts.harness.worker", job, results, *has])
     return f"cd {shlex.quote(str(ROOT))} && exec {python}"
 
 
 def folder_of(name: str) -> str:
-    """Where a host on this machine keeps its files: each person's own."""
+    """Return where a host on this machine keeps its files: each person's own."""
     return str(Path(tempfile.gettempdir(), f"pocketune-{os.getuid()}-{name}"))
 
 
 def ssh(name: str) -> Computer:
-    """A machine behind ssh with a checkout of Pocketune where `scripts/setup` has run. Raises UsageError."""
+    """Return a machine behind ssh with a checkout of Pocketune where `scripts/setup` has run. Raises UsageError."""
     match = re.fullmatch(r"ssh:([\w.@-]+)(?::([\w./~-]+))?", name)
     if match is None or match[1].startswith("-"):
         raise UsageError(f"--on {name}: expected ssh:HOST or ssh:USER@HOST:FOLDER_OF_POCKETUNE")

@@ -128,11 +128,11 @@ class Result:
     type: Literal["result"] = "result"
 
     def timed(self, warmup: int) -> list[float]:
-        """Milliseconds of the steps that count."""
+        """Return milliseconds of the steps that count."""
         return [ms for repeat in self.ms for ms in repeat[warmup:]]
 
     def computed(self, warmup: int) -> list[float]:
-        """Milliseconds of CPU time of the steps that count."""
+        """Return milliseconds of CPU time of the steps that count."""
         return [ms for repeat in self.cpu_ms for ms in repeat[warmup:]]
 
 
@@ -333,5 +333,5 @@ def lock(stream: IO[Any], problem: str) -> None:
 
 
 def finished(records: Iterable[Record]) -> set[tuple[Variant, int]]:
-    """The variants and rounds that have a good result."""
+    """Return the variants and rounds that have a good result."""
     return {(r.variant, r.round) for r in records if isinstance(r, Result) and r.discarded is None}

@@ -149,7 +149,10 @@ def collect(device: Device, job: Job, program: Manifest, into: Path) -> Outcome:
 
 
 def delegated(log: str) -> tuple[int, int]:
-    """How many operators the GPU delegate took, of how many, over all graphs; (0, 0) when TFLite's log is silent."""
+    """Return how many operators the GPU delegate took, of how many, over all graphs.
+
+    (0, 0) when TFLite's log is silent.
+    """
     found = re.findall(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \(\w*Gpu\w*\)", log)
     return sum(int(n) for n, _ in found), sum(int(m) for _, m in found)
 

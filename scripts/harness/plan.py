@@ -133,7 +133,7 @@ class Subject:
         return read_program(self.file).manifest
 
     def batches(self, plan: Plan, folder: Path) -> bytes:
-        """The data of its steps. Raises UsageError when the person's file is not what it should be."""
+        """Return the data of its steps. Raises UsageError when the person's file is not what it should be."""
         if plan.data is not None:
             return batches_from(self.manifest, folder / plan.data, plan.steps)
         return random_batches(self.manifest, plan.steps, plan.seed)
@@ -205,14 +205,14 @@ class Bench:
         return order
 
     def job(self, subject: Subject, id: str, program: str, batches: str, steps: int, repeats: int) -> Job:
-        """A job for a subject whose files lie on the device."""
+        """Return a job for a subject whose files lie on the device."""
         variant = subject.variant
         rate = self.plan.learning_rate
         return Job(id, program, batches, steps, rate, variant.threads, variant.accelerator, repeats)
 
 
 def read_plan(path: Path) -> Bench:
-    """A plan and the programs that it names.
+    """Return a plan and the programs that it names.
 
     Raises:
         UsageError: the file or a program is missing or not what it should be; the error names the field.
@@ -244,7 +244,7 @@ def read_plan(path: Path) -> Bench:
 
 
 def _named(program: str, plan: Plan) -> Iterator[tuple[str, dict[str, int]]]:
-    """The files that a name with placeholders stands for, each with what the plan says of its rows."""
+    """Yield the files that a name with placeholders stands for, each with what the plan says of its rows."""
     sizes = {"batch": plan.batch_sizes, "micro_batch": plan.micro_batch_sizes}
     asked = {name: each for name, each in sizes.items() if f"{{{name}}}" in program}
     for chosen in product(*asked.values()):
@@ -259,7 +259,7 @@ def _named(program: str, plan: Plan) -> Iterator[tuple[str, dict[str, int]]]:
 def subject_of(
     file: Path, accelerator: str, threads: int, build: str = "", rows: Mapping[str, int] | None = None
 ) -> Subject:
-    """A program file to be run in one way.
+    """Return a program file to be run in one way.
 
     Args:
         file: the program.

@@ -40,7 +40,7 @@ def _groups(file: ResultFile) -> dict[str, list[Result]]:
 
 @mpl.rc_context(STYLE)
 def svg(figure: Figure) -> str:
-    """The drawing as an element without a size of its own: the page gives it one."""
+    """Return the drawing as an element without a size of its own: the page gives it one."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", bbox_inches="tight", metadata={"Date": None})
     head, rest = stream.getvalue().partition("<svg")[2].split(">", 1)
@@ -60,13 +60,13 @@ def _legend(axes: Axes, lines: dict[str, Line2D]) -> None:
 
 
 def _count(axes: Axes, first: int, last: int) -> None:
-    """An axis of jobs or steps: whole numbers, and room for two where there is one."""
+    """Draw an axis of jobs or steps: whole numbers, and room for two where there is one."""
     axes.set_xlim(first - 0.5, max(last, first + 1) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _times(axes: Axes, which: Literal["x", "y"], least: float, most: float) -> None:
-    """An axis of milliseconds from the least to the most that is drawn.
+    """Draw an axis of milliseconds from the least to the most that is drawn.
 
     It begins at 0, or is logarithmic where a small program would be a smear at 0 beside a large one. There at least two
     of 1, 2, 5, 10, 20, ... are in view, or two powers of ten.
@@ -83,7 +83,7 @@ def _times(axes: Axes, which: Literal["x", "y"], least: float, most: float) -> N
 
 
 def _without_slowest(times: list[float]) -> float:
-    """The most that is drawn: single slow steps must not press all others into a corner. The box is in view."""
+    """Return the most that is drawn: single slow steps must not press all others into a corner. The box is in view."""
     return float(max(np.quantile(times, 0.99, method="lower"), np.quantile(times, 0.75)))
 
 
@@ -114,7 +114,7 @@ def distribution(file: ResultFile) -> Figure:
 
 @mpl.rc_context(STYLE)
 def over_time(file: ResultFile) -> Figure:
-    """The median of each job in the order in which they ran, and what the device says about heat."""
+    """Return the median of each job in the order in which they ran, and what the device says about heat."""
     order = {result.id: number for number, result in enumerate(sorted(file.results, key=lambda r: r.time), 1)}
     medians = {result.id: float(np.median(result.timed(file.warmup))) for result in file.results}
     figure, axes = _figure(2.6)
@@ -139,7 +139,7 @@ def over_time(file: ResultFile) -> Figure:
 
 @mpl.rc_context(STYLE)
 def losses(file: ResultFile) -> Figure:
-    """The losses of the first job of each variant, and the host's on the same data."""
+    """Return the losses of the first job of each variant, and the host's on the same data."""
     figure, axes = _figure(2.6)
     lines = {}
     for name, results in _groups(file).items():

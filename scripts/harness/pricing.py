@@ -65,7 +65,7 @@ def table_of(
 
 
 def _bench(programs: Sequence[Timed], folder: Path) -> Bench:
-    """The plan of the programs, which are written."""
+    """Return the plan of the programs, which are written."""
     folder.mkdir(parents=True, exist_ok=True)
     plan = Plan(
         programs=tuple(f"{p.name}.tflite" for p in programs),
@@ -79,7 +79,7 @@ def _bench(programs: Sequence[Timed], folder: Path) -> Bench:
 
 
 def _least(results: Sequence[Result], counted: bool) -> float:
-    """Nanoseconds of the quickest step, or instructions of a step where those are counted."""
+    """Return nanoseconds of the quickest step, or instructions of a step where those are counted."""
     if counted:
         return float(min(min(result.instructions) for result in results))
     return min(ms for result in results for ms in result.timed(_WARMUP)) * 1e6

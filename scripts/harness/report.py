@@ -14,7 +14,7 @@ from scripts.harness.tables import NO_SPEED, UNSTEADY, agreement_in_words, in_mi
 
 
 def page_of(run: Path, out: Path | None) -> Path:
-    """Where the page of a result file goes: beside it, unless the person says where.
+    """Return where the page of a result file goes: beside it, unless the person says where.
 
     Raises:
         UsageError: writing there would end the results.
@@ -26,7 +26,7 @@ def page_of(run: Path, out: Path | None) -> Path:
 
 
 def render(file: ResultFile) -> str:
-    """The page."""
+    """Return the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -62,7 +62,7 @@ def _commit(run: Run) -> str:
 
 
 def _machine(facts: Facts) -> str:
-    """What a device is, as far as it says."""
+    """Return what a device is, as far as it says."""
     model = " ".join(filter(None, (facts.manufacturer, facts.model)))
     system = f"Android API {facts.sdk}" if facts.sdk else None
     return ", ".join(filter(None, (model, facts.soc, system, facts.fingerprint, " ".join(facts.abis))))

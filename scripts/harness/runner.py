@@ -21,12 +21,12 @@ CRASH = re.compile(r"SIG(SEGV|BUS|ILL|FPE)\b|Segmentation fault|Bus error|Illega
 
 
 def now() -> str:
-    """The time in result files."""
+    """Return the time in result files."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def new_id(subject: Subject, round: int, attempt: int) -> str:
-    """A job's name: says what it is, and is never used twice."""
+    """Return a job's name: says what it is, and is never used twice."""
     program = re.sub(r"[^A-Za-z0-9_-]", "_", subject.variant.program)[:40]
     return f"{program}-{round}-{attempt}-{secrets.token_hex(4)}"
 
@@ -38,7 +38,7 @@ class Runner:
         self.device, self.bench, self.say = device, bench, say
 
     def run(self, subject: Subject, id: str, steps: int, repeats: int) -> Outcome:
-        """One job from push to checked files.
+        """Run one job from push to checked files.
 
         Raises:
             Fault: whatever went wrong; the job is stopped and its files are removed where that is still possible.
@@ -120,7 +120,7 @@ def warmth(start: Conditions, current: Conditions, cooling: Cooling) -> str | No
 
 
 def grew_hot(before: Conditions, during: int | None, after: Conditions) -> str | None:
-    """Why a job gives no number, by the thermal status around it and the highest in it; None when it does."""
+    """Return why a job gives no number, by the thermal status around it and the highest in it; None when it does."""
     hottest = max(during or 0, after.thermal or 0)
     if hottest > (before.thermal or 0):
         return f"the thermal status rose from {THERMAL[before.thermal or 0]} to {THERMAL[hottest]}"

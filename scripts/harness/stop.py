@@ -28,7 +28,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def is_asked() -> bool:
-    """Whether a signal came."""
+    """Return whether a signal came."""
     return _asked.is_set()
 
 

@@ -48,7 +48,7 @@ class Summary:
 
 
 def summarize(file: ResultFile) -> list[Summary]:
-    """The figures of each variant, in the order of the plan."""
+    """Return the figures of each variant, in the order of the plan."""
     warmup = file.warmup
     summaries = []
     for variant, results in file.by_variant.items():
@@ -81,7 +81,7 @@ def _median(counts: list[int]) -> int | None:
 
 
 def results_table(file: ResultFile) -> Table:
-    """What a run found."""
+    """Return what a run found."""
     facts = file.runs[0].facts
     notes = [f"measured although: {', '.join(file.allowed)}"] if file.allowed else []
     notes += [NO_SPEED] if facts.is_emulator else []
@@ -139,12 +139,12 @@ def comparison_table(found: list[Comparison], threshold: float) -> Table:
 
 
 def in_millions(instructions: float | None) -> str:
-    """A count of instructions."""
+    """Return a count of instructions."""
     return "" if instructions is None else f"{instructions / 1e6:.4g} M"
 
 
 def device_row(facts: Facts, now: Conditions) -> tuple[str, ...]:
-    """A row of `list`."""
+    """Return a row of `list`."""
     battery = "" if now.battery_percent is None else f"{now.battery_percent} %"
     heat = " ".join(
         part
@@ -160,7 +160,7 @@ def device_row(facts: Facts, now: Conditions) -> tuple[str, ...]:
 
 
 def agreement_in_words(check: Checked | None) -> str:
-    """What the check of a variant found."""
+    """Return what the check of a variant found."""
     if check is None:
         return "not checked"
     if not check.loss_error and not check.update_error:

@@ -82,12 +82,12 @@ def run(
 
 
 def marked(script: str) -> str:
-    """The script with the end marker after it."""
+    """Return the script with the end marker after it."""
     return f"{script}\ncode=$?; echo; echo {MARKER} $code"
 
 
 def unmarked(output: str, errors: str) -> Reply | None:
-    """What a marked script said; None when the marker is missing."""
+    """Return what a marked script said; None when the marker is missing."""
     match = re.search(rf"\r?\n{MARKER} (\d+)\s*$", output)
     return Reply(int(match[1]), output[: match.start()], errors) if match else None
 
@@ -134,7 +134,7 @@ def put(transport: Transport, file: Path, folder: str) -> str:
 
 
 def must(transport: Transport, script: str, seconds: float = SHELL_SECONDS) -> str:
-    """The output of a script that has to succeed. Raises OutOfSpace or Failed when it does not."""
+    """Return the output of a script that has to succeed. Raises OutOfSpace or Failed when it does not."""
     reply = transport.shell(script, seconds)
     if reply.code:
         said = f"{reply.out} {reply.err}".strip()[-200:]

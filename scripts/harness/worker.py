@@ -100,7 +100,7 @@ def _perform(job: Job, lines: Lines, state: Path, offers: Offers) -> None:
 
 
 def _conditions() -> dict[str, Any]:
-    """The most memory of this process so far; the other conditions of a phone do not exist here."""
+    """Return the most memory of this process so far; the other conditions of a phone do not exist here."""
     peak = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return {"peak_rss_kib": int(peak[1])} if peak else {}
 

@@ -17,7 +17,7 @@ LICENSE_NAME = "Apache-2.0"
 
 
 def libraries() -> list[Module]:
-    """The libraries that apps use. `runtime-litert` is none: it was never compiled against Google's library."""
+    """Return the libraries that apps use. `runtime-litert` is none: it was never compiled against Google's library."""
     return [
         read("trainer", "jar", "Trains programs of Pocketune on the device."),
         read("runtime-tflite", "aar", "Pocketune's trainer on TensorFlow Lite."),

@@ -20,7 +20,7 @@ _FETCHED = re.compile(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=[\"']?(?:ht
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """A folder in `nav` stands for its pages, the index first."""
+    """Expand `nav`: a folder in `nav` stands for its pages, the index first."""
     config.nav = _expanded(config.nav)
     return config
 

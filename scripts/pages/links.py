@@ -17,19 +17,21 @@ _LINK = re.compile(r"\[(?P<text>[^\]\n]*(?:\n[^\]\n]*)?)\]\((?P<target>[^)\s:]+)
 
 
 def home(uri: str) -> str:
-    """Where in the repository a page of the site is."""
+    """Return where in the repository a page of the site is."""
     return next((source for source, page in OUTSIDE.items() if page == uri), f"docs/{uri}")
 
 
 def page_of(path: str) -> str | None:
-    """The page that a file of the repository is on the site, if it is one."""
+    """Return the page that a file of the repository is on the site, if it is one."""
     if path in OUTSIDE:
         return OUTSIDE[path]
     return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith(".md") else None
 
 
 def with_site_links(text: str, uri: str) -> str:
-    """A page's Markdown with links as the site has them; what is no page of it becomes its path in the repository.
+    """Return a page's Markdown with links as the site has them.
+
+    What is no page of it becomes its path in the repository.
 
     Raises:
         FileNotFoundError: a link leads to nothing.

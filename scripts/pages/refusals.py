@@ -43,13 +43,13 @@ class Refusal:
 
 
 def refusals() -> list[Refusal]:
-    """All of the project, in the order of its files."""
+    """Return all of the project, in the order of its files."""
     files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     return [refusal for path in files for refusal in refusals_of(path.read_text(), _module(path))]
 
 
 def refusals_of(source: str, module: str) -> Iterator[Refusal]:
-    """Those of one file."""
+    """Yield those of one file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
             given = [keyword.value for keyword in node.keywords if keyword.arg == "page"]
@@ -58,7 +58,7 @@ def refusals_of(source: str, module: str) -> Iterator[Refusal]:
 
 
 def listed(page: str, of: list[Refusal]) -> str:
-    """The messages of one page, as Markdown."""
+    """Return the messages of one page, as Markdown."""
     messages = {(r.error, r.message) for r in of if r.page == page and len(re.findall(r"\w", r.message)) > _FEW}
     lines = [f"- `{error}` {_code(message)}" for error, message in sorted(messages)]
     head = ["", "## What it says", "", "… stands for names and numbers of yours.", ""]
@@ -66,7 +66,7 @@ def listed(page: str, of: list[Refusal]) -> str:
 
 
 def index(titles: dict[str, str], of: list[Refusal]) -> str:
-    """The page of pages."""
+    """Return the page of pages."""
     rows = []
     for page, title in sorted(titles.items(), key=lambda item: item[1].lower()):
         kinds = sorted({r.error for r in of if r.page == page})

@@ -90,7 +90,7 @@ class RecordedCall:
     memory: MemoryRecord
 
     def alive(self) -> list[int]:
-        """Bytes in use while each operator runs, in the order of execution."""
+        """Return bytes in use while each operator runs, in the order of execution."""
         changes = [0] * (len(self.flops) + 1)
         for nbytes, first, last in zip(self.memory.nbytes, self.memory.first, self.memory.last, strict=True):
             changes[first] += nbytes
@@ -120,14 +120,14 @@ class Account:
     format: Literal["pocketune-account/1"] = "pocketune-account/1"
 
     def to_bytes(self) -> bytes:
-        """The buffer of the metadata entry."""
+        """Return the buffer of the metadata entry."""
         return zlib.compress(
             json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(), 9
         )
 
 
 def read_account(program: ProgramFile) -> Account:
-    """The account in a program file.
+    """Return the account in a program file.
 
     Raises:
         UsageError: there is none, or it is damaged.

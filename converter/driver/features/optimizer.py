@@ -32,7 +32,7 @@ def select_and_trace(c: Compilation) -> Compilation:
 def with_optimizer(
     forward: Graph, rows: list[SchemeRow], optimizer: Any, target: Target, turned: Collection[str] | None = None
 ) -> tuple[Graph, OptimizerProgram]:
-    """The graph in which only what trains is a parameter, and the update rule of these parameters.
+    """Return the graph in which only what trains is a parameter, and the update rule of these parameters.
 
     Weights are stored as their consumers read them, unless the optimizer looks at rows and columns.
 
@@ -69,7 +69,7 @@ def with_optimizer(
 
 
 def like(selected: Graph, forward: Graph, rows: list[SchemeRow], layout_invariant: bool) -> Graph:
-    """The model for another number of rows, with the state of what was selected from it.
+    """Return the model for another number of rows, with the state of what was selected from it.
 
     Raises:
         UsageError: it keeps its weights in another form.

@@ -77,7 +77,10 @@ def quantize(
 def quantize_plain(
     model: Graph, goal: Loss | JointLoss, calibration: Any, batch: int, target: Target, lower: Callable[[Graph], Graph]
 ) -> Graph:
-    """The same of the model that is exported, lowered; its merged weights stay float32. The arguments are as above."""
+    """Return the same of the model that is exported, lowered; its merged weights stay float32.
+
+    The arguments are as above.
+    """
     prefix, rest = cut_frozen_prefix(model)
     samples = _samples(model, goal, calibration)
     int8_prefix, _ = quantize_prefix(lower(prefix), samples.rows, batch, target)

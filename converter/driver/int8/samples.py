@@ -23,7 +23,7 @@ class Samples:
 
 
 def check_samples(calibration: Any, model: Graph, targets: Mapping[str, TensorType]) -> Samples:
-    """The samples as the graph takes them.
+    """Return the samples as the graph takes them.
 
     Args:
         calibration: x as for `TrainingSession.infer`, or a pair (x, y) as for `TrainingSession.evaluate`.

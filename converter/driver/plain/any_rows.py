@@ -42,7 +42,7 @@ class _Batch:
 
 
 def for_any_rows(graph: Graph) -> Graph | None:
-    """The graph for one row, which a runtime may resize to any number of them; None where that cannot be.
+    """Return the graph for one row, which a runtime may resize to any number of them; None where that cannot be.
 
     Args:
         graph: lowered, with the batch as the first axis of its inputs; no row influences another.
@@ -71,7 +71,7 @@ class _Follower:
         )
 
     def run(self) -> tuple[Graph, list[_Batch | None]]:
-        """The graph, and where the batch is in each of its outputs. Raises _Fixed or ShapeError."""
+        """Return the graph, and where the batch is in each of its outputs. Raises _Fixed or ShapeError."""
         for node in self._graph.nodes:
             self._follow(node)
         self._after.outputs = {name: self._made[value] for name, value in self._graph.outputs.items()}
@@ -128,12 +128,12 @@ class _Follower:
         raise last
 
     def _operands(self, node: Node, fit: Callable[[Value, _Batch], Value]) -> list[Value]:
-        """The operands, those without the batch made to fit those that have it."""
+        """Return the operands, those without the batch made to fit those that have it."""
         batch = next(self._batches[v] for v in node.inputs if v in self._batches)
         return [self._made[v] if v in self._batches else fit(v, batch) for v in node.inputs]
 
     def _narrowed(self, value: Value, batch: _Batch) -> Value:
-        """A value that is the same for all rows, for one row, which broadcasts."""
+        """Return a value that is the same for all rows, for one row, which broadcasts."""
         if value.type.rank < -batch.axis or value.shape[batch.axis] == 1:
             return self._made[value]
         if batch.outer != 1 or value.shape[batch.axis] != self._rows:
@@ -161,14 +161,14 @@ class _Follower:
         return made
 
     def _narrowed_where_it_can(self, value: Value, batch: _Batch) -> Value:
-        """An operand of a value that is the same for all rows: another one may be as long by chance."""
+        """Return an operand of a value that is the same for all rows: another one may be as long by chance."""
         try:
             return self._narrowed(value, batch)
         except _Fixed:
             return self._made[value]
 
     def _repeated(self, value: Value, batch: _Batch) -> Value:
-        """A value that is the same for all rows, for as many as an input has."""
+        """Return a value that is the same for all rows, for as many as an input has."""
         narrow = self._narrowed(value, batch)
         if value.type.rank < -batch.axis or value.shape[batch.axis] != self._rows or value.dtype.kind not in "fi":
             return narrow
@@ -280,12 +280,12 @@ class _Follower:
 
 
 def _plain(op: Any) -> Any:
-    """The builtin, also of one that computes on integers."""
+    """Return the builtin, also of one that computes on integers."""
     return op.op if isinstance(op, tfl.Wrapped) else op
 
 
 def _like(op: Any, plain: Any) -> Any:
-    """A builtin, on integers where `op` computes on them."""
+    """Return a builtin, on integers where `op` computes on them."""
     return replace(op, op=plain) if isinstance(op, tfl.Wrapped) else plain
 
 
@@ -305,7 +305,7 @@ _RULES: Mapping[type[Op], Callable[[_Follower, Node], None]] = {
 
 
 def _of_one_row(graph: Graph) -> Graph:
-    """A graph for very many rows, for one."""
+    """Return a graph for very many rows, for one."""
     made: dict[Value, Value] = {}
 
     def one(value: Value) -> Value:

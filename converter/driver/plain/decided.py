@@ -58,7 +58,10 @@ def decided(graph: Graph, stored: Callable[[np.ndarray], int]) -> Decided:
 
 
 def _computable(graph: Graph) -> tuple[dict[Value, Node], dict[Value, frozenset[Value]], Counter[Value]]:
-    """The nodes that could be run at export by their result; what each known value is made of, and its steps' bytes."""
+    """Return the nodes that could be run at export by their result.
+
+    What each known value is made of, and its steps' bytes.
+    """
     nodes: dict[Value, Node] = {}
     nbytes = Counter[Value]()
     leaves = {v: frozenset([v]) for v in (*graph.parameters, *graph.constants) if _is_plain(v)}
@@ -79,7 +82,7 @@ def _is_plain(value: Value) -> bool:
 
 
 def _without(graph: Graph, chosen: Collection[Value]) -> Graph:
-    """The graph where these values are known, with the nodes, parameters and constants that are still needed."""
+    """Return the graph where these values are known, with the nodes, parameters and constants that are still needed."""
     after, needed = graph.copy(), set(graph.outputs.values())
     after.nodes = []
     for node in reversed(graph.nodes):
@@ -101,7 +104,7 @@ class _Records:
         self.known: list[Known] = []
 
     def place(self, value: Value) -> int:
-        """Where the record of a value is; it is written if it is not there yet."""
+        """Return where the record of a value is; it is written if it is not there yet."""
         if value not in self._places:
             record = self._record(value)
             self._places[value] = len(self.known)

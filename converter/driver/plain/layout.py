@@ -22,7 +22,7 @@ _CHOOSY = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 
 
 def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> bytes:
-    """The metadata entry of the model that a lowered graph is when its parameters are constants.
+    """Return the metadata entry of the model that a lowered graph is when its parameters are constants.
 
     What the parameters decide by plain arithmetic is computed at export (`decided`). A filter or bias that depends on
     the state goes through a RESHAPE, so that it is no constant for the delegate either, which would choose another
@@ -105,7 +105,7 @@ class _Layout(Buffers):
         return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
 
     def cut(self, file: memoryview) -> tuple[list[AssembledPart], bytes]:
-        """The file in parts, and the bytes of those that are no buffer."""
+        """Return the file in parts, and the bytes of those that are no buffer."""
         parts, own, end = list[AssembledPart](), list[memoryview](), 0
         # A vector begins with its length; its place counts from the end of the file.
         places = [(len(file) - vector + 4, part) for vector, part in zip(self._vectors, self._parts, strict=True)]

@@ -139,7 +139,7 @@ class Conv2DInputGrad(Windowed, Layer):
         return Cost(2 * dy.size * w.size // w.shape[0], sum(t.nbytes for t in (*inputs, *outputs)))
 
     def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
-        """A transposed convolution is the sum of those of its input's first k channels and of the others."""
+        """Return the sum of the transposed convolutions of the input's first k channels and of the others."""
         first, rest = split_axis(b, x, 3, trained.shape[0])
         return b(Add(), b(self, first, trained), b(self, rest, frozen))
 
@@ -266,12 +266,12 @@ class DepthwiseConv2D(Windowed, Layer):
         return Cost(2 * outputs[0].size * kh * kw, sum(t.nbytes for t in (*inputs, *outputs)))
 
     def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
-        """Channels do not mix: the two parts stand side by side."""
+        """Return the two parts; channels do not mix: the two parts stand side by side."""
         first, rest = split_axis(b, x, 3, trained.shape[3] * x.shape[3] // w.shape[3])
         return b(Concat(3), b(self, first, trained), b(self, rest, frozen))
 
     def channel_axis(self, w: TensorType) -> int:
-        """The channels, which do not mix."""
+        """Return the channels, which do not mix."""
         return 3
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:

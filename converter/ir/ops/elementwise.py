@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def broadcast(name: str, *types: TensorType) -> tuple[int, ...]:
-    """The common shape of the operands by NumPy's rule. Raises ShapeError."""
+    """Return the common shape of the operands by NumPy's rule. Raises ShapeError."""
     try:
         return np.broadcast_shapes(*(t.shape for t in types))
     except ValueError:

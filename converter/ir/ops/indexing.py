@@ -102,7 +102,7 @@ class Segment(Op):
         return ScatterAdd(self.rows).infer(indices, updates)
 
     def start(self, dtype: np.dtype) -> float:
-        """What a row without updates holds."""
+        """Return what a row without updates holds."""
         raise NotImplementedError(self.name)
 
     def evaluate(self, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
@@ -116,7 +116,7 @@ class Segment(Op):
 
 
 def _limits(dtype: np.dtype) -> tuple[float, float]:
-    """The lowest and the largest number of a type."""
+    """Return the lowest and the largest number of a type."""
     info = np.iinfo(dtype) if dtype.kind == "i" else np.finfo(np.float32)
     return float(info.min), float(info.max)
 

@@ -27,11 +27,11 @@ class Layer(Op):
     """The product of an input and a layer's weight, of which some channels can train and the others be constant."""
 
     def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
-        """The same product of a weight in two parts, cut along `channel_axis`."""
+        """Return the same product of a weight in two parts, cut along `channel_axis`."""
         raise NotImplementedError(self.name)
 
     def channel_axis(self, w: TensorType) -> int:
-        """The axis of the weight along which a fraction of it can train: its input channels."""
+        """Return the axis of the weight along which a fraction of it can train: its input channels."""
         raise NotImplementedError(self.name)
 
     def input_channels(self, x: TensorType, w: TensorType) -> int:
@@ -39,7 +39,7 @@ class Layer(Op):
         raise NotImplementedError(self.name)
 
     def output_axis(self, w: TensorType) -> int:
-        """The axis of the weight that runs over the output channels."""
+        """Return the axis of the weight that runs over the output channels."""
         raise NotImplementedError(self.name)
 
 
@@ -154,7 +154,7 @@ class Int8MatMul(Op):
 
 
 def split_axis(b: GraphBuilder, x: Value, axis: int, k: int) -> tuple[Value, Value]:
-    """The first k elements of `x` along an axis, and the others."""
+    """Return the first k elements of `x` along an axis, and the others."""
     from converter.ir.ops.shape import Slice
 
     def part(start: int, size: int) -> Value:

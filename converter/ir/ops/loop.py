@@ -23,7 +23,7 @@ class Pullback(Protocol):
     """How the derivative of a loop is computed from what it kept for that; see `converter.passes.autodiff.scan`."""
 
     def thunks(self, b: GraphBuilder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
-        """The cotangents of the operands, as `Op.vjp` gives them."""
+        """Return the cotangents of the operands, as `Op.vjp` gives them."""
         ...
 
 
@@ -220,6 +220,6 @@ class While(Op):
 
 
 def graph_cost(graph: Graph) -> Cost:
-    """What all nodes of a graph cost."""
+    """Return what all nodes of a graph cost."""
     costs = (n.op.cost(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs)) for n in graph.nodes)
     return sum(costs, start=Cost())

@@ -273,7 +273,7 @@ class OverLastAxis(Op):
 
 
 def _of_unit_square(x: TensorType) -> tuple[float, float]:
-    """The ends of numbers whose squares are 1 or less on the average of a row: one may hold the whole sum."""
+    """Return the ends of numbers whose squares are 1 or less on the average of a row: one may hold the whole sum."""
     end = sqrt(x.shape[-1])
     return -end, end
 

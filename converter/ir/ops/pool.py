@@ -36,7 +36,7 @@ class Pool(Op):
         return x.with_shape((x.shape[0], *spatial, x.shape[3]))
 
     def padded(self, x: np.ndarray, value: float) -> np.ndarray:
-        """The input with `value` around it."""
+        """Return the input with `value` around it."""
         return np.pad(x, ((0, 0), *self.padding, (0, 0)), constant_values=value)
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:

@@ -30,7 +30,7 @@ class CallKey(Op):
         return TensorType((), INT32)
 
     def evaluate(self) -> np.ndarray:
-        """Any: what is drawn with it is for training alone (`InTraining`)."""
+        """Return any: what is drawn with it is for training alone (`InTraining`)."""
         return np.zeros((), np.int32)
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:

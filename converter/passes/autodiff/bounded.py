@@ -15,7 +15,7 @@ from converter.passes.autodiff.scan import differentiable
 
 
 def of_bounded_length(loop: ops.While, active: Sequence[bool], wanted: Sequence[bool]) -> Op:
-    """The loop as a Scan that keeps what its derivative needs; the arguments are those of `RESIDUALS`."""
+    """Return the loop as a Scan that keeps what its derivative needs; the arguments are those of `RESIDUALS`."""
     if loop.most is None:
         return loop
     scan = ops.Scan(guarded(loop.condition, loop.body), loop.most, loop.carried)

@@ -8,7 +8,9 @@ from converter.ir import Graph, Node, Value, dependents, reachable
 
 
 def is_linear(graph: Graph, source: Value, results: Iterable[Value]) -> bool:
-    """Whether each of the results is multiplied by a number where `source` is, as the operators say; if in doubt, not.
+    """Return whether each of the results is multiplied by a number where `source` is, as the operators say.
+
+    If in doubt, not.
 
     A gradient is so in the cotangent of its loss, unless a person's own derivative does otherwise, as one that clips.
     """
@@ -21,7 +23,7 @@ def is_linear(graph: Graph, source: Value, results: Iterable[Value]) -> bool:
 
 
 def _is_linear(node: Node, moving: list[bool], graph: Graph) -> bool:
-    """Whether what moves are operands that it is linear in together; others of these have to be 0."""
+    """Return whether what moves are operands that it is linear in together; others of these have to be 0."""
 
     def fits(group: Container[int]) -> bool:
         operands = enumerate(zip(moving, node.inputs, strict=True))

@@ -16,7 +16,7 @@ def minimum_cut(
     sources: Iterable[Hashable],
     sinks: Iterable[Hashable],
 ) -> set[Any]:
-    """The vertices of the least total weight without which no path leads from a source to a sink.
+    """Return the vertices of the least total weight without which no path leads from a source to a sink.
 
     Of several such sets the one nearest to the sources. A source or a sink may be in it.
 
@@ -58,7 +58,7 @@ def minimum_cut(
 
 
 def _search(room: Mapping[Any, Mapping[Any, int]]) -> dict[Any, Any]:
-    """All that can be reached from the source through pipes with room, and from where; breadth first."""
+    """Return all that can be reached from the source through pipes with room, and from where; breadth first."""
     came_from: dict[Any, Any] = {_SOURCE: None}
     waiting = deque([_SOURCE])
     while waiting:

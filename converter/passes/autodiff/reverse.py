@@ -74,7 +74,7 @@ def pull_back(
 
 
 def _with_residuals(node: Node, active: set[Value]) -> Node:
-    """The node with what its derivative needs as further results."""
+    """Return the node with what its derivative needs as further results."""
     masks = tuple(v in active for v in node.inputs), tuple(v in active for v in node.outputs)
     add = RESIDUALS.get(type(node.op))
     if add is None or not any(masks[0]) or not any(masks[1]):
@@ -91,7 +91,7 @@ def _with_residuals(node: Node, active: set[Value]) -> Node:
 def _of_operands(
     b: Builder, node: Node, cotangents: dict[Value, Value], active: set[Value]
 ) -> Iterable[tuple[Value, Value]]:
-    """The cotangents of a node's active operands."""
+    """Return the cotangents of a node's active operands."""
     single = len(node.outputs) == 1
     y = node.output if single else node.outputs
     dy = cotangents[node.output] if single else tuple(cotangents.get(v) for v in node.outputs)

@@ -64,7 +64,7 @@ class LoopPullback:
         return dict(zip(self.cotangents, b.node(self.loop, *operands).outputs, strict=True))
 
     def thunks(self, b: GraphBuilder, inputs: Sequence[Value], y: Any, dy: Any) -> tuple[Cotangent, ...]:
-        """The cotangents as `Op.vjp` gives them; the loop is emitted when the first is asked for."""
+        """Return the cotangents as `Op.vjp` gives them; the loop is emitted when the first is asked for."""
         outputs, dys = (y, dy) if isinstance(y, tuple) else ((y,), (dy,))
         made: dict[int, Value] = {}
 
@@ -80,7 +80,7 @@ class LoopPullback:
 
 
 def differentiable(scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool]) -> ops.Scan:
-    """The loop that keeps what its derivative needs, as further results; the arguments are those of `RESIDUALS`.
+    """Return the loop that keeps what its derivative needs, as further results; the arguments are those of `RESIDUALS`.
 
     The same loop where nothing flows back through it.
     """
@@ -117,7 +117,7 @@ RESIDUALS[ops.Scan] = differentiable
 def _step_and_derivative(
     scan: ops.Scan, active: Sequence[bool], wanted: Sequence[bool]
 ) -> tuple[Graph, dict[int, Value], dict[int, Value], dict[int, Value]] | None:
-    """A step with its derivative behind it, in one graph; None where no cotangent reaches what is active.
+    """Return a step with its derivative behind it, in one graph; None where no cotangent reaches what is active.
 
     Returns:
         The graph; its inputs for the cotangents, by the result of a step that each belongs to; its inputs for sums so
@@ -161,7 +161,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _varying(scan: ops.Scan, active: Sequence[bool]) -> set[int]:
-    """The float inputs of a step that depend on an active operand of the loop."""
+    """Return the float inputs of a step that depend on an active operand of the loop."""
     inputs, outputs = scan.body.inputs, list(scan.body.outputs.values())
     varying = {k for k, value in enumerate(inputs) if active[k] and _is_float(value)}
     while True:
@@ -174,7 +174,7 @@ def _varying(scan: ops.Scan, active: Sequence[bool]) -> set[int]:
 
 
 def _reached(scan: ops.Scan, wanted: Sequence[bool]) -> set[int]:
-    """The results of a step that a wanted result of the loop depends on."""
+    """Return the results of a step that a wanted result of the loop depends on."""
     inputs, outputs = scan.body.inputs, list(scan.body.outputs.values())
     reached = {k for k, asked in enumerate(wanted) if asked}
     while True:
@@ -227,7 +227,7 @@ def _is_cheap(node: Node) -> bool:
 
 
 def _remaining(whole: Graph, results: Iterable[Value], kept: set[Value]) -> tuple[list[Node], set[Value]]:
-    """The nodes that make the results from what is kept, and all values that these read."""
+    """Return the nodes that make the results from what is kept, and all values that these read."""
     read, nodes = set(results), []
     for node in reversed(whole.nodes):
         if any(value in read and value not in kept for value in node.outputs):

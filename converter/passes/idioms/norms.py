@@ -71,7 +71,7 @@ def _is_square(b: Rewriter, value: Value | None, x: Value) -> bool:
 
 
 def _is_mean(b: Rewriter, value: Value, x: Value) -> bool:
-    """The means of the rows of x, in a shape that meets x row by row (x - x.mean(-1) of a square x does not)."""
+    """Return the means of the rows of x, in a shape that meets x row by row (x - x.mean(-1) of a square x does not)."""
     return is_row_statistic(value, x) and over_rows(b, value, ops.Mean) is x
 
 
@@ -154,7 +154,7 @@ def rms_norm(b: Rewriter, node: Node) -> Value | None:
 
 
 def _product_of(b: Rewriter, node: Node) -> Product:
-    """The product that a node, which is not yet in the graph, makes."""
+    """Return the product that a node, which is not yet in the graph, makes."""
     if isinstance(node.op, ops.Div):
         root = _root(b, node.inputs[1])
         if root is None:
@@ -208,7 +208,7 @@ def _expanded_norm(b: Rewriter, node: Node) -> Value | None:
 
 
 def _joined(b: Rewriter, node: Node, whole: Product, subtracted: Product, sign: int) -> Value | None:
-    """The product `whole`, of x, minus the same product of x's mean, as one normalisation."""
+    """Return the product `whole`, of x, minus the same product of x's mean, as one normalisation."""
     if Counter(whole.roots) != Counter(subtracted.roots):
         return None
     for x in whole.factors:

@@ -58,7 +58,7 @@ class PointwiseForms:
         return None
 
     def _of_earlier(self, b: Rewriter, node: Node) -> dict[Value, np.ndarray]:
-        """The node's output as a function of each earlier tensor, nearest first."""
+        """Return the node's output as a function of each earlier tensor, nearest first."""
         numbers = {v: b.scalar(v) for v in node.inputs if b.array(v) is not None}
         variables = [v for v in dict.fromkeys(node.inputs) if v not in numbers]
         if not variables or None in numbers.values():
@@ -85,7 +85,10 @@ class PointwiseForms:
             yield ops.LeakyRelu(as_written(alpha))
 
     def _same_slope(self, b: Rewriter, y: Value, node: Node, x: Value, op: Op) -> bool:
-        """Whether the derivatives agree too, at the kinks above all. The written form may have none (NaN) somewhere."""
+        """Return whether the derivatives agree too, at the kinks above all.
+
+        The written form may have none (NaN) somewhere.
+        """
         written = slope(*_cone(b, node, x))
         known = slope([Node(op, (x,), (y,))], x, y, {})
         if written is None or known is None:
@@ -99,14 +102,17 @@ def _typed(numbers: Any, of: Value) -> np.ndarray:
 
 
 def _close(values: np.ndarray, target: np.ndarray) -> bool:
-    """Equal but for rounded constants. Near 0 nothing may be added: log(relu(x) + 1e-9) is not log(relu(x))."""
+    """Return whether both are equal but for rounded constants.
+
+    Near 0 nothing may be added: log(relu(x) + 1e-9) is not log(relu(x)).
+    """
     relative = np.where(np.abs(target) > 1e-3, 2e-6, 2e-5)
     absolute = np.where(np.abs(POINTS) < 5, 1e-30, 1e-13)  # far out, terms cancel in double precision
     return bool(np.all(np.abs(values - target) <= relative * np.abs(target) + absolute))
 
 
 def _cone(b: Rewriter, root: Node, x: Value) -> tuple[list[Node], Value, Value, dict[Value, float]]:
-    """The nodes between `x` and the root, in order, and the numbers they read."""
+    """Return the nodes between `x` and the root, in order, and the numbers they read."""
     nodes: dict[Node, None] = {}
     numbers: dict[Value, float] = {}
 
@@ -132,7 +138,7 @@ def _maker(b: Rewriter, value: Value) -> Node:
 
 
 def slope(nodes: list[Node], x: Value, y: Value, numbers: dict[Value, float]) -> np.ndarray | None:
-    """The derivative of y by x at POINTS, by the ops' own derivatives; None where one has none."""
+    """Return the derivative of y by x at POINTS, by the ops' own derivatives; None where one has none."""
     b = Builder()
     bound: dict[Value, Value] = {x: b.input("x", TensorType(POINTS.shape))}
     bound |= {v: b.constant(np.asarray(number, v.dtype)) for v, number in numbers.items()}

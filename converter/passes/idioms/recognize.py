@@ -24,7 +24,7 @@ def with_idioms(graph: Graph) -> Graph:
 
 
 def recognize_idioms(graph: Graph) -> Graph:
-    """The same function in semantic ops; parameters that nothing reads are kept."""
+    """Return the same function in semantic ops; parameters that nothing reads are kept."""
     pointwise = PointwiseForms()
 
     def rule(b: Rewriter, node: Node) -> Value | None:

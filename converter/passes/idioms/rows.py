@@ -12,17 +12,17 @@ from converter.ir.rewrite import Rewriter
 
 
 def is_row_statistic(value: Value, x: Value) -> bool:
-    """Whether `value` holds one number a row of `x`, and meets `x` row by row in arithmetic."""
+    """Return whether `value` holds one number a row of `x`, and meets `x` row by row in arithmetic."""
     return bool(x.shape) and squeezed(value.shape) == squeezed((*x.shape[:-1], 1))
 
 
 def as_written(number: float) -> float:
-    """The shortest number of the same float32: 1e-5 rather than 9.99999974e-06."""
+    """Return the shortest number of the same float32: 1e-5 rather than 9.99999974e-06."""
     return float(str(np.float32(number)))
 
 
 def core(b: Rewriter, value: Value) -> Value:
-    """The value behind reshapes that add or remove axes of size 1. The order of its elements is the same."""
+    """Return the value behind reshapes that add or remove axes of size 1. The order of its elements is the same."""
     while (node := b.producer(value, ops.Reshape)) and _sizes(node.inputs[0]) == _sizes(value):
         value = node.inputs[0]
     return value
@@ -33,7 +33,7 @@ def _sizes(value: Value) -> list[int]:
 
 
 def over_rows(b: Rewriter, value: Value, kind: type[ops.Reduction]) -> Value | None:
-    """The operand if `value` is this reduction of it over the last axis, with or without the axis kept."""
+    """Return the operand if `value` is this reduction of it over the last axis, with or without the axis kept."""
     node = b.producer(core(b, value), kind)
     if node is None:
         return None
@@ -115,7 +115,7 @@ def log_sum_exp(b: Rewriter, node: Node) -> Value | None:
 
 
 def _same_statistic(b: Rewriter, left: Value, right: Value) -> bool:
-    """Whether two values hold the same numbers: one of them may have kept the axis that it was reduced over."""
+    """Return whether two values hold the same numbers: one of them may have kept the axis that it was reduced over."""
     left, right = core(b, left), core(b, right)
     if left is right:
         return True
@@ -169,14 +169,14 @@ def _guarded(guard: Node) -> Value:
 
 
 def _with_guard(b: Rewriter, guard: Node, value: Value) -> Value:
-    """Another value in the place of the guarded one."""
+    """Return another value in the place of the guarded one."""
     inner = _guarded(guard)
     value = b.reshape(value, inner.shape)
     return b(guard.op, *(value if operand is inner else operand for operand in guard.inputs))
 
 
 def _of_targets(b: Rewriter, logits: Value, target: Value, everywhere: bool) -> Value:
-    """The cross entropy of a distribution, or of labels, `everywhere` if what is no class has a loss."""
+    """Return the cross entropy of a distribution, or of labels, `everywhere` if what is no class has a loss."""
     labels = b.producer(target, ops.OneHot)
     if labels is not None:
         return b(ops.LabelCrossEntropy(everywhere), logits, labels.inputs[0])

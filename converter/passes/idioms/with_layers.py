@@ -44,7 +44,7 @@ def with_layers(graph: Graph, operands: Mapping[Value, str] = NONE, weights: Col
 
 
 def _with_layers_inside(node: Node, layers: Mapping[Value, str], weights: Collection[Value]) -> Node:
-    """The same for the bodies of a loop."""
+    """Return the same for the bodies of a loop."""
     bodies = []
     for body in node.op.bodies():
         pairs = list(zip(body.inputs, node.inputs, strict=True))

@@ -43,7 +43,7 @@ class Buffers:
         self.starts: list[int] = []
 
     def add(self, data: bytes | np.ndarray) -> int:
-        """Index of the buffer that holds this content."""
+        """Return the index of the buffer that holds this content."""
         array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         place = _place(array)
         if place in self._places:
@@ -70,11 +70,14 @@ class Buffers:
         return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
 
     def number(self, array: np.ndarray) -> int | None:
-        """Index of the buffer that holds this array or what lies in the same place; None for one that was not added."""
+        """Return the index of the buffer that holds this array or what lies in the same place.
+
+        None for one that was not added.
+        """
         return self._places.get(_place(array))
 
     def file(self, builder: flatbuffers.Builder, finish: Mapping[int, Finish] | None = None) -> bytes:
-        """What was built, with the data in its room. Each array is let go of when it is in the file.
+        """Return what was built, with the data in its room. Each array is let go of when it is in the file.
 
         `finish` writes what depends on the whole file, by the index of the buffer.
         """
@@ -100,7 +103,7 @@ class Buffers:
 
 
 def _place(array: np.ndarray) -> tuple:
-    """What two arrays have in common only if they are the same bytes in the same order."""
+    """Return what two arrays have in common only if they are the same bytes in the same order."""
     start = array.__array_interface__["data"][0]
     if array.flags.c_contiguous:
         return start, array.nbytes
@@ -108,7 +111,7 @@ def _place(array: np.ndarray) -> tuple:
 
 
 def _glance(array: np.ndarray) -> bytes:
-    """What equal contents share, and different ones hardly ever: their size, and some bytes of each."""
+    """Return what equal contents share, and different ones hardly ever: their size, and some bytes of each."""
     elements = _GLANCE // array.itemsize
     parts = (array.flat[:elements], array.flat[-elements:]) if array.size > 2 * elements else (array,)
     return b"".join([array.nbytes.to_bytes(8, "little"), *(piece for part in parts for piece in _pieces(part))])
@@ -122,7 +125,10 @@ def _digest(array: np.ndarray) -> bytes:
 
 
 def _pieces(array: np.ndarray) -> Iterator[memoryview]:
-    """The bytes of an array in the order of its indices, as files have them; a view is copied a piece at a time."""
+    """Yield the bytes of an array in the order of its indices, as files have them.
+
+    A view is copied a piece at a time.
+    """
     stored = array.dtype.newbyteorder("<")
     if array.flags.c_contiguous and array.dtype == stored:
         yield array.reshape(-1).view(np.uint8).data

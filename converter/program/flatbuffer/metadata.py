@@ -28,7 +28,7 @@ REFERENCE = struct.Struct("<I")
 
 
 def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> dict[str, memoryview]:
-    """The metadata entries of a TFLite file by name, views of its bytes.
+    """Return the metadata entries of a TFLite file by name, views of its bytes.
 
     Args:
         data: the file.
@@ -46,7 +46,7 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
 
 
 def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
-    """The buffers of a TFLite file whose metadata was read, by number."""
+    """Return the buffers of a TFLite file whose metadata was read, by number."""
     return [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(_root(data), _MODEL_BUFFERS)]
 
 
@@ -57,7 +57,7 @@ def runs_bodies(data: bytes | mmap.mmap) -> bool:
 
 
 def with_entry(data: bytes, name: str, content: bytes) -> bytes:
-    """The file with other content of a metadata entry that it has.
+    """Return the file with other content of a metadata entry that it has.
 
     It is appended, and the buffer's offset points there; what it held stays where it was, unless it was appended too.
 
@@ -104,7 +104,7 @@ def _field(table: flatbuffers.table.Table, place: int) -> int:
 
 
 def _tables(table: flatbuffers.table.Table, place: int) -> Iterator[flatbuffers.table.Table]:
-    """The tables of a vector field; none when it is absent."""
+    """Yield the tables of a vector field; none when it is absent."""
     if field := _field(table, place):
         start = table.Vector(field)
         for i in range(table.VectorLen(field)):
@@ -112,7 +112,7 @@ def _tables(table: flatbuffers.table.Table, place: int) -> Iterator[flatbuffers.
 
 
 def _bytes(table: flatbuffers.table.Table, place: int) -> memoryview:
-    """A vector of bytes or a string. Raises IndexError when it does not lie inside the file."""
+    """Return a vector of bytes or a string. Raises IndexError when it does not lie inside the file."""
     field = _field(table, place)
     if not field:
         return memoryview(b"")

@@ -26,12 +26,12 @@ class OperatorFile:
         self._kinds = [kind_of(self.model.OperatorCodes(i)) for i in range(self.model.OperatorCodesLength())]
 
     def subgraphs(self) -> Iterator[tuple[str, list[FileOperator]]]:
-        """Each subgraph with its operators, in the file's order."""
+        """Yield each subgraph with its operators, in the file's order."""
         for i in range(self.model.SubgraphsLength()):
             yield (self.model.Subgraphs(i).Name() or f"subgraph {i}".encode()).decode(), self.operators(i)
 
     def operators(self, subgraph: int) -> list[FileOperator]:
-        """The operators of a subgraph in order."""
+        """Return the operators of a subgraph in order."""
         graph = self.model.Subgraphs(subgraph)
         operators = (graph.Operators(j) for j in range(graph.OperatorsLength()))
         return [FileOperator(self._kinds[o.OpcodeIndex()], self.model, graph, o) for o in operators]
@@ -92,7 +92,7 @@ class FileOperator:
 
 
 def kind_of(code: Any) -> str:
-    """The name of the builtin that an OperatorCode stands for."""
+    """Return the name of the builtin that an OperatorCode stands for."""
     # Files of before 2020 know only the one-byte field; the larger of the two is the code.
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     custom = code.CustomCode()

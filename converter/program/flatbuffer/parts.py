@@ -16,7 +16,7 @@ SIGNATURE = "part"
 
 
 def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int], inputs: Sequence[int] = ()) -> bytes:
-    """A TFLite file that runs operators of a subgraph.
+    """Return a TFLite file that runs operators of a subgraph.
 
     Args:
         model: the file.
@@ -64,28 +64,28 @@ def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int
 
 
 def tensor_name(index: int) -> str:
-    """What the signature of a part calls a tensor of the file."""
+    """Return what the signature of a part calls a tensor of the file."""
     return f"t{index}"
 
 
 def inputs_of(operator: Any) -> list[int]:
-    """The numbers of an operator's operands; -1 is one that is left out."""
+    """Return the numbers of an operator's operands; -1 is one that is left out."""
     return [operator.Inputs(i) for i in range(operator.InputsLength())]
 
 
 def outputs_of(operator: Any) -> list[int]:
-    """The numbers of what an operator makes."""
+    """Return the numbers of what an operator makes."""
     return [operator.Outputs(i) for i in range(operator.OutputsLength())]
 
 
 def constant_of(model: Any, graph: Any, index: int) -> np.ndarray:
-    """The bytes of a constant; none of what is made at run time."""
+    """Return the bytes of a constant; none of what is made at run time."""
     buffer = model.Buffers(graph.Tensors(index).Buffer())
     return buffer.DataAsNumpy() if buffer.DataLength() else np.zeros(0, np.uint8)
 
 
 def with_bodies(model: Any, graph: Any) -> list[Any]:
-    """The subgraph and those that its loops run, at any depth, as a file has them whose first subgraph it is."""
+    """Return the subgraph and those that its loops run, at any depth, as a file has them whose first subgraph it is."""
     graphs = [graph]
     for caller in graphs:  # grows as bodies are found
         for operator in caller.operators:

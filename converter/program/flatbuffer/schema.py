@@ -41,12 +41,12 @@ _ENUMS = {
 
 
 def builtin_code(name: str) -> int:
-    """Number of an operator in the enum BuiltinOperator."""
+    """Return number of an operator in the enum BuiltinOperator."""
     return getattr(generated.BuiltinOperator, name)
 
 
 def tensor_type(dtype: np.dtype) -> int:
-    """Number of an element type in the enum TensorType. Raises KeyError for one that TFLite lacks."""
+    """Return number of an element type in the enum TensorType. Raises KeyError for one that TFLite lacks."""
     return _TENSOR_TYPES[dtype]
 
 
@@ -62,7 +62,7 @@ def table(builder: flatbuffers.Builder, name: str, **fields: Any) -> int:
 
 @cache
 def _writers(name: str, fields: tuple[str, ...]) -> tuple[Any, list[Any], Any]:
-    """The generated functions that begin a table, add each field, and end it."""
+    """Return the generated functions that begin a table, add each field, and end it."""
     adding = [getattr(generated, f"{name}Add{field}") for field in fields]
     return getattr(generated, f"{name}Start"), adding, getattr(generated, f"{name}End")
 

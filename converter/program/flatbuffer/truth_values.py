@@ -13,7 +13,10 @@ _TYPE, _CODE = generated.TensorType, generated.BuiltinOperator.CAST
 
 
 def with_numbers(program: bytes) -> bytes:
-    """A part whose truth values come in and go out as int32, 0 and 1; see `converter.program.flatbuffer.parts`."""
+    """Return a part whose truth values come in and go out as int32, 0 and 1.
+
+    See `converter.program.flatbuffer.parts`.
+    """
     model = generated.ModelT.InitFromPackedBuf(program, 0)
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
 

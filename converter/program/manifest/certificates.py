@@ -68,7 +68,7 @@ class Certificate:
     failures: tuple[CertificateFailure, ...] = ()
 
     def holds(self, engine: str, version: str) -> bool:
-        """Whether it says that this very engine runs the program rightly."""
+        """Return whether it says that this very engine runs the program rightly."""
         return self.ok and (self.engine, self.version) == (engine, version)
 
 

@@ -82,7 +82,7 @@ class _Checker:
                 self.tensor(f"{where}.{spec.name}", spec, side)
 
     def tensor(self, where: str, spec: TensorSpec, side: str) -> None:
-        """What its role says of a tensor."""
+        """Check what its role says of a tensor."""
         role, prefix = ROLES[spec.role], ROLES[spec.role].get("prefix", "")
         if side not in role:
             fail(f"{where}: role {spec.role!r} among the {side}puts")
@@ -99,7 +99,7 @@ class _Checker:
                 fail(f"{where}: does not agree with state_tensors")
 
     def kind(self, where: str, signature: Signature, said: Mapping[str, Any]) -> None:
-        """What the schema says of a kind of signature."""
+        """Check what the schema says of a kind of signature."""
         m = self.manifest
         roles = [spec.role for spec in (*signature.inputs, *signature.outputs)]
         for role in said.get("one", ()):
@@ -130,7 +130,7 @@ class _Checker:
                 fail(f"signatures.{name}: what it gives is not what infer gives")
 
     def features(self) -> None:
-        """What the frozen first layers give is what the step on it takes."""
+        """Check that what the frozen first layers give is what the step on it takes."""
         m = self.manifest
         if "features" in m.signatures:
             taken = m.signatures[m.step_on_features].taking("input")
@@ -138,7 +138,7 @@ class _Checker:
                 fail(f"signatures.{m.step_on_features}: its inputs are not what features gives")
 
     def all_state(self) -> None:
-        """What moves the state moves all of it."""
+        """Check that what moves the state moves all of it."""
         m = self.manifest
         moves = {}
         if m.state == "variables":
@@ -150,7 +150,7 @@ class _Checker:
                 fail(f"signatures.{name}: its state is not the tensors of state_tensors")
 
     def rate(self) -> None:
-        """One learning rate: a number, or one that runs in the program and counts by the state."""
+        """Check one learning rate: a number, or one that runs in the program and counts by the state."""
         m = self.manifest
         if (m.learning_rate is None) is (m.running_rate is None):
             fail(
@@ -163,7 +163,7 @@ class _Checker:
             fail(f"running_rate.counter: {counter!r} is no number of the state")
 
     def split(self) -> None:
-        """What the two halves of a split step change of the state; the scale of what they pass."""
+        """Check what the two halves of a split step change of the state; the scale of what they pass."""
         m = self.manifest
         if frexp(m.loss_scale)[0] != 0.5 or (m.loss_scale != 1 and m.state != "split"):
             fail(f"loss_scale: {m.loss_scale} is no power of two, or not for the state {m.state!r}")
@@ -176,7 +176,7 @@ class _Checker:
             fail(f"signatures.{m.step}: it changes {sorted(moved & updated)[0]!r}, and so does {m.updating}")
 
     def moved_by(self, signature: str) -> set[str]:
-        """The state tensors that a signature gives."""
+        """Return the state tensors that a signature gives."""
         return {spec.name for spec in self.manifest.signatures[signature].giving("state")}
 
     def trained(self) -> set[str]:
@@ -216,7 +216,7 @@ class _Checker:
                     fail(f"signatures.{name}: the gradients among its {side} are not those of what trains")
 
     def choices(self) -> None:
-        """Each has a list of channels and a change of its own, and `fisher` weighs all of them."""
+        """Check that each has a list of channels and a change of its own, and `fisher` weighs all of them."""
         m = self.manifest
         for i, choice in enumerate(m.choices):
             where, stored = f"choices[{i}]", self.state.get(choice.indices)
@@ -260,12 +260,12 @@ def _check_labels(where: str, labels: TargetLabels, target: TensorSpec) -> None:
 
 
 def _ordered(specs: Iterable[TensorSpec], axes: int = 0) -> list[Facts]:
-    """What is compared of tensors, in their order, without their first axes."""
+    """Return what is compared of tensors, in their order, without their first axes."""
     return [(spec.name, spec.shape[axes:], spec.dtype) for spec in specs]
 
 
 def _facts(specs: Iterable[TensorSpec], axes: int = 0) -> set[Facts]:
-    """The same in no order."""
+    """Return the same in no order."""
     return set(_ordered(specs, axes))
 
 
@@ -282,14 +282,14 @@ def _check_view(where: str, view: tuple[Any, ...], shape: tuple[int, ...], store
 
 
 def viewed_shape(where: str, view: Iterable[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape behind a view of anybody's. Raises UsageError for one that does not fit."""
+    """Return the shape behind a view of anybody's. Raises UsageError for one that does not fit."""
     for step in view:
         shape = _viewed(f"{where}: view step {step!r}", step, shape)
     return shape
 
 
 def _viewed(where: str, step: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape behind one step of a view, without touching a tensor: the manifest may be anybody's."""
+    """Return the shape behind one step of a view, without touching a tensor: the manifest may be anybody's."""
     match step:
         case ["transpose", [*axes]] if all(type(a) is int for a in axes) and sorted(axes) == list(range(len(shape))):
             return tuple(shape[a] for a in axes)

@@ -64,5 +64,5 @@ class Identity:
     version: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return json.loads(json.dumps(asdict(self)))

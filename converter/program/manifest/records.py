@@ -60,7 +60,7 @@ TARGET = "y"
 
 
 def rows_to_infer(name: str) -> int | None:
-    """The rows of `infer_<rows>`; None for any other name of a signature."""
+    """Return the rows of `infer_<rows>`; None for any other name of a signature."""
     digits = name.removeprefix(INFER)
     return int(digits) if digits != name and re.fullmatch("[1-9][0-9]{0,8}", digits) else None
 
@@ -104,11 +104,11 @@ class Signature:
     mixing: str | None = None
 
     def taking(self, role: Role) -> tuple[TensorSpec, ...]:
-        """The inputs of a role."""
+        """Return the inputs of a role."""
         return tuple(spec for spec in self.inputs if spec.role == role)
 
     def giving(self, role: Role) -> tuple[TensorSpec, ...]:
-        """The outputs of a role."""
+        """Return the outputs of a role."""
         return tuple(spec for spec in self.outputs if spec.role == role)
 
 
@@ -181,7 +181,7 @@ class ChosenChannels:
     change: str
 
     def is_good(self, indices: np.ndarray) -> bool:
-        """Whether these are different channels that there are: kernels do not look."""
+        """Return whether these are different channels that there are: kernels do not look."""
         found = np.unique(indices)
         return found.size == indices.size and found[0] >= 0 and found[-1] < self.channels
 
@@ -325,23 +325,23 @@ class Manifest:
     identity: Identity | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; the order of keys is the order of the fields."""
+        """Return plain JSON values; the order of keys is the order of the fields."""
         return json.loads(json.dumps(asdict(self)))
 
     def to_bytes(self) -> bytes:
-        """The metadata entry."""
+        """Return the metadata entry."""
         return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
     def is_certified(self, on: str, engine: str, version: str) -> bool:
-        """Whether a program was found right on an engine, in this very version."""
+        """Return whether a program was found right on an engine, in this very version."""
         return any(c.on == on and c.holds(engine, version) for c in self.certificates)
 
     def choice_of(self, weight: str) -> ChosenChannels | None:
-        """Which channels of a weight train, where they are chosen."""
+        """Return which channels of a weight train, where they are chosen."""
         return next((choice for choice in self.choices if choice.weight == weight), None)
 
     def trained_channels(self, choice: ChosenChannels) -> int:
-        """How many channels of its weight train."""
+        """Return how many channels of its weight train."""
         return next(t.shape[0] for t in self.state_tensors if t.tensor == choice.indices)
 
     @property

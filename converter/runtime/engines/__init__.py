@@ -16,7 +16,7 @@ ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Gpu, Hexagon, W
 
 
 def engine(on: str) -> Engine:
-    """The engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`, `android`.
+    """Return the engine that a person asks for: `gpu`, `hexagon:SM8650`, `web`, `android`.
 
     Raises:
         UsageError: there is no such engine.

@@ -8,7 +8,7 @@ from converter.runtime.engines.engine import Refusal
 
 
 def refusals(log: str) -> list[Refusal]:
-    """Each block of the log names operators and the reason, and is followed by how many are left out.
+    """Read the log, each block of which names operators and the reason, and how many are left out.
 
     What an engine gives up at when all is taken, and what is wrong in a shader, names none.
     """

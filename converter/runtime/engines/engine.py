@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """What it lacks on this machine and how it is set up; None where it is there."""
+        """Return what it lacks on this machine and how it is set up; None where it is there."""
 
     @abstractmethod
     def set_up(self, accepted: bool) -> str:
@@ -90,12 +90,12 @@ class Engine(ABC):
         return {}
 
     def options(self) -> dict[str, Any]:
-        """What its process is told, plain JSON values."""
+        """Return what its process is told, plain JSON values."""
         return {}
 
     @abstractmethod
     def refusals(self, log: str) -> list[Refusal]:
-        """What it wrote of operators that it does not take, each once."""
+        """Return what it wrote of operators that it does not take, each once."""
 
     def run(self, tasks: Sequence[Task], limit: float = LIMIT) -> list[Outcome]:
         """Runs programs; one that crashes or hangs says so in its outcome.
@@ -107,5 +107,5 @@ class Engine(ABC):
 
 
 def engines_folder() -> Path:
-    """Where engines are set up."""
+    """Return the folder where engines are set up."""
     return Path(os.environ.get(FOLDER) or Path.home() / ".cache/pocketune/engines")

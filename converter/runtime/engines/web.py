@@ -21,7 +21,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_chromium() -> str | None:
-    """The command of the browser, where there is one."""
+    """Return the command of the browser, where there is one."""
     return next(filter(None, map(shutil.which, (os.environ.get(CHROMIUM, ""), *_BROWSERS))), None)
 
 

@@ -69,10 +69,10 @@ class Runner(Protocol):
     """A program loaded by an engine."""
 
     def said(self, log: str) -> dict[str, Any]:
-        """What the engine says of it, given what it wrote."""
+        """Return what the engine says of it, given what it wrote."""
 
     def __call__(self, signature: str, feed: Arrays) -> Arrays:
-        """Results by name."""
+        """Return results by name."""
 
 
 def perform(
@@ -129,7 +129,7 @@ def at_most(seconds: float | None, on: str) -> Iterator[None]:
 
 
 def engine_time_left() -> float:
-    """Seconds that are left. Raises UsageError where none are."""
+    """Return seconds that are left. Raises UsageError where none are."""
     if (deadline := _deadline.get()) is None:
         return float("inf")
     end, said = deadline
@@ -161,7 +161,7 @@ def _ended(command: Sequence[str], log: Path, environment: Mapping[str, str], li
 
 
 def _wait(process: subprocess.Popen, folder: Path, limit: float) -> int | None:
-    """Its exit status; None where it is still there, and has done nothing for so many seconds."""
+    """Return its exit status; None where it is still there, and has done nothing for so many seconds."""
     done = -1
     while (now := len(list(folder.glob("*.json")))) != done:
         done = now
@@ -206,7 +206,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 
 def last_words(text: str) -> str:
-    """The end of a log in one line."""
+    """Return the end of a log in one line."""
     return " | ".join(line.strip()[:300] for line in text.splitlines() if line.strip()[:1] not in ("", "@"))[-900:]
 
 

@@ -58,7 +58,7 @@ def _as_dense(file: PlainFile, operator: Any) -> None:
 
 
 def _following(file: PlainFile, operator: Any, uses: Counter[int], readers: dict[int, Any]) -> _Following | None:
-    """The next operator, if it can be taken in."""
+    """Return the next operator, if it can be taken in."""
     result = int(operator.outputs[0])
     then, axis = readers.get(result), _CHANNELS.get(file.kind(operator))
     if axis is None or then is None or uses[result] != 1 or operator.builtinOptions.fusedActivationFunction:
@@ -75,7 +75,7 @@ def _following(file: PlainFile, operator: Any, uses: Counter[int], readers: dict
 
 
 def _bias(operator: Any) -> int | None:
-    """The number of its bias."""
+    """Return the number of its bias."""
     return int(operator.inputs[2]) if len(operator.inputs) > 2 and operator.inputs[2] >= 0 else None
 
 

@@ -109,7 +109,7 @@ def export_inference(
 
 
 def _loss(whole: bytes, small: bytes) -> ExportLoss:
-    """How far two plain models are apart on the same random inputs."""
+    """Return how far two plain models are apart on the same random inputs."""
     rng, results = np.random.default_rng(0), list[Mapping[str, np.ndarray]]()
     feed = dict[str, np.ndarray]()
     for data in (whole, small):
@@ -149,7 +149,7 @@ def export_weights(program: ProgramFile, path: str | os.PathLike, state: State =
 
 
 def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.ndarray]:
-    """The weights that train, by the model's own names, in its own layout and full shape; adapters are merged.
+    """Return the weights that train, by the model's own names, in its own layout and full shape; adapters are merged.
 
     Raises:
         UsageError: the state is not one of this program.
@@ -164,7 +164,7 @@ def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.n
 
 
 def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
-    """The state's tensors by name, checked."""
+    """Return the state's tensors by name, checked."""
     if state is None:
         return {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
     if not isinstance(state, Mapping):

@@ -15,7 +15,7 @@ _ARITHMETIC = {"ADD": ops.Add(), "SUB": ops.Sub(), "MUL": ops.Mul(), "DIV": ops.
 
 
 def folded(data: bytes, absorbing: bool) -> bytes:
-    """A plain model without the operators whose operands are constants: their results are constants too.
+    """Return a plain model without the operators whose operands are constants: their results are constants too.
 
     Only arithmetic, changes of layout and matrix products are folded; any other operator stays where it is, but for
     what dense layers and convolutions take in (`absorb`), where that is asked for.

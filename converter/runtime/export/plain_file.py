@@ -35,11 +35,11 @@ class PlainFile:
         self.constants: dict[int, np.ndarray] = {}
 
     def kind(self, operator: Any) -> str:
-        """The builtin that an operator of the graph is."""
+        """Return the builtin that an operator of the graph is."""
         return self._kinds[operator.opcodeIndex]
 
     def code(self, kind: str, version: int) -> int:
-        """The number of an operator code, which is made if need be."""
+        """Return the number of an operator code, which is made if need be."""
         for number, code in enumerate(self._codes):
             if (self._kinds[number], code.version) == (kind, version):
                 return number
@@ -56,7 +56,7 @@ class PlainFile:
         return number
 
     def array(self, index: int) -> np.ndarray | None:
-        """The numbers of a constant of the graph; None for what is computed, and for those of 8 and 16 bits."""
+        """Return the numbers of a constant of the graph; None for what is computed, and for those of 8 and 16 bits."""
         if index in self.constants:
             return self.constants[index]
         tensor = self.graph.tensors[index]
@@ -66,7 +66,7 @@ class PlainFile:
         return stored.DataAsNumpy().view(dtype).reshape(tensor.shape)
 
     def write(self) -> bytes:
-        """The file."""
+        """Return the file."""
         places = self._renumber()
         constants = {places[i]: a for i, a in self.constants.items() if i in places}
         graphs = with_bodies(self._model, self.graph)
@@ -95,7 +95,7 @@ class PlainFile:
         return buffers.file(builder)
 
     def _used_codes(self, graphs: Sequence[Any]) -> list[Any]:
-        """The operator codes that are still used, and operators numbered after them."""
+        """Return the operator codes that are still used, and operators numbered after them."""
         operators = [operator for graph in graphs for operator in graph.operators]
         used = sorted({operator.opcodeIndex for operator in operators})
         for operator in operators:

@@ -12,12 +12,12 @@ from converter.support.litert import Interpreter, OpResolverType
 
 
 def rows_of(data: bytes) -> int:
-    """The rows that a plain model takes as it is."""
+    """Return the rows that a plain model takes as it is."""
     return int(Interpreter(model_content=data).get_input_details()[0]["shape"][0])
 
 
 def is_resizable(data: bytes) -> bool:
-    """Whether the stock interpreter runs a plain model on other rows when its inputs are resized to them."""
+    """Return whether the stock interpreter runs a plain model on other rows when its inputs are resized to them."""
     rows = rows_of(data)
     try:
         now = _resized(data, rows + 1).get_output_details()
@@ -30,7 +30,7 @@ def is_resizable(data: bytes) -> bool:
 
 
 def with_rows(data: bytes, rows: int, why: str | None) -> bytes:
-    """The plain model for so many rows.
+    """Return the plain model for so many rows.
 
     Args:
         data: the model.
@@ -73,7 +73,7 @@ def _name_rows(file: PlainFile, index: int, rows: int) -> None:
 
 
 def _resized(data: bytes, rows: int) -> Any:
-    """An interpreter with inputs of so many rows. Raises RuntimeError or ValueError where an operator cannot."""
+    """Return an interpreter with inputs of so many rows. Raises RuntimeError or ValueError where an operator cannot."""
     resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(model_content=data, experimental_op_resolver_type=resolver)
     for detail in interpreter.get_input_details():

@@ -52,7 +52,7 @@ def with_float16(data: bytes) -> bytes:
 
 
 def _has_int8(graph: Any, operator: Any) -> bool:
-    """Whether an operand is int8."""
+    """Return whether an operand is int8."""
     return any(graph.tensors[i].type == generated.TensorType.INT8 for i in operator.inputs if i >= 0)
 
 

@@ -30,7 +30,7 @@ def activate(activation: Activation, x: np.ndarray) -> np.ndarray:
 
 
 def int32(*numbers: int) -> np.ndarray:
-    """A constant operand [n]."""
+    """Return a constant operand [n]."""
     return np.array(numbers, INT32)
 
 
@@ -67,7 +67,7 @@ class Operator(Op):
     is_cheap: ClassVar[bool] = False
 
     def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
-        """How the CPU delegate runs it, None when it stays with the runtime's own kernels.
+        """Return how the CPU delegate runs it, None when it stays with the runtime's own kernels.
 
         Args:
             inputs: types of the operands.
@@ -78,15 +78,15 @@ class Operator(Op):
         return None
 
     def in_place(self) -> tuple[int, ...]:
-        """Operands whose buffer the output may take over in the runtime, in the order in which it tries them."""
+        """Return operands whose buffer the output may take over in the runtime, in the order in which it tries them."""
         return ()
 
     def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
-        """Bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""
+        """Return the bytes of each temporary tensor that the runtime's kernel keeps in the arena while it runs."""
         return ()
 
     def copies(self) -> bool:
-        """Whether the output is the operands' elements in another place: cheaper to make again than to keep."""
+        """Return whether the output is the operands' elements in another place: cheaper to make again than to keep."""
         return False
 
 
@@ -133,7 +133,7 @@ class Builtin(Operator):
             cls.elementwise = vars(cls).get("elementwise", cls.means.elementwise)
 
     def meaning(self, *types: TensorType) -> Op:
-        """The semantic op for operands of these types."""
+        """Return the semantic op for operands of these types."""
         return self.means()
 
     def infer(self, *types: TensorType) -> TensorType | Types:
@@ -148,7 +148,7 @@ class Builtin(Operator):
         return result
 
     def result(self, *types: TensorType) -> TensorType | Types:
-        """What `infer` gives for operands of element types that the kernels take."""
+        """Return what `infer` gives for operands of element types that the kernels take."""
         return self.meaning(*types).infer(*types)
 
     def evaluate(self, *arrays: np.ndarray) -> Any:
@@ -170,7 +170,7 @@ class Builtin(Operator):
         return ()
 
     def assemble(self, inputs: tuple[Any, ...], constants: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operator's inputs in TFLite's order, from the node's inputs and the tensors of `operands()`."""
+        """Return the operator's inputs in TFLite's order, from the node's inputs and the tensors of `operands()`."""
         return (*inputs, *constants)
 
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
@@ -178,7 +178,10 @@ class Builtin(Operator):
         return {}
 
     def version(self, inputs: Types, outputs: Types) -> int:
-        """The lowest version that says what is meant (TensorFlow's `op_version.cc`); old runtimes refuse more."""
+        """Return the lowest version that says what is meant (TensorFlow's `op_version.cc`).
+
+        Old runtimes refuse more.
+        """
         return 1
 
 

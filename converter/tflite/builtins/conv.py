@@ -71,12 +71,15 @@ class Conv2D(Builtin):
         return replace(run, packed=packed, windows=self.padding == "VALID")
 
     def packed_weights(self, inputs: Types, lanes: int) -> int:
-        """Bytes of the constant filter as XNNPACK keeps it."""
+        """Return the bytes of the constant filter as XNNPACK keeps it."""
         w = inputs[1]
         return packed_matrix(prod(w.shape[1:]), w.shape[0], lanes)
 
     def pointers(self, inputs: Types, y: TensorType) -> int:
-        """Bytes of the table that says where each row of each window begins; a plain 1x1 convolution has none."""
+        """Return the bytes of the table that says where each row of each window begins.
+
+        A plain 1x1 convolution has none.
+        """
         w = inputs[1]
         plain = w.shape[1:3] == self.strides == (1, 1)
         return 0 if plain else POINTER * prod(w.shape[1:3]) * prod(y.shape[1:3])
@@ -102,7 +105,7 @@ class Conv2D(Builtin):
         return self.meaning(*inputs).cost(inputs[:2], outputs) + Cost(0, inputs[2].nbytes)
 
     def scratch(self, inputs: Types, outputs: Types) -> tuple[int, ...]:
-        """The patches (im2col) of all but a plain 1x1 convolution, as on one thread."""
+        """Return the patches (im2col) of all but a plain 1x1 convolution, as on one thread."""
         w, y = inputs[1], outputs[0]
         if w.shape[1:3] == self.strides == self.dilation == (1, 1):
             return ()
@@ -144,7 +147,7 @@ class DepthwiseConv2D(Conv2D):
         return packed_matrix(prod(w.shape[1:3]), w.shape[3], lanes)
 
     def pointers(self, inputs: Types, y: TensorType) -> int:
-        """Neighbouring windows share the columns that they have in common; one of 1x1 is a multiply-add."""
+        """Return how many: neighbouring windows share columns; one of 1x1 is a multiply-add."""
         w = inputs[1]
         if w.shape[1:3] == self.strides == (1, 1) or self._by_channel(inputs):
             return super().pointers(inputs, y)
@@ -154,7 +157,7 @@ class DepthwiseConv2D(Conv2D):
 
     @staticmethod
     def _by_channel(inputs: Types) -> bool:
-        """Whether XNNPACK computes a product for each channel."""
+        """Return whether XNNPACK computes a product for each channel."""
         x, w = inputs[:2]
         return w.shape[3] != x.shape[3] or prod(w.shape[1:3]) > DEPTHWISE_TAPS
 
@@ -261,7 +264,7 @@ class _Pool(Builtin):
     activation: Activation = "NONE"
 
     def explicit_padding(self, x: TensorType) -> ops.Padding:
-        """What SAME or VALID means for this input."""
+        """Return what SAME or VALID means for this input."""
         needs_rank_4(self, x)
         return explicit(self.padding, x.shape[1:3], self.window, self.strides)
 

@@ -25,7 +25,7 @@ _DYNAMIC_RANGE_VERSIONS = {
 
 
 def as_real(type: TensorType) -> TensorType:
-    """The type of the numbers that a tensor stands for."""
+    """Return the type of the numbers that a tensor stands for."""
     return TensorType(type.shape, FLOAT32) if type.quantization is not None else type
 
 
@@ -58,7 +58,7 @@ class _Quantized(Builtin):
         return self.result(*types)
 
     def real(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """The numbers that the operands stand for."""
+        """Return the numbers that the operands stand for."""
         pairs = zip(arrays, self.of, strict=True)
         return [array if of is None else of.real(array).astype(np.float32) for array, of in pairs]
 

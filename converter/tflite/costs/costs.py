@@ -96,7 +96,7 @@ def residuals(graph: Graph) -> list[Value]:
 
 
 def _mapped(signatures: Mapping[str, Graph]) -> int:
-    """Bytes of the file, which holds each different tensor once."""
+    """Return the bytes of the file, which holds each different tensor once."""
     graphs = [inner for graph in signatures.values() for inner in nested(graph)]
     stored = {(fingerprint(array), array.nbytes) for graph in graphs for array in graph.constants.values()}
     parameters = {id(p): p for graph in signatures.values() for p in graph.parameters.values()}.values()

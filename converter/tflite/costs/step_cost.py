@@ -20,12 +20,12 @@ _FILTERED = 0.92
 
 
 def step_cost(graph: Graph, target: Target) -> int:
-    """The cost of running a lowered graph once, in the unit of the target's table."""
+    """Return the cost of running a lowered graph once, in the unit of the target's table."""
     return round(sum(operator_cost(graph, node, target) for node in graph.nodes))
 
 
 def product_cost(graph: Graph, target: Target) -> int:
-    """What of `step_cost` is that of products: what multiplies and adds, in whichever form."""
+    """Return what of `step_cost` is that of products: what multiplies and adds, in whichever form."""
     nodes = [node for node in graph.nodes if getattr(node.op, "op", node.op).product]
     loops = [node.op for node in graph.nodes if isinstance(node.op, tfl.While)]
     within = sum(loop.steps * product_cost(body, target) for loop in loops for body in loop.bodies())
@@ -53,7 +53,7 @@ def _traffic(graph: Graph, node: Node, target: Target) -> int:
 
 
 def operator_cost(graph: Graph, node: Node, target: Target) -> float:
-    """The cost of running one operator of a lowered graph once; of a loop, of all its steps."""
+    """Return the cost of running one operator of a lowered graph once; of a loop, of all its steps."""
     op, inputs, outputs = node.op, [v.type for v in node.inputs], [v.type for v in node.outputs]
     delegated = how(graph, node, target.lanes) is not None
     match op:
@@ -117,7 +117,7 @@ def _convolution_cost(node: Node, target: Target, delegated: bool) -> float:
 
 
 def _pointwise_cost(node: Node, target: Target) -> float:
-    """Operands that are repeated are read again for each row; an activation is a pass of its own."""
+    """Return the bytes: operands that are repeated are read again for each row, an activation is a pass."""
     inputs, y = [v.type for v in node.inputs], node.outputs[0].type
     nbytes = sum(y.nbytes if t.size > 1 else t.nbytes for t in inputs) + y.nbytes
     if getattr(node.op, "activation", "NONE") != "NONE":

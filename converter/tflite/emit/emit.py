@@ -45,7 +45,7 @@ class ModelWriter:
         ]
 
     def operators(self) -> list[int]:
-        """How many each subgraph has."""
+        """Return how many each subgraph has."""
         return [len(subgraph.graph.nodes) for subgraph in self._subgraphs]
 
     def write(self, builder: flatbuffers.Builder, description: str, entries: Mapping[str, int]) -> None:
@@ -108,7 +108,7 @@ def draft(
     in_order: bool = False,
     numbered: Numbering = lambda graph: (),
 ) -> Draft:
-    """A `.tflite` file that is still to be put together; equal input gives equal bytes.
+    """Return a `.tflite` file that is still to be put together; equal input gives equal bytes.
 
     Args:
         subgraphs: the first is the one that a caller without signatures runs.
@@ -147,12 +147,12 @@ def draft(
 def emit(
     subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str, in_order: bool = False
 ) -> bytes:
-    """The bytes of a `.tflite` file; see `draft`."""
+    """Return the bytes of a `.tflite` file; see `draft`."""
     return draft(subgraphs, metadata, description, in_order=in_order).file()
 
 
 def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:
-    """What operators of the subgraphs run, at any depth, each named after who runs it."""
+    """Return what operators of the subgraphs run, at any depth, each named after who runs it."""
     found: dict[Graph, str] = {}
 
     def visit(name: str, graph: Graph) -> None:

@@ -25,7 +25,7 @@ class OperatorCodes:
         self._indices: dict[tuple[str, int], int] = {}
 
     def index(self, code: str, version: int) -> int:
-        """Index of an entry, which is made if need be."""
+        """Return the index of an entry, which is made if need be."""
         return self._indices.setdefault((code, version), len(self._indices))
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
@@ -121,7 +121,10 @@ class SubgraphWriter:
         )
 
     def _add(self, name: str, type: TensorType, buffer: int = 0) -> int:
-        """A new tensor. Names are unique and start with what the value is called, which is the person's layer."""
+        """Return a new tensor.
+
+        Names are unique and start with what the value is called, which is the person's layer.
+        """
         if type.rank == 0:
             raise EmitError(f"{name} has rank 0, which crashes some runtimes: lowering must make it [1]")
         stem = name.replace(":", "_") or "tensor"  # ":" breaks Qualcomm's compiler
@@ -145,7 +148,7 @@ class SubgraphWriter:
         return self._define(value)
 
     def _use(self, value: Value) -> int:
-        """Index of an operand; constants get their tensor at their first use, so unused ones are left out."""
+        """Return the index of an operand; constants get their tensor at first use, so unused ones are left out."""
         if value in self._graph.constants and value not in self._indices:
             return self._define(value, self._buffers.add(self._graph.constants[value]))
         if value not in self._made and value not in self._graph.constants:
@@ -153,7 +156,7 @@ class SubgraphWriter:
         return self._indices[value]
 
     def _operand(self, array: np.ndarray, name: str) -> int:
-        """Index of a constant that the operator itself brings; equal ones are one tensor."""
+        """Return the index of a constant that the operator itself brings; equal ones are one tensor."""
         key = (array.dtype, array.shape, array.tobytes())
         if key not in self._operands:
             self._operands[key] = self._add(name, TensorType(array.shape, array.dtype), self._buffers.add(array))

@@ -103,11 +103,11 @@ class Lowering(LoweredBuilder):
         return self._lowered(graph, self.target, self.choices)
 
     def array(self, value: Value) -> np.ndarray | None:
-        """The array of a constant, None for what is only known at run time."""
+        """Return the array of a constant, None for what is only known at run time."""
         return self.graph.constants.get(value)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether a value is known at compile time, or will be a constant when the graph is exported."""
+        """Return whether a value is known at compile time, or will be a constant when the graph is exported."""
         return value in self.graph.constants or value in self.later
 
     def append(self, node: Node) -> Node:

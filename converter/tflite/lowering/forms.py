@@ -56,13 +56,13 @@ class FormChoice:
 
 
 def choose(forms: list[Form], target: Target) -> Form:
-    """The cheapest form that the target takes; among those that it forces where there are any."""
+    """Return the cheapest form that the target takes; among those that it forces where there are any."""
     offered = [f for f in forms if not (f.beside and target.stores_once)]
     return min([f for f in offered if f.name in target.forced] or offered, key=lambda form: form.cost)
 
 
 def record(forms: list[Form], chosen: Form, op: str, result: str, origin: Origin) -> FormChoice:
-    """What a report says of a choice."""
+    """Return what a report says of a choice."""
     others = {form.name: form.cost for form in forms if form is not chosen}
     return FormChoice(origin.layer, origin.phase, op, result, chosen.name, chosen.cost, others)
 

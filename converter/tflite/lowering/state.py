@@ -19,7 +19,7 @@ INITIAL = "initial_state"
 
 
 def with_variables(graph: Graph, clears: bool = False) -> Graph:
-    """Parameters as resource variables, shared by name among the signatures of a program.
+    """Return parameters as resource variables, shared by name among the signatures of a program.
 
     At its end the graph `clears` the accumulators for the next step.
 
@@ -102,7 +102,7 @@ class _Export:
         self.assigned.setdefault(value, parameter)
 
     def _product(self, value: Value) -> Value:
-        """The value times 1: a tensor of its own, where a read may be the variable's."""
+        """Return the value times 1: a tensor of its own, where a read may be the variable's."""
         one, product = Value(TensorType((1,)), "one"), Value(value.type, value.name)
         self.after.constants[one] = np.ones(1, np.float32)
         self.after.nodes.append(Node(tfl.Mul(), (value, one), (product,), _STATE))
@@ -160,12 +160,12 @@ AS_ARGUMENTS: dict[str, Callable[[Graph], Graph]] = {
 
 
 def initial_state(graph: Graph) -> Graph:
-    """A graph without inputs and outputs that assigns every parameter its built value."""
+    """Return a graph without inputs and outputs that assigns every parameter its built value."""
     return _assigning(graph.parameters, Graph())
 
 
 def initialize(graph: Graph) -> Graph:
-    """The signature `initialize(tick) -> done`: every parameter back to what was built."""
+    """Return the signature `initialize(tick) -> done`: every parameter back to what was built."""
     after = Graph()
     tick = Value(TensorType((1,), FLOAT32), "tick")
     after.inputs.append(tick)
@@ -173,7 +173,7 @@ def initialize(graph: Graph) -> Graph:
 
 
 def save(graph: Graph) -> Graph:
-    """The signature `save(tick) -> every state tensor`. Java refuses to call a signature without inputs."""
+    """Return the signature `save(tick) -> every state tensor`. Java refuses to call a signature without inputs."""
     kept, _ = _kept_and_accumulators(graph)
     reading = Graph([Value(TensorType((1,), FLOAT32), "tick")], {}, kept)
     reading.outputs = {p.name: v for v, p in kept.items()}
@@ -181,7 +181,7 @@ def save(graph: Graph) -> Graph:
 
 
 def restore(graph: Graph) -> Graph:
-    """The signature `restore(every state tensor) -> done`; it clears the accumulators."""
+    """Return the signature `restore(every state tensor) -> done`; it clears the accumulators."""
     kept, accumulators = _kept_and_accumulators(graph)
     given = {v: Value(v.type, p.name) for v, p in kept.items()}
     writing = Graph(list(given.values()), {}, kept, [], {}, dict(given))
@@ -191,7 +191,7 @@ def restore(graph: Graph) -> Graph:
 
 
 def _kept_and_accumulators(graph: Graph) -> tuple[dict[Value, Parameter], dict[Value, Parameter]]:
-    """The parameters that outlive a step, and those that are zero between two."""
+    """Return the parameters that outlive a step, and those that are zero between two."""
     kept = {v: p for v, p in graph.parameters.items() if p.kind != "accumulator"}
     return kept, {v: p for v, p in graph.parameters.items() if v not in kept}
 
@@ -235,7 +235,7 @@ def with_done(after: Graph, value: Value) -> Graph:
 
 
 def with_own_results(graph: Graph) -> Graph:
-    """Outputs that no operator makes, or that have a second name, are copied.
+    """Return outputs that no operator makes, or that have a second name, are copied.
 
     A signature has as many results as its subgraph, each some operator's.
     """

@@ -12,7 +12,7 @@ _CLEARLY = 0.9
 
 
 def better_transposed(graph: Graph, target: Target) -> set[str]:
-    """The names of the trained matrices that are better kept as [outputs, inputs], by the target's table.
+    """Return the names of the trained matrices that are better kept as [outputs, inputs], by the target's table.
 
     A few rows meet such a matrix where it lies. A gradient that goes on below would meet it the other way round, so
     these are of first trained layers only. A matrix that trains in part stays as it is: its view ends with the cut.

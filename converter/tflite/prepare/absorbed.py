@@ -85,7 +85,7 @@ _TURNED = {(0, 2, 1, 3): False, (0, 2, 3, 1): True, (0, 1, 2): False, (0, 2, 1):
 
 
 def _projection_of(b: Rewriter, value: Value) -> _Projection | None:
-    """What a value is, if it is read once and a product of all tokens with a matrix, by heads."""
+    """Return what a value is, if it is read once and a product of all tokens with a matrix, by heads."""
     if len(value.shape) not in (3, 4) or not b.used_once(value):
         return None
     turned = b.producer(value, ops.Transpose)
@@ -118,7 +118,7 @@ def _projection_of(b: Rewriter, value: Value) -> _Projection | None:
 
 
 def _split_bias(node: Node, count: int) -> tuple[Value, Value] | None:
-    """The larger operand of a sum, and the other one, if this holds a number for each of so many features."""
+    """Return the larger operand of a sum, and the other one, if this holds a number for each of so many features."""
     for value, bias in (node.inputs, node.inputs[::-1]):
         axes = len(bias.shape)
         while axes and bias.shape[len(bias.shape) - axes] == 1:
@@ -129,7 +129,7 @@ def _split_bias(node: Node, count: int) -> tuple[Value, Value] | None:
 
 
 def _meeting_of(node: Node, side: int, p: _Projection) -> _Meeting:
-    """How a product uses what was projected, its operand on this side."""
+    """Return how a product uses what was projected, its operand on this side."""
     queries_last = node.op.adj_x if side == 1 else not node.op.adj_y
     over_last = node.op.adj_y if side == 1 else not node.op.adj_x
     queries = node.inputs[1 - side].shape[-1 if queries_last else -2]
@@ -137,7 +137,7 @@ def _meeting_of(node: Node, side: int, p: _Projection) -> _Meeting:
 
 
 def _pays(b: Rewriter, met: _Meeting, p: _Projection, target: Target) -> bool:
-    """Whether the forward pass gets cheaper, by count and by the table; a backward pass does in proportion."""
+    """Return whether the forward pass gets cheaper, by count and by the table; a backward pass does in proportion."""
     w, n = p.node.inputs[1], met.queries
     constant = b.array(w) is not None
     # Products are times, rows, depth, columns.
@@ -194,7 +194,7 @@ def _mixed(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
 
 
 def _other_operand(b: Rewriter, met: _Meeting, p: _Projection) -> Value:
-    """The other operand: [batch, heads, queries, size or tokens]."""
+    """Return the other operand: [batch, heads, queries, size or tokens]."""
     value = met.node.inputs[1 - met.side]
     value = _swapped(b, value) if met.queries_last else value
     return b.reshape(value, (p.batch, p.heads, met.queries, value.shape[-1]))
@@ -207,7 +207,7 @@ def _as_before(b: Rewriter, met: _Meeting, value: Value) -> Value:
 
 
 def _swapped(b: Rewriter, value: Value) -> Value:
-    """The last two axes exchanged."""
+    """Return the last two axes exchanged."""
     rank = len(value.shape)
     return b.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -217,7 +217,7 @@ def _tokens(b: Rewriter, p: _Projection) -> Value:
 
 
 def _by_head(b: Rewriter, p: _Projection) -> tuple[Value, bool]:
-    """The matrix as [heads, size, features], or [heads, features, size] and True."""
+    """Return the matrix as [heads, size, features], or [heads, features, size] and True."""
     w = p.node.inputs[1]
     if b.array(w) is None and not p.node.op.adj_y:
         return b.transpose(b.reshape(w, (p.features, p.heads, p.size)), (1, 0, 2)), True
@@ -243,7 +243,7 @@ def _shaped(b: Rewriter, value: Value, shape: Shape) -> Value:
 
 
 def _folded(b: Rewriter, op: ops.Reshape | ops.Transpose, value: Value) -> Value:
-    """What an op makes of a value: of a constant another one, under its name."""
+    """Return what an op makes of a value: of a constant another one, under its name."""
     array = b.array(value)
     made = None if array is None else known_result(op, op.infer(value.type), array)
     return b(op, value) if made is None else b.constant(made, name=value.name)

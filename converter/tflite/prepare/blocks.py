@@ -34,7 +34,7 @@ Cut = Mapping[int, tuple[int, int]]
 
 
 def attend_in_blocks(graph: Graph, target: Target) -> Graph:
-    """The graph with masked attention in blocks of queries, where the target's table says that this saves time.
+    """Return the graph with masked attention in blocks of queries, where the target's table says that this saves time.
 
     Before: y = softmax(q k' + mask) v.   After: y = concat(softmax(q[:n] k[:n]' + mask[:n, :n]) v[:n], ...).
 
@@ -87,7 +87,7 @@ class _Blocks:
         self.graph = eliminate_dead_code(self.graph)
 
     def hides(self, value: Value, cut: Cut) -> bool:
-        """Whether a value is 0 in all that a part of its last axis leaves out."""
+        """Return whether a value is 0 in all that a part of its last axis leaves out."""
         zero = self._visible.zero(value)
         if zero is None:
             return False
@@ -110,14 +110,14 @@ class _Blocks:
         return None
 
     def _best(self, node: Node, mixing: _Mixing) -> _Attempt | None:
-        """The product in the number of blocks that saves most; None where none saves anything."""
+        """Return the product in the number of blocks that saves most; None where none saves anything."""
         attempts = [_Attempt(self, node, mixing, count) for count in _BLOCKS if count <= len(mixing.seen)]
         saved = [self._cost(a.replaced) - self._cost(a.nodes) for a in attempts]
         best = max(range(len(attempts)), key=saved.__getitem__, default=None)
         return attempts[best] if best is not None and saved[best] > 0 else None
 
     def _cost(self, nodes: Iterable[Node]) -> float:
-        """What nodes cost in a forward pass; a backward pass costs in proportion."""
+        """Return what nodes cost in a forward pass; a backward pass costs in proportion."""
         return sum(map(self._cost_of, nodes))
 
     def _cost_of(self, node: Node) -> float:
@@ -152,7 +152,7 @@ class _Attempt:
         self.nodes.append(Node(ops.Concat(mixing.result), tuple(pieces), node.outputs, node.origin))
 
     def _piece(self, node: Node, mixing: _Mixing, rows: tuple[int, int]) -> Value:
-        """The result of these queries."""
+        """Return the result of these queries."""
         met = np.flatnonzero(mixing.seen[slice(*rows)].any(axis=0))
         keys = (int(met[0]), int(met[-1]) + 1) if met.size else (0, 1)
         weights, values = node.inputs[mixing.weights], node.inputs[1 - mixing.weights]
@@ -166,7 +166,7 @@ class _Attempt:
             return self._b(node.op, *(parts if mixing.weights == 0 else reversed(parts)))
 
     def _part(self, value: Value, cut: Cut) -> Value:
-        """A part of a value, computed from parts of what it is made of, where that saves something."""
+        """Return a part of a value, computed from parts of what it is made of, where that saves something."""
         if all(span == (0, value.shape[axis]) for axis, span in cut.items()):
             return value
         key = value, tuple(sorted(cut.items()))
@@ -184,7 +184,7 @@ class _Attempt:
             return self._b(ops.Slice(begin, _shape(value.shape, cut)), value)
 
     def _computed(self, value: Value, cut: Cut) -> Value | None:
-        """The part from parts of the operands; None where the value is better cut."""
+        """Return the part from parts of the operands; None where the value is better cut."""
         node = self._of.made_by.get(value)
         if node is None or len(cut) < 2 or self._of.readers[value] > 1:
             return None
@@ -200,7 +200,7 @@ class _Attempt:
             return self._b(op, *parts)
 
     def _cuts_of_operands(self, node: Node, cut: Cut) -> list[Cut] | None:
-        """What of its operands a node needs for a part of its result; None where that is not known."""
+        """Return what of its operands a node needs for a part of its result; None where that is not known."""
         x, rank = node.inputs[0], len(node.output.shape)
         match node.op:
             case Unary() | Binary() | ops.Select() | ops.BroadcastTo():
@@ -224,7 +224,7 @@ class _Attempt:
 
 
 def _spans(size: int, count: int) -> list[tuple[int, int]]:
-    """An axis in so many parts, of as equal sizes as can be."""
+    """Return an axis in so many parts, of as equal sizes as can be."""
     ends = [size * k // count for k in range(count + 1)]
     return list(pairwise(ends))
 
@@ -234,7 +234,7 @@ def _shape(shape: Shape, cut: Cut) -> Shape:
 
 
 def _before_broadcast(shape: Shape, rank: int, cut: Cut) -> Cut:
-    """What of an operand is repeated to a part of a result of this rank."""
+    """Return what of an operand is repeated to a part of a result of this rank."""
     new = rank - len(shape)
     return {axis - new: span for axis, span in cut.items() if axis >= new and shape[axis - new] > 1}
 

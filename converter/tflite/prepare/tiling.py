@@ -75,7 +75,7 @@ class _Tiling:
     crossing: int
 
     def goes_on(self, shorter: _Tiling) -> bool:
-        """Whether this is the shorter one and a node more, and no more has to be joined behind it.
+        """Return whether this is the shorter one and a node more, and no more has to be joined behind it.
 
         A bias and an activation are then part of the operator before them, and what waits for other parts is narrow.
         """
@@ -102,7 +102,7 @@ class _RowByRow:
         self._until |= dict.fromkeys(self._made.keys() & set(graph.results()), outside)
 
     def _row_by_row(self) -> list[Node]:
-        """Nodes whose result for some rows is these rows of their result."""
+        """Return nodes whose result for some rows is these rows of their result."""
         graph, found = self._graph, list[Node]()
         known = {v: Rows.none(len(v.shape)) for v in (*graph.constants, *graph.parameters)}
         known |= {v: Rows.first_axis(v.shape) for v in graph.inputs if v.shape[:1] == (self.batch,)}
@@ -122,13 +122,13 @@ class _RowByRow:
         return found
 
     def _of_one_row(self, node: Node) -> list[TensorType]:
-        """The types of a node's results for one row. Raises ShapeError where it only takes the whole batch."""
+        """Return the types of a node's results for one row. Raises ShapeError where it only takes the whole batch."""
         op = _of_rows(node, 1)
         made = op.infer(*(_one_row(v.type) if v in self._fed else v.type for v in node.inputs))
         return list(made) if isinstance(made, tuple) else [made]
 
     def tilings(self, parts: int, target: Target) -> Iterator[_Tiling]:
-        """For each end the best start."""
+        """Yield for each end the best start."""
         cache_bytes = target.shared_cache_bytes
         dispatched = target.per_operator / target.per_byte["delegated"]
         crossing = [0] * (len(self._nodes) + 2)
@@ -163,7 +163,10 @@ class _RowByRow:
         return first is not None and self._trains(first)
 
     def tiled(self, tiling: _Tiling) -> Graph:
-        """The graph with these nodes in parts; what crosses their end is whole again, as the value it was before."""
+        """Return the graph with these nodes in parts.
+
+        What crosses their end is whole again, as the value it was before.
+        """
         chosen = self._nodes[tiling.start : tiling.end]
         made = {v for node in chosen for v in node.outputs}
         read = dict.fromkeys(v for node in chosen for v in node.inputs if v in self._fed and v not in made)
@@ -213,12 +216,12 @@ def _one_row(type: TensorType) -> TensorType:
 
 
 def _beyond(nbytes: float, cache_bytes: int) -> float:
-    """What bytes that are touched together cost more for lying beyond the caches."""
+    """Return what bytes that are touched together cost more for lying beyond the caches."""
     return _PER_DOUBLING * nbytes * max(log2(nbytes / cache_bytes), 0) if nbytes else 0.0
 
 
 def _pointers(node: Node) -> int:
-    """Bytes of the table that a kernel keeps of where each place of a window lies, for an image."""
+    """Return the bytes of the table that a kernel keeps of where each place of a window lies, for an image."""
     match node.op:
         case Windowed():
             places = prod(node.inputs[1].shape[1:3])

@@ -43,7 +43,7 @@ class Visible:
                 self._unsure.update(node.outputs)
 
     def zero(self, value: Value) -> np.ndarray | None:
-        """Where weights of attention are surely 0, if that is known of any: bool, of the value's rank."""
+        """Return where weights of attention are surely 0, if that is known of any: bool, of the value's rank."""
         return self._zero.get(value)
 
     def _follow(self, node: Node) -> None:
@@ -93,7 +93,7 @@ class Visible:
             self._note(node.output, self._zero, zeros[0] & zeros[1] if truth is None else np.where(truth, *zeros))
 
     def _may_hide(self, node: Node) -> bool:
-        """Whether results may lie as far below others as a mask puts them, without anything known of where."""
+        """Return whether results may lie as far below others as a mask puts them, without anything known of where."""
         if node.op.contracts or all(v.dtype.kind != "f" for v in node.outputs):
             return False  # a net computes products of anything, masks included, without hiding it
         if node.op.bounds(*(v.type for v in node.inputs))[0] > HIDDEN:
@@ -112,7 +112,7 @@ class Visible:
         return lost or bool(node.op.bodies()) or not self._unsure.isdisjoint(node.inputs)
 
     def _is_huge(self, node: Node, factor: Value) -> bool:
-        """Whether a constant makes masks of what is 0 or 1."""
+        """Return whether a constant makes masks of what is 0 or 1."""
         size = np.abs(self._known(factor, {}, lambda array: array.astype(np.float64)))
         if isinstance(node.op, ops.Div):
             return bool(((size > 0) & (size <= -1 / HIDDEN)).any())
@@ -136,7 +136,7 @@ class Visible:
         return self._known(value, self._below, lambda array: np.where(array <= HIDDEN, array, 0.0))
 
     def _known(self, value: Value, known: dict[Value, np.ndarray], of_constant: Any) -> np.ndarray:
-        """What is known, with nothing as False or 0."""
+        """Return what is known, with nothing as False or 0."""
         constant = self._graph.constants.get(value)
         if constant is not None and not is_described(constant):
             return np.asarray(of_constant(constant))
@@ -149,18 +149,18 @@ class Visible:
 
 
 def _scaled(node: Node) -> list[tuple[Value, Value]]:
-    """What a product or quotient scales, and by what."""
+    """Return what a product or quotient scales, and by what."""
     x, by = node.inputs
     return [(x, by), (by, x)] if isinstance(node.op, ops.Mul) else [(x, by)]
 
 
 def _holds_a_mask(array: np.ndarray) -> bool:
-    """Whether numbers that train begin as a mask."""
+    """Return whether numbers that train begin as a mask."""
     return not is_described(array) and array.dtype.kind == "f" and bool((array <= HIDDEN).any())
 
 
 def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:
-    """What is known behind an op that moves elements; None where axes that it varies along are not kept."""
+    """Return what is known behind an op that moves elements; None where axes that it varies along are not kept."""
     match node.op:
         case ops.Transpose(perm=perm):
             return array.transpose(perm)
@@ -173,7 +173,7 @@ def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:
 
 
 def same_axis(before: Shape, after: Shape, axis: int) -> int | None:
-    """Where an axis is after a reshape that keeps it; None where it is cut or joined with others."""
+    """Return where an axis is after a reshape that keeps it; None where it is cut or joined with others."""
     for place, size in enumerate(after):
         if size == before[axis] and prod(after[:place]) == prod(before[:axis]):
             return place

@@ -44,7 +44,7 @@ def macs(node: Node) -> int:
 
 
 def choose(graph: Graph, target: Target) -> tuple[set[Node], dict[Node, str]]:
-    """The nodes of a lowered forward graph that become int8, and why the other ones with weights do not."""
+    """Return the nodes of a lowered forward graph that become int8, and why the other ones with weights do not."""
     takes = {node for node in graph.nodes if _has_int8_kernel(graph, node)}
     chosen: set[Node] = set()
     why = {n: "no int8 kernel" for n in graph.nodes if n.op.int8_weights and n not in takes}
@@ -59,7 +59,7 @@ def choose(graph: Graph, target: Target) -> tuple[set[Node], dict[Node, str]]:
 
 
 def pays_dynamic_range(kind: str, work: int, x: TensorType, target: Target) -> bool:
-    """Whether int8 weights alone pay: `work` multiply-accumulates with float32 activations x."""
+    """Return whether int8 weights alone pay: `work` multiply-accumulates with float32 activations x."""
     if f"{kind}.dynamic" not in target.per_mac:
         return False
     converted = target.moved("delegated", x.size * 5)
@@ -67,7 +67,7 @@ def pays_dynamic_range(kind: str, work: int, x: TensorType, target: Target) -> b
 
 
 def is_dense(graph: Graph, node: Node) -> bool:
-    """Whether a node is a dense layer with a constant weight."""
+    """Return whether a node is a dense layer with a constant weight."""
     return type(node.op) is tfl.FullyConnected and node.inputs[1] in graph.constants
 
 
@@ -90,13 +90,13 @@ def _has_int8_kernel(graph: Graph, node: Node) -> bool:
 
 
 def _is_joined(graph: Graph, value: Value) -> bool:
-    """Whether the integers of a value must have the scale of others: a fixed one may be too small for them."""
+    """Return whether the integers of a value must have the scale of others: a fixed one may be too small for them."""
     readers = [n for n in graph.nodes if value in n.inputs and n.op.same_scale]
     return any(type(n.op) is tfl.Concatenation or _is_joined(graph, n.output) for n in readers)
 
 
 def _is_positive(graph: Graph, value: Value) -> bool:
-    """Whether no number is negative, because of the activation before it."""
+    """Return whether no number is negative, because of the activation before it."""
     maker = graph.producers().get(value)
     if maker is not None and maker.op.same_scale:
         return all(_is_positive(graph, v) for v in maker.inputs)
@@ -105,7 +105,7 @@ def _is_positive(graph: Graph, value: Value) -> bool:
 
 
 def _regions(graph: Graph, takes: set[Node]) -> Iterable[set[Node]]:
-    """The connected parts of a set of nodes."""
+    """Return the connected parts of a set of nodes."""
     makers, readers, left = graph.producers(), graph.consumers(), dict.fromkeys(n for n in graph.nodes if n in takes)
     while left:
         region, waiting = set(), [next(iter(left))]
@@ -121,7 +121,7 @@ def _regions(graph: Graph, takes: set[Node]) -> Iterable[set[Node]]:
 
 
 def border(graph: Graph, region: set[Node]) -> tuple[list[Value], list[Value]]:
-    """What goes into a region and what comes out of it."""
+    """Return what goes into a region and what comes out of it."""
     made = dict.fromkeys(n.output for n in graph.nodes if n in region)
     read = dict.fromkeys(v for n in graph.nodes if n in region for v in n.inputs)
     outside = {v for n in graph.nodes if n not in region for v in n.inputs} | set(graph.outputs.values())

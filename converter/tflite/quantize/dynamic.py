@@ -24,7 +24,7 @@ KINDS = {
 
 
 def quantize_weights(graph: Graph, target: Target) -> tuple[Graph, tuple[FrozenLayer, ...]]:
-    """A forward graph whose products and convolutions with constant weights have int8 ones where that pays.
+    """Return a forward graph whose products and convolutions with constant weights have int8 ones where that pays.
 
     Before: MatMul(x, W), Conv2D(x, W).   After: Int8MatMul(x, W8), Int8Conv2D(x, W8), whose derivatives read the same
     integers.
@@ -61,7 +61,7 @@ def quantize_weights(graph: Graph, target: Target) -> tuple[Graph, tuple[FrozenL
 
 
 def within_loops(model: Graph) -> Iterator[FrozenLayer]:
-    """The frozen layers in the bodies of loops, which stay as they are."""
+    """Yield the frozen layers in the bodies of loops, which stay as they are."""
     for graph in nested(model):
         for node in graph.nodes if graph is not model else ():
             if type(node.op) in KINDS and node.inputs[1] in graph.constants:

@@ -8,7 +8,7 @@ from converter.tflite import builtins as tfl
 
 
 def kept_as_int8(prefix: Graph) -> tuple[Graph, Graph]:
-    """A prefix that ends before its conversions to float32, and these conversions as a graph of their own.
+    """Return a prefix that ends before its conversions to float32, and these conversions as a graph of their own.
 
     Before: x -> f -> DEQUANTIZE -> `features`.   After: x -> f -> `features`, and `features` -> DEQUANTIZE ->
     `features`. `join` puts the second one before a step on features: what is kept takes a quarter of the room, and the

@@ -17,7 +17,7 @@ from converter.tflite.targets import Target
 def quantize_prefix(
     prefix: Graph, rows: Mapping[str, np.ndarray], batch: int, target: Target
 ) -> tuple[Graph, tuple[FrozenLayer, ...]]:
-    """The lowered prefix with int8 wherever it pays on the target.
+    """Return the lowered prefix with int8 wherever it pays on the target.
 
     Args:
         prefix: lowered and fused, without parameters.

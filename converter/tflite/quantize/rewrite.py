@@ -27,7 +27,7 @@ _FINEST = 2.0**-9
 
 
 def to_int8(graph: Graph, chosen: set[Node], dense: set[Node], seen: Mapping[Value, Range]) -> Graph:
-    """A lowered graph in which the chosen nodes work on int8, and dense layers on int8 weights.
+    """Return a lowered graph in which the chosen nodes work on int8, and dense layers on int8 weights.
 
     Before: y = CONV_2D(x, w, b).   After: y = DEQUANTIZE(CONV_2D(QUANTIZE(x), w8, b32)); what stays between two
     chosen nodes is never float32.
@@ -42,7 +42,7 @@ def to_int8(graph: Graph, chosen: set[Node], dense: set[Node], seen: Mapping[Val
 
 
 def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range]) -> dict[Value, Quantization]:
-    """How int8 stands for each activation; those tied by a builtin that hands integers on share one."""
+    """Return how int8 stands for each activation; those tied by a builtin that hands integers on share one."""
     tied: dict[Value, Value] = {}
 
     def group(value: Value) -> Value:
@@ -81,7 +81,7 @@ def _quantizations(graph: Graph, chosen: set[Node], seen: Mapping[Value, Range])
         return bool(node.op.factors)
 
     def step(node: Node) -> float:
-        """The coarsest of what the node's sums or products are counted in."""
+        """Return the coarsest of what the node's sums or products are counted in."""
         if node.op.int8_weights:
             of_x, to = quantization(node.inputs[0]), quantization(node.output)
             weight, bias, axis = _weight_and_bias(graph, node)
@@ -168,14 +168,14 @@ class _Rewriting:
         return self.b(tfl.Int8(tuple(v.type.quantization for v in operands), op, to), *operands)
 
     def with_int8_weights(self, node: Node) -> Node:
-        """A dense layer whose weight has one scale a row."""
+        """Return a dense layer whose weight has one scale a row."""
         x, w, *bias = node.inputs
         of, stored = of_weight(self.before.constants[w], axis=0)
         op = tfl.DynamicRange((None, of, *(None for _ in bias)), node.op)
         return replace(node, op=op, inputs=(x, self.b.quantized(stored, of, w.name), *bias))
 
     def weights(self, node: Node, x: Value, to: Quantization) -> list[Value]:
-        """The weight and the bias of a convolution or dense layer."""
+        """Return the weight and the bias of a convolution or dense layer."""
         weight, bias, axis = _weight_and_bias(self.before, node)
         of_x = x.type.quantization
         assert of_x is not None

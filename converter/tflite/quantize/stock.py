@@ -30,5 +30,5 @@ class StockRunner:
         self._run = self._interpreter.get_signature_runner("run")
 
     def __call__(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of one batch by name."""
+        """Return the outputs of one batch by name."""
         return self._run(**feed)

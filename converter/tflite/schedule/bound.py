@@ -55,7 +55,7 @@ class Bound:
         self._delegated = np.array([runs[node] is not None for node in graph.nodes], bool)
 
     def __call__(self, ordered: Graph) -> int:
-        """Bytes that the graph takes at least while it runs in the order in which its nodes stand here."""
+        """Return bytes that the graph takes at least while it runs in the order in which its nodes stand here."""
         order = np.array([self._place[node] for node in ordered.nodes], np.int64)
         end = len(order)
         when = np.empty(end + 1, np.int64)
@@ -80,7 +80,7 @@ class Bound:
 
 
 def _peak(sizes: np.ndarray, first: np.ndarray, last: np.ndarray, more: np.ndarray) -> int:
-    """The most bytes of what is alive from `first` to `last`, and of `more` at each time."""
+    """Return the most bytes of what is alive from `first` to `last`, and of `more` at each time."""
     change = np.zeros(len(more) + 2, np.int64)
     np.add.at(change, first, sizes)
     np.subtract.at(change, last + 1, sizes)

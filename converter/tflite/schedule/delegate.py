@@ -44,7 +44,7 @@ class DelegatedCall(Operator):
 
 
 def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
-    """The graph as the runtime executes it: each partition is one `DelegatedCall`, what stays are its own nodes.
+    """Return the graph as the runtime executes it: each partition is one `DelegatedCall`, what stays are its own nodes.
 
     Args:
         graph: with the state exported, in the order of the file.
@@ -76,14 +76,14 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
 
 
 def numbering(graph: Graph, lanes: int, in_order: bool = True) -> list[Value]:
-    """What the nodes make, in the order in which the file is to number it; see `delegate` for the arguments."""
+    """Return what the nodes make, in the order in which the file is to number it; see `delegate` for the arguments."""
     calls = [node.op for node in delegate(graph, lanes, in_order).nodes if isinstance(node.op, DelegatedCall)]
     inside = dict.fromkeys(value for call in calls for value in call.numbered)
     return list(inside | dict.fromkeys(value for node in graph.nodes for value in node.outputs))
 
 
 def how(graph: Graph, node: Node, lanes: int) -> Delegated | None:
-    """How the delegate runs a node; None when it does not."""
+    """Return how the delegate runs a node; None when it does not."""
     constants = graph.constants
     inputs, outputs = tuple([v.type for v in node.inputs]), tuple([v.type for v in node.outputs])
     return _how(node.op, inputs, outputs, tuple([v in constants for v in node.inputs]), lanes)
@@ -114,7 +114,7 @@ def _neighbours(graph: Graph, runs: dict[Node, Delegated]) -> Iterator[list[Node
 
 
 def _greedy(graph: Graph, runs: dict[Node, Delegated]) -> Iterator[list[Node]]:
-    """Each piece takes all that can run by then; what has an effect besides its results keeps its order."""
+    """Yield pieces, each of all that can run by then; what has an effect besides its results keeps its order."""
     makers, left = graph.producers(), graph.nodes
     needs = {node: {makers[v] for v in node.inputs if v in makers} for node in left}
     effects = [node for node in left if not node.outputs or any(v.dtype == RESOURCE for v in node.inputs)]
@@ -171,7 +171,9 @@ class _Workspace:
         return self._runs[self._nodes[reader]].windows
 
     def plan(self) -> tuple[tuple[Allocation, ...], tuple[Value, ...]]:
-        """Where the values lie, and while which nodes of the partition; the values as the file is to number them.
+        """Return where the values lie, and while which nodes of the partition.
+
+        The values as the file is to number them.
 
         Of several ways to number them, that with the smallest workspace.
         """
@@ -197,7 +199,7 @@ class _Workspace:
         return tuple(inside), tuple(piece.value for piece in numbered if piece.value is not None)
 
     def _pieces(self) -> list[_Piece]:
-        """The values that have a place of their own, as they are made."""
+        """Return the values that have a place of their own, as they are made."""
         last = {v: max(self._readers.get(v, [i])) for v, i in self._inside.items()}
         place: dict[Value, Value] = {}  # value -> the one whose place it takes over
         for i, node in enumerate(self._nodes):
@@ -211,7 +213,7 @@ class _Workspace:
         return [_Piece(_rounded(v.type.nbytes), i, last[v], v) for v, i in self._inside.items() if v not in place]
 
     def _placed(self, pieces: Sequence[_Piece], below: float = inf) -> list[Allocation]:
-        """Each piece, the largest first and those first that come first among equals, in the smallest gap.
+        """Place each piece, the largest first and those first that come first among equals, in the smallest gap.
 
         Nothing, as soon as one does not end below that.
         """
@@ -234,7 +236,7 @@ class _Piece(NamedTuple):
 
 
 def _alive(pieces: Sequence[_Piece], nodes: int) -> list[int]:
-    """Bytes that lie in the workspace while each of the nodes runs."""
+    """Return bytes that lie in the workspace while each of the nodes runs."""
     change = [0] * (nodes + 1)
     for piece in pieces:
         change[piece.first] += piece.size
@@ -269,7 +271,10 @@ class _Placed:
 def _clamps_apart(
     nodes: Sequence[Node], runs: dict[Node, Delegated]
 ) -> tuple[list[Node], dict[Node, Delegated], list[int], set[Value]]:
-    """The nodes with activations as nodes of their own, how each runs, which of the nodes it was; what these read."""
+    """Return the nodes with activations as nodes of their own, how each runs, which of the nodes it was.
+
+    What these read.
+    """
     apart: dict[Node, Delegated] = {}
     places, found = [], set[Value]()
     for place, node in enumerate(nodes):
@@ -290,7 +295,7 @@ def _rounded(nbytes: int) -> int:
 
 
 def _smallest_gap(starts: np.ndarray, ends: np.ndarray, size: int) -> int:
-    """Where `size` bytes go, given what is taken in the order of offsets."""
+    """Return where `size` bytes go, given what is taken in the order of offsets."""
     reached = np.maximum.accumulate(np.concatenate([[0], ends]))
     gaps = starts - reached[:-1]
     (wide,) = (gaps >= size).nonzero()

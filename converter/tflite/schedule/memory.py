@@ -30,7 +30,7 @@ class Allocation:
     name: str = ""
 
     def overlaps(self, other: Allocation) -> bool:
-        """Whether both are alive at once and share a byte."""
+        """Return whether both are alive at once and share a byte."""
         together = self.first <= other.last and other.first <= self.last
         return together and self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
@@ -44,7 +44,7 @@ class ArenaPlan:
     size: int
 
     def alive_at_peak(self) -> list[Allocation]:
-        """The tensors alive when most bytes are, largest first."""
+        """Return the tensors alive when most bytes are, largest first."""
         pieces = [*self.allocations.values(), *self.scratch]
         if not pieces:
             return []
@@ -74,7 +74,7 @@ def lifetimes(graph: Graph, order: Sequence[Node]) -> dict[Value, tuple[int, int
 
 
 def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
-    """The arena of a graph in the order in which its nodes stand; `lent`: its inputs lie in who runs it."""
+    """Return the arena of a graph in the order in which its nodes stand; `lent`: its inputs lie in who runs it."""
     absent = {*_in_place_operands(graph), *(graph.inputs if lent else ())}
     spans = {value: span for value, span in lifetimes(graph, graph.nodes).items() if value not in absent}
     owner = shared_buffers(graph)
@@ -133,7 +133,7 @@ class Timetable:
             insort(alive, piece, key=lambda p: p.offset)
 
     def around(self, first: int, last: int) -> Sequence[Allocation]:
-        """The pieces alive at some time near first..last, by offset."""
+        """Return the pieces alive at some time near first..last, by offset."""
         start, end = first // NODES_IN_A_PERIOD, last // NODES_IN_A_PERIOD
         if start == end:
             return self._alive[start]
@@ -166,7 +166,7 @@ def _best_fit(by_offset: Sequence[Allocation], size: int, first: int, last: int)
 
 
 def shared_buffers(graph: Graph) -> dict[Value, Value]:
-    """Outputs that the runtime lets take over an operand's buffer: output -> the tensor that owns the buffer."""
+    """Return outputs that the runtime lets take over an operand's buffer: output -> the tensor that owns the buffer."""
     uses: dict[Value, int] = {}
     for node in graph.nodes:
         for value in node.inputs:

@@ -20,7 +20,7 @@ def schedule(
     stays: Callable[[Node], bool],
     least: Callable[[Graph], int] = lambda ordered: 0,
 ) -> Graph:
-    """The same graph in the order that needs the least memory among the candidates.
+    """Return the same graph in the order that needs the least memory among the candidates.
 
     A parameter is overwritten as soon as its new value is known, so nodes that read the old value come before.
 
@@ -48,7 +48,10 @@ def schedule(
 
 
 def _smallest(candidates: list[Graph], memory: Callable[[Graph], int], least: Callable[[Graph], int]) -> Graph:
-    """The first of those that need the least memory; what cannot be better than one that is known is not asked."""
+    """Return the first of those that need the least memory.
+
+    What cannot be better than one that is known is not asked.
+    """
     bounds = [least(candidate) for candidate in candidates]
     best: tuple[int, int] | None = None
     for i in sorted(range(len(bounds)), key=bounds.__getitem__):
@@ -66,7 +69,7 @@ def _ordered(graph: Graph, order: Iterable[Node]) -> Graph:
 
 
 def dependencies(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node, those that must run before it: its producers, and readers of a parameter it overwrites.
+    """Return for each node, those that must run before it: its producers, and readers of a parameter it overwrites.
 
     Each in program order.
     """
@@ -154,7 +157,7 @@ def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]], own: set[
 
 
 def _for_one_weight(graph: Graph) -> set[Node]:
-    """The nodes that nothing waits for but the new value of one weight, or its accumulator, and of its slots."""
+    """Return the nodes that nothing waits for but the new value of one weight, or its accumulator, and of its slots."""
     waiting: dict[Value, int] = {}  # a bit for each weight; an output is nobody's own
     for i, (parameter, new) in enumerate(graph.updates.items()):
         if graph.parameters[parameter].kind in ("weight", "accumulator"):
@@ -174,7 +177,7 @@ def _for_one_weight(graph: Graph) -> set[Node]:
 
 
 def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]) -> list[Node]:
-    """An order in which what makes more bytes than it frees runs right before its first reader."""
+    """Return an order in which what makes more bytes than it frees runs right before its first reader."""
     position = {node: i for i, node in enumerate(order)}
     persistent = {*graph.inputs, *graph.constants, *graph.parameters}
     last_reader = {v: max(nodes, key=position.__getitem__) for v, nodes in graph.consumers().items()}
@@ -191,7 +194,7 @@ def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]
 
 
 def _staying(nodes: Iterable[Node], after: dict[Node, list[Node]], stays: Callable[[Node], bool]) -> set[Node]:
-    """What waits for nothing that the delegate takes: labels, indices. First, they cut no partition in two."""
+    """Return what waits for nothing that the delegate takes: labels, indices. First, they cut no partition in two."""
     found: set[Node] = set()
     for node in nodes:
         if stays(node) and found.issuperset(after[node]):
@@ -200,7 +203,7 @@ def _staying(nodes: Iterable[Node], after: dict[Node, list[Node]], stays: Callab
 
 
 def _much_of_little(graph: Graph, nodes: Iterable[Node], stays: Callable[[Node], bool]) -> set[Node]:
-    """What makes much of little, as labels of narrow ones: it had better run right before its first reader."""
+    """Return what makes much of little, as labels of narrow ones: it had better run right before its first reader."""
     made = graph.producers()
     found: set[Node] = set()
     for node in nodes:

@@ -60,7 +60,7 @@ def _shared_and_overwritten(graph: Graph) -> Iterator[Node]:
 
 
 def _readers(value: Value, readers: Mapping[Value, list[Node]]) -> Iterator[Node]:
-    """All that read a tensor, or reshaped where it lies."""
+    """Yield all that read a tensor, or reshaped where it lies."""
     for node in readers.get(value, ()):
         yield node
         if node.op.keeps_data:
@@ -68,7 +68,7 @@ def _readers(value: Value, readers: Mapping[Value, list[Node]]) -> Iterator[Node
 
 
 def _before(node: Node, maker: dict[Value, Node]) -> set[Node]:
-    """The nodes that a node depends on."""
+    """Return the nodes that a node depends on."""
     found: set[Node] = set()
     left = [node]
     while left:

@@ -18,7 +18,7 @@ LONGEST = 3
 
 
 def recompute(graph: Graph) -> Graph:
-    """The lowered graph with residuals recomputed that cheap operators make of what is kept anyway.
+    """Return the lowered graph with residuals recomputed that cheap operators make of what is kept anyway.
 
     Before: y = Gelu(x); z = y @ W; ...; dW = y' @ dz; dx = GeluGrad(x, dz).
     After:  y = Gelu(x); z = y @ W; ...; y2 = Gelu(x); dW = y2' @ dz; dx = GeluGrad(x, dz).
@@ -63,7 +63,7 @@ class _Recomputation:
         return eliminate_dead_code(after)  # the first computation of what only the backward pass reads
 
     def _soon(self, nodes: list[Node], readers: dict[Value, list[Node]]) -> list[Node]:
-        """The nodes with those of updates, which stand last, where the last cotangent that they need is there.
+        """Return the nodes with those of updates, which stand last, where the last cotangent that they need is there.
 
         What of them waits for no cotangent, as a residual times the learning rate, stands before what reads it.
         """
@@ -95,7 +95,10 @@ class _Recomputation:
         self.again[value] = copies[value]
 
     def _chain(self, value: Value, when: int, spare: int, longest: int) -> list[Node] | None:
-        """The cheap nodes that make a value from what is kept until `when`, in order; None if there are none such."""
+        """Return the cheap nodes that make a value from what is kept until `when`, in order.
+
+        None if there are none such.
+        """
         node = self.makers.get(value)
         if node is None or not longest or len(node.outputs) != 1 or not node.op.is_cheap:
             return None
@@ -110,7 +113,7 @@ class _Recomputation:
         return [*chain, node] if len(chain) < longest else None
 
     def _is_kept(self, value: Value, when: int) -> bool:
-        """Whether a value is there at that node of the backward pass whatever is recomputed."""
+        """Return whether a value is there at that node of the backward pass whatever is recomputed."""
         if value not in self.makers:
             return True
         if value in self.again:

@@ -31,7 +31,7 @@ class Resident:
 
 
 def resident(graph: Graph, lanes: int, in_order: bool = True, lent: bool = False) -> Resident:
-    """The memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments.
+    """Return the memory of a graph whose state is exported, in the order of the file; see `delegate` for the arguments.
 
     `lent`: its inputs lie in who runs it.
     """
@@ -39,14 +39,14 @@ def resident(graph: Graph, lanes: int, in_order: bool = True, lent: bool = False
 
 
 def resident_as(graph: Graph, delegated: Graph, lanes: int, in_order: bool, lent: bool = False) -> Resident:
-    """The same of a graph that is known as the runtime executes it."""
+    """Return the same of a graph that is known as the runtime executes it."""
     nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
     packed = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
     return Resident(*_transient(delegated, lanes, in_order, lent), packed + OPERATOR * len(nodes))
 
 
 def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:
-    """Bytes that only runs of such a graph need: arena and workspace."""
+    """Return bytes that only runs of such a graph need: arena and workspace."""
     return sum(_transient(delegate(graph, lanes, in_order), lanes, in_order))
 
 
@@ -57,7 +57,7 @@ def _transient(delegated: Graph, lanes: int, in_order: bool, lent: bool = False)
 
 
 def _parts(delegated: Graph, lanes: int, in_order: bool, lent: bool) -> tuple[int, int, int]:
-    """The graph's own arena, those of the largest of its loops and of loops in that, and the workspace."""
+    """Return the graph's own arena, those of the largest of its loops and of loops in that, and the workspace."""
     workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, DelegatedCall)), default=0)
     loops = 0
     for node in delegated.nodes:

@@ -18,7 +18,7 @@ _MOST = 4
 
 
 def masks_in_int8(graph: Graph) -> Graph:
-    """The lowered graph with masks made where their activations are, and kept in place of these.
+    """Return the lowered graph with masks made where their activations are, and kept in place of these.
 
     Before: y = Relu(x); z = f(y); ...; m = MINIMUM(y, 2^-64); dx = MUL(dy, m).
     After:  y = Relu(x); q = QUANTIZE(MINIMUM(y, 2^-64)); z = f(y); ...; m = DEQUANTIZE(q); dx = MUL(dy, m).
@@ -56,7 +56,7 @@ def masks_in_int8(graph: Graph) -> Graph:
 
 
 def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
-    """The nodes behind the forward pass that make a mask, and itself; it ends with too many."""
+    """Return the nodes behind the forward pass that make a mask, and itself; it ends with too many."""
     made = [mask]
     for node in made:
         before = [makers[v] for v in node.inputs if v in makers and makers[v].origin.is_late]
@@ -67,7 +67,7 @@ def _made_late(mask: Node, makers: Mapping[Value, Node]) -> list[Node]:
 
 
 def _only_read(made: Sequence[Node], graph: Graph) -> Value | None:
-    """The only value that nodes are made of, beside constants and each other."""
+    """Return the only value that nodes are made of, beside constants and each other."""
     read = {v for node in made for v in node.inputs} - {node.output for node in made} - graph.constants.keys()
     return read.pop() if len(read) == 1 else None
 

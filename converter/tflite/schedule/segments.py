@@ -20,7 +20,7 @@ COUNTS = (2, 4, 8, 16)
 
 
 def segmented(graph: Graph) -> Iterator[Graph]:
-    """The lowered graph, in program order, with its forward pass computed again in coarser and finer segments.
+    """Yield the lowered graph, in program order, with its forward pass computed again in coarser and finer segments.
 
     Before: x1 = f(x0); x2 = g(x1); loss; dg reads what g kept, df what f kept.
     After:  x1 = f(x0); x2 = g(x1); loss; g(x1) again; dg; f(x0) again; df.
@@ -54,7 +54,7 @@ class _Forward:
         return [node for node in self._readers.get(value, ()) if not node.origin.is_late]
 
     def cuts(self, count: int) -> list[int]:
-        """Where few bytes cross, so that segments keep about as many bytes for the backward pass."""
+        """Return where few bytes cross, so that segments keep about as many bytes for the backward pass."""
         crossing = [0] * (len(self._nodes) + 1)
         kept = [0] * (len(self._nodes) + 1)
         for value, made in self._made.items():
@@ -77,7 +77,7 @@ class _Forward:
         return found
 
     def recomputed(self, cuts: Sequence[int]) -> Graph:
-        """The graph with what lies before the last cut computed again, but for what crosses one."""
+        """Return the graph with what lies before the last cut computed again, but for what crosses one."""
         kept = {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
         again: dict[Value, Value] = {}
         inserted: dict[Node, list[Node]] = {}

@@ -49,7 +49,7 @@ class Timeline:
 
 
 def timeline(graph: Graph, lanes: int, in_order: bool = True) -> Timeline:
-    """The run of a graph whose state is exported; see `delegate` for the arguments."""
+    """Return the run of a graph whose state is exported; see `delegate` for the arguments."""
     delegated = delegate(graph, lanes, in_order)
     runs = [node.op.nodes if isinstance(node.op, DelegatedCall) else (node,) for node in delegated.nodes]
     starts = [0, *accumulate(map(len, runs))]

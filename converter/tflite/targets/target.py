@@ -89,7 +89,7 @@ class Target:
         return not self.limits
 
     def takes(self, code: str, operands: Sequence[TensorType], results: Sequence[TensorType] = ()) -> bool:
-        """Whether the runtime has a kernel of a builtin for such operands and results."""
+        """Return whether the runtime has a kernel of a builtin for such operands and results."""
         if not self.limits or not (operands or results):
             return True
         rank = max(t.rank for t in (*operands, *results))
@@ -102,11 +102,11 @@ class Target:
         return self.limits.get(code + kind, self.limits.get(f"*{kind}", default))
 
     def storing_once(self) -> Target:
-        """The same, without forms whose constants a program holds beside the weight as it is."""
+        """Return the same, without forms whose constants a program holds beside the weight as it is."""
         return replace(self, stores_once=True)
 
     def keeps(self, state: str) -> bool:
-        """Whether its engine runs programs that keep their state so."""
+        """Return whether its engine runs programs that keep their state so."""
         return STATES.index(state) >= STATES.index(self.state)
 
     @property
@@ -115,17 +115,17 @@ class Target:
         return self.state == STATES[0]
 
     def repeats(self, code: str) -> bool:
-        """Whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
+        """Return whether the table has a limit of a builtin, elementwise then, for operands of different shapes."""
         return any(key.startswith(f"{code}.") and key.endswith(".broadcast") for key in self.limits)
 
     def macs(self, form: str, count: float) -> float:
-        """Cost of an operator of `count` multiply-accumulates in a form."""
+        """Return the cost of an operator of `count` multiply-accumulates in a form."""
         return self.per_mac[form] * count + self.per_operator
 
     def product(
         self, m: int, k: int, n: int, constant: bool = False, touched: int | None = None, times: int = 1
     ) -> float:
-        """Cost of a matrix product [m, k] x [k, n]; its kernels compute whole tiles of rows and columns.
+        """Return the cost of a matrix product [m, k] x [k, n]; its kernels compute whole tiles of rows and columns.
 
         Args:
             m: rows of the left operand.
@@ -161,7 +161,7 @@ class Target:
         return 1 + min(2 * over, _MOST_FETCHED) * max(1 - _AT_ONCE / m, 0)
 
     def _met_at_once(self, k: int) -> int:
-        """Bytes of rows and columns; 0 on accelerators, whose engines cut for caches of their own."""
+        """Return the bytes of rows and columns; 0 on accelerators, whose engines cut for caches of their own."""
         return 4 * k * (self.lanes + _AT_ONCE) if self.is_cpu else 0
 
     def tiles(self, form: str, m: int, k: int, n: int, times: int = 1, taps: int = 1) -> float:
@@ -170,7 +170,7 @@ class Target:
         return self.macs(form, macs * _DEEP / (_DEEP + 2 * self.depth))
 
     def gathered(self, macs: int, patches: int, results: int, runs: int) -> float:
-        """Cost of a convolution whose filter is not constant: its patches are gathered, packed and multiplied.
+        """Return the cost of a convolution whose filter is not constant: patches are gathered, packed and multiplied.
 
         Args:
             macs: multiply-accumulates.
@@ -182,7 +182,7 @@ class Target:
         return self.macs("conv.runtime", _MULTIPLIED * macs) + self.moved("packed", round(moved)) + runs * self.run
 
     def tiled(self, m: int) -> int:
-        """Rows that the kernel of a matrix product computes for m."""
+        """Return rows that the kernel of a matrix product computes for m."""
         return -(-m // self.rows) * self.rows
 
     def whole_lanes(self, n: int) -> int:
@@ -197,7 +197,7 @@ class Target:
         return 2 * self.moved("delegated", 2 * nbytes)
 
     def moved(self, form: str, nbytes: int, touched: int | None = None) -> float:
-        """Cost of reading and writing `nbytes` in all by elementwise operators (`delegated`), or the form named.
+        """Return the cost of reading and writing `nbytes` by elementwise operators (`delegated`), or the form named.
 
         Args:
             form: the kind of movement.
@@ -210,13 +210,13 @@ class Target:
         return (near + self._far(nbytes if touched is None else touched) * (beyond - near)) * nbytes + self.per_operator
 
     def _far(self, touched: int) -> float:
-        """How far from a core's own cache so many bytes in use lie: 0 in it, 1 beyond those that cores share."""
+        """Return how far from a core's own cache so many bytes in use lie: 0 in it, 1 beyond those that cores share."""
         own, shared = self.cache_bytes, self.shared_cache_bytes
         return log2(touched / own) / log2(shared / own) if own < touched < shared else float(touched > own)
 
 
 def tables() -> dict[str, str]:
-    """The text of each table by the name of its target; some are like another one where they say nothing."""
+    """Return the text of each table by the name of its target; some are like another one where they say nothing."""
     texts = [
         file.read_text()
         for file in resources.files("converter.tflite.targets").iterdir()
@@ -226,7 +226,7 @@ def tables() -> dict[str, str]:
 
 
 def target(name: object) -> Target:
-    """A target by name, or by the path of a table of one's own (`.toml`, as those beside this file).
+    """Return a target by name, or by the path of a table of one's own (`.toml`, as those beside this file).
 
     Several, separated by commas, are one whose programs run on all of them.
 
@@ -253,7 +253,7 @@ def target(name: object) -> Target:
 
 
 def _table(name: str, known: Mapping[str, str]) -> dict[str, Any]:
-    """A table, with what it does not say taken from the one that it is `like`."""
+    """Return a table, with what it does not say taken from the one that it is `like`."""
     table = tomllib.loads(known[name])
     if (other := table.pop("like", None)) is None:
         return table
@@ -262,7 +262,7 @@ def _table(name: str, known: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _joined(targets: Sequence[Target]) -> Target:
-    """What runs on all of them: whatever one avoids, the smallest limits, the dearest costs."""
+    """Return what runs on all of them: whatever one avoids, the smallest limits, the dearest costs."""
 
     def dearest(name: str) -> dict[str, float]:
         figures: list[Mapping[str, float]] = [getattr(t, name) for t in targets]
@@ -293,13 +293,13 @@ def _joined(targets: Sequence[Target]) -> Target:
 
 
 def _parts(key: str) -> tuple[str, str]:
-    """The builtin and the rest of a limit's name."""
+    """Return the builtin and the rest of a limit's name."""
     code, dot, kind = key.partition(".")
     return code, dot + kind
 
 
 def _read(path: Path, complete: Sequence[Mapping[str, Any]]) -> Target:
-    """A table of the person's own: it must give whatever the one that it resembles most gives."""
+    """Return a table of the person's own: it must give whatever the one that it resembles most gives."""
     try:
         check_regular(path)
         table = tomllib.loads(path.read_text())
@@ -317,7 +317,7 @@ def _read(path: Path, complete: Sequence[Mapping[str, Any]]) -> Target:
 
 
 def _differences(complete: Mapping[str, Any], table: Mapping[str, Any], where: str) -> list[str]:
-    """What keeps a table from being a complete one."""
+    """Return what keeps a table from being a complete one."""
     wrong = [f"{where}{key} is missing" for key in complete if key not in table]
     wrong += [f"{where}{key} is unknown" for key in table if key not in complete]
     for key in complete.keys() & table.keys():

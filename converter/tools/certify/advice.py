@@ -20,7 +20,7 @@ _BY_KIND = {
 
 
 def advice(kind: str, before: Sequence[str] = ()) -> str:
-    """What to change.
+    """Return what to change.
 
     Args:
         kind: the operator.

@@ -12,7 +12,7 @@ from converter.program.flatbuffer.schema import generated
 
 
 def index_bounds(data: bytes | mmap.mmap, signature: str) -> dict[str, int]:
-    """The integer inputs of a signature that end up as indices, and of how many things each chooses one."""
+    """Return the integer inputs of a signature that end up as indices, and of how many things each chooses one."""
     file = OperatorFile(data)
     for number in range(file.model.SignatureDefsLength()):
         found = file.model.SignatureDefs(number)
@@ -41,7 +41,7 @@ def index_bounds(data: bytes | mmap.mmap, signature: str) -> dict[str, int]:
 
 
 def _chosen_from(model: object, graph: object, operator: FileOperator, reached: set[int]) -> int | None:
-    """Of how many things an operator takes those that one of its reached operands says."""
+    """Return how many things an operator takes of those that one of its reached operands says."""
     if operator.kind == "GATHER" and operator.inputs[1] in reached:
         options = generated.OperatorT.InitFromObj(operator.table).builtinOptions
         return int(graph.Tensors(operator.inputs[0]).Shape(options.axis))  # type: ignore[attr-defined]

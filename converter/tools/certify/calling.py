@@ -14,7 +14,7 @@ Invocation = tuple[str, Arrays]
 
 
 def takes(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
-    """What goes into a call of a signature."""
+    """Return what goes into a call of a signature."""
     signature = manifest.signatures[name]
     if manifest.state != "variables":
         return signature.inputs
@@ -23,7 +23,7 @@ def takes(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
 
 
 def gives(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
-    """What comes out of it."""
+    """Return what comes out of it."""
     signature = manifest.signatures[name]
     if manifest.state != "variables" or name != manifest.step:
         return signature.outputs
@@ -31,7 +31,7 @@ def gives(manifest: Manifest, name: str) -> tuple[TensorSpec, ...]:
 
 
 def invocations(manifest: Manifest, name: str, feed: Mapping[str, np.ndarray]) -> list[Invocation]:
-    """What is run, in order, for a call; of a step by micro-batches all of it, each with the same rows."""
+    """Return what is run, in order, for a call; of a step by micro-batches all of it, each with the same rows."""
     if manifest.state != "variables":
         return [(name, dict(feed))]
     names = ["restore", name]
@@ -46,7 +46,7 @@ def invocations(manifest: Manifest, name: str, feed: Mapping[str, np.ndarray]) -
 
 
 def together(manifest: Manifest, name: str, results: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """What a call gives, of what its invocations gave."""
+    """Return what a call gives, of what its invocations gave."""
     wanted = [spec.name for spec in gives(manifest, name)]
     joined = {key: array for result in results for key, array in result.items()}
     return {key: joined[key] for key in wanted if key in joined}

@@ -67,7 +67,7 @@ def certify(
 
 
 def examine(program: ProgramFile, engine: Engine, steps: int, data: Any = None) -> Certificate:
-    """What comes of running a program on an engine; nothing is written."""
+    """Return what comes of running a program on an engine; nothing is written."""
     if program.manifest.state == "variables" and not engine.has_variables:
         what = "no delegate takes the operators of variables, so no step runs there whole"
         return _certificate(
@@ -127,7 +127,7 @@ def _examined(
 
 
 def _together(engine: Engine, program: ProgramFile, made: Sequence[ReferenceCall]) -> Outcome:
-    """What comes of the calls of a file as it is."""
+    """Return what comes of the calls of a file as it is."""
     manifest = program.manifest
     each = [invocations(manifest, call.signature, call.feed) for call in made]
     outcome = engine.run([Task(bytes(program.data), list(chain.from_iterable(each)))])[0]
@@ -142,7 +142,7 @@ def _together(engine: Engine, program: ProgramFile, made: Sequence[ReferenceCall
 
 
 def _apart(engine: Engine, entries: Sequence[OperatorEntry], made: Sequence[ReferenceCall]) -> Outcome:
-    """What comes of the calls, each signature in a file of its own."""
+    """Return what comes of the calls, each signature in a file of its own."""
     tasks = [
         Task(
             entry.part(range(len(entry.places)), list(entry.outputs)),

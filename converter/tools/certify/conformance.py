@@ -99,7 +99,7 @@ class Judge:
         return self._floors["update"][0]
 
     def deviations(self, call: ReferenceCall, results: Mapping[str, np.ndarray]) -> list[Deviation]:
-        """How far each result of a call is off."""
+        """Return how far each result of a call is off."""
         found, made = [], None
         for spec in gives(self._manifest, call.signature):
             wanted = _moved(call.feed, call.expected, spec.name)
@@ -131,7 +131,7 @@ class Judge:
     def _deviation(
         self, signature: str, name: str, kind: Kind, got: np.ndarray, wanted: np.ndarray, noise: float
     ) -> Deviation:
-        """How far a result is off, where so much is noise."""
+        """Return how far a result is off, where so much is noise."""
         size, error = _largest(wanted), _largest(got - wanted)
         if self._precision == "float32":
             return Deviation(signature, name, kind, _ratio(error, max(size, noise / LIMIT)), LIMIT, 0.0, np.inf)
@@ -178,7 +178,7 @@ def _by_element(
 
 
 def _usual(drawn: np.ndarray) -> np.ndarray:
-    """The standard deviation of each column of sorted numbers [N, ...], whatever a few of them are.
+    """Return the standard deviation of each column of sorted numbers [N, ...], whatever a few of them are.
 
     By the median distance from the median, each the lower one of two: half of them may have decided otherwise.
     """
@@ -197,7 +197,7 @@ def _noise(call: ReferenceCall, name: str, wanted: np.ndarray) -> float:
 
 
 def _moved(feed: Arrays, results: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """A result, or what it adds to the input of that name."""
+    """Return a result, or what it adds to the input of that name."""
     after = results[name].astype(np.float64)
     return after - feed[name].astype(np.float64).reshape(after.shape) if name in feed else after
 
@@ -207,12 +207,12 @@ def _largest(array: np.ndarray) -> float:
 
 
 def _spread(difference: np.ndarray) -> float:
-    """The largest number, or none at all where other last bits give no numbers: that excuses nothing."""
+    """Return the largest number, or none at all where other last bits give no numbers: that excuses nothing."""
     return _largest(difference) if np.isfinite(difference).all() else 0.0
 
 
 def _median(numbers: Iterable[float]) -> float:
-    """The one in the middle, or the lower one of two."""
+    """Return the one in the middle, or the lower one of two."""
     found = sorted(numbers)
     return found[(len(found) - 1) // 2]
 

@@ -43,7 +43,7 @@ LIMITS = {"float32": 1e-4, "float16": 5e-3}
 
 
 def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence[Refusal]) -> list[CertificateFailure]:
-    """The operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
+    """Return the operators behind what an engine wrote, or behind its end; each kind of operator is tried on its own.
 
     Args:
         engine: which.
@@ -99,7 +99,7 @@ def _unplaced(entries: Sequence[OperatorEntry], refusal: Refusal) -> Certificate
 def wrong(
     engine: Engine, layers: Layers, call: ReferenceCall, worst: Deviation, known: set[tuple]
 ) -> list[CertificateFailure]:
-    """The first operators of a signature that an engine computes wrongly.
+    """Return the first operators of a signature that an engine computes wrongly.
 
     Args:
         engine: which.
@@ -140,12 +140,12 @@ class _Search:
         self._values = self._inputs | {i: given[tensor_name(i)] for i in self._shown}
 
     def maker(self, name: str) -> Place | None:
-        """The operator that makes an output."""
+        """Return the operator that makes an output."""
         index = next(i for i, output in self.entry.outputs.items() if output == name)
         return self.entry.places[self.entry.made[index]] if index in self.entry.made else None
 
     def told(self, place: Place, window: Sequence[Place], error: float, worst: Deviation) -> CertificateFailure:
-        """What a witness shows."""
+        """Return what a witness shows."""
         kinds = [other.operator.kind for other in window[:-1]]
         behind = f" behind {', '.join(kinds)}" if kinds else ""
         amount = f"is off by {error:.1e}" if np.isfinite(error) else "is no number"
@@ -157,7 +157,7 @@ class _Search:
         return CertificateFailure(place.origin.layer, place.operator.kind, what, advice(place.operator.kind, kinds))
 
     def too_large(self, places: Sequence[Place]) -> tuple[Place, float] | None:
-        """The first operator whose result float16 has no number for, and what it reaches; masks are larger."""
+        """Return the first operator whose result float16 has no number for, and what it reaches; masks are larger."""
         if self.engine.precision != "float16":
             return None
         for place in places:
@@ -167,7 +167,7 @@ class _Search:
         return None
 
     def suspects(self) -> list[int]:
-        """Operators that give something wrong for something right where every result is exposed, in order."""
+        """Return operators that give something wrong for something right where every result is exposed, in order."""
         outcome = self.engine.run([Task(self._whole, [(SIGNATURE, self._feed)])])[0]
         if not outcome.results:
             return []
@@ -180,7 +180,10 @@ class _Search:
         ]
 
     def witnesses(self, numbers: Sequence[int]) -> list[tuple[Place, list[Place], float]]:
-        """Those that are wrong on the CPU's numbers, in windows as small as may be; equal windows are run once."""
+        """Return those that are wrong on the CPU's numbers, in windows as small as may be.
+
+        Equal windows are run once.
+        """
         for depth in DEPTHS:
             firsts: dict[tuple, list[int]] = {}
             for number in (n for n in numbers if set(self.entry.places[n].operator.outputs).intersection(self._shown)):
@@ -202,7 +205,10 @@ class _Search:
         return LIMITS[self.engine.precision]
 
     def _window(self, number: int, depth: int) -> list[int]:
-        """An operator and those that make what it reads, and so on; truth values come with who makes them. In order."""
+        """Return an operator and those that make what it reads, and so on; truth values come with who makes them.
+
+        In order.
+        """
         chosen = {number}
         for _ in range(depth):
             chosen |= {self.entry.made[i] for n in chosen for i in self.entry.operands(n) if i in self.entry.made}
@@ -242,7 +248,7 @@ class _Search:
         ]
 
     def _summed(self, window: Sequence[int]) -> float:
-        """The largest number that the last operator adds up, of which a float16 engine leaves the rounding."""
+        """Return the largest number that the last operator adds up, of which a float16 engine leaves the rounding."""
         last = self.entry.places[window[-1]].operator
         if self.engine.precision != "float16" or last.kind not in _SUMS:
             return 0.0

@@ -57,7 +57,7 @@ class Cpu:
             raise DeviceError(f"LiteRT does not take the program on the CPU: {error}") from None
 
     def __call__(self, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
-        """Results by name."""
+        """Return results by name."""
         runner = self._interpreter.get_signature_runner(signature)
         return runner(**{name: feed[name] for name in runner.get_input_details()})
 
@@ -70,7 +70,7 @@ class Reference:
         self._cpu, self._other = (Cpu(bytes(program.data), own_kernels) for own_kernels in (False, True))
 
     def __call__(self, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
-        """Results by name."""
+        """Return results by name."""
         return self._run(self._cpu, signature, feed)
 
     def _run(self, cpu: Cpu, signature: str, feed: Mapping[str, np.ndarray]) -> Arrays:
@@ -78,7 +78,7 @@ class Reference:
         return together(self._manifest, signature, ran)
 
     def call(self, signature: str, feed: Arrays, seed: int) -> ReferenceCall:
-        """A call with all that is to be known of it."""
+        """Return a call with all that is to be known of it."""
         rng = np.random.default_rng(seed)
         others = [_shaken(feed, rng) for _ in range(DRAWS)]
         half = {name: _in_half(array) for name, array in feed.items()}
@@ -93,7 +93,7 @@ class Reference:
 
 
 def calls(program: ProgramFile, steps: int, data: Any = None, rate: float = PROBE) -> Iterator[ReferenceCall]:
-    """A few steps, each from the state that the CPU has come to, then `evaluate` and `infer`.
+    """Yield a few steps, each from the state that the CPU has come to, then `evaluate` and `infer`.
 
     Args:
         program: of any kind of state.
@@ -139,7 +139,7 @@ class ReferenceStep:
     number: int
 
     def feed(self, name: str, rate: float, part: int = 0) -> Arrays:
-        """What goes into a call of a signature; the accumulators are empty."""
+        """Return what goes into a call of a signature; the accumulators are empty."""
         signature = self.manifest.signatures[name]
         parts = self.manifest.batch // self.manifest.micro_batch
         rows = self.draw(signature, self.number * parts + part)
@@ -172,7 +172,7 @@ class ReferenceStep:
         return sums if taking else {n: (array / parts).astype(array.dtype) for n, array in sums.items()}
 
     def after(self, rate: np.ndarray, gradients: Arrays | None = None) -> Arrays:
-        """The state behind the step, as finite as it was."""
+        """Return the state behind the step, as finite as it was."""
         feed = self.feed(self.manifest.step, float(rate[0]))
         given = self.cpu(self.manifest.step, feed)
         if gradients is not None:
@@ -224,7 +224,10 @@ def _chosen(manifest: Manifest) -> Arrays:
 
 
 def neighbours(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each number becomes one of its two neighbours among the float32 numbers; zeros and the largest ones stay."""
+    """Move each number to one of its two neighbours among the float32 numbers.
+
+    Zeros and the largest ones stay.
+    """
     stays = (array == 0) | (np.abs(array) >= np.finfo(np.float32).max)
     towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
     return np.nextafter(array, np.where(stays, array, towards))

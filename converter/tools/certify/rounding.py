@@ -26,7 +26,7 @@ DRAWS: dict[str, int] = {"float32": 3, "float16": 16}
 
 
 def draws(entry: OperatorEntry, feed: Mapping[str, np.ndarray], precision: str = "float32") -> list[Arrays]:
-    """The results of a signature, each time rounded otherwise.
+    """Return the results of a signature, each time rounded otherwise.
 
     Args:
         entry: the signature.
@@ -51,7 +51,9 @@ def draws(entry: OperatorEntry, feed: Mapping[str, np.ndarray], precision: str =
 
 
 def _around(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One of the two float16 numbers that each lies between; what is one stays, and what is too large for float16.
+    """Round to one of the two float16 numbers that each lies between.
+
+    What is one stays, and what is too large for float16.
 
     That an engine has another number in its place is no rounding.
     """
@@ -66,7 +68,7 @@ def _around(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _with_half_constants(program: bytes) -> bytes:
-    """A file whose constants are those of float16, but for numbers that it does not have, large or small."""
+    """Return a file whose constants are those of float16, but for numbers that it does not have, large or small."""
     data = bytearray(program)
     model = generated.Model.GetRootAs(data, 0)
     graphs = (model.Subgraphs(i) for i in range(model.SubgraphsLength()))

@@ -77,7 +77,7 @@ class Device:
     accelerators: tuple[str, ...] = ()
 
     def is_called(self, model: str) -> bool:
-        """Whether it is what calls itself so."""
+        """Return whether it is what calls itself so."""
         return any(fnmatchcase(model.lower(), pattern.lower()) for pattern in self.models)
 
     @property
@@ -87,18 +87,18 @@ class Device:
 
 
 def class_of(kind: str) -> Class:
-    """What is known of a kind of core."""
+    """Return what is known of a kind of core."""
     return _classes()[kind]
 
 
 def devices() -> dict[str, Device]:
-    """All devices that are known, by name."""
+    """Return all devices that are known, by name."""
     found = [decode(Device, table, "devices.toml") for table in _table("devices.toml")["device"]]
     return {one.name: one for one in found}
 
 
 def device(name: str) -> Device:
-    """A device by name, or by the path of a `.toml` file with the fields of one.
+    """Return a device by name, or by the path of a `.toml` file with the fields of one.
 
     Raises:
         UsageError: an unknown name, or a file that is none.
@@ -144,7 +144,7 @@ def check(found: Device, where: str) -> None:
 
 @cache
 def _classes() -> dict[str, Class]:
-    """The class of each kind of core."""
+    """Return the class of each kind of core."""
     found = [decode(Class, table, "cores.toml") for table in _table("cores.toml")["class"]]
     return {kind: one for one in found for kind in one.kinds}
 

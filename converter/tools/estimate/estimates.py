@@ -69,7 +69,7 @@ class Estimate:
     costs: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "scheme": self.scheme,
             "step_seconds": [self.step.low, self.step.high],
@@ -106,7 +106,7 @@ class Estimates:
     notes: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "device": self.device.name,
             "soc": self.device.soc,
@@ -128,7 +128,7 @@ def estimate(
     programs: Sequence[Any] = (),
     **options: Any,
 ) -> Estimates:
-    """What training would take on a device; nothing is run, no program is made.
+    """Return what training would take on a device; nothing is run, no program is made.
 
     Args:
         model: as for `converter.build`, or one of shapes alone.
@@ -152,7 +152,10 @@ def estimate(
 
 
 def setting(name: str, asked: str | Target | None) -> tuple[Device, Target]:
-    """The device and the table to price with. Raises UsageError for a table that has no times of this processor."""
+    """Return the device and the table to price with.
+
+    Raises UsageError for a table that has no times of this processor.
+    """
     chosen = device(name)
     target = find_target(chosen.target if asked is None else asked)
     if target.unit not in ("ns", "instructions") or target.avoids or target.state != "variables":
@@ -206,7 +209,7 @@ def estimate_rows(
 
 
 def steps_of(samples: int, epochs: int, batch: int) -> int:
-    """Steps of a training, the last batch of an epoch filled up. Raises UsageError for numbers below 1."""
+    """Return steps of a training, the last batch of an epoch filled up. Raises UsageError for numbers below 1."""
     if samples < 1 or epochs < 1:
         raise UsageError(f"samples and epochs must be at least 1, got {samples} and {epochs}", page="estimates")
     return epochs * ceil(samples / batch)
@@ -278,7 +281,7 @@ class _Speed:
             self.words = f"{cores}; never measured on this device"
 
     def of(self, costs: Mapping[str, int]) -> Interval:
-        """Seconds of a step."""
+        """Return the seconds of a step."""
         cost = costs["step_cost"]
         if self._rate is not None:
             return self._rate * cost
@@ -288,7 +291,7 @@ class _Speed:
         return Interval(min(b.low for b in bounds), max(b.high for b in bounds) + CALL)
 
     def based_on(self, costs: Mapping[str, int]) -> str:
-        """What of a step the seconds are made of."""
+        """Return what of a step the seconds are made of."""
         cost = costs["step_cost"]
         if self._target.unit == "ns":
             return f"{cost / 1e6:.3g} ms by the table of {self._target.name}"

@@ -25,6 +25,6 @@ class Interval:
 
     @staticmethod
     def around(numbers: Iterable[float]) -> Interval:
-        """The smallest with all of them."""
+        """Return the smallest with all of them."""
         numbers = list(numbers)
         return Interval(min(numbers), max(numbers))

@@ -52,7 +52,7 @@ class Measured:
     available_bytes: int | None
 
     def is_step(self, costs: Mapping[str, Any], target: str) -> bool:
-        """Whether it is a step of these costs."""
+        """Return whether it is a step of these costs."""
         mine = self.manifest.costs
         return self.manifest.target == target and all(mine.get(name) == costs[name] for name in STEP)
 
@@ -60,7 +60,7 @@ class Measured:
 def read_measured(
     results: Iterable[str | os.PathLike], programs: Sequence[str | os.PathLike]
 ) -> tuple[list[Measured], list[str]]:
-    """What there is in result files, and sentences on what is left out of them.
+    """Return what there is in result files, and sentences on what is left out of them.
 
     Args:
         results: files of `scripts/device bench`.

@@ -48,19 +48,19 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All of them, always in the same order."""
+    """Return all of them, always in the same order."""
     return [*_products(), *_convolutions(), *_integers(), *_movements()]
 
 
 def _weight(c: Lowering, form: str, *shape: int) -> Value:
-    """A weight that is constant or arrives at run time, as the form's name says."""
+    """Return a weight that is constant or arrives at run time, as the form's name says."""
     if form.endswith(".constant"):
         return c.constant(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
     return c.input("w", TensorType(shape))
 
 
 def _bias(c: Lowering, channels: int) -> Value:
-    """The zero bias that convolutions need."""
+    """Return the zero bias that convolutions need."""
     return c.constant(np.zeros(channels, np.float32))
 
 
@@ -86,7 +86,7 @@ def _products() -> list[Case]:
 
 
 def gemm() -> Case:
-    """The large constant product whose rate whole steps are compared with."""
+    """Return the large constant product whose rate whole steps are compared with."""
     m, k, n = 1024, 768, 768
     form = "fully_connected.constant"
     return Case(form, "", m * k * n, partial(_dense, form, m, k, n))
@@ -139,7 +139,7 @@ def _dynamic(op: tfl.Builtin, x: Shape, w: Shape, axis: int, c: Lowering) -> Val
 
 
 def _integers() -> list[Case]:
-    """The same layers with int8 weights, between int8 activations (`int8`) and float32 ones (`dynamic`)."""
+    """Return the same layers with int8 weights, between int8 activations (`int8`) and float32 ones (`dynamic`)."""
     layers: list[tuple[str, str, tfl.Builtin, Shape, Shape]] = []
     for m, k, n in _PRODUCTS:
         layers.append(("fully_connected", f"{m}x{k}x{n}", tfl.FullyConnected(), (m, k), (n, k)))
@@ -162,7 +162,7 @@ def _integers() -> list[Case]:
 
 
 def _movements() -> list[Case]:
-    """What moves [images, side, side, 64]: small enough for the cache, and `beyond` it."""
+    """Return what moves [images, side, side, 64]: small enough for the cache, and `beyond` it."""
     found = []
     for images, place in ((1, ""), (32, " beyond")):
         side, channels = 28, 64
@@ -210,12 +210,12 @@ def _movements() -> list[Case]:
 
 
 def graph_of(case: Case) -> Graph:
-    """The operators of a case."""
+    """Return the operators of a case."""
     c = Lowering(_NO_TARGET, lower)
     c.graph.outputs = {"y": case.emit(c)}
     return c.graph
 
 
 def built(case: Case) -> bytes:
-    """The `.tflite` of a case, with one signature `main`."""
+    """Return the `.tflite` of a case, with one signature `main`."""
     return emit([Subgraph("main", graph_of(case))], {}, case.form)

@@ -43,12 +43,12 @@ def nanoseconds(data: bytes, xnnpack: bool = True) -> float:
 
 
 def measured_here(chosen: Iterable[Case], xnnpack: bool = True) -> list[tuple[Case, float]]:
-    """The cases, each with the nanoseconds that a run of it takes here."""
+    """Return the cases, each with the nanoseconds that a run of it takes here."""
     return [(case, nanoseconds(built(case), xnnpack)) for case in chosen]
 
 
 def measured_table(like: str | None = None) -> Path:
-    """The table of this machine, for `build(target=...)`: measured in half a minute, once, and kept.
+    """Return the table of this machine, for `build(target=...)`: measured in half a minute, once, and kept.
 
     Args:
         like: the target whose table gives what is not measured; None: that of LiteRT on this kind of processor.
@@ -79,7 +79,7 @@ def measured_table(like: str | None = None) -> Path:
 
 
 def own_cache() -> int | None:
-    """Bytes of the second level of caches, which a core has to itself; None where the system does not say."""
+    """Return the bytes of the second level of caches, which a core has to itself; None if not known."""
     for level in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         if (level / "level").read_text().strip() == "2":
             kib = re.fullmatch(r"(\d+)K", (level / "size").read_text().strip())
@@ -88,6 +88,6 @@ def own_cache() -> int | None:
 
 
 def processor() -> str:
-    """What the processor is called."""
+    """Return what the processor is called."""
     said = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return said[1] if said else platform.machine()

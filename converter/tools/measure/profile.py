@@ -80,7 +80,7 @@ class Profile:
     rows: tuple[ProfileRow, ...]
 
     def by(self, what: Literal["layer", "operator"]) -> dict[str, dict[str, float]]:
-        """Milliseconds of the step for each layer or operator, by phase; what takes most comes first."""
+        """Return milliseconds of the step for each layer or operator, by phase; what takes most comes first."""
         groups: dict[str, dict[str, float]] = {}
         for row in self.rows:
             times = groups.setdefault(getattr(row, what), dict.fromkeys(PHASES, 0.0))
@@ -88,7 +88,7 @@ class Profile:
         return dict(sorted(groups.items(), key=lambda item: -sum(item[1].values())))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "steps": self.steps,
             "threads": self.threads,
@@ -139,7 +139,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
 
 
 def _operators(program: ProgramFile) -> dict[str, list[tuple[Origin, FileOperator]]]:
-    """The operators of each signature of the step with where they come from."""
+    """Return the operators of each signature of the step with where they come from."""
     origins = read_origins(program)
     wanted = dict.fromkeys((program.manifest.step, program.manifest.updating))
     try:
@@ -152,7 +152,7 @@ def _operators(program: ProgramFile) -> dict[str, list[tuple[Origin, FileOperato
 
 
 def _signature_times(program: ProgramFile, names: list[str], steps: int, threads: int) -> list[tuple[str, float]]:
-    """Seconds of a call of each signature, on data that any loss takes; the state stays as it is."""
+    """Return the seconds of a call of each signature, on data that any loss takes; the state stays as it is."""
     engine = open_engine(program, threads)
     memory, times = memory_of(program, engine), []
     for name in names:
@@ -175,7 +175,7 @@ def _fill(program: ProgramFile, entry: SignatureEntry) -> None:
 
 
 def _alone(operator: FileOperator, what: str, steps: int, threads: int) -> float:
-    """Seconds of an operator alone, with the call."""
+    """Return the seconds of an operator alone, with the call."""
     try:
         return _program_time(operator.program(), operator.kind in _DIVISIONS, steps, threads)
     except (RuntimeError, ValueError) as error:
@@ -183,14 +183,14 @@ def _alone(operator: FileOperator, what: str, steps: int, threads: int) -> float
 
 
 def _call_time(steps: int, threads: int) -> float:
-    """Seconds of a call of next to nothing."""
+    """Return the seconds of a call of next to nothing."""
     b = Builder()
     b.graph.outputs["y"] = b(tfl.Neg(), b.input("x", TensorType((1,), FLOAT32)))
     return _program_time(emit([Subgraph("call", b.graph)], {}, "one number"), 0, steps, threads)
 
 
 def _program_time(program: bytes, integer: int, steps: int, threads: int) -> float:
-    """Seconds of a call of a program without state; its integer inputs are all the same."""
+    """Return the seconds of a call of a program without state; its integer inputs are all the same."""
     interpreter = Interpreter(model_content=program, num_threads=threads)
     interpreter.allocate_tensors()
     rng = np.random.default_rng(0)

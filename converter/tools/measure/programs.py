@@ -51,7 +51,7 @@ class Timed:
 
 
 def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
-    """A program for each case, and first the one for none.
+    """Return a program for each case, and first the one for none.
 
     Args:
         chosen: the cases.
@@ -77,7 +77,7 @@ def timed_programs(chosen: Sequence[Case], target: Target) -> list[Timed]:
 
 
 def _net() -> Source:
-    """One number times one weight."""
+    """Multiply one number by one weight."""
     b = Builder()
     x, scale = b.input("x", TensorType((1, 1))), Value(TensorType((1,)), "scale")
     b.graph.parameters[scale] = Parameter("scale", np.ones(1, np.float32))
@@ -86,7 +86,7 @@ def _net() -> Source:
 
 
 def _with_operators(step: Graph, case: Case, repeats: int, target: Target) -> Graph:
-    """The step that also runs the operators of a case, so many times."""
+    """Return the step that also runs the operators of a case, so many times."""
     c = _InStep(step, target)
     total = c(tfl.Mul(), c.one_number(case.emit(c)), _SHARE)
     for _ in range(repeats - 1):
@@ -115,7 +115,7 @@ class _InStep(Lowering):
         return self._made[name, type]
 
     def one_number(self, value: Value) -> Value:
-        """The first number of a result, as float32 [1]."""
+        """Return the first number of a result, as float32 [1]."""
         first_of, stored_as = tfl.Slice((0,) * len(value.shape), (1,) * len(value.shape)), value.type.quantization
         first = self(first_of if stored_as is None else tfl.Int8((stored_as,), first_of, stored_as), value)
         if stored_as is not None:

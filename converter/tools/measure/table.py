@@ -20,7 +20,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 
 def figures(measured: Iterable[tuple[Case, float]], like: Target) -> dict[str, dict[str, float]]:
-    """What the cases cost for each multiply-accumulate or byte, counted as a target counts them.
+    """Return what the cases cost for each multiply-accumulate or byte, counted as a target counts them.
 
     Args:
         measured: cases, each with what one run of it took.
@@ -35,7 +35,7 @@ def figures(measured: Iterable[tuple[Case, float]], like: Target) -> dict[str, d
 
 
 def fitted(table: str, measured: Figures, name: str, unit: str, where: str, cache_bytes: int | None = None) -> str:
-    """The table as text, with the median over the shapes of each form that was measured.
+    """Return the table as text, with the median over the shapes of each form that was measured.
 
     Other figures stay as they are, if the unit does: else what they cost is multiplied by what the measured ones cost
     against the table's own, at the median.
@@ -84,7 +84,7 @@ def fitted(table: str, measured: Figures, name: str, unit: str, where: str, cach
 
 
 def _known(table: str) -> dict[str, float]:
-    """The figures that a table has, by form."""
+    """Return the figures that a table has, by form."""
     read = tomllib.loads(table)
     sections = ("per_mac", "per_byte", "per_byte_beyond")
     return {_form(name, f"[{section}]"): cost for section in sections for name, cost in read[section].items()}

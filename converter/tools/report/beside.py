@@ -94,7 +94,7 @@ def _layers(one: Mapping[str, int], other: Mapping[str, int]) -> list[Row]:
 
 
 def _change(label: str, one: float | None, other: float | None, said: Callable[[float], str]) -> Row:
-    """A row: what it is, both figures, and how the second is to the first."""
+    """Return a row: what it is, both figures, and how the second is to the first."""
     if one is None or other is None:
         return (label, *("" if value is None else said(value) for value in (one, other)), "")
     ratio = "" if not one else "same" if one == other else f"{other / one:.2f} x"

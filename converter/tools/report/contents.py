@@ -87,7 +87,7 @@ class ReportContents:
             raise UsageError("its operators cannot be read: build or copy it again", page="reports") from None
 
     def times(self, signature: str) -> int:
-        """How often a step calls a signature."""
+        """Return how often a step calls a signature."""
         manifest = self.program.manifest
         return 1 if signature == "apply" else manifest.batch // manifest.micro_batch
 
@@ -130,7 +130,7 @@ class ReportContents:
         return found
 
     def graph(self) -> list[dict[str, Any]]:
-        """The drawn model: its parts."""
+        """Return the drawn model: its parts."""
         seen: dict[str, int] = {}
         drawn = []
         for part, group, status in zip(self.account.model, groups(self.account.model), self.statuses, strict=True):
@@ -159,7 +159,7 @@ class ReportContents:
         return drawn
 
     def memory(self) -> list[dict[str, Any]]:
-        """Each call of a step: its operators in the order of execution, and the pieces of memory."""
+        """Return each call of a step: its operators in the order of execution, and the pieces of memory."""
         return [self._call(name) for name in self.account.calls]
 
     def _call(self, name: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class ReportContents:
         }
 
     def peaks(self) -> list[Peak]:
-        """For each call of a step the moment when most bytes are alive."""
+        """Return for each call of a step the moment when most bytes are alive."""
         return [self._peak(name) for name in self.account.calls]
 
     def _peak(self, name: str) -> Peak:
@@ -223,7 +223,7 @@ def _indexed(names: Any) -> tuple[list[int], list[str]]:
 
 
 def contents_of(program: ProgramFile, measured: Mapping[str, Mapping[str, float]] | None = None) -> ReportContents:
-    """The contents of a program file.
+    """Return the contents of a program file.
 
     Args:
         program: the file.

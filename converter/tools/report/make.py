@@ -76,7 +76,7 @@ def _contents(file: ProgramFile, profile: bool) -> ReportContents:
 
 
 def changes(program: ProgramFile, state: str | os.PathLike | None) -> list[Row]:
-    """How far a state moved each weight from what was built: name, numbers, relative change, largest change.
+    """Return how far a state moved each weight from what was built: name, numbers, relative change, largest change.
 
     Raises:
         UsageError: it is no state of this program.
@@ -98,7 +98,7 @@ def changes(program: ProgramFile, state: str | os.PathLike | None) -> list[Row]:
 
 
 def figures(program: ProgramFile, state: str | os.PathLike | None, data: Any) -> list[Row]:
-    """What `evaluate` says of samples: name, as it was built, with the state.
+    """Return what `evaluate` says of samples: name, as it was built, with the state.
 
     Raises:
         UsageError: they are no samples of this program.

@@ -22,7 +22,7 @@ _PHASES = {"forward": "#bcd6f5", "backward": "#f6c9b6", "update": "#bfe6cd"}
 
 
 def overlays(contents: ReportContents) -> dict[str, dict[str, Any]]:
-    """The files by name, as JSON."""
+    """Return the files by name, as JSON."""
     calls = contents.account.calls
     columns: dict[str, tuple[str, Mapping[str, Sequence[Any]]]] = {
         "layer": ("layer", {name: [o.layer or "(compiler)" for o in contents.origins[name]] for name in calls}),
@@ -50,7 +50,7 @@ def overlays(contents: ReportContents) -> dict[str, dict[str, Any]]:
 
 
 def _alive(contents: ReportContents, name: str) -> list[int]:
-    """Bytes alive while each operator runs, in the file's order."""
+    """Return bytes alive while each operator runs, in the file's order."""
     call = contents.account.calls[name]
     executed = call.alive()
     if not call.order:

@@ -33,7 +33,7 @@ def render(
     figures: Sequence[rows.Row] = (),
     beside: Beside | None = None,
 ) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         contents: of the program.

@@ -68,7 +68,7 @@ class Operators:
 
 
 def parts(contents: ReportContents) -> list[Row]:
-    """The model by layer."""
+    """Return the model by layer."""
     return [
         (
             part.layer or "(no layer)",
@@ -83,14 +83,14 @@ def parts(contents: ReportContents) -> list[Row]:
 
 
 def resident(contents: ReportContents) -> list[Row]:
-    """Where the memory of a session is."""
+    """Return where the memory of a session is."""
     figures = contents.program.manifest.costs
     names = [f"{part}_bytes" for part in ("arena", "state", "packed", "mapped", "resident")]
     return [(COSTS[name][0], size(figures[name] or 0)) for name in names if figures.get(name) is not None]
 
 
 def costs(contents: ReportContents) -> Costs:
-    """What each layer costs: FLOPs, costs by the target's table, and milliseconds where they were measured."""
+    """Return what each layer costs: FLOPs, costs by the target's table, and milliseconds where they were measured."""
     layers = contents.layers
     measured = any(layer.ms for layer in layers.values())
     kinds: list[tuple[str, Callable[[LayerCosts], dict], Callable[[float], str]]] = [
@@ -123,12 +123,12 @@ def costs(contents: ReportContents) -> Costs:
 
 
 def forms(contents: ReportContents) -> list[Row]:
-    """The forms that were chosen; equal choices in one row."""
+    """Return the forms that were chosen; equal choices in one row."""
     return form_rows(choice for choice in contents.account.forms if choice.alternatives)
 
 
 def signatures(contents: ReportContents) -> list[Row]:
-    """Inputs and outputs of each signature; state and gradients are one line."""
+    """Return inputs and outputs of each signature; state and gradients are one line."""
     manifest = contents.program.manifest
     return [
         (name, side, *line)
@@ -146,7 +146,7 @@ def _tensors(specs: Sequence[TensorSpec]) -> Iterable[Row]:
 
 
 def operators(contents: ReportContents) -> Operators:
-    """Operators by subgraph, those of loops with who runs them; the most frequent first."""
+    """Return operators by subgraph, those of loops with who runs them; the most frequent first."""
     whole: dict[str, Counter[str]] = {}
     for name, kinds in contents.operators.items():
         whole.setdefault(name.partition("/")[0], Counter()).update(kinds)
@@ -157,7 +157,7 @@ def operators(contents: ReportContents) -> Operators:
 
 
 def state_tensors(contents: ReportContents) -> list[Row]:
-    """What outlives a step."""
+    """Return what outlives a step."""
     return [
         (
             tensor.tensor,

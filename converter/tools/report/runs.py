@@ -72,7 +72,7 @@ def read_run(path: str | os.PathLike) -> Run:
 
 
 def _fit(file: str, lines: list[dict[str, Any]]) -> Run:
-    """The steps of `fit`, or of a job in the app."""
+    """Return the steps of `fit`, or of a job in the app."""
     steps = [line for line in lines if line["type"] == "step"]
     losses: dict[str, dict[int, float]] = {}
     several = any(line.get("repeat") for line in steps)
@@ -124,7 +124,7 @@ def _drawn(losses: Mapping[str, Mapping[int, float]]) -> tuple[tuple[int, ...], 
 
 
 def _harness(lines: list[dict[str, Any]]) -> Run:
-    """The results of `scripts/device bench` on one device."""
+    """Return the results of `scripts/device bench` on one device."""
     first = next(line for line in lines if line["type"] == "run")
     device, warmup = first["facts"], int(first["setup"]["warmup"])
     good = [line for line in lines if line["type"] == "result" and not line.get("discarded")]

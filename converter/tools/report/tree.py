@@ -13,7 +13,7 @@ _NUMBERED = re.compile(r"(.*?\d+)[_.-](?=.)")
 
 
 def groups(parts: Sequence[ModelPart]) -> list[tuple[str, ...]]:
-    """The groups in which each part is drawn, the outermost first.
+    """Return the groups in which each part is drawn, the outermost first.
 
     What has no weights, and the name of a layer elsewhere, is drawn where it happens: the sum around an attention,
     which is said to be of the embedding that it began with.

@@ -40,7 +40,7 @@ class Gains:
     of: Mapping[tuple[int, float], float | None]
 
     def total(self, candidate: Candidate) -> float | None:
-        """The sum for a candidate."""
+        """Return the sum for a candidate."""
         parts = [self.of.get((g, c)) for g, c in enumerate(candidate.choices()) if c]
         return None if None in parts else float(sum(p for p in parts if p is not None))
 
@@ -80,7 +80,7 @@ class LinearCost:
         return [1.0, *reached, *(float(column in chosen) for column in self._space.columns)]
 
     def of(self, candidate: Candidate) -> float:
-        """The cost by the model."""
+        """Return the cost by the model."""
         return float(self.weights @ self.features(candidate))
 
 
@@ -90,7 +90,7 @@ def propose(
     models: Sequence[tuple[LinearCost, float]],
     excluded: Sequence[Candidate] = (),
 ) -> Candidate | None:
-    """The candidate of the largest gain whose linear costs are within the limits; None where there is none.
+    """Return the candidate of the largest gain whose linear costs are within the limits; None where there is none.
 
     Args:
         space: to choose from.
@@ -161,7 +161,7 @@ def best_within(
     want: int,
     most: int,
 ) -> Chosen:
-    """The candidates of the largest gain within the limits.
+    """Return the candidates of the largest gain within the limits.
 
     Args:
         space: to choose from.

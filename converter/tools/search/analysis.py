@@ -25,7 +25,7 @@ class MeanEstimate:
 
 
 def estimate(values: Sequence[float]) -> MeanEstimate:
-    """The mean of values and its interval."""
+    """Return the mean of values and its interval."""
     from scipy import stats
 
     spread = float(np.std(values, ddof=1)) / sqrt(len(values))
@@ -52,7 +52,7 @@ class Unit:
 
 
 def units_of(space: Space) -> list[Unit]:
-    """Each block, each range of biases, each layer with each ratio."""
+    """Return each block, each range of biases, each layer with each ratio."""
     units = []
     for block in space.blocks:
         rules = dict.fromkeys((*space.head, *block.parameters), 1.0)
@@ -72,7 +72,7 @@ def units_of(space: Space) -> list[Unit]:
 
 
 def gains_of(units: Sequence[Unit], gains: Mapping[str, MeanEstimate]) -> Gains:
-    """The gains of the choices of a space."""
+    """Return the gains of the choices of a space."""
     return Gains({u.choice: gains[u.name].mean if u.name in gains else None for u in units if u.choice is not None})
 
 
@@ -105,7 +105,7 @@ def guesses(
     extra: Mapping[str, float],
     prior: Mapping[str, float],
 ) -> dict[str, dict[str, float]]:
-    """The figures of each guess by the name of the unit, where there is one.
+    """Return the figures of each guess by the name of the unit, where there is one.
 
     Args:
         units: the parts.
@@ -133,7 +133,7 @@ def _first(channels: Sequence[float], share: float) -> float:
 
 
 def rankings(table: Mapping[str, Mapping[str, float]], gains: Mapping[str, MeanEstimate]) -> list[Ranking]:
-    """How well each guess ranks the measured gains."""
+    """Return how well each guess ranks the measured gains."""
     from scipy import stats
 
     ranked = []

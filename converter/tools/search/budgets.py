@@ -33,7 +33,7 @@ class Budget:
     text: str
 
     def limit(self, costs: Mapping[str, Mapping[str, float]]) -> float:
-        """The limit in bytes or the target's unit, from the costs of `full` and `head`."""
+        """Return the limit in bytes or the target's unit, from the costs of `full` and `head`."""
         return self.amount if self.of is None else self.amount * costs[self.of][RESOURCES[self.resource]]
 
 

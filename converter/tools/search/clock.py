@@ -21,14 +21,14 @@ class Clock:
     rest: float
 
     def corrected(self, costs: Mapping[str, float]) -> dict[str, float]:
-        """The costs with the step that this machine takes."""
+        """Return the costs with the step that this machine takes."""
         rest = costs["step_cost"] - costs["product_cost"]
         step = round(self.products * costs["product_cost"] + self.rest * rest)
         return {**costs, "step_cost": step}
 
 
 def fitted(costs: Sequence[Mapping[str, float]], steps: Sequence[float]) -> Clock:
-    """The clock that is least off, in proportion, where steps of such costs took so many nanoseconds."""
+    """Return the clock that is least off, in proportion, where steps of such costs took so many nanoseconds."""
     from scipy import optimize
 
     parts = [[each["product_cost"], each["step_cost"] - each["product_cost"]] for each in costs]

@@ -95,7 +95,7 @@ class Evaluator:
         self.clock: Clock | None = None
 
     def costs(self, updates: Iterable[Update]) -> list[dict[str, Any]]:
-        """For each scheme `costs`, those of its program, or `error`, why the model does not allow it."""
+        """Return for each scheme `costs`, those of its program, or `error`, why the model does not allow it."""
         found = self._found([Evaluation(update) for update in updates])
         clock = self.clock
         if clock is None:
@@ -103,7 +103,7 @@ class Evaluator:
         return [{"costs": clock.corrected(each["costs"])} if "costs" in each else each for each in found]
 
     def steps(self, updates: Iterable[Update]) -> list[float]:
-        """For each scheme nanoseconds of a step of it, as measured.
+        """Return for each scheme nanoseconds of a step of it, as measured.
 
         Each was measured in turns with the reference: what slows the machine at times slows both, and their quotient
         stays.
@@ -120,7 +120,7 @@ class Evaluator:
         return self._found([Evaluation(None)])[0]
 
     def scores(self, updates: Sequence[Update], trials: Sequence[Sequence[Trial]]) -> list[list[float | None]]:
-        """For each scheme the scores of its trials, in their order."""
+        """Return for each scheme the scores of its trials, in their order."""
         jobs = []
         for update, asked in zip(updates, trials, strict=True):
             missing = tuple(trial for trial in asked if _trial(update, trial) not in self._journal)

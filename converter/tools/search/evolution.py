@@ -22,7 +22,7 @@ Scores = Callable[[Sequence[Candidate]], Sequence[float | None]]
 def evolve(
     space: Space, first: Sequence[Candidate], able: Able, scores: Scores, generations: int, size: int, seed: int = 0
 ) -> dict[Candidate, float]:
-    """All candidates that were trained, with their scores: the first ones, and `size` more each generation.
+    """Return all candidates that were trained, with their scores: the first ones, and `size` more each generation.
 
     The parents of a generation are the `size` best ones so far; of equal ones the smaller.
 
@@ -62,7 +62,7 @@ def evolve(
 
 
 def _child(space: Space, parents: Sequence[Candidate], rng: np.random.Generator) -> Candidate:
-    """A candidate with some choices of one or two parents, and at least one that changes at random."""
+    """Return a candidate with some choices of one or two parents, and at least one that changes at random."""
     options = [(0, *choices) for choices in space.groups]
     choices: list[float] = list(parents[int(rng.integers(len(parents)))].choices()) if parents else [0] * len(options)
     if parents and rng.random() < _MIXED:

@@ -104,7 +104,7 @@ class SearchFindings:
     fitted: tuple[str, ...]
 
     def against(self) -> dict[str, MeanEstimate]:
-        """The difference of the found scheme from each other one on held-out rows, training by training."""
+        """Return the difference of the found scheme from each other one on held-out rows, training by training."""
         mine = self.held_out.get(self.found.name)
         others = {name: scores for name, scores in self.held_out.items() if name != self.found.name}
         return {} if mine is None else {name: difference(mine, scores) for name, scores in others.items()}
@@ -133,7 +133,7 @@ class Explorer:
         self._trained: dict[str, Trained] = {}  # by the scheme as text
 
     def run(self, named: Sequence[str], prior: Mapping[str, float]) -> SearchFindings:
-        """All of it.
+        """Return all of it.
 
         Args:
             named: schemes to compare with beside `full` and `head`.
@@ -206,7 +206,7 @@ class Explorer:
         return dict(zip(updates, self._evaluator.steps(updates.values()), strict=True))
 
     def _priced(self, units: Sequence[Unit]) -> dict[str, Costs]:
-        """Costs by name of the parts that the model allows; where only affordable ones are wanted, of these.
+        """Return costs by name of the parts that the model allows; where only affordable ones are wanted, of these.
 
         Of a layer more channels cost more, and so do more biases: what is more than too much is not even looked at.
         """
@@ -285,7 +285,7 @@ class Explorer:
         return self._able([c for c in self._space.shortened(prior) if self._space.update(c) != whole])
 
     def _able(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those within the budgets."""
+        """Return those within the budgets."""
         costs = zip(candidates, self._costs(candidates), strict=True)
         return [candidate for candidate, cost in costs if cost is not None and self._fits(cost)]
 
@@ -350,22 +350,22 @@ class Wanted(NamedTuple):
 
 
 def _leader(by_rate: Mapping[float, Sequence[float]]) -> float:
-    """The rate with the best mean; of equal ones the smaller."""
+    """Return the rate with the best mean; of equal ones the smaller."""
     return max(by_rate, key=lambda rate: (np.mean(by_rate[rate]), -rate))
 
 
 def difference(scores: Sequence[float], others: Sequence[float]) -> MeanEstimate:
-    """How much larger scores are than others, pair by pair."""
+    """Return how much larger scores are than others, pair by pair."""
     return estimate(np.subtract(scores, others).tolist())
 
 
 def _order(trained: Trained) -> tuple[float, ...]:
-    """The best score first; of equal ones the smaller."""
+    """Return the best score first; of equal ones the smaller."""
     return (-trained.mean, *(trained.costs[figure] for figure in RESOURCES.values()))
 
 
 def _is_undominated(trained: Trained, others: Sequence[Trained]) -> bool:
-    """Whether in score and memory, or in score and step, no other is as good in both and better in one."""
+    """Return whether in score and memory, or in score and step, no other is as good in both and better in one."""
 
     def beats(other: Trained, figure: str) -> bool:
         mine, theirs = (trained.mean, -trained.costs[figure]), (other.mean, -other.costs[figure])

@@ -56,12 +56,12 @@ class Found:
         return RateSchedule(**self.setting["course"]).describe(self.learning_rate)
 
     def held_out(self, name: str) -> MeanEstimate | None:
-        """The score of a scheme on rows that nothing was chosen with; None of what was not judged on them."""
+        """Return the score of a scheme on rows that nothing was chosen with; None of what was not judged on them."""
         scores = self.findings.held_out.get(name)
         return None if scores is None else estimate(scores)
 
     def sentences(self) -> list[str]:
-        """Whether the found scheme is better than the others, and how far gains added up."""
+        """Return whether the found scheme is better than the others, and how far gains added up."""
         findings, found = self.findings, self.findings.found
         said = []
         against = findings.against()
@@ -84,12 +84,12 @@ class Found:
         return [*said, *self._said_of_full(), *self._said_of_steps()]
 
     def off_by(self, trained: Trained) -> float | None:
-        """The step that was foreseen over the measured one, less 1; None: it was not measured."""
+        """Return the step that was foreseen over the measured one, less 1; None: it was not measured."""
         step = self.findings.measured.get(trained.name)
         return None if step is None else trained.costs["step_cost"] / step - 1
 
     def _said_of_full(self) -> list[str]:
-        """What it takes at least to do as well as full training."""
+        """Return what it takes at least to do as well as full training."""
         by_name = {t.name: t for t in self.findings.trained if t.name in self.findings.held_out}
         if "full" not in by_name:
             return []
@@ -111,7 +111,7 @@ class Found:
         ]
 
     def _said_of_steps(self) -> list[str]:
-        """How well steps were foreseen: those that were fitted to, and others."""
+        """Return how well steps were foreseen: those that were fitted to, and others."""
         off = {t.name: abs(by) for t in self.findings.trained if (by := self.off_by(t)) is not None}
         fitted = [by for name, by in off.items() if name in self.findings.fitted]
         others = [by for name, by in off.items() if name not in self.findings.fitted]
@@ -131,7 +131,7 @@ class Found:
         )
 
     def figure(self, score: MeanEstimate, sign: bool = False) -> str:
-        """A score with its interval: points of accuracy, or of a loss the number."""
+        """Return a score with its interval: points of accuracy, or of a loss the number."""
         factor, digits = (100, 1) if self.counted else (1, 3)
         plus = "+" if sign else ""
         return f"{factor * score.mean:{plus}.{digits}f} ± {factor * score.error:.{digits}f}"

@@ -13,7 +13,7 @@ _UNMEASURED, _FEWEST, _MOST, _SECONDS = 3, 12, 200, 2.0
 
 
 def in_turns(*steps: Callable[[], object]) -> list[float]:
-    """Nanoseconds of CPU time that each of some functions takes, the medians over turns."""
+    """Return nanoseconds of CPU time that each of some functions takes, the medians over turns."""
     taken: list[list[int]] = [[] for _ in steps]
     end = time.perf_counter() + _SECONDS
     for turn in range(_UNMEASURED + _MOST):

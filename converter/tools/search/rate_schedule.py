@@ -36,7 +36,7 @@ class RateSchedule:
             )
 
     def rates(self, rate: float, steps: int) -> list[float]:
-        """The rate of each step, of which the highest is given."""
+        """Return the rate of each step, of which the highest is given."""
         rising = round(self.warmup * steps)
         rise = np.linspace(rate / max(rising, 1), rate, rising, endpoint=False)
         part = np.arange(steps - rising) / (steps - rising)
@@ -44,7 +44,7 @@ class RateSchedule:
         return [*map(float, (*rise, *(rate * fall)))]
 
     def describe(self, rate: float) -> str:
-        """The course in words."""
+        """Return the course in words."""
         if self == RateSchedule():
             return f"the learning rate {rate:g}"
         rises = f"rises for {self.warmup:.0%} of the steps, then " if self.warmup else ""

@@ -40,7 +40,7 @@ class Split:
 
 
 def split(rows: int, y: Any, group: np.ndarray | None, samples: int | None, seeds: int) -> Split:
-    """The trainings for so many rows.
+    """Return the trainings for so many rows.
 
     Without groups a quarter of the rows is held out; each training learns from other samples of the rest, and those
     that select are judged on what it left. With groups (people), half of these select and half are held out, and each
@@ -121,7 +121,7 @@ def _sample(rows: np.ndarray, labels: np.ndarray, count: int, rng: np.random.Gen
 
 
 def take(tree: Any, rows: np.ndarray) -> Any:
-    """Some rows of an array, or of each array of a dict, list or tuple."""
+    """Return some rows of an array, or of each array of a dict, list or tuple."""
     if isinstance(tree, dict):
         return {name: take(part, rows) for name, part in tree.items()}
     if isinstance(tree, list | tuple):
@@ -130,7 +130,7 @@ def take(tree: Any, rows: np.ndarray) -> Any:
 
 
 def count_rows(x: Any) -> int:
-    """The rows of an array, or of the first of several."""
+    """Return the rows of an array, or of the first of several."""
     while isinstance(x, dict | list | tuple):
         x = next(iter(x.values())) if isinstance(x, dict) else x[0]
     return len(x)

@@ -144,7 +144,7 @@ def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:
 
 
 def _counts(source: Any, options: Options) -> bool:
-    """Whether programs count right answers. Raises UsageError where there is no rate to search for."""
+    """Return whether programs count right answers. Raises UsageError where there is no rate to search for."""
     loss, rule, _ = taken_over(source, options.loss, options.optimizer)
     if rule.running_rate is not None:
         raise UsageError(
@@ -172,7 +172,7 @@ def _journal(out: str | Path | None) -> Path | None:
 
 
 def _said(value: Any) -> Any:
-    """An option as JSON, by which a search knows its journal again."""
+    """Return an option as JSON, by which a search knows its journal again."""
     try:
         json.dumps(value)
     except TypeError:

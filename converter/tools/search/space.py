@@ -63,7 +63,7 @@ class Candidate:
     ratios: tuple[float, ...]
 
     def choices(self) -> tuple[float, ...]:
-        """What is chosen of each group: the biases, then the layers."""
+        """Return what is chosen of each group: the biases, then the layers."""
         return (self.biases, *self.ratios)
 
 
@@ -97,15 +97,15 @@ class Space:
         return [(group, choice) for group, choices in enumerate(self.groups) for choice in choices]
 
     def candidate(self, choices: Sequence[float]) -> Candidate:
-        """The candidate of the choices in the order of `groups`."""
+        """Return the candidate of the choices in the order of `groups`."""
         return Candidate(int(choices[0]), tuple(map(float, choices[1:])))
 
     def alone(self, group: int, choice: float) -> Candidate:
-        """One choice, and nothing in the other groups."""
+        """Return one choice, and nothing in the other groups."""
         return self.candidate([choice if g == group else 0 for g in range(len(self.groups))])
 
     def first_block(self, group: int, choice: float) -> int:
-        """The first block that a choice trains."""
+        """Return the first block that a choice trains."""
         return self.with_biases[-int(choice)] if group == 0 else self.layers[group - 1].block
 
     def shortened(self, granted: Mapping[str, float]) -> list[Candidate]:
@@ -126,7 +126,7 @@ class Space:
         return [candidate for candidate in dict.fromkeys(found) if any(candidate.choices())]
 
     def update(self, candidate: Candidate) -> Update:
-        """The candidate as a scheme: `head`, or rules."""
+        """Return the candidate as a scheme: `head`, or rules."""
         if not any(candidate.choices()):
             return "head"
         granted = dict.fromkeys(self.head, 1.0)
@@ -137,7 +137,7 @@ class Space:
         return as_rules(granted)
 
     def describe(self, candidate: Candidate, head: bool = True) -> str:
-        """The candidate in words, with or without the head, which is in all of them."""
+        """Return the candidate in words, with or without the head, which is in all of them."""
         said = [f"biases of the last {candidate.biases}"] if candidate.biases else []
         pairs = zip(self.layers, candidate.ratios, strict=True)
         said += [f"{layer.parameter} {share_of(ratio)}" for layer, ratio in pairs if ratio]
@@ -150,12 +150,12 @@ def as_rules(granted: Mapping[str, float]) -> dict[str, float]:
 
 
 def share_of(ratio: float) -> str:
-    """A ratio as a person writes it; all of it is not mentioned further."""
+    """Return a ratio as a person writes it; all of it is not mentioned further."""
     return str(Fraction(ratio).limit_denominator(1000))
 
 
 def space_of(members: Sequence[Member], head: Sequence[str], ratios: Sequence[float] = RATIOS) -> Space:
-    """The space of a model.
+    """Return the space of a model.
 
     Args:
         members: its parameters, in order of use.
@@ -177,7 +177,7 @@ def space_of(members: Sequence[Member], head: Sequence[str], ratios: Sequence[fl
 
 
 def _distinct(member: Member, ratios: Sequence[float]) -> tuple[float, ...]:
-    """The ratios that come to different numbers of channels; a weight that cannot be cut trains whole."""
+    """Return the ratios that come to different numbers of channels; a weight that cannot be cut trains whole."""
     if member.role != "kernel" or not member.channels:
         return (1.0,)
     by_channels: dict[int, float] = {}
@@ -187,7 +187,7 @@ def _distinct(member: Member, ratios: Sequence[float]) -> tuple[float, ...]:
 
 
 def read_space(source: Any, ratios: Sequence[float] = RATIOS) -> Space:
-    """The space of an imported model."""
+    """Return the space of an imported model."""
     from converter.passes import absorb_layout
     from converter.passes.canonical import canonicalize
     from converter.training.dropout import without_dropout
@@ -200,7 +200,7 @@ def read_space(source: Any, ratios: Sequence[float] = RATIOS) -> Space:
 
 
 def granted(source: Any, update: str) -> Mapping[str, float]:
-    """What a named scheme grants each parameter of an imported model."""
+    """Return what a named scheme grants each parameter of an imported model."""
     from converter.passes import absorb_layout
     from converter.passes.canonical import canonicalize
     from converter.training.dropout import without_dropout

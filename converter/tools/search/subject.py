@@ -95,7 +95,7 @@ class Subject:
         return self._made(plan, update, self.options)[1]
 
     def _made(self, make: Callable[[Any, Options], _Made], update: Update, options: Options) -> tuple[_Made, str]:
-        """What `build` or `plan` makes of a scheme, and what its frozen layers are there.
+        """Return what `build` or `plan` makes of a scheme, and what its frozen layers are there.
 
         int8 is for the schemes that leave something to it; the accuracy of all is measured, so nobody is warned.
         """
@@ -109,7 +109,7 @@ class Subject:
                 return make(self.source, replace(options, update=update, **_FLOAT)), "float32"
 
     def _times(self, update: Update) -> list[float]:
-        """Nanoseconds of a step of the scheme, and of the reference, in turns; weights stay as they are."""
+        """Return nanoseconds of a step of the scheme, and of the reference, in turns; weights stay as they are."""
         from converter.runtime import RateWarning
 
         with self._session(update) as one, self._session(REFERENCE) as other:
@@ -126,7 +126,7 @@ class Subject:
         return TrainingSession(self._made(make_program, update, options)[0].data)
 
     def _train(self, update: Update, trials: Sequence[Trial]) -> list[float | None]:
-        """For each training the accuracy, or less its loss where nothing is counted; None where it diverged."""
+        """Return for each training the accuracy, or less its loss where nothing is counted; None where it diverged."""
         scores: list[float | None] = []
         with self._quickest(update) as session:
             for trial in trials:

@@ -26,7 +26,7 @@ class Workers(Protocol):
     """Those who do jobs."""
 
     def each(self, jobs: Sequence[Evaluation]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The number of each job and what came out, as they are done."""
+        """Return the number of each job and what came out, as they are done."""
 
     def close(self) -> None:
         """Lets them go; what was asked for and not done yet is left."""

@@ -41,7 +41,7 @@ class LossPart(NamedTuple):
 
 
 def _parts(graph: Graph, loss: Loss | JointLoss) -> tuple[Graph, list[LossPart]]:
-    """The forward graph with the targets as inputs, and the parts of the loss."""
+    """Return the forward graph with the targets as inputs, and the parts of the loss."""
     terms = loss.terms(graph)
     _check_names(graph)
     for term in terms:
@@ -155,7 +155,7 @@ def _check_parts(parts: list[LossPart]) -> None:
 
 
 def _are_masked(graph: Graph, logits: Value) -> bool:
-    """Whether a model may put -inf, or a number like it, in the place of logits, whose probability is 0 then."""
+    """Return whether a model may put -inf, or a number like it, in the place of logits, whose probability is 0 then."""
     makers, seen, ahead = graph.producers(), set[Value](), [logits]
     while ahead:
         value = ahead.pop()
@@ -178,7 +178,10 @@ def _weighed(b: Builder, value: Value, term: Term) -> Value:
 
 
 def _summed(b: Builder, graph: Graph, part: LossPart, total: Value) -> Value:
-    """The sum over places as well, from that of the means of the rows. The last axis is averaged, as in Keras."""
+    """Return the sum over places as well, from that of the means of the rows.
+
+    The last axis is averaged, as in Keras.
+    """
     places = prod(part.term.outputs(graph)[0].shape[1:-1])
     return total if places == 1 else b(ops.Mul(), total, float(places))
 
@@ -193,7 +196,7 @@ def _mask(b: Builder, graph: Graph, term: Term, y: list[Value], values: Value) -
 
 
 def _mean_rows(b: Builder, values: Value, mask: Value | None) -> Value:
-    """The mean over all axes but the first, with 0 in place of what the mask leaves out."""
+    """Return the mean over all axes but the first, with 0 in place of what the mask leaves out."""
     if mask is None:
         return mean_rows(b, values)
     if inner := tuple(range(len(mask.shape), len(values.shape))):
@@ -202,7 +205,7 @@ def _mean_rows(b: Builder, values: Value, mask: Value | None) -> Value:
 
 
 def _hits(b: Builder, part: LossPart) -> Value:
-    """The share of right answers of each row."""
+    """Return the share of right answers of each row."""
     loss, y = part.term.loss, part.targets[0]
     hits = b(ops.Cast(FLOAT32), _right(b, loss.link or "softmax", part.reads[0], y))
     return _mean_rows(b, hits, part.mask) if loss.mask is None else masked_mean(b, hits, loss.mask(b, y))
@@ -293,7 +296,7 @@ def _check_logits(loss: Loss, output: Value) -> None:
 
 
 def _right(b: Builder, link: Link, logits: Value, y: Value) -> Value:
-    """Which answers are right, as bools."""
+    """Return which answers are right, as bools."""
     if link == "sigmoid":
         return b(ops.Equal(), b(ops.Greater(), logits, 0.0), b(ops.Greater(), y, 0.5))
     answer = y if y.dtype == INT32 else b(ops.ArgMax(len(y.shape) - 1), y)

@@ -31,7 +31,7 @@ class FoldedLink:
     moves: tuple[Node, ...]
 
     def logits(self, b: Builder) -> Value:
-        """What stood in the output's place without it."""
+        """Return what stood in the output's place without it."""
         value = self.node.inputs[0]
         for move in self.moves:
             value = b(move.op, value)
@@ -39,7 +39,7 @@ class FoldedLink:
 
 
 def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
-    """The link that `output` ends in; None where it holds logits already.
+    """Return the link that `output` ends in; None where it holds logits already.
 
     Raises:
         UsageError: the output holds probabilities, but not by this link, or not by it last.
@@ -72,12 +72,12 @@ def folded_link(graph: Graph, output: Value, link: Link) -> FoldedLink | None:
 
 
 def _only_moves(node: Node) -> bool:
-    """Whether a link before it is the same link behind it."""
+    """Return whether a link before it is the same link behind it."""
     return node.op.moves_data and node.op.fill is None and len(node.inputs) == 1
 
 
 def _keeps_rows(node: Node) -> bool:
-    """Whether the rows of the last axis stay whole and in order."""
+    """Return whether the rows of the last axis stay whole and in order."""
     before, after = node.inputs[0].shape, node.output.shape
     if isinstance(node.op, ops.Transpose):
         return node.op.perm[-1] == len(before) - 1
@@ -87,7 +87,7 @@ def _keeps_rows(node: Node) -> bool:
 def _bounds(
     value: Value, graph: Graph, made_by: dict[Value, Node], known: dict[Value, tuple[float, float]], depth: int
 ) -> tuple[float, float]:
-    """An interval that the elements lie in, by the arithmetic that is done on probabilities behind a link."""
+    """Return an interval that the elements lie in, by the arithmetic that is done on probabilities behind a link."""
     if value in known:
         return known[value]
     if value in graph.constants and graph.constants[value].size:

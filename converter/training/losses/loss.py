@@ -26,11 +26,11 @@ class Penalty:
     l2: float = 0.0
 
     def emit(self, b: Builder, weight: Value) -> Value:
-        """The penalty of a weight, []."""
+        """Return the penalty of a weight, []."""
         return self.over(b, weight, tuple(range(len(weight.shape))))
 
     def over(self, b: Builder, weight: Value, axes: tuple[int, ...]) -> Value:
-        """The same of each element of the other axes."""
+        """Return the same of each element of the other axes."""
         terms = []
         if self.l1:
             terms.append(b(ops.Mul(), b(ops.Sum(axes), b(ops.Abs(), weight)), self.l1))
@@ -88,7 +88,7 @@ class Loss:
         return self.name
 
     def terms(self, graph: Graph) -> list[Term]:
-        """What it reads of a forward graph."""
+        """Return what it reads of a forward graph."""
         return [Term("", self, tuple(graph.outputs))]
 
 
@@ -120,11 +120,11 @@ class JointLoss:
         return {output: part.name for output, part in self.parts.items()}
 
     def terms(self, graph: Graph) -> list[Term]:
-        """What it reads of a forward graph."""
+        """Return what it reads of a forward graph."""
         return [Term(name, part, (name,)) for name, part in self.parts.items()]
 
     def weighed(self, factors: Mapping[str, float]) -> JointLoss:
-        """The same with other factors, by the names of the outputs; 1 where nothing is said."""
+        """Return the same with other factors, by the names of the outputs; 1 where nothing is said."""
         parts = {name: replace(part, factor=factors.get(name, 1.0)) for name, part in self.parts.items()}
         return replace(self, parts=parts)
 
@@ -144,11 +144,11 @@ class Term:
     reads: tuple[str, ...]
 
     def outputs(self, graph: Graph) -> list[Value]:
-        """What it reads, in a graph with all outputs."""
+        """Return what it reads, in a graph with all outputs."""
         return [_masked(graph, name)[0] for name in self.reads]
 
     def mask(self, graph: Graph) -> Value | None:
-        """Which places of its only output the model says to count, 1 or 0; None for all."""
+        """Return which places of its only output the model says to count, 1 or 0; None for all."""
         return _masked(graph, self.reads[0])[1] if len(self.reads) == 1 else None
 
     def targets(self, graph: Graph) -> dict[str, TensorType]:
@@ -157,7 +157,7 @@ class Term:
         return {self._here(name): type for name, type in own.items()}
 
     def labels(self, graph: Graph) -> dict[str, TargetLabels]:
-        """What it takes for them, of those of which something is to be said."""
+        """Return what it takes for them, of those of which something is to be said."""
         own = self.loss.labels([v.type for v in self.outputs(graph)])
         return {self._here(name): labels for name, labels in own.items()}
 
@@ -167,7 +167,7 @@ class Term:
 
 
 def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:
-    """An output, and the mask that the model gives it."""
+    """Return an output, and the mask that the model gives it."""
     output = graph.outputs[name]
     node = graph.producers().get(output)
     return (node.inputs[0], node.inputs[1]) if node and isinstance(node.op, ops.Masked) else (output, None)

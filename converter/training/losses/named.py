@@ -41,12 +41,12 @@ def _no_labels(outputs: list[TensorType]) -> dict[str, TargetLabels]:
 def _numbers(
     least: float | None = None, most: float | None = None, only: tuple[float, ...] = (), advice: str = ""
 ) -> Labels:
-    """Numbers like the only output."""
+    """Return numbers like the only output."""
     return lambda outputs: {TARGET: TargetLabels(least=least, most=most, only=only, advice=advice)}
 
 
 def _shares(most: float | None = None) -> Labels:
-    """Numbers from 0 on, one for each of the classes along the last axis of the only output."""
+    """Return numbers from 0 on, one for each of the classes along the last axis of the only output."""
     return lambda outputs: {TARGET: TargetLabels(outputs[0].shape[-1], least=0.0, most=most)}
 
 
@@ -164,7 +164,7 @@ def _is_axes(value: Any) -> bool:
 
 
 def named_loss(name: str, **options: Any) -> Loss:
-    """A loss by name.
+    """Return a loss by name.
 
     Args:
         name: one of `LOSSES`. Those with "crossentropy", `kl_divergence`, `next_token` and `distillation` are from
@@ -211,7 +211,7 @@ def named_loss(name: str, **options: Any) -> Loss:
 
 
 def loss_from_table(table: Mapping[str, Any]) -> Loss:
-    """A loss from `{"name": ..., options}`. Raises UsageError as `named_loss`."""
+    """Return a loss from `{"name": ..., options}`. Raises UsageError as `named_loss`."""
     options = dict(table)
     name = options.pop("name", None)
     if not isinstance(name, str):

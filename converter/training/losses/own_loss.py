@@ -74,7 +74,7 @@ def _check_order(function: Callable[..., Any], name: str) -> None:
 
 
 def target_types(targets: Any, batch: tuple[int, ...]) -> Any:
-    """What a person says of the targets, a type or a dict or tuple of them, for a batch.
+    """Return what a person says of the targets, a type or a dict or tuple of them, for a batch.
 
     Raises:
         UsageError: it says no type, or one without a batch axis.

@@ -25,12 +25,12 @@ _TINY = 1e-6
 
 
 def mean_rows(b: Builder, values: Value) -> Value:
-    """The mean over all axes but the first."""
+    """Return the mean over all axes but the first."""
     return b(ops.Mean(tuple(range(1, len(values.shape)))), values) if len(values.shape) > 1 else values
 
 
 def masked_mean(b: Builder, values: Value, mask: Value) -> Value:
-    """The mean over all axes but the first of what the mask, 0 or 1, leaves; 0 where it leaves nothing."""
+    """Return the mean over all axes but the first of what the mask, 0 or 1, leaves; 0 where it leaves nothing."""
     axes = tuple(range(1, len(values.shape)))
     total, count = (b(ops.Sum(axes), v) if axes else v for v in (b(ops.Mul(), values, mask), mask))
     return b(ops.Div(), total, b(ops.Maximum(), count, 1.0))
@@ -255,7 +255,7 @@ def hinge() -> RowLoss:
 
 
 def squared_hinge() -> RowLoss:
-    """The square of `hinge`."""
+    """Return the square of `hinge`."""
     near = hinge()
 
     def emit(b: Builder, x: Value, y: Value) -> Value:
@@ -344,7 +344,7 @@ def _of_rows(b: Builder, values: Value, x: Value, axis: Axes) -> Value:
 
 
 def _distance(b: Builder, x: Value, y: Value) -> Value:
-    """The Euclidean distance along the last axis."""
+    """Return the Euclidean distance along the last axis."""
     return b(ops.Sqrt(), b(ops.Add(), b(ops.Sum((len(x.shape) - 1,)), b(ops.SquaredDifference(), x, y)), _TINY))
 
 
@@ -368,5 +368,5 @@ def bounded(b: Builder, loss: Value) -> Value:
 
 
 def _log_softmax(b: Builder, logits: Value) -> Value:
-    """The logarithm of the softmax, with Keras' least one where a logit is masked."""
+    """Return the logarithm of the softmax, with Keras' least one where a logit is masked."""
     return b(ops.Neg(), bounded(b, b(ops.Neg(), b(ops.LogSoftmax(), logits))))

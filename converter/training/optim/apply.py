@@ -14,7 +14,7 @@ def apply_updates(
     learning_rate: Value | None,
     loss: Value | None = None,
 ) -> Graph:
-    """The graph with `updates` for every trained parameter and every slot: parameter + learning_rate * update.
+    """Return the graph with `updates` for every trained parameter and every slot: parameter + learning_rate * update.
 
     What the program does behind its update comes last.
 
@@ -53,7 +53,7 @@ def apply_updates(
 
 
 def _step(program: OptimizerProgram, with_rate: bool) -> Graph:
-    """The program, the input `learning_rate` too, with the parameters' next values in place of the updates."""
+    """Return the program, the input `learning_rate` too, with the parameters' next values in place of the updates."""
     b = Builder()
     inputs = [b.input(v.name, v.type) for v in program.graph.inputs]
     rate = b.reshape(b.input("learning_rate", TensorType((1,))), ()) if with_rate else b.constant(1.0)
@@ -69,13 +69,13 @@ def _step(program: OptimizerProgram, with_rate: bool) -> Graph:
 
 
 def layer_of(graph: Graph, parameter: Value) -> str:
-    """The layer that reads the parameter, or the path it has in the model."""
+    """Return the layer that reads the parameter, or the path it has in the model."""
     readers = (n.origin.layer for n in graph.nodes if parameter in n.inputs and n.origin.layer)
     return next(readers, graph.parameters[parameter].name.rpartition("/")[0])
 
 
 def _placed(step: Graph, layers: dict[str, str]) -> Graph:
-    """Every node of the step in phase "update", in the layer of the only parameter it works for."""
+    """Return every node of the step in phase "update", in the layer of the only parameter it works for."""
     owners: dict[Value, frozenset[str]] = {}
     for value in step.inputs:
         prefix, _, name = value.name.partition("/")

@@ -16,7 +16,7 @@ LOSS = "loss"
 
 
 def unscaled(graph: Graph, parameter: str) -> Value:
-    """What a constant times it makes the update of a parameter."""
+    """Return what a constant times it makes the update of a parameter."""
     made, constants = graph.producers(), graph.constants
 
     def of(value: Value) -> Value:
@@ -79,7 +79,7 @@ class OptimizerProgram:
         return not self.slots and all(unscaled(self.graph, n) is self.gradient(n) for n in self.parameters)
 
     def stored(self, views: Mapping[str, View], graph: Graph | None = None) -> OptimizerProgram:
-        """The same update for parameters that are stored through these views; only where it is layout invariant.
+        """Return the same update for parameters that are stored through these views; only where it is layout invariant.
 
         Args:
             views: by the name of the parameter.
@@ -102,17 +102,20 @@ class OptimizerProgram:
         return replace(self, graph=graph, finish=finish, views=laid, traced=self.graph)
 
     def gradient(self, parameter: str) -> Value:
-        """The input that takes the gradient of a parameter."""
+        """Return the input that takes the gradient of a parameter."""
         return next(v for v in self.graph.inputs if v.name == GRADIENT + parameter)
 
 
 def is_elementwise(graph: Graph) -> bool:
-    """Whether each number of what it makes is of the one at the same place alone."""
+    """Return whether each number of what it makes is of the one at the same place alone."""
     return _is_invariant(graph, sums=False)
 
 
 def with_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
-    """The same function of inputs of other shapes, by name; only of one that is elementwise but for whole sums."""
+    """Return the same function of inputs of other shapes, by name.
+
+    Only of one that is elementwise but for whole sums.
+    """
     b = Builder(Graph(constants=dict(graph.constants)))
     made = {v: b.input(v.name, TensorType(shapes.get(v.name, v.shape), v.dtype)) for v in graph.inputs}
     made |= {v: v for v in graph.constants}
@@ -127,7 +130,7 @@ def with_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
 
 
 def _is_invariant(graph: Graph, sums: bool, keys: Sequence[str] = ()) -> bool:
-    """Whether nothing but elementwise arithmetic is done, with `sums` such over whole tensors, too.
+    """Return whether nothing but elementwise arithmetic is done, with `sums` such over whole tensors, too.
 
     What is made of the keys alone is noise, of which each number is drawn alike.
     """
@@ -153,7 +156,7 @@ def _is_invariant(graph: Graph, sums: bool, keys: Sequence[str] = ()) -> bool:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether it makes one number of all elements, whatever their order and shape."""
+    """Return whether it makes one number of all elements, whatever their order and shape."""
     if node.output.type.size == 1 and isinstance(node.op, ops.Reshape):
         return True
     return node.output.shape == () and isinstance(node.op, ops.Reduction)

@@ -154,7 +154,7 @@ def _settled(changing: Course) -> int | None:
 
 
 def _tells_apart(tx: Any) -> bool:
-    """Whether an optimizer does something else to some parameters than to others."""
+    """Return whether an optimizer does something else to some parameters than to others."""
     return any(part.name in TELLING_APART for part in parts(tx))
 
 
@@ -200,7 +200,7 @@ def _end_of(step: Callable[[Any], tuple[Any, Any]], state: Any) -> tuple[str, in
         return _at_once(lambda count: at(which, count)[0])
 
     def counts(i: int) -> bool:
-        """Whether it goes on from any number."""
+        """Return whether it goes on from any number."""
         after = _at_once(lambda count: at([i], count)[1][i])
         given = _spread(1, _MOST_STEPS)
         return bool(np.isin(after(given) - given, (0, 1)).all())

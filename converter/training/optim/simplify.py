@@ -34,7 +34,7 @@ ONE = Scale()
 
 
 def simplify(graph: Graph) -> Graph:
-    """The same function with fewer operations on big tensors.
+    """Return the same function with fewer operations on big tensors.
 
     Every big value is kept as a sum of scaled tensors for as long as that costs nothing, so that
     `(m / c) * -1 * learning_rate` is one multiplication of `m`. Results agree to rounding.
@@ -66,7 +66,7 @@ class _Simplifier:
         return eliminate_dead_code(self.b.graph)
 
     def value(self, old: Value) -> Value:
-        """The new value, computed in full."""
+        """Return the new value, computed in full."""
         if old not in self.whole and old in self.terms:
             self.whole[old] = self._sum(self.terms.pop(old))
         return self.whole.get(old, old)
@@ -75,14 +75,14 @@ class _Simplifier:
         return self.terms.get(old) or [(ONE, self.value(old))]
 
     def _scalar(self, old: Value) -> Scale | None:
-        """A rank-0 value as a factor."""
+        """Return a rank-0 value as a factor."""
         if old.shape != ():
             return None
         number = self.old.constants.get(old)
         return Scale(over=(self.value(old),)) if number is None else Scale(float(number))
 
     def _combine(self, node: Node) -> Terms | None:
-        """The sum of scaled tensors that a node makes, or None where it does something else."""
+        """Return the sum of scaled tensors that a node makes, or None where it does something else."""
         if node.outputs[0].shape == () or node.outputs[0].dtype.kind != "f":
             return None
         x, y = (*node.inputs, node.inputs[0])[:2] if node.inputs else (None, None)

@@ -36,7 +36,7 @@ from jax_frontend.model import named_leaves
 
 
 def describe(optimizer: Any) -> str:
-    """The optimizer in a word or two, for reports and the manifest."""
+    """Return the optimizer in a word or two, for reports and the manifest."""
     if isinstance(optimizer, NamedOptimizer):
         return optimizer.name
     if isinstance(optimizer, str):
@@ -109,7 +109,7 @@ def _given(value: np.ndarray) -> Any:
 
 
 def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
-    """The state that an optimizer begins with."""
+    """Return the state that an optimizer begins with."""
     try:
         return tx.init(arrays)
     except (AttributeError, TypeError):  # it may use what only arrays of JAX have, as `.at`
@@ -117,7 +117,7 @@ def _begun(tx: Any, arrays: dict[str, Any]) -> Any:
 
 
 def _initial(tx: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
-    """The state that an optimizer begins with; described where it is made of the parameters."""
+    """Return the state that an optimizer begins with; described where it is made of the parameters."""
     graph = with_idioms(trace_function(tx.init, [arrays], ["parameter"], known_keys=True))
     known = {value: described(value.shape, value.name) for value in graph.inputs} | graph.constants
     for node in graph.nodes:
@@ -169,7 +169,7 @@ class Finishing(NamedTuple):
 
 
 def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[str, np.ndarray]) -> Graph:
-    """The graph of what is done behind the update."""
+    """Return the graph of what is done behind the update."""
     given = jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), (arrays, state))
     return _named(
         with_idioms(trace_function(tx.finish, list(given), ["parameter", "optimizer"])),
@@ -181,7 +181,7 @@ def _finish(tx: Finishing, arrays: dict[str, Any], state: Any, slots: Mapping[st
 
 
 def _type_for_tracing(leaf: Any) -> jax.ShapeDtypeStruct:
-    """A leaf of the parameters or the state as the graph takes it."""
+    """Return a leaf of the parameters or the state as the graph takes it."""
     return program_key(leaf) if is_key(leaf) else jax.ShapeDtypeStruct(leaf.shape, jnp.float32)
 
 
@@ -190,7 +190,10 @@ class _KeepsType(Exception):
 
 
 def _stored(leaf: Any) -> np.ndarray:
-    """A leaf of the state as it is stored: float32, never rank 0. Of equal numbers, as most begin, one is kept."""
+    """Return a leaf of the state as it is stored: float32, never rank 0.
+
+    Of equal numbers, as most begin, one is kept.
+    """
     if is_key(leaf):
         return stored_key(leaf)
     array = np.atleast_1d(np.asarray(leaf, np.float32))
@@ -212,7 +215,7 @@ def _guarded(optimizer: Any, function: Callable[[], Any]) -> Any:
 
 
 def _trace(optimizer: Any, tx: Any, arrays: dict[str, Any], state: Any, as_float: bool) -> Graph:
-    """The graph of one update, inputs (gradients, parameters, state, loss), outputs (updates, state).
+    """Return the graph of one update, inputs (gradients, parameters, state, loss), outputs (updates, state).
 
     With `as_float` the update sees float32 where its state holds integers, which spares the casts; raises _KeepsType
     when it does not stay float32.
@@ -264,7 +267,7 @@ def _named(
     given: Sequence[str] = (GRADIENT, PARAMETER),
     made: str = UPDATE,
 ) -> Graph:
-    """The traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1.
+    """Return the traced graph behind the program's own inputs and outputs: slots are float32 and of rank >= 1.
 
     The loss comes last, and is an input where it is read.
     """

@@ -97,7 +97,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
 
 
 def _problem(wanted: LoRA | Channels, place: Contraction | str, made: dict) -> str | None:
-    """Why a weight has no such adapter, if so."""
+    """Return why a weight has no such adapter, if so."""
     if isinstance(place, str):
         return place
     if any(result in made for result in place.uses):
@@ -106,7 +106,7 @@ def _problem(wanted: LoRA | Channels, place: Contraction | str, made: dict) -> s
 
 
 def _lora(name: str, place: Contraction, lora: LoRA) -> tuple[Adapter, list[SchemeRow]]:
-    """A, drawn at random, and B, zero: the model begins as it was."""
+    """Return a, drawn at random, and B, zero: the model begins as it was."""
     a, b = (*place.a[:-1], lora.rank), (*place.b[:-2], lora.rank, place.b[-1])
     bound = 1 / np.sqrt(place.fan_in)
     drawn = np.random.default_rng((lora.seed, crc32(name.encode()))).uniform(-bound, bound, a)
@@ -122,7 +122,7 @@ def _lora(name: str, place: Contraction, lora: LoRA) -> tuple[Adapter, list[Sche
 
 
 def _channels(name: str, place: Contraction, channels: Channels) -> tuple[Adapter, list[SchemeRow]]:
-    """The first channels, and zeros that are added to them."""
+    """Return the first channels, and zeros that are added to them."""
     *lead, inputs, _ = place.a
     many = channels.of(inputs)
     choice = Parameter(name + CHOICE, np.arange(many, dtype=np.int32), kind="choice")
@@ -139,7 +139,7 @@ def _add(graph: Graph, parameter: Parameter) -> Value:
 
 
 def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, first: Value, second: Value) -> Value:
-    """What A B adds to the result of a contraction."""
+    """Return what A B adds to the result of a contraction."""
     operand, transposed = place.uses[node.outputs[0]]
     x = node.inputs[1 - operand]
 
@@ -161,7 +161,7 @@ def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, fir
 
 
 def _with_chosen(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, choice: Value, change: Value) -> Value:
-    """A contraction with D added to the chosen channels of its weight."""
+    """Return a contraction with D added to the chosen channels of its weight."""
     operand, _ = place.uses[node.outputs[0]]
     read, weight = node.inputs[1 - operand], node.inputs[operand]
     rank = len(read.shape)

@@ -11,13 +11,13 @@ _NUMBER = re.compile(r"(?:(?<!conv)\d+[a-z]|\d+)(?=[_/.]|$)")
 
 
 def named_block(name: str, blocks: Sequence[str]) -> str | None:
-    """The one of the given prefixes that a parameter's name begins with."""
+    """Return the one of the given prefixes that a parameter's name begins with."""
     found = (prefix for prefix in blocks if name == prefix or name.startswith(f"{prefix.rstrip('/')}/"))
     return next(found, None)
 
 
 def numbered_blocks(names: Sequence[str], kernels: Collection[str]) -> dict[str, str]:
-    """The block of each parameter: its name up to a number, else its layer.
+    """Return the block of each parameter: its name up to a number, else its layer.
 
     Of the first part of the path with a number it is the longest beginning that several parts share which have kernels:
     `conv2_block1_1_conv` and `conv2_block1_2_conv` are in `conv2_block1`, `encoder/layers/3/attention/query` is in
@@ -37,6 +37,6 @@ def _block(name: str, sharing: dict[str, set[str]]) -> str:
 
 
 def _numbered_prefixes(name: str) -> list[str]:
-    """The name up to each number of the first part of the path that has one."""
+    """Return the name up to each number of the first part of the path that has one."""
     ends = [found.end() for found in _NUMBER.finditer(name)]
     return [name[:end] for end in ends if not re.search(r"[/.]", name[ends[0] : end])]

@@ -29,7 +29,7 @@ class Channels:
             raise UsageError(f"Channels: ratio must be a number above 0 and up to 1, got {ratio!r}", page="adapters")
 
     def of(self, channels: int) -> int:
-        """How many of so many channels train."""
+        """Return how many of so many channels train."""
         return max(round(self.ratio * channels), 1)
 
     def __str__(self) -> str:

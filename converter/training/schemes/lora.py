@@ -88,7 +88,7 @@ class Contraction:
 
 
 def find_place(weight: Value, readers: dict[Value, list[Node]]) -> Contraction | str:
-    """Where a weight is multiplied with something, or why an adapter cannot do the same."""
+    """Return where a weight is multiplied with something, or why an adapter cannot do the same."""
     found: Contraction | None = None
     for node, read, steps in _uses(weight, readers, ()):
         place = _place(node, read, steps)
@@ -107,7 +107,7 @@ def find_place(weight: Value, readers: dict[Value, list[Node]]) -> Contraction |
 
 
 def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple) -> Iterator[tuple[Node, Value, tuple]]:
-    """The nodes that read a weight behind changes of its layout, which are steps of a view."""
+    """Yield the nodes that read a weight behind changes of its layout, which are steps of a view."""
     for node in readers.get(value, []):
         match node.op:
             case ops.Transpose(perm=perm):
@@ -119,7 +119,7 @@ def _uses(value: Value, readers: dict[Value, list[Node]], steps: tuple) -> Itera
 
 
 def _place(node: Node, read: Value, steps: tuple) -> Contraction | str:
-    """What one use of a weight asks of its factors."""
+    """Return what one use of a weight asks of its factors."""
     operand = node.inputs.index(read)
     if node.inputs.count(read) > 1:
         return "multiplied with itself"
@@ -138,6 +138,6 @@ def _place(node: Node, read: Value, steps: tuple) -> Contraction | str:
 
 
 def _swapped(view: View, rank: int) -> View:
-    """The view of what it shows, of that rank, with its last two axes exchanged."""
+    """Return the view of what it shows, of that rank, with its last two axes exchanged."""
     swap = ("transpose", (*range(rank - 2), rank - 1, rank - 2))
     return View(view.steps[:-1]) if view.steps[-1:] == (swap,) else view.then(swap)

@@ -35,7 +35,7 @@ class Plain:
 def plain(
     forward: Graph, rows: Sequence[SchemeRow], adapters: Sequence[Adapter], absorbs: bool, turned: Collection[str]
 ) -> Plain:
-    """What is exported of a model with adapters.
+    """Return what is exported of a model with adapters.
 
     Args:
         forward: the model before it was adapted.

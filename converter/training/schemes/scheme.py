@@ -55,7 +55,7 @@ class UpdateScheme:
     choose: Callable[[list[Member]], Granted] | None = None
 
     def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[SchemeRow]:
-        """The table of the scheme for a model, in order of use.
+        """Return the table of the scheme for a model, in order of use.
 
         Raises:
             UsageError: a pattern matches no parameter, a fraction is out of range, or nothing is left to train.
@@ -126,12 +126,12 @@ class UpdateScheme:
 
 
 def _said(member: Member) -> str:
-    """What a parameter is that has no adapter."""
+    """Return what a parameter is that has no adapter."""
     return f"a {member.role}" if member.role in ("bias", "scale") else str(member.place)
 
 
 def _adapted(member: Member, adapter: LoRA | Channels, why: str) -> SchemeRow:
-    """The row of a parameter that was granted an adapter."""
+    """Return the row of a parameter that was granted an adapter."""
     if member.role != "kernel":
         return SchemeRow(member.name, 0.0, f"{why}: adapts kernels; stays frozen, {_said(member)}")
     trains = "its adapter trains" if isinstance(adapter, LoRA) else "a change of some of its channels trains"
@@ -139,7 +139,7 @@ def _adapted(member: Member, adapter: LoRA | Channels, why: str) -> SchemeRow:
 
 
 def _fraction(pattern: str, grant: Any) -> float | None:
-    """The fraction that a rule grants, None for "bias"."""
+    """Return the fraction that a rule grants, None for "bias"."""
     if grant == "bias":
         return None
     if grant == "all":
@@ -158,7 +158,9 @@ def _full(everything: list[Member]) -> dict[str, tuple[float, str]]:
 
 
 def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """The layer of the last product; of a matrix tied to the embedding also what is behind the others, as a norm.
+    """Return the layer of the last product.
+
+    Of a matrix tied to the embedding also what is behind the others, as a norm.
 
     The layer of such a matrix is that of the embedding, which may hold more than the head does.
     """
@@ -172,7 +174,7 @@ def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
 
 
 def _own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """The head without a matrix that is tied to the embedding, which would be most of what trains."""
+    """Return the head without a matrix that is tied to the embedding, which would be most of what trains."""
     tied = {m.name for m in everything if m.tied}
     return {name: grant for name, grant in _head(everything).items() if name not in tied}
 
@@ -190,7 +192,7 @@ def _bias_only(everything: list[Member]) -> dict[str, tuple[float, str]]:
 
 
 def _blocks(everything: list[Member]) -> list[str]:
-    """Blocks that train anything, in order of first use."""
+    """Return blocks that train anything, in order of first use."""
     return list(dict.fromkeys(m.block for m in everything if m.parameter.trainable))
 
 
@@ -313,7 +315,7 @@ NAMED = {
 
 
 def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateScheme:
-    """A scheme from its name (as `full`, `last-3`, `lora-16` or `channels-10`), from rules, or as it is.
+    """Return a scheme from its name (as `full`, `last-3`, `lora-16` or `channels-10`), from rules, or as it is.
 
     Raises:
         UsageError: unknown name; the nearest ones are suggested.

@@ -56,7 +56,7 @@ class Member:
 
 
 def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
-    """All parameters in the order in which the model first uses them."""
+    """Return all parameters in the order in which the model first uses them."""
     readers, results = graph.consumers(), set(graph.results())
     first_use: dict[Value, int] = {}
     for index, node in enumerate(graph.nodes):
@@ -91,7 +91,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
 
 
 def _blocks(kernels: Mapping[str, bool], blocks: Sequence[str] | None) -> dict[str, str]:
-    """The block of each parameter, from the names in order of use and whether they are kernels."""
+    """Return the block of each parameter, from the names in order of use and whether they are kernels."""
     outer = _common_path(list(kernels))
     inner = {name: name.removeprefix(outer) for name in kernels}
     numbered = numbered_blocks(list(inner.values()), [inner[name] for name, is_kernel in kernels.items() if is_kernel])
@@ -109,7 +109,7 @@ def _blocks(kernels: Mapping[str, bool], blocks: Sequence[str] | None) -> dict[s
 
 
 def _leads_to(graph: Graph, kernels: Sequence[Value], readers: dict[Value, list[Node]]) -> dict[Value, frozenset[str]]:
-    """For each kernel, the names of those that are multiplied with what was computed with it."""
+    """Return for each kernel, the names of those that are multiplied with what was computed with it."""
     results = {k: [node.output for _, node in _users(k, readers) if not node.op.bodies()] for k in kernels}
     found = {}
     for kernel in kernels:
@@ -120,7 +120,7 @@ def _leads_to(graph: Graph, kernels: Sequence[Value], readers: dict[Value, list[
 
 
 def _products(graph: Graph) -> list[int]:
-    """For each place in the graph, its end too, how many products of two activations come before."""
+    """Return for each place in the graph, its end too, how many products of two activations come before."""
     activations, before = set(graph.inputs), [0]
     for node in graph.nodes:
         computed = [value in activations for value in node.inputs]
@@ -131,7 +131,7 @@ def _products(graph: Graph) -> list[int]:
 
 
 def _common_path(names: Sequence[str]) -> str:
-    """What all names begin with, up to a "/": the model's own name tells no block from another."""
+    """Return what all names begin with, up to a "/": the model's own name tells no block from another."""
     paths = [name.split("/")[:-2] for name in names]  # a weight and its layer say more than the model
     common = 0
     while paths and all(len(p) > common and p[common] == paths[0][common] for p in paths):
@@ -140,7 +140,7 @@ def _common_path(names: Sequence[str]) -> str:
 
 
 def is_cut_by(node: Node, value: Value) -> bool:
-    """Whether a node reads a value as its weight alone, and can be cut in two along its input channels."""
+    """Return whether a node reads a value as its weight alone, and can be cut in two along its input channels."""
     return isinstance(node.op, ops.Layer) and node.inputs[1] is value and node.inputs.count(value) == 1
 
 
@@ -156,7 +156,7 @@ def _uses(readers: list[Node]) -> str:
 
 
 def _users(value: Value, readers: dict[Value, list[Node]]) -> list[tuple[Value, Node]]:
-    """What reads a parameter, or another view of it, and which."""
+    """Return what reads a parameter, or another view of it, and which."""
     found = []
     for node in readers.get(value, []):
         found += _users(node.output, readers) if isinstance(node.op, _THROUGH) else [(value, node)]
@@ -164,7 +164,7 @@ def _users(value: Value, readers: dict[Value, list[Node]]) -> list[tuple[Value, 
 
 
 def role_of(value: Value, readers: dict[Value, list[Node]], producers: dict[Value, Node]) -> str:
-    """How the graph uses a parameter."""
+    """Return how the graph uses a parameter."""
     roles: set[str] = set()
     for view, node in _users(value, readers):
         if node.op.bodies():
@@ -183,7 +183,7 @@ def role_of(value: Value, readers: dict[Value, list[Node]], producers: dict[Valu
 
 
 def _is_added_to_product(value: Value, node: Node, producers: dict[Value, Node]) -> bool:
-    """Whether it is one number a channel of a product whose channels have several axes (heads)."""
+    """Return whether it is one number a channel of a product whose channels have several axes (heads)."""
     other = producers.get(next((v for v in node.inputs if v is not value), value))
     while other is not None and isinstance(other.op, ops.Reshape):
         other = producers.get(other.inputs[0])
@@ -191,7 +191,7 @@ def _is_added_to_product(value: Value, node: Node, producers: dict[Value, Node])
 
 
 def _roles_in_bodies(node: Node, value: Value) -> set[str]:
-    """How the steps of a loop use one of its operands."""
+    """Return how the steps of a loop use one of its operands."""
     places = [k for k, operand in enumerate(node.inputs) if operand is value]
     inner = [(body, body.inputs[k], body.consumers()) for body in node.op.bodies() for k in places]
     return {role_of(v, readers, body.producers()) for body, v, readers in inner if v in readers}

@@ -26,18 +26,18 @@ trained weights with the optimizer's slots. `step` is the CPU time of a step ove
 
 
 def document(sections: Sequence[str]) -> str:
-    """The text of the document."""
+    """Return the text of the document."""
     return "\n".join([_TOP, *sections])
 
 
 def sections(document: str) -> dict[str, str]:
-    """The sections of such a text by their tasks."""
+    """Return the sections of such a text by their tasks."""
     _, *parts = document.split(f"\n{_HEADING}")
     return {part.partition("\n")[0]: f"{_HEADING}{part}" for part in parts}
 
 
 def section(name: str, task: dict[str, Any]) -> str:
-    """What is said of a task.
+    """Return what is said of a task.
 
     Args:
         name: of the task.
@@ -76,7 +76,7 @@ def section(name: str, task: dict[str, Any]) -> str:
 
 
 def _tried(figures: dict[str, Any]) -> str:
-    """The learning rates and what the validation rows say of them."""
+    """Return the learning rates and what the validation rows say of them."""
     said = {rate: f"{rate:g}: {accuracy:.1%}" for rate, accuracy in figures["rates"].items()}
     said[figures["rate"]] = f"**{said[figures['rate']]}**"
     return ", ".join(said.values())

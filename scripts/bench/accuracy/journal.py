@@ -21,7 +21,7 @@ class Journal:
         self._known = {_text(record["asked"]): record["found"] for record in records}
 
     def once(self, asked: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What came out when the same was asked before; else it is made, and written down."""
+        """Return what came out when the same was asked before; else it is made, and written down."""
         key = _text(asked)
         if key not in self._known:
             self._known[key] = make()

@@ -53,7 +53,7 @@ class Judge:
         }
 
     def figures(self, scheme: str) -> dict[str, Any]:
-        """What a scheme reaches, and what it costs."""
+        """Return what a scheme reaches, and what it costs."""
         trainer = _Trainer(self._model, self._task, scheme)
         asked = {"task": self._task.name, "scheme": scheme} | self.setting
         costs = self._journal.once(asked, lambda: trainer.costs(self._samples[0], self._held_out[0]))
@@ -66,7 +66,7 @@ class Judge:
         }
 
     def _search(self, trainer: _Trainer, asked: dict[str, Any]) -> dict[float, tuple[float, float]]:
-        """What comes of learning rates, two a decade, up to one on either side of the best."""
+        """Return what comes of learning rates, two a decade, up to one on either side of the best."""
         place = round(2 * np.log10(self._task.rates[trainer.scheme]))
         tried: dict[float, tuple[float, float]] = {}
         while missing := [rate for rate in map(_rate, (place, place + 1, place - 1)) if rate not in tried]:
@@ -76,7 +76,7 @@ class Judge:
         return tried
 
     def _validated(self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float) -> dict[str, Any]:
-        """What the validation rows say of a training."""
+        """Return what the validation rows say of a training."""
 
         def learn() -> dict[str, Any]:
             try:
@@ -88,7 +88,7 @@ class Judge:
         return self._journal.once(asked | {"choice": choice, "rate": rate, "rows": "validation"}, learn)
 
     def _judged(self, trainer: _Trainer, asked: dict[str, Any], choice: int, rate: float) -> float:
-        """The accuracy of a training on the rows that chose nothing."""
+        """Return the accuracy of a training on the rows that chose nothing."""
 
         def learn() -> dict[str, Any]:
             trainer.train(self._samples[choice], rate)
@@ -132,16 +132,16 @@ class _Trainer:
         return TrainingSession(self._program.data)
 
     def costs(self, sample: Data, held_out: Data) -> dict[str, Any]:
-        """What the scheme costs, and the accuracy before anything is learned."""
+        """Return what the scheme costs, and the accuracy before anything is learned."""
         known = {key: self._program.costs[key] for key in ("trained_parameters", "arena_bytes", "state_bytes")}
         return {"before": self.accuracy(held_out), "step_seconds": self._step_seconds(sample)} | known
 
     def accuracy(self, held_out: Data) -> float:
-        """On the rows that are judged on, as the weights are now."""
+        """Evaluate on the rows that are judged on, as the weights are now."""
         return self.session.evaluate(*held_out)["accuracy"]
 
     def train(self, sample: Data, rate: float) -> None:
-        """From the first weights on, with all epochs."""
+        """Train from the first weights on, with all epochs."""
         steps = -(-len(sample.y) // self._task.batch) * self._task.epochs
         rising = max(round(WARM_UP * steps), 1)
         schedule = optax.warmup_cosine_decay_schedule(rate / rising, rate, rising, steps)

@@ -13,7 +13,7 @@ _EVERY = 5
 
 
 def _worn_on_the_other_arm() -> Data:
-    """Windows of recordings that nobody has learned from; those of a recording stand together."""
+    """Return windows of recordings that nobody has learned from; those of a recording stand together."""
     x, y = motions.windows(motions.load()[1], imu.LENGTH, _EVERY)
     # Turned about the arm by a quarter, and upside down.
     turn = np.array([[0, 1, 0], [1, 0, 0], [0, 0, -1]])

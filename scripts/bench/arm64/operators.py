@@ -18,7 +18,7 @@ _AT_ONCE = 100
 
 
 def instructions_by_operator(emulator: Emulator, file: Path) -> Counter[tuple[str, str]]:
-    """Of one call of each signature: kind of operator and phase -> instructions, of all alone.
+    """Return the cost of one call of each signature: kind of operator and phase -> instructions, of all alone.
 
     Alone, an operator is charged for copies at its border that the step may not make.
     """

@@ -97,7 +97,7 @@ def _cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _cell(net: Workload, task: Task, scheme: str, args: argparse.Namespace) -> dict[str, Any]:
-    """All sides of one workload and scheme."""
+    """Return all sides of one workload and scheme."""
     note.print(f"[bold]{net.name} {scheme}[/]: building, checking, measuring")
     program = task.file.with_suffix(".tflite")
     facts = built(net, scheme, program, args.target, args.micro_batch, args.frozen, args.cached, args.memory_budget)

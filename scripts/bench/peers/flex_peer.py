@@ -31,7 +31,7 @@ def prepare(args: argparse.Namespace) -> str:
 
 
 def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> Callable[[], float]:
-    """The step of the converted program."""
+    """Return the step of the converted program."""
     import tensorflow as tf
     from measured import LEARNING_RATE
 
@@ -42,7 +42,7 @@ def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace)
 
 
 def _converted(job: task.Task, scheme: str) -> Path:
-    """The program's file."""
+    """Return the program's file."""
     file = job.file.with_name(f"{scheme}.flex.tflite")
     again = [sys.executable, __file__, str(job.file), scheme, str(file)]
     done = subprocess.run(again, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800)
@@ -53,7 +53,7 @@ def _converted(job: task.Task, scheme: str) -> Path:
 
 
 def convert(job: task.Task, scheme: str) -> bytes:
-    """The .tflite of a task."""
+    """Return the .tflite of a task."""
     import tensorflow as tf
     import tensorflow_nets as nets
 

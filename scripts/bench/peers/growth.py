@@ -27,7 +27,7 @@ AXES: dict[str, tuple[tuple[str, ...], str, tuple[int, ...]]] = {
 
 
 def rows(args: argparse.Namespace, note: Console) -> Iterator[dict[str, Any]]:
-    """A row for each workload, scheme and value, with the exponents against the row before."""
+    """Yield a row for each workload, scheme and value, with the exponents against the row before."""
     names, option, values = AXES[args.growth]
     for name in args.workloads:
         for scheme in args.schemes if name in names else ():
@@ -60,7 +60,7 @@ def _row(name: str, scheme: str, options: dict[str, Any], args: argparse.Namespa
 
 
 def _exponents(before: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, float]:
-    """By which power of the size the work grew since the row before, and of the work time and memory."""
+    """Print by which power of the size the work grew since the row before, and of the work time and memory."""
     if before is None:
         return {}
     work = log(row["flops"] / before["flops"])

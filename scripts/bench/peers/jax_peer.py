@@ -27,7 +27,7 @@ def prepare(args: argparse.Namespace) -> str:
 
 
 def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> Callable[[], float]:
-    """The compiled step."""
+    """Return the compiled step."""
     import jax
     import jax.numpy as jnp
     from measured import LEARNING_RATE

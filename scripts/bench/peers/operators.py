@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _profiled(file: Path, flops: int, steps: int) -> dict[str, Any]:
-    """A program's step against its products, and its shares in percent."""
+    """Return a program's step against its products, and its shares in percent."""
     from converter.program.origins import PHASES
     from converter.tools.measure.profile import profile
 
@@ -73,7 +73,7 @@ def _profiled(file: Path, flops: int, steps: int) -> dict[str, Any]:
 
 
 def _milliseconds_per_flop() -> float:
-    """Of a large constant matrix product."""
+    """Return the cost of a large constant matrix product."""
     from converter.tools.measure import built, gemm, nanoseconds
 
     return nanoseconds(built(gemm()), xnnpack=True) / 1e6 / (2 * gemm().work)

@@ -15,14 +15,14 @@ _OPSETS = (("", 17), ("com.microsoft", 1))
 
 
 def arranged(name: str, array: np.ndarray) -> np.ndarray:
-    """A weight as ONNX lays it out: filters OIHW, vectors of a convolution along the second axis."""
+    """Return a weight as ONNX lays it out: filters OIHW, vectors of a convolution along the second axis."""
     if array.ndim == 4:
         return array.transpose(3, 2, 0, 1).copy()
     return array.reshape(-1, 1, 1) if name.endswith(("/gamma", "/beta", "/mean", "/var")) else array
 
 
 def model(kind: str, sizes: Mapping[str, Any], arrays: Mapping[str, np.ndarray], x: np.ndarray, rows: int) -> Any:
-    """The ONNX model of a net: input `x`, output `logits` [rows, classes]."""
+    """Return the ONNX model of a net: input `x`, output `logits` [rows, classes]."""
     graph = Graph(arrays, x)
     logits = _NETS[kind](graph, "x", x.shape, **sizes)
     classes = arrays["head/w" if "head/w" in arrays else "head"].shape[-1]
@@ -57,7 +57,7 @@ class Graph:
         return name
 
     def constant(self, value: Any) -> str:
-        """An initializer: floats as float32, integers as int64."""
+        """Return an initializer: floats as float32, integers as int64."""
         array = np.asarray(value)
         array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
         name = f"c{len(self.initializers)}"

@@ -35,7 +35,7 @@ def _import_training() -> None:
 
 
 def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> Callable[[], float]:
-    """The step of the generated artifacts."""
+    """Return the step of the generated artifacts."""
     import onnxruntime
     from measured import LEARNING_RATE
     from onnxruntime.training.api import CheckpointState, Module, Optimizer

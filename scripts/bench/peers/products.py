@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _measured(file: Path, runs: int) -> list[dict[str, Any]]:
-    """The products of a program's step that take most."""
+    """Return the products of a program's step that take most."""
     from converter.program.file import read_program
     from converter.program.flatbuffer.operators import OperatorFile
     from converter.program.origins import read_origins
@@ -117,7 +117,7 @@ class _Product(NamedTuple):
 
 
 def _product(program: bytes) -> _Product:
-    """The one of a file that has no other operator."""
+    """Return the one of a file that has no other operator."""
     from ai_edge_litert import schema_py_generated as schema
 
     graph = schema.ModelT.InitFromPackedBuf(program, 0).subgraphs[0]

@@ -58,7 +58,7 @@ USUAL = ("tensorflow", "tensorflow-folded", "jax")
 
 
 def command(name: str, task: Path, scheme: str, here: bool) -> list[str]:
-    """What starts a peer; makes its environment if need be, unless it is to run in this one (`here`)."""
+    """Return what starts a peer; makes its environment if need be, unless it is to run in this one (`here`)."""
     peer = PEERS[name]
     python = sys.executable
     if not here:
@@ -121,7 +121,10 @@ class Side:
             self.result = self._answer()
 
     def _answer(self) -> dict[str, Any]:
-        """The next line of the process; a process that died, or reports an error, becomes a result with an `error`."""
+        """Return the next line of the process.
+
+        A process that died, or reports an error, becomes a result with an `error`.
+        """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -179,7 +182,10 @@ def race(
 
 
 def _checked(sides: Mapping[str, Side], ours: float) -> dict[str, float | None]:
-    """The largest relative difference of a side's first losses from the reference's; who differs is dismissed."""
+    """Return the largest relative difference of a side's first losses from the reference's.
+
+    Who differs is dismissed.
+    """
     differences: dict[str, float | None] = {}
     expected = np.array(sides[REFERENCE].losses)
     for name, side in sides.items():

@@ -11,7 +11,7 @@ from rich.table import Table
 
 
 def show(result: dict[str, Any]) -> None:
-    """All sides of every cell, and what failed."""
+    """Print all sides of every cell, and what failed."""
     out = _console()
     table = Table(
         title=f"One training step, SGD, float32, {_settings(result)}",
@@ -77,7 +77,7 @@ def show_growth(result: dict[str, Any]) -> None:
 
 
 def show_rows(rows: list[dict[str, Any]]) -> None:
-    """Rows of the same figures."""
+    """Print rows of the same figures."""
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*map(str, row.values()))

@@ -45,7 +45,7 @@ class Task:
 
     @classmethod
     def read(cls, file: Path) -> Task:
-        """The task of a file."""
+        """Return the task of a file."""
         with np.load(file, allow_pickle=False) as stored:
             return cls(file, **json.loads(stored["task"].item()))
 
@@ -61,7 +61,7 @@ class Task:
             return stored["x"], stored["y"]
 
     def weights(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and arrays, one in memory at a time; as JAX lays them out: filters HWIO, matrices [in, out]."""
+        """Yield names and arrays, one in memory at a time; as JAX lays them out: filters HWIO, matrices [in, out]."""
         with np.load(self.file, allow_pickle=False) as stored:
             for key in stored.files:
                 if key.startswith(_WEIGHT):

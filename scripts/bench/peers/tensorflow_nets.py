@@ -13,12 +13,12 @@ Weights = Mapping[str, Any]
 
 
 def arranged(name: str, array: np.ndarray) -> np.ndarray:
-    """A weight as TensorFlow lays it out: JAX has the channels of a depthwise filter in the last axis."""
+    """Return a weight as TensorFlow lays it out: JAX has the channels of a depthwise filter in the last axis."""
     return array.transpose(0, 1, 3, 2) if name.endswith("depthwise/w") else array
 
 
 def loss(kind: str, sizes: Mapping[str, Any], w: Weights, x: Any, y: Any) -> Any:
-    """The mean cross entropy of a net."""
+    """Return the mean cross entropy of a net."""
     logits = _NETS[kind](w, x, **sizes)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
 
@@ -48,7 +48,7 @@ def _resnet50(w: Weights, x: Any, strides: Sequence[int]) -> Any:
 
 
 def _unit(w: Weights, name: str, x: Any, stride: int = 1) -> Any:
-    """A convolution and its batch norm in inference mode: the fused op, whose gradient is one, too."""
+    """Return a convolution and its batch norm in inference mode: the fused op, whose gradient is one, too."""
     if name.endswith("depthwise"):
         x = tf.nn.depthwise_conv2d(x, w[f"{name}/w"], (1, stride, stride, 1), "SAME")
     else:
@@ -127,7 +127,7 @@ def _dense(w: Weights, name: str, x: Any) -> Any:
 
 
 def _matmul(x: Any, matrix: Any, bias: Any = None) -> Any:
-    """A product over the last axis, as one matrix: TensorFlow's batched product is slower."""
+    """Return a product over the last axis, as one matrix: TensorFlow's batched product is slower."""
     flat = tf.reshape(x, (-1, x.shape[-1]))
     y = tf.matmul(flat, matrix)
     if bias is not None:

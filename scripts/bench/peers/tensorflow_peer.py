@@ -27,7 +27,7 @@ def prepare(args: argparse.Namespace) -> str:
 
 
 def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> Callable[[], float]:
-    """The traced step."""
+    """Return the traced step."""
     import tensorflow as tf
     import tensorflow_nets as nets
     from measured import LEARNING_RATE

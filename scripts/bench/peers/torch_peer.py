@@ -26,7 +26,7 @@ def prepare(args: argparse.Namespace) -> str:
 
 
 def load(job: task.Task, x: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> Callable[[], float]:
-    """The step."""
+    """Return the step."""
     import torch
     from measured import LEARNING_RATE
 
@@ -85,7 +85,7 @@ def _resnet50(w: Weights, x: Any, strides: Sequence[int]) -> Any:
 
 
 def _unit(w: Weights, name: str, x: Any, stride: int = 1) -> Any:
-    """A convolution with padding SAME and its batch norm in inference mode."""
+    """Return a convolution with padding SAME and its batch norm in inference mode."""
     from torch.nn.functional import batch_norm, conv2d, pad
 
     filters = w[f"{name}/w"]

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def document(results: list[dict[str, Any]]) -> str:
-    """The text of the document."""
+    """Return the text of the document."""
     # Markdown, not HTML: nothing is to be escaped.
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -49,12 +49,12 @@ def document(results: list[dict[str, Any]]) -> str:
 
 
 def columns(rows: list[dict[str, Any]]) -> list[str]:
-    """The keys of rows, in the order in which they first appear."""
+    """Return the keys of rows, in the order in which they first appear."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def figure(value: Any) -> str:
-    """A cell of a table whose columns the measurement chose: large numbers in millions."""
+    """Return a cell of a table whose columns the measurement chose: large numbers in millions."""
     if isinstance(value, (int, float)) and abs(value) >= 1e6:
         return f"{value / 1e6:,.0f} M"
     return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)

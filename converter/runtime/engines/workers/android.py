@@ -64,7 +64,7 @@ class _Model:
         return [name(runner, ctypes.c_int32(number)).decode() for number in range(count(runner))]
 
     def _view(self, tensor: ctypes.c_void_p) -> np.ndarray:
-        """A tensor's memory in the arena."""
+        """Return a tensor's memory in the arena."""
         size = self._tflite.TfLiteTensorByteSize
         size.restype = ctypes.c_size_t
         rank = self._call("TfLiteTensorNumDims", tensor)
@@ -75,7 +75,7 @@ class _Model:
         return np.frombuffer(memory, dtype).reshape(shape)
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """A function that returns an int, or nothing."""
+        """Return a function that returns an int, or nothing."""
         function = self._tflite[name]
         function.restype = ctypes.c_int
         return int(function(*arguments))
@@ -85,7 +85,7 @@ class _Model:
             raise RuntimeError(f"{name} failed")
 
     def _pointer(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """A function that returns an object."""
+        """Return a function that returns an object."""
         function = self._tflite[name]
         function.restype = ctypes.c_void_p
         pointer = function(*arguments)
@@ -95,7 +95,7 @@ class _Model:
 
 
 def _loaded(folder: Path, library: str) -> ctypes.CDLL:
-    """The library behind what it needs of Android, which it finds by name."""
+    """Return the library behind what it needs of Android, which it finds by name."""
     for name in ("libc.so", "libm.so", "libdl.so", "liblog.so"):
         ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(str(folder / library))

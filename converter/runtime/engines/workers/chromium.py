@@ -79,7 +79,7 @@ class Browser:
         return str(self.command("Browser.getVersion")["product"]).partition("/")[2]
 
     def command(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
-        """What comes of a command; meanwhile others are heard.
+        """Return what comes of a command; meanwhile others are heard.
 
         Raises:
             RuntimeError: the browser refuses it, or is gone.
@@ -159,7 +159,7 @@ class Page:
         self._globals = found["result"]["objectId"]
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What a function of the page gives in the end, plain JSON values.
+        """Return what a function of the page gives in the end, plain JSON values.
 
         Raises:
             RuntimeError: it threw, or the page is gone.

@@ -39,7 +39,7 @@ class Pages:
         self._console = console
 
     def open(self, folder: Path, options: Mapping[str, Any]) -> tuple[Page, str]:
-        """A page in the place of the last one, and the browser's version."""
+        """Return a page in the place of the last one, and the browser's version."""
         self.close()
         self._browser = Browser(options["browser"], _FLAGS, folder)
         packages = Path(options["packages"]).resolve()
@@ -73,11 +73,11 @@ class Loaded:
         self._said = {"whole": said["whole"], "driver": f"{said['device']}, Chromium {version}"}
 
     def said(self, log: str) -> dict[str, Any]:
-        """Whether the engine takes all of it, and on what it runs."""
+        """Return whether the engine takes all of it, and on what it runs."""
         return self._said
 
     def __call__(self, signature: str, feed: Arrays) -> Arrays:
-        """Results by name. Raises RuntimeError."""
+        """Return results by name. Raises RuntimeError."""
         for name, array in feed.items():
             self._send(name, array.tobytes())
         tensors = [[name, array.dtype.name, [*array.shape]] for name, array in feed.items()]

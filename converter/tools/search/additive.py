@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from converter.tools.search.space import Candidate, Space
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 #: Proposals whose costs are computed together.
 _AT_ONCE = 4
@@ -100,8 +104,34 @@ def propose(
     """
     from scipy import optimize
 
+    columns, blocks = space.columns, len(space.blocks)
+    known = [gains.of.get(column) for column in columns]
+    worth = np.concatenate([np.zeros(blocks), [0.0 if gain is None else gain - _LEAST for gain in known]])
+    upper = np.concatenate([np.ones(blocks), [float(gain is not None) for gain in known]])
+    found = optimize.milp(
+        -worth,
+        integrality=np.ones(blocks + len(columns)),
+        bounds=optimize.Bounds(0, upper),
+        constraints=_constraints(space, models, excluded),
+        options={"mip_rel_gap": 0.0},
+    )
+    if found.x is None:
+        return None
+    choices = [0.0] * len(space.groups)
+    for (group, choice), value in zip(columns, found.x[blocks:], strict=True):
+        if value > 0.5:
+            choices[group] = choice
+    return space.candidate(choices)
+
+
+def _constraints(
+    space: Space, models: Sequence[tuple[LinearCost, float]], excluded: Sequence[Candidate]
+) -> LinearConstraint:
+    """Return what a candidate must hold, over 0 or 1 for each block that is reached and each column that is chosen."""
+    from scipy import optimize
+
     columns = space.columns
-    blocks, size = len(space.blocks), len(space.blocks) + len(columns)
+    blocks = len(space.blocks)
     first = [space.first_block(g, c) for g, c in columns]
     rows: list[np.ndarray] = []
     limits: list[float] = []
@@ -133,23 +163,7 @@ def propose(
     for candidate in excluded:
         made = [candidate.choices()[g] == c for g, c in columns]
         at_most(sum(made) - 1, chosen=[1.0 if m else -1.0 for m in made])
-    known = [gains.of.get(column) for column in columns]
-    worth = np.concatenate([np.zeros(blocks), [0.0 if gain is None else gain - _LEAST for gain in known]])
-    upper = np.concatenate([np.ones(blocks), [float(gain is not None) for gain in known]])
-    found = optimize.milp(
-        -worth,
-        integrality=np.ones(size),
-        bounds=optimize.Bounds(0, upper),
-        constraints=optimize.LinearConstraint(np.array(rows), -np.inf, np.array(limits)),
-        options={"mip_rel_gap": 0.0},
-    )
-    if found.x is None:
-        return None
-    choices = [0.0] * len(space.groups)
-    for (group, choice), value in zip(columns, found.x[blocks:], strict=True):
-        if value > 0.5:
-            choices[group] = choice
-    return space.candidate(choices)
+    return optimize.LinearConstraint(np.array(rows), -np.inf, np.array(limits))
 
 
 def best_within(

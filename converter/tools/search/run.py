@@ -18,6 +18,7 @@ from converter.ir.graph import to_text
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
 from converter.support.extras import require
+from converter.tflite.targets import Target
 from converter.tflite.targets import target as find_target
 from converter.tools.search.budgets import Budget, check_head, parse_budgets
 from converter.tools.search.effort import Effort
@@ -85,22 +86,11 @@ def search(
         DeviceError: workers die.
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))
-    asked = with_own_augmentation(model, options_of("search", options, "update", "check"))
+    asked = _asked(model, options)
     model = with_classes(with_inputs(model, asked.inputs), asked.classes)
     asked = replace(asked, inputs=None)
-    if asked.memory_budget or any(map(rows_to_infer, asked.signatures)):
-        raise UsageError(
-            "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",
-            page="search",
-        )
-    course = RateSchedule(schedule, warmup)
     target = find_target(asked.target)
-    if effort is not None and effort.measure and target.unit != "ns":
-        raise UsageError(
-            f"measure: the table of {target.name} holds no times. On x86-64 say target='litert-2/x86-64', "
-            "anywhere --profile measured",
-            page="search",
-        )
+    _check_measurable(effort, target)
     budgets = parse_budgets([budget] if isinstance(budget, str) else budget, target)
     x, y = data
     effort = effort or Effort(rates=default_rates(asked.optimizer))
@@ -108,6 +98,7 @@ def search(
     source = import_model(model, asked.micro_batch or asked.batch)
     check_weights(source)
     counts = _counts(source, asked)
+    course = RateSchedule(schedule, warmup)
     subject = Subject(source, asked, x, y, parts, epochs, course)
     _check_possible(subject, budgets)
     subject.check()
@@ -115,12 +106,7 @@ def search(
         "model": digest(to_text(source.graph), {p.name: p.model_value for p in source.graph.parameters.values()}),
         "data": digest(x, y, None if group is None else np.asarray(group)),
         "samples": samples,
-        # Another table gives other costs.
-        "table": digest(repr({k: sorted(v) if isinstance(v, frozenset) else v for k, v in vars(target).items()})),
-        "options": {
-            name: digest(value) if name == "calibration" else _said(value)
-            for name, value in sorted(asked.asked().items())
-        },
+        **_conditions(asked, target),
         "epochs": epochs,
         "course": asdict(course),
     }
@@ -133,6 +119,36 @@ def search(
         some.close()
     frozen = subject.frozen(findings.found.update)
     return Found(findings, source.name, target.unit, counts, effort, setting, frozen)
+
+
+def _asked(model: Any, options: dict[str, Any]) -> Options:
+    """Return the options of all builds of a search. Raises UsageError for those that a search chooses itself."""
+    asked = with_own_augmentation(model, options_of("search", options, "update", "check"))
+    if asked.memory_budget or any(map(rows_to_infer, asked.signatures)):
+        raise UsageError(
+            "search: leave memory_budget and infer_<rows> out; the budget of memory is budget='memory=...'",
+            page="search",
+        )
+    return asked
+
+
+def _check_measurable(effort: Effort | None, target: Target) -> None:
+    """Raise UsageError where steps are to be measured, and the target's table holds no times."""
+    if effort is not None and effort.measure and target.unit != "ns":
+        raise UsageError(
+            f"measure: the table of {target.name} holds no times. On x86-64 say target='litert-2/x86-64', "
+            "anywhere --profile measured",
+            page="search",
+        )
+
+
+def _conditions(asked: Options, target: Target) -> dict[str, Any]:
+    """Return what a search goes by beside its model and data: with other options or costs it is another one."""
+    table = {name: sorted(v) if isinstance(v, frozenset) else v for name, v in vars(target).items()}
+    options = {
+        name: digest(value) if name == "calibration" else _said(value) for name, value in sorted(asked.asked().items())
+    }
+    return {"table": digest(repr(table)), "options": options}
 
 
 def _check_possible(subject: Subject, budgets: Sequence[Budget]) -> None:

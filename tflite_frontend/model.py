@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from converter.ir import Graph, Value, ops, verify
+from converter.ir import Graph, verify
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
-from tflite_frontend.file import File, FileOperator, layer_of, read_file
+from tflite_frontend.file import File, layer_of, read_file
+from tflite_frontend.head import Place, fresh_layer, place_of_last_layer
 from tflite_frontend.importer import Importer
 from tflite_frontend.registry import NotImportable
-
-#: What may stand between the last layer and the output.
-_BEHIND = ("SOFTMAX", "LOGISTIC", "RESHAPE", "SQUEEZE", "LOG_SOFTMAX")
 
 
 def is_tflite(model: Any) -> bool:
@@ -77,12 +72,12 @@ class Model:
         importer = Importer(file, rows, self.shapes)
         notes: list[Note] = []
         if self.classes is not None:
-            features, kept, behind = self._features(file)
-            importer.run([features])
-            output = _head(importer, importer.value(features), self.classes, behind, self.seed)
-            importer.b.graph.outputs = {"output": output}
-            said = f"a fresh dense layer of {self.classes} classes{' behind softmax' if self.classes > 1 else ''}"
-            notes.append(Note("head", "fresh", f"{said}, in the place of {kept}"))
+            place = self.place(file)
+            importer.run([place.features])
+            importer.b.graph.outputs = {"output": fresh_layer(importer, place, self.classes, self.seed)}
+            behind = " with sigmoid" if self.classes == 1 else " with softmax" if place.link else ""
+            said = f"a fresh dense layer of {self.classes} classes{behind}"
+            notes.append(Note("head", "fresh", f"{said}, in the place of {place.replaced}"))
         elif self.cut is not None:
             number = _tensor(file, self.cut)
             importer.run([number])
@@ -98,6 +93,13 @@ class Model:
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in read}
         return with_idioms(verify(graph, "import")), notes
 
+    def place(self, file: File) -> Place:
+        """Return where the fresh layer stands. Raise UsageError where there is no such place."""
+        if self.cut is not None:
+            return Place(_tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX", at_each=False)
+        name, output = next(iter(self._outputs(file).items()))
+        return place_of_last_layer(file, output, name)
+
     def _outputs(self, file: File) -> dict[str, int]:
         if self.outputs is None:
             return dict(file.outputs)
@@ -109,64 +111,6 @@ class Model:
                     page="tflite-files",
                 )
         return {name: file.outputs[name] for name in self.outputs}
-
-    def _features(self, file: File) -> tuple[int, str, str]:
-        """Return the tensor behind which the fresh layer stands, what it replaces, and the activation of that."""
-        if self.cut is not None:
-            return _tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX"
-        makers = {number: operator for operator in file.operators for number in operator.outputs}
-        number, behind = next(iter(self._outputs(file).values())), ""
-        while (maker := makers.get(number)) is not None and maker.kind in _BEHIND:
-            behind = maker.kind if maker.kind in ("SOFTMAX", "LOGISTIC", "LOG_SOFTMAX") else behind
-            number = maker.inputs[0]
-        dense = _dense(file, makers, number)
-        if dense is None:
-            what, output = "an input" if maker is None else maker.kind, next(iter(self._outputs(file)))
-            raise UsageError(
-                f"{file.path} does not end in a dense layer or a 1x1 convolution, which classes= replaces, but in "
-                f"{what}. Say behind which tensor or layer the new one is to stand: cut={output!r}, behind the output",
-                page="tflite-files",
-            )
-        return dense[0], layer_of(file.tensors[dense[1]].name), behind
-
-
-def _dense(file: File, makers: Mapping[int, FileOperator], number: int) -> tuple[int, int] | None:
-    """Return what a dense layer that makes a tensor reads, and its weights; None where none makes it."""
-    maker = makers.get(number)
-    if maker is not None and maker.kind == "ADD":  # a bias
-        maker = next((makers[i] for i in maker.inputs if i in makers), None)
-        if (
-            maker is not None and maker.kind == "TRANSPOSE"
-        ):  # of one row it costs nothing to have it the other way round
-            maker = makers.get(maker.inputs[0])
-        if maker is not None and maker.kind != "BATCH_MATMUL":
-            return None
-    if maker is None or not _is_dense(file, maker):
-        return None
-    weights = 1 if file.tensors[maker.inputs[1]].array is not None or maker.kind != "BATCH_MATMUL" else 0
-    return maker.inputs[1 - weights], maker.inputs[weights]
-
-
-def _is_dense(file: File, operator: FileOperator) -> bool:
-    if operator.kind == "BATCH_MATMUL":
-        return any(file.tensors[i].array is not None for i in operator.inputs)
-    if operator.kind == "CONV_2D":
-        return file.tensors[operator.inputs[1]].shape[1:3] == (1, 1)
-    return operator.kind == "FULLY_CONNECTED"
-
-
-def _head(importer: Importer, features: Value, classes: int, behind: str, seed: int) -> Value:
-    """Return the outputs [B, classes] of a fresh layer: weights after Glorot, biases 0."""
-    b, rows = importer.b, features.shape[0]
-    width = prod(features.shape[1:])
-    limit = np.sqrt(6 / (width + classes))
-    kernel = np.random.default_rng(seed).uniform(-limit, limit, (classes, width))
-    w = importer.parameter("head/kernel", kernel)
-    logits = b(ops.MatMul(adj_y=True), b.reshape(features, (rows, width)), w)
-    logits = b(ops.Add(), logits, importer.parameter("head/bias", np.zeros(classes)))
-    if classes == 1:
-        return b(ops.Logistic(), logits)
-    return b(ops.Softmax(), logits) if behind else logits
 
 
 def _tensor(file: File, name: str) -> int:

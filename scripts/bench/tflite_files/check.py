@@ -1,0 +1,184 @@
+"""Checks of one real file: what a program made of it infers, and how it trains, against others than our own code.
+
+    python scripts/bench/tflite_files/check.py FILE JSON
+
+prints a line of JSON. The stock interpreter on the file says what is inferred, JAX on the features that it makes how a
+fresh head learns, and differences of the program's own loss which way deeper layers go.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+import pocketune
+import tflite_frontend
+from converter.support.errors import PocketuneError
+from tflite_frontend.file import read_file
+
+CLASSES, ROWS, STEPS = 5, 2, 10
+#: Trained tensors whose derivatives are taken, at most.
+TENSORS = 8
+
+
+class Original:
+    """A file in the stock interpreter, one row at a time.
+
+    Args:
+        path: of the file.
+        shape: of its input, where it leaves axes open.
+        delegated: on XNNPACK's kernels, as an app runs it; False keeps what lies between.
+    """
+
+    def __init__(self, path: Path, shape: list[int] | None, delegated: bool = True) -> None:
+        kind = OpResolverType.AUTO if delegated else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        self.runtime = Interpreter(
+            str(path), experimental_op_resolver_type=kind, experimental_preserve_all_tensors=not delegated
+        )
+        (self.given,) = self.runtime.get_input_details()
+        if shape is not None:
+            self.runtime.resize_tensor_input(self.given["index"], shape)
+        self.runtime.allocate_tensors()
+        (self.given,) = self.runtime.get_input_details()
+
+    def rows(self, x: np.ndarray, tensors: list[int] | None = None) -> list[np.ndarray]:
+        """Return for each row of `x` [N, ...] the outputs, or other tensors by their numbers."""
+        numbers = tensors or [details["index"] for details in self.runtime.get_output_details()]
+        made: list[list[np.ndarray]] = [[] for _ in numbers]
+        for row in x:
+            self.runtime.set_tensor(self.given["index"], row[None])
+            self.runtime.invoke()
+            for found, number in zip(made, numbers, strict=True):
+                found.append(self.runtime.get_tensor(number).copy())
+        return [np.stack(found) for found in made]
+
+
+def samples(original: Original, said: Mapping[str, Any], rows: int) -> np.ndarray:
+    """Return random rows as the file takes them."""
+    rng, shape, dtype = np.random.default_rng(7), original.given["shape"][1:], original.given["dtype"]
+    if dtype == np.float32:
+        low, high = said.get("range", (0.0, 1.0))
+        return rng.uniform(low, high, (rows, *shape)).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, (rows, *shape), endpoint=True).astype(dtype)
+
+
+def inferred(path: Path, said: Mapping[str, Any]) -> float:
+    """Return how far `infer` of a program is from the file, as a share of each output's range; the worst output."""
+    original = Original(path, said.get("shapes"))
+    x = samples(original, said, ROWS)
+    outputs = original.rows(x)
+    worst = 0.0
+    for name, expected in zip(read_file(path, said.get("signature")).outputs, outputs, strict=True):
+        model = tflite_frontend.Model(path, outputs=[name], **_arguments(path, said))
+        batch = said.get("batch", ROWS)
+        options = {"loss": "mse", "update": said.get("whole", "full"), "optimizer": "sgd", "batch": batch}
+        with pocketune.TrainingSession(pocketune.build(model, check=False, **options).data) as session:
+            found = np.concatenate([session.infer(x[i : i + batch]) for i in range(0, ROWS, batch)])
+        found = found.reshape(expected.shape)
+        worst = max(worst, float(np.abs(found - expected).max() / max(np.ptp(expected), np.abs(expected).max(), 1e-30)))
+    return worst
+
+
+def head_learns(path: Path, said: Mapping[str, Any]) -> float:
+    """Return how far losses of ten steps are from those of a head in JAX on the file's own features."""
+    model, batch = _with_head(path, said), said.get("batch", ROWS)
+    file = read_file(path, said.get("signature"))
+    number = model.place(file).features
+    x = samples(Original(path, said.get("shapes")), said, batch)
+    y = np.arange(batch, dtype=np.int32) % CLASSES
+    (features,) = Original(path, said.get("shapes"), delegated=False).rows(x, [number])
+    program = pocketune.build(model, update="head", optimizer="sgd", batch=batch, check=False)
+    flat = jnp.asarray(features.reshape(batch, -1), jnp.float32)
+    rate = float(0.5 / max(1.0, float(jnp.mean(jnp.sum(flat**2, axis=1)))))
+    with pocketune.TrainingSession(program.data) as session:
+        params = {name.split("/")[-1]: jnp.asarray(array) for name, array in session.parameters().items()}
+        found = [session.train(x, y, learning_rate=rate) for _ in range(STEPS)]
+
+    def loss(params: dict[str, jax.Array]) -> jax.Array:
+        logits = flat @ params["kernel"].T + params["bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(y)).mean()
+
+    expected = []
+    for _ in range(STEPS):
+        value, gradient = jax.value_and_grad(loss)(params)
+        expected.append(float(value))
+        params = jax.tree.map(lambda p, g: p - rate * g, params, gradient)
+    return float(np.abs(np.array(found) / np.array(expected) - 1).max())
+
+
+def deeper_layers_learn(path: Path, said: Mapping[str, Any]) -> tuple[float, int, str]:
+    """Return how far derivatives are from differences of the loss, of how many tensors, and which is the worst."""
+    model, batch = _with_head(path, said), said.get("batch", ROWS)
+    x = samples(Original(path, said.get("shapes")), said, batch)
+    y = np.arange(batch, dtype=np.int32) % CLASSES
+    update = said.get("update", "last-2")
+    program = pocketune.build(model, update=update, optimizer="sgd", batch=batch, check=False)
+    rate = 2.0**12
+    rng = np.random.default_rng(0)
+    with pocketune.TrainingSession(program.data) as session:
+        before = session.state()
+        session.train(x, y, learning_rate=rate)
+        gradients = {name: (before[name] - array) / rate for name, array in session.state().items()}
+        names = sorted(gradients)
+        if len(names) > TENSORS:
+            names = [names[i] for i in np.linspace(0, len(names) - 1, TENSORS).astype(int)]
+
+        def value(name: str, change: np.ndarray) -> float:
+            session._back({**before, name: (before[name] + change).astype(np.float32)})
+            return session.evaluate(x, y)["loss"]
+
+        worst, where = 0.0, ""
+        for name in names:
+            gradient = gradients[name].astype(np.float64)
+            length = float(np.linalg.norm(gradient))
+            if length < 1e-7:
+                continue
+            noise = rng.standard_normal(gradient.shape)
+            direction = gradient / length + noise / np.linalg.norm(noise)
+            slope = float((gradient * direction).sum())
+            errors = []
+            for change in (3e-2, 1e-2, 3e-3, 1e-3):
+                step = change / abs(slope)
+                difference = value(name, step * direction) - value(name, -step * direction)
+                errors.append(abs(difference / (2 * step) / slope - 1))
+            if min(errors) > worst:
+                worst, where = min(errors), name
+    return worst, len(names), where
+
+
+def _arguments(path: Path, said: Mapping[str, Any]) -> dict[str, Any]:
+    file = read_file(path, said.get("signature"))
+    shapes = {} if said.get("shapes") is None else dict.fromkeys(file.inputs, said["shapes"])
+    return {"signature": said.get("signature"), "shapes": shapes}
+
+
+def _with_head(path: Path, said: Mapping[str, Any]) -> tflite_frontend.Model:
+    return tflite_frontend.Model(path, classes=CLASSES, cut=said.get("cut"), **_arguments(path, said))
+
+
+def checked(path: Path, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all checks of a file give; what is refused is said under the name of the check."""
+    found: dict[str, Any] = {}
+    for name, check in (("infer", inferred), ("head", head_learns), ("deeper", deeper_layers_learn)):
+        start = time.process_time()
+        try:
+            found[name] = check(path, said)
+        except PocketuneError as error:
+            found[name] = str(error)
+        found[f"{name}_seconds"] = round(time.process_time() - start, 1)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(checked(Path(sys.argv[1]), json.loads(sys.argv[2]))))

@@ -82,7 +82,7 @@ class Importer:
                 return [self._stand_in(v.aval) for v in eqn.outvars]
 
     def _follows(self, eqn: Any, values: list[Value], problem: NotImportable) -> bool:
-        """Whether a problem only follows from one that is reported: a rule that misses a known operand, random bits."""
+        """Return whether a problem only follows from one that is reported: a missing known operand, random bits."""
         if problem.what in GROUPS.values() or not self._unknown:
             return False
         known_primitive = eqn.primitive.name in self._rules

@@ -87,7 +87,7 @@ class Model:
 
 
 def _called(function: Any) -> str:
-    """The name of a function, of the class of a method, a callable object or a module, `model` where there is none."""
+    """Return the name of a function, or of the class of a method, callable or module; `model` where there is none."""
     while isinstance(function, partial):
         function = function.func
     owner = getattr(function, "__self__", None)

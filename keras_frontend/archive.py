@@ -266,7 +266,7 @@ def _foreign(module: str, name: str) -> str:
 
 
 def _is_lambda(item: dict[str, Any]) -> bool:
-    """Whether Keras wrote this for a lambda that is an activation: its code, defaults and closure, under no name."""
+    """Return whether Keras wrote this for a lambda as activation: code, defaults and closure, under no name."""
     parts = item.get("value")
     return len(item) == 1 and isinstance(parts, list) and len(parts) == 3 and isinstance(parts[0], str)
 

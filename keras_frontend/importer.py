@@ -247,7 +247,7 @@ def _everything(model: Any) -> list[Any]:
 
 
 def _seeds(model: Any) -> set[int]:
-    """The ids of the variables that random numbers are drawn with: some layers draw where they need none, too."""
+    """Return ids of the variables that random numbers are drawn with: some layers draw where they need none."""
     return {id(g.state) for layer in model._flatten_layers() for g in getattr(layer, "_seed_generators", ())}
 
 
@@ -285,7 +285,7 @@ def named_variables(model: Any, names: list[str] | None = None) -> dict[str, Any
 
 
 def input_names(model: Any) -> list[str]:
-    """Names of the inputs: the keys of a dict that the model takes, those of `keras.Input`, or of what `call` takes."""
+    """Return names of the inputs: keys of the dict that the model takes, of `keras.Input`, or what `call` takes."""
     if _is_functional(model):
         import keras
 

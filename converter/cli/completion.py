@@ -20,7 +20,7 @@ _SET_UP = {"--install-completion", "--show-completion"}
 
 
 def is_asked(arguments: Sequence[str] | None) -> bool:
-    """Whether the shell asks for completions, or somebody for their set-up: both go by the name of the command."""
+    """Return whether a shell asks for completions, or a person for their set-up: by the name of the command."""
     return _ASKED in os.environ or bool(_SET_UP & {*(sys.argv[1:] if arguments is None else arguments)})
 
 

@@ -232,7 +232,7 @@ def _updating(signatures: Mapping[str, Graph]) -> Graph:
 
 
 def _tensor_names(signatures: Mapping[str, Graph]) -> dict[str, str]:
-    """What each state tensor is called in the file: its parameter's name, unless an input or output has it already."""
+    """Return what each state tensor is called: its parameter's name, unless an input or output has it already."""
     taken = {"tick", "done"}
     for graph in signatures.values():
         taken |= {v.name for v in graph.inputs} | graph.outputs.keys()
@@ -261,7 +261,7 @@ def _renamed(graph: Graph, tensors: Mapping[str, str]) -> Graph:
 
 
 def _built(graph: Graph) -> Graph:
-    """The graph with parameters whose values are in the order in which they are stored, and lie where they were."""
+    """Return the graph with parameters whose values are in the order of storage, and lie where they were."""
     after = graph.copy()
     after.parameters = {
         v: replace(p, model_value=p.view.of(p.model_value).reshape(v.shape), view=View())

@@ -147,7 +147,7 @@ def function(
 
 
 def _with_gradients(graph: Graph) -> Graph:
-    """The graph with an input for each float output's cotangent, and the cotangent of each float input as an output."""
+    """Return the graph with a cotangent of each float output as input, and of each float input as output."""
     b = Builder(graph.copy())
     cotangents: dict[Value, Value] = {}
     for name, value in graph.outputs.items():

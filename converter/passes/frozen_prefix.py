@@ -59,7 +59,7 @@ def _crossing(graph: Graph) -> list[Value]:
 
 
 def _changing(graph: Graph) -> set[Value]:
-    """What a parameter takes part in, a dropout, whose masks change, or a probe, before which no gradient is needed."""
+    """Return what a parameter takes part in, a dropout (its masks change), or a probe (no gradient before it)."""
     marks = (ops.Dropout, ops.InTraining, ops.CallKey, ops.Probe)
     marked = [node.output for node in graph.nodes if isinstance(node.op, marks)]
     return dependents(graph, [*graph.parameters, *marked])

@@ -154,7 +154,7 @@ def _before_product(b: Rewriter, x: Value, y: Value) -> Value | None:
 
 
 def is_ordinary(number: float | None) -> TypeGuard[float]:
-    """Whether a constant can multiply an operand of a product and leave float32's range no sooner than the product."""
+    """Return whether a constant can multiply an operand and leave float32's range no sooner than the product."""
     return number is not None and SMALLEST <= abs(number) <= LARGEST
 
 

@@ -94,7 +94,7 @@ def _is_slice(node: Node) -> bool:
 
 
 def _parts(graph: Graph, node: Node, read: Box) -> Parts:
-    """What a node of one result makes of it where `read` is read, and the parts of its operands that this takes."""
+    """Return what a node of one result makes where `read` is read, and the parts of its operands for that."""
     shape = node.output.shape
     if isinstance(node.op, ops.Slice):
         return Parts(read, (_before(node.op, read),))
@@ -123,7 +123,7 @@ def _before(op: ops.Slice, read: Box) -> Box:
 
 
 def _axis_met(node: Node, k: int, axis: int) -> int | None:
-    """The axis of an operand of which an element of the result depends on no other place than its own on `axis`."""
+    """Return the axis of an operand that elements of the result meet only at their own place on `axis`."""
     size = node.output.shape[axis]
     known = [Rows.none(len(v.shape)) for v in node.inputs]
     for met, there in enumerate(node.inputs[k].shape):

@@ -90,7 +90,7 @@ def outputs(entry: SignatureEntry, examples: Examples) -> Iterator[tuple[slice, 
 
 
 def calls(manifest: Manifest, rows: int) -> list[tuple[str, slice]]:
-    """The signatures that infer some rows, and which: the largest for whole calls, then what just holds the rest."""
+    """Return signatures that infer some rows, and which: the largest for whole calls, then what just holds the rest."""
     known = manifest.infers
     infer = manifest.signatures["infer"]
     alone = infer.mixing is None and all(s.shape[0] == infer.inputs[0].shape[0] for s in infer.giving("output"))

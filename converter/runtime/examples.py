@@ -184,7 +184,7 @@ def _checked(spec: TensorSpec, value: Any) -> np.ndarray:
 
 
 def _as_rows_of(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
-    """The array in the shape that is expected, where only axes of size 1 behind the rows are too many or missing."""
+    """Return the array in the expected shape, where only axes of size 1 behind the rows are too many or missing."""
 
     def long(shape: tuple[int, ...]) -> list[int]:
         return [size for size in shape[1:] if size != 1]

@@ -224,7 +224,7 @@ def _metric(given: Any) -> Metric:
 
 
 def _weighted(values: Any, weight: np.ndarray, mask: np.ndarray | None) -> tuple[float, float]:
-    """The sum by weight of the means of the rows, or of the places that a mask leaves, and the sum of the weights."""
+    """Return the weighed sum of means of rows, or of the places that a mask leaves, and the sum of the weights."""
     array = np.asarray(values, np.float64)
     weights = weight.astype(np.float64)
     if mask is not None and array.shape[: mask.ndim] == mask.shape:

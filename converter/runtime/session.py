@@ -260,7 +260,7 @@ class TrainingSession:
                 self._epochs += feed.batches.begun
 
     def fisher(self, x: Any, y: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
-        """The Fisher information of the input channels of each weight that has chosen ones, on any number of rows.
+        """Return the Fisher information of the input channels of each weight that has chosen ones, on any rows.
 
         Of a channel it is 1 / 2N sum_n (sum_d a_nd g_nd)^2: a is what the weight is multiplied with, g the gradient of
         a row's loss (times its weight) by it, d its places, N the number of rows of weight above 0.

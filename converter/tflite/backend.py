@@ -81,7 +81,7 @@ def raised(graph: Graph, target: Target) -> dict[str, float]:
 
 
 def beside_engine(target: Target) -> Target:
-    """The target of what the CPU computes beside an engine: but for the shapes of the state, as if there were none."""
+    """Return the target of what the CPU computes beside an engine: but for the shapes of the state, as without one."""
     return replace(target, avoids=[name for name in target.avoids if name == avoid.ranks.NAME])
 
 

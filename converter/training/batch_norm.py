@@ -64,7 +64,7 @@ def without_masks(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
 
 
 def with_statistics(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
-    """The moving averages of these layers as state, and their inputs as outputs, which `statistics_of` takes out."""
+    """Make the moving averages of layers state, and their inputs outputs, which `statistics_of` takes out."""
     marked = graph.copy()
     kept = {name for layer in layers for name in (layer.mean, layer.variance)}
     marked.parameters = {v: replace(p, kind="statistic") if p.name in kept else p for v, p in graph.parameters.items()}
@@ -79,7 +79,7 @@ def statistics_of(graph: Graph, layers: Sequence[BatchNorm]) -> tuple[Graph, dic
 
 
 def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Value]) -> Graph:
-    """The graph, which has the input `weight`, with the statistics of the batch: they are the updates of the averages.
+    """Return the graph, which has the input `weight`, with statistics of the batch as updates of the averages.
 
     What an average makes of them is left to `following`. Rows of weight 0, and places that a mask leaves out, do not
     count in the statistics; all others count alike, as in Keras.
@@ -106,7 +106,7 @@ def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Val
 
 
 def following(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
-    """The graph, whose updates of the moving averages are a batch's statistics, with averages that follow these."""
+    """Return the graph, whose updates of moving averages are a batch's statistics, with averages that follow these."""
     b, names = Builder(graph.copy()), graph.parameter_names()
     for layer in layers:
         with b.at(Origin(layer.layer, "", "update")):

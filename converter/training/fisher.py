@@ -70,7 +70,7 @@ def _by_row(b: Builder, value: Value, rows_axis: int, axis: int, rows: int) -> V
 
 
 def _rows_axis(graph: Graph, node: Node, rows: int) -> int:
-    """The axis along which what is multiplied with a weight has the rows of the batch, each perhaps with its places.
+    """Return the axis along which what a weight is multiplied with has the rows of the batch, or their places.
 
     Raises:
         UsageError: there is none.

@@ -34,7 +34,7 @@ def accumulated(inner: optax.GradientTransformation, steps: int) -> optax.Gradie
 
 
 def averaged(inner: optax.GradientTransformation, momentum: float, every: int, steps: int) -> Finishing:
-    """The transformation with a moving average of the weights, which replaces them at intervals, as `use_ema` does.
+    """Return the transformation with a moving average that replaces the weights at intervals, as `use_ema` does.
 
     Args:
         inner: the transformation.

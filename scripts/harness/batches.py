@@ -72,7 +72,7 @@ def random_batches(manifest: Manifest, count: int, seed: int) -> bytes:
 
 
 def batches_from(manifest: Manifest, file: Path, count: int) -> bytes:
-    """A file of batches from the person's arrays: an .npz with `y` (`y/...` for several) and each input by its name.
+    """Make a file of batches of the person's arrays: an .npz with `y` (`y/...` for several) and each input by name.
 
     Raises:
         UsageError: an array is missing, too short, or of another shape.

@@ -79,7 +79,7 @@ def _flops(graph: Graph) -> list[int]:
 
 
 def parts(model: Graph) -> list[ModelPart]:
-    """The model by layer: each run of neighbouring operations of one layer is a part, so that parts form no circle."""
+    """Return the model by layer: neighbouring operations of one layer are a part, so that parts form no circle."""
     weights: dict[Value, tuple[str, ...]] = {v: (p.name,) for v, p in model.parameters.items()}
     weights |= dict.fromkeys(model.constants, ())
     inputs = {v: v.name for v in model.inputs}

@@ -328,7 +328,7 @@ class DepthwiseFilterGrad(Windowed):
 
 
 def taps(size: Shape, kernel: Shape, strides: Shape, dilation: Shape) -> list[tuple[tuple[int, int], slice, slice]]:
-    """For each filter position the rows and columns of the padded input that it meets, for an output of `size`."""
+    """Return, by filter position, the rows and columns of the padded input that it meets, for an output of `size`."""
 
     def span(k: int, axis: int) -> slice:
         start = k * dilation[axis]

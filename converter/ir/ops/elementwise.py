@@ -39,7 +39,7 @@ class Unary(Op):
 
     @classmethod
     def written(cls) -> tuple[Unary, ...]:
-        """Its forms that formulas in models are compared with: what has their values and slopes becomes one of them."""
+        """Return its forms, to which formulas in models are compared by values and slopes."""
         return ()
 
     def bounds(self, *inputs: TensorType) -> tuple[float, float]:

@@ -101,7 +101,7 @@ class MatMul(Layer):
         return together(x.along((-1,)), w.along((-2,)))
 
     def split(self, b: GraphBuilder, x: Value, w: Value, trained: Value, frozen: Value) -> Value:
-        """The same product with the weight cut along its contracted axis: narrow trained part plus frozen part."""
+        """Return the product with the weight cut along its contracted axis: narrow trained part plus frozen part."""
         k = trained.shape[-1 if self.adj_y else -2]
         axis = len(x.shape) - (2 if self.adj_x else 1)
         first, rest = split_axis(b, x, axis, k)

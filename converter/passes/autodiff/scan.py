@@ -186,7 +186,7 @@ def _reached(scan: ops.Scan, wanted: Sequence[bool]) -> set[int]:
 
 
 def _kept(whole: Graph, unknown: set[Value], results: Iterable[Value], free: set[Value]) -> list[Value]:
-    """What the forward loop keeps for the backward one: the fewest bytes from which all it needs is cheaply made.
+    """Return what the forward loop keeps: the fewest bytes from which all that the backward one needs is cheaply made.
 
     Args:
         whole: a step and its derivative.

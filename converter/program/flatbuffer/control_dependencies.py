@@ -15,7 +15,7 @@ _VERSION = 1
 
 
 def control_dependencies(operators: Iterable[int]) -> bytes:
-    """The entry that keeps the order in all subgraphs, given how many operators each has, in the file's order."""
+    """Return the entry that keeps the file's order in all subgraphs, given how many operators each has."""
     chains = [[(i, i + 1) for i in range(count - 1)] for count in operators]
     out = _varint(_VERSION) + _varint(len(chains))
     for edges in chains:

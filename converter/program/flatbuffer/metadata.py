@@ -51,7 +51,7 @@ def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
 
 
 def runs_bodies(data: bytes | mmap.mmap) -> bool:
-    """Whether a TFLite file whose metadata was read has graphs that no signature names, as the steps of loops are."""
+    """Return whether a TFLite file whose metadata was read has graphs without a signature, as steps of loops are."""
     subgraphs, signatures = (sum(1 for _ in _tables(_root(data), v)) for v in (_MODEL_SUBGRAPHS, _MODEL_SIGNATURES))
     return subgraphs > signatures
 

@@ -96,7 +96,7 @@ def offset_vector(builder: flatbuffers.Builder, offsets: Iterable[int]) -> int:
 
 
 def roomy_builder(nbytes: int) -> flatbuffers.Builder:
-    """A builder with room for so many bytes of data and all tables: to grow, it would make a copy twice as large.
+    """Return a builder with room for so many bytes of data and all tables: growing would copy all that it holds.
 
     It takes memory only where something is written.
     """

@@ -180,7 +180,7 @@ class _Checker:
         return {spec.name for spec in self.manifest.signatures[signature].giving("state")}
 
     def trained(self) -> set[str]:
-        """The state tensors that have a gradient, or as moving averages a batch's statistics in the place of one."""
+        """Return the state tensors with a gradient, or as moving averages a batch's statistics in its place."""
         m = self.manifest
         chosen = {choice.indices for choice in m.choices}
         # The number of the call, which the forward pass of a split step changes.

@@ -66,7 +66,7 @@ def rows_to_infer(name: str) -> int | None:
 
 
 def gathered(results: Mapping[str, T]) -> T | tuple[T, ...] | dict[str, T]:
-    """Results by name as a person gets them: the only one itself, a dict where they have names, a tuple where not."""
+    """Return results as a person gets them: the only one itself, a dict where they have names, a tuple where not."""
     if len(results) == 1:
         return next(iter(results.values()))
     numbered = all(name in (f"output_{i}", f"features_{i}") for i, name in enumerate(results))

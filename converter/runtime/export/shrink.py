@@ -24,7 +24,7 @@ _FROM_FLOAT16 = 3
 
 
 def with_float16(data: bytes) -> bytes:
-    """The plain model with weights in float16 behind a DEQUANTIZE, which the runtime or a delegate unpacks at load.
+    """Return the model with float16 weights behind a DEQUANTIZE, which the runtime or a delegate unpacks at load.
 
     A weight that float16 cannot hold stays as it is, as does the bias of a kernel on int8 weights, which XNNPACK takes
     as a constant only.
@@ -57,7 +57,7 @@ def _has_int8(graph: Any, operator: Any) -> bool:
 
 
 def with_int8_weights(data: bytes) -> bytes:
-    """The plain model with int8 weights in dense layers (of one scale) and convolutions (one for each output channel).
+    """Return the model with int8 weights in dense layers (of one scale) and convolutions (one an output channel).
 
     Their kernels find the range of each row of activations as they run (dynamic range). All else stays float32, as do
     depthwise convolutions, whose weights are few.

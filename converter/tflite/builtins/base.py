@@ -209,7 +209,7 @@ class Fused(Pointwise):
 
 
 def packed_matrix(rows: int, columns: int, lanes: int) -> int:
-    """Bytes of a float32 matrix as XNNPACK lays it out for a product with it, a bias for each column included."""
+    """Return the bytes of a float32 matrix as XNNPACK lays it out for a product, biases of the columns included."""
     return -(-columns // lanes) * lanes * (rows + 1) * FLOAT32.itemsize
 
 
@@ -218,7 +218,7 @@ class SubgraphName(str):
 
 
 def broadcasts_wide(inputs: Types) -> bool:
-    """Whether operands of different shapes, one of rank above 4, are broadcast: newer versions of some kernels."""
+    """Return whether operands of several shapes, one of rank above 4, are broadcast, as newer kernels can."""
     return len({t.shape for t in inputs}) > 1 and max(t.rank for t in inputs) > 4
 
 

@@ -33,7 +33,7 @@ def product_cost(graph: Graph, target: Target) -> int:
 
 
 def step_traffic(graph: Graph, target: Target) -> int:
-    """Bytes that operators of a lowered graph read and write in a run, of those whose operands outgrow the cache.
+    """Return the bytes that operators read and write in a run, of those whose operands outgrow the cache.
 
     No table of instructions sees them. What a larger cache than a core's own still holds is counted, too.
     """

@@ -126,7 +126,7 @@ class _Export:
 
 
 def with_state_as_arguments(graph: Graph) -> Graph:
-    """Parameters as inputs of the signature, their new values as outputs under the same name: for GPUs and NPUs."""
+    """Make parameters inputs of the signature and their new values outputs of the same name: for GPUs and NPUs."""
     after = graph.copy()
     names = {v: p.name for v, p in graph.parameters.items()}
     after.parameters = {}
@@ -140,7 +140,7 @@ def with_state_as_arguments(graph: Graph) -> Graph:
 
 
 def with_own_state_as_arguments(graph: Graph) -> Graph:
-    """The same for signatures that share a step: each takes what it reads, and gradients, and gives what it changes."""
+    """Return the same for signatures that share a step: each takes what it reads, and gives what it changes."""
     own = graph.copy()
     own.updates = {parameter: new for parameter, new in graph.updates.items() if new is not parameter}
     read = {v for node in graph.nodes for v in node.inputs} | {*graph.outputs.values(), *own.updates.values()}

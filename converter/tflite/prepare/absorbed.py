@@ -17,7 +17,7 @@ from converter.tflite.targets import Target
 
 
 def absorb_projections(graph: Graph, target: Target) -> Graph:
-    """The graph in which few queries meet what projects keys and values, where the target's table says that this pays.
+    """Return the graph in which few queries meet what projects keys and values, where that pays on the target.
 
     Before: softmax(q (x Wk)') (x Wv).   After: (softmax((q Wk') x') x) Wv.
 

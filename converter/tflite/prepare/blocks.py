@@ -240,7 +240,7 @@ def _before_broadcast(shape: Shape, rank: int, cut: Cut) -> Cut:
 
 
 def _before_product(shape: Shape, rank: int, cut: Cut, own: int, swapped: bool) -> Cut:
-    """What of an operand of a matrix product a part of its result takes, whose axis `own` is one of the operand."""
+    """Return what of an operand of a matrix product a part of its result takes, whose axis `own` is the operand's."""
     new = rank - len(shape)
     batch = _before_broadcast(shape, rank, {axis: span for axis, span in cut.items() if axis < rank - 2})
     there = 2 * rank - 3 - own if swapped else own

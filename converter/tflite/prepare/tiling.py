@@ -41,7 +41,7 @@ _PER_CROSSING = 4
 
 
 def tile_batch(graph: Graph, target: Target) -> Graph:
-    """The forward graph with early layers computed in parts of the batch, where that keeps bytes near the processor.
+    """Return the forward graph with early layers in parts of the batch, where that keeps bytes near the processor.
 
     Before: y = f(x); z = g(y).   After: y = concat(f(x[:2]), f(x[2:4]), ...); z = g(y).
 
@@ -158,7 +158,7 @@ class _RowByRow:
         return any(v not in self._fed and v not in self._graph.constants for v in node.inputs)
 
     def _train_from(self, start: int) -> bool:
-        """Whether the first node from there on that has weights trains them, and so no frozen layer is among these."""
+        """Return whether the first node with weights from there on trains them: then no frozen layer is among these."""
         first = next((node for node in self._nodes[start:] if not self._fed.issuperset(node.inputs)), None)
         return first is not None and self._trains(first)
 
@@ -196,7 +196,7 @@ def _cut(b: Builder, value: Value, first: int, rows: int) -> Value:
 
 
 def _of_rows(node: Node, rows: int) -> Op:
-    """A node's op for so many rows, where it names them: a layer that trains in part takes slices of its channels."""
+    """Return a node's op for so many rows, where it names them, as a layer that trains in part does."""
     whole = node.inputs[0].shape[:1]
     if isinstance(node.op, ops.Slice) and node.op.begin[:1] == (0,) and node.op.size[:1] == whole:
         return replace(node.op, size=(rows, *node.op.size[1:]))

@@ -109,7 +109,7 @@ def plan(graph: Graph, lent: bool = False) -> ArenaPlan:
 
 
 def _in_place_operands(graph: Graph) -> Iterator[Value]:
-    """Results of loops that are operands as they are and that nobody reads: the runtime makes no tensor for them."""
+    """Return results of loops that are operands unchanged and unread: the runtime makes no tensor for them."""
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs.values())
     for node in graph.nodes:
         for body in node.op.bodies()[-1:]:

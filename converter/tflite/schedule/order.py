@@ -99,7 +99,7 @@ def _descendants(graph: Graph, writer: Node, start: int) -> set[Node]:
 
 
 def _in_order(goals: Iterable[Node], after: dict[Node, list[Node]]) -> list[Node]:
-    """The goals in order, each right behind those of the nodes that must run before it which have not run yet."""
+    """Return the goals in order, each right behind the nodes that must run before it and have not run yet."""
     done: dict[Node, None] = {}
     _run(goals, after, done)
     return list(done)

@@ -153,7 +153,7 @@ class Target:
         return 1 if self._met_at_once(k) <= room else ceil(2 * self._met_at_once(k) / room)
 
     def fetching(self, m: int, k: int) -> float:
-        """How many times longer a product of m rows and many columns takes for a depth k that outgrows the cache.
+        """Return how many times longer a product of m rows and many columns takes if its depth k outgrows the cache.
 
         Of few columns, as those of a filter's gradient, it takes hardly longer.
         """
@@ -165,7 +165,7 @@ class Target:
         return 4 * k * (self.lanes + _AT_ONCE) if self.is_cpu else 0
 
     def tiles(self, form: str, m: int, k: int, n: int, times: int = 1, taps: int = 1) -> float:
-        """Cost of m rows and n columns of products that are `taps` times k deep, `times` over, in whole tiles."""
+        """Return the cost of m rows and n columns of products `taps` times k deep, `times` over, in whole tiles."""
         macs = times * self.tiled(m) * self.whole_lanes(n) * (taps * (k + self.depth) + self.depth)
         return self.macs(form, macs * _DEEP / (_DEEP + 2 * self.depth))
 

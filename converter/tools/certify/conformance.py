@@ -150,7 +150,7 @@ class Judge:
 def _by_element(
     first: Deviation, got: np.ndarray, wanted: np.ndarray, noise: float, others: Sequence[np.ndarray]
 ) -> Deviation:
-    """How far a result of a float16 engine is off, where each element may be off by what rounding does to that one.
+    """Return how far a float16 engine's result is off, each element in units of what rounding does to it.
 
     Each must be next to what one of the draws has: a decision that falls to the other side in a few of them changes the
     gradients of one unit altogether, and an engine that takes it so has these, not half or twice as much, and not those
@@ -187,7 +187,7 @@ def _usual(drawn: np.ndarray) -> np.ndarray:
 
 
 def _noise(call: ReferenceCall, name: str, wanted: np.ndarray) -> float:
-    """How far the CPU is from itself where the last bits of what goes in are others, and the last bit of the result.
+    """Return how far the CPU is from itself with other last bits of what goes in, and of the result.
 
     A number that a sum of larger ones leaves is known no better than the last bit of these.
     """

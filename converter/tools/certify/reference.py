@@ -213,7 +213,7 @@ class _Draw:
 
 
 def _chosen(manifest: Manifest) -> Arrays:
-    """Channels as a session may choose them: an engine that takes the first ones whatever is chosen must not pass."""
+    """Return channels as a session may choose them: an engine that always takes the first ones must not pass."""
     rng = np.random.default_rng(0)
     return {
         choice.indices: np.sort(rng.choice(choice.channels, manifest.trained_channels(choice), replace=False)).astype(

@@ -58,7 +58,7 @@ def search(
     progress: Progress = lambda done, all: None,
     **options: Any,
 ) -> Found:
-    """Which part of a model should train within a budget, found by training its parts with the compiled programs.
+    """Find which part of a model should train within a budget, by training its parts with the compiled programs.
 
     Args:
         model: as for `converter.build`.

@@ -109,7 +109,7 @@ class Space:
         return self.with_biases[-int(choice)] if group == 0 else self.layers[group - 1].block
 
     def shortened(self, granted: Mapping[str, float]) -> list[Candidate]:
-        """What a scheme grants each parameter as far as it can be chosen: all, then of fewer of the last blocks."""
+        """Return what a scheme grants each parameter that can be chosen: all, then of fewer of the last blocks."""
 
         def ratio(layer: Layer, first: int) -> float:
             able = [r for r in layer.ratios if layer.block >= first and r <= granted.get(layer.parameter, 0)]

@@ -68,7 +68,7 @@ class Subject:
     course: RateSchedule
 
     def __call__(self, job: Evaluation) -> dict[str, Any]:
-        """What came out, as JSON: `scores` of trials, `costs`, `times`, the proxies, or `error`, why there is none."""
+        """Return what came out, as JSON: `scores` of trials, `costs`, `times`, the proxies, or `error`, the reason."""
         try:
             if job.update is None:
                 return {"information": self._information(), "gradients": self._gradients()}
@@ -149,7 +149,7 @@ class Subject:
         return scores
 
     def _quickest(self, update: Update) -> Any:
-        """A session that runs first layers that are frozen once a row, not once a row and epoch, where that can be."""
+        """Return a session that runs frozen first layers once a row, not once a row and epoch, where that can be."""
         try:
             return self._session(update, "evaluate", "infer", "features")
         except UsageError:  # the first layer trains, or what is kept of a row would not be the same in each epoch
@@ -169,7 +169,7 @@ class Subject:
         return {name: np.mean([f[name] for f in found], 0).tolist() for name in found[0]}
 
     def _gradients(self) -> dict[str, float]:
-        """The square of the norm of each parameter's gradient, the mean over batches, before anything is learned."""
+        """Return the squared norm of each parameter's gradient, the mean over batches, before anything is learned."""
         squares: dict[str, list[float]] = {}
         with self._session("full", optimizer="sgd") as session:
             before, batch = session.parameters(), session.manifest.batch

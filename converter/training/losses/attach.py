@@ -130,7 +130,7 @@ def attach_loss(graph: Graph, loss: Loss | JointLoss, mean: bool = True, in_part
 
 
 def _activities(b: Builder, graph: Graph) -> list[Value]:
-    """What the activity regularizers add to the loss of each row, where something that trains lies before them."""
+    """Return what activity regularizers add to the loss of each row, where something that trains lies before them."""
     trained, found = dependents(graph, graph.weights()), []
     for node in graph.nodes:
         if isinstance(node.op, ops.Activity) and node.output in trained:
@@ -187,7 +187,7 @@ def _summed(b: Builder, graph: Graph, part: LossPart, total: Value) -> Value:
 
 
 def _mask(b: Builder, graph: Graph, term: Term, y: list[Value], values: Value) -> Value | None:
-    """The places that count: by the loss, and by the model where the loss has a number for each of its places."""
+    """Return the places that count: by the loss, and by the model where the loss has a number for each place."""
     own = None if term.loss.places is None else term.loss.places(b, *y)
     mask = term.mask(graph)
     if mask is None or term.loss.mask is not None or values.shape[: len(mask.shape)] != mask.shape:
@@ -212,7 +212,7 @@ def _hits(b: Builder, part: LossPart) -> Value:
 
 
 def link_notes(graph: Graph, loss: Loss | JointLoss) -> list[Note]:
-    """What to say of the softmax or sigmoid that an output ends in, where the loss reads what stands before it."""
+    """Return what to say of the softmax or sigmoid of an output, where the loss reads what stands before it."""
     notes = []
     for term in loss.terms(graph):
         if (folded := _folded(graph, term)) is not None:

@@ -174,7 +174,7 @@ def _masked(graph: Graph, name: str) -> tuple[Value, Value | None]:
 
 
 def traced_loss(graph: Graph, name: str, order: Sequence[int]) -> Loss:
-    """The person's own function, traced: its inputs are the outputs of the model, in some order, and the targets."""
+    """Return the person's own function, traced: its inputs are outputs of the model, in some order, and targets."""
     targets = graph.inputs[len(order) :]
 
     def emit(b: Builder, outputs: list[Value], targets: list[Value]) -> Value:

@@ -335,7 +335,7 @@ def _over(b: Builder, x: Value, axis: Axes) -> Value:
 
 
 def _of_rows(b: Builder, values: Value, x: Value, axis: Axes) -> Value:
-    """What was summed over some axes of x, as a number for each row: of all rows the same, where they were summed."""
+    """Return what was summed over axes of x, as a number for each row: the same of all where rows were summed."""
     if 0 not in _axes(x, axis):
         return values
     if values.shape:
@@ -363,7 +363,7 @@ def _softplus_of_negative(b: Builder, z: Value) -> Value:
 
 
 def bounded(b: Builder, loss: Value) -> Value:
-    """What Keras' clipped probabilities give, without slope, in place of the endless loss of what a model masks."""
+    """Return what Keras' clipped probabilities give, without slope, for the endless loss of what a model masks."""
     return b(ops.Select(), b(ops.Greater(), loss, MASKED), b.constant(SURPRISE), loss)
 
 

@@ -163,7 +163,7 @@ def _is_whole(node: Node) -> bool:
 
 
 def _draws_alike(node: Node, graph: Graph) -> bool:
-    """Whether noise stays such by a node: bits are drawn by integers for each place, then all are treated alike."""
+    """Return whether noise stays such by a node: bits are drawn for each place, then all are treated alike."""
     if node.output.dtype != FLOAT32 or isinstance(node.op, ops.Slice | ops.Reshape | ops.Concat):
         return True
     numbers = any(v.shape and v.dtype == FLOAT32 for v in node.inputs if v in graph.constants)

@@ -245,7 +245,7 @@ def _within(count: int, most: int) -> int:
 
 
 def _first(kernels: list[Member]) -> list[Member]:
-    """The kernel that a block begins with: not a depthwise one, and not that of a shortcut, which no other follows."""
+    """Return the kernel that a block begins with: no depthwise one, and not that of a shortcut, which none follows."""
     full = [m for m in kernels if not m.depthwise] or kernels
     names = {m.name for m in kernels}
     return ([m for m in full if m.leads_to & names] or full)[:1]

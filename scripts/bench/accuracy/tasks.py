@@ -58,7 +58,7 @@ class Task:
     judged_apart: bool = False
 
     def split(self) -> tuple[list[Data], Data, list[Data]]:
-        """For each choice rows to judge on, rows to choose learning rates with, and for each samples of the others."""
+        """Yield for each choice rows to judge on, rows to choose learning rates with, and samples of the others."""
         x, y = self.load()
         classes = y if y.ndim == 1 else np.zeros(len(y))
         sets = self.choices if self.judged_apart else 1

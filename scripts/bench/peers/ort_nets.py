@@ -109,7 +109,7 @@ def _to_nchw(g: Graph, x: str) -> str:
 
 
 def _unit(g: Graph, name: str, x: str, stride: int = 1) -> str:
-    """A convolution and its batch norm in inference mode, of which only the training form has a gradient here."""
+    """Build a convolution and its batch norm in inference mode, of which only the training form has a gradient."""
     outside, inside, k, _ = g.arrays[f"{name}/w"].shape
     groups = outside if inside == 1 else 1
     before = (k - stride) // 2 if k > 1 else 0

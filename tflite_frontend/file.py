@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,6 +90,7 @@ class File:
         operators: in order.
         inputs: name and tensor of each input.
         outputs: name and tensor of each output.
+        folders: what the names of all layers begin with, which says nothing.
     """
 
     path: str
@@ -98,6 +98,11 @@ class File:
     operators: Sequence[FileOperator]
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
+    folders: str = ""
+
+    def layer(self, number: int) -> str:
+        """Return the layer that a tensor belongs to, by its name."""
+        return layer_of(self.tensors[number].name).removeprefix(self.folders)
 
 
 def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
@@ -147,7 +152,8 @@ def _parsed(path: str, model: Any, asked: str | None) -> File:
     inputs, outputs = (_named(chosen, graph, tensors, of) for of in ("Inputs", "Outputs"))
     if not inputs or not outputs:
         raise UsageError(f"{path} has no inputs or no outputs", page="tflite-files")
-    return File(path, tensors, operators, inputs, outputs)
+    weights = [t for t in tensors if t.array is not None and len(t.shape) > 1 and t.kind not in ("INT32", "INT64")]
+    return File(path, tensors, operators, inputs, outputs, common_path([layer_of(t.name) for t in weights]))
 
 
 def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -> dict[str, int]:
@@ -203,7 +209,21 @@ def _operator(kinds: Sequence[str], table: Any, number: int, tensors: int) -> Fi
 
 
 def layer_of(name: str) -> str:
-    """Return the layer that a tensor's name speaks of: `model/conv_1/Conv2D;model/bn/mul` is `model/conv_1`."""
-    first = re.split(r"[;:]", name)[0].strip("/")
-    parts = [part for part in first.split("/") if part]
-    return "/".join(parts[:-1] or parts) or "layer"
+    """Return the layer that a tensor's name speaks of: `net/conv_1/Conv2D;net/bn/mul` is `net/conv_1`.
+
+    Where a normalization was folded into what stands before it, the name begins with the normalization.
+    """
+    parts = [part.split(":")[0].strip("/") for part in name.split(";")]
+    folded = "FusedBatchNorm" in parts[0] and len(parts) > 1
+    words = [word for word in parts[folded].split("/") if word]
+    return "/".join(words[:-1] or words) or "layer"
+
+
+def common_path(names: Sequence[str]) -> str:
+    """Return the folders that all layers lie in, with the slash behind them; empty for none."""
+    shared: list[str] = []
+    for folders in zip(*(name.split("/")[:-1] for name in names), strict=False):
+        if len(set(folders)) > 1:
+            break
+        shared.append(f"{folders[0]}/")
+    return "".join(shared)

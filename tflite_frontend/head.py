@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir import Value, ops
 from converter.support.errors import UsageError
-from tflite_frontend.file import File, FileOperator, layer_of
+from tflite_frontend.file import File, FileOperator
 from tflite_frontend.importer import Importer
 
 #: What may stand between the last layer and the output.
@@ -26,17 +26,17 @@ class Place:
         features: the tensor that it reads.
         replaced: the layer that stood there, in words.
         link: the builtin that the file puts behind that layer; empty for none.
-        at_each: whether the layer stood at each place of a map or sequence, and the fresh one does.
+        width: how many numbers it reads at each place of a map or sequence; None: all that there are of a row.
     """
 
     features: int
     replaced: str
     link: str
-    at_each: bool = True
+    width: int | None = None
 
 
 def place_of_last_layer(file: File, output: int, name: str) -> Place:
-    """Return the place of the dense layer or 1x1 convolution that makes an output.
+    """Return the place of the dense layer that makes an output, or of a convolution that is one.
 
     Raises:
         UsageError: something else makes it.
@@ -54,7 +54,8 @@ def place_of_last_layer(file: File, output: int, name: str) -> Place:
             f"{what}. Say behind which tensor or layer the new one is to stand: cut={name!r}, behind the output",
             page="tflite-files",
         )
-    return Place(dense[0], layer_of(file.tensors[dense[1]].name), link)
+    features, weights, width = dense
+    return Place(features, file.layer(weights), link, width)
 
 
 def fresh_layer(importer: Importer, place: Place, classes: int, seed: int) -> Value:
@@ -62,25 +63,25 @@ def fresh_layer(importer: Importer, place: Place, classes: int, seed: int) -> Va
 
     [B, classes]; or [B, ..., classes] where the file has its layer at each place of a map or sequence.
     """
-    b, features = importer.b, importer.value(place.features)
-    around = features.shape[1:-1] if place.at_each else ()
-    if place.at_each and features.shape[0] != importer.rows:  # rows and places of a sequence in one axis
-        around = (features.shape[0] // importer.rows, *around)
+    b, features, rows = importer.b, importer.value(place.features), importer.rows
+    width = features.type.size // rows if place.width is None else place.width
+    around = (*features.shape[1:-1],) if features.shape[0] == rows and features.shape[-1] == width else ()
+    if rows * prod(around) * width != features.type.size:  # places of a sequence may be rows in the file
+        around = (features.type.size // (rows * width),)
     around = () if prod(around) == 1 else around
-    width = features.type.size // (importer.rows * prod(around))
     limit = np.sqrt(6 / (width + classes))
     kernel = np.random.default_rng(seed).uniform(-limit, limit, (classes, width))
     w = importer.parameter("head/kernel", kernel)
-    logits = b(ops.MatMul(adj_y=True), b.reshape(features, (importer.rows * prod(around), width)), w)
+    logits = b(ops.MatMul(adj_y=True), b.reshape(features, (rows * prod(around), width)), w)
     logits = b(ops.Add(), logits, importer.parameter("head/bias", np.zeros(classes)))
-    logits = b.reshape(logits, (importer.rows, *around, classes))
+    logits = b.reshape(logits, (rows, *around, classes))
     if classes == 1:
         return b(ops.Logistic(), logits)
     return b(ops.Softmax(), logits) if place.link else logits
 
 
-def _dense(file: File, makers: Mapping[int, FileOperator], number: int) -> tuple[int, int] | None:
-    """Return what a dense layer that makes a tensor reads, and its weights; None where none makes it."""
+def _dense(file: File, makers: Mapping[int, FileOperator], number: int) -> tuple[int, int, int | None] | None:
+    """Return what a dense layer that makes a tensor reads, its weights and its width; None where none makes it."""
     maker = makers.get(number)
     if maker is not None and maker.kind == "ADD":  # a bias
         maker = next((makers[i] for i in maker.inputs if i in makers), None)
@@ -88,15 +89,24 @@ def _dense(file: File, makers: Mapping[int, FileOperator], number: int) -> tuple
             maker = makers.get(maker.inputs[0])
         if maker is not None and maker.kind != "BATCH_MATMUL":
             return None
-    if maker is None or not _is_dense(file, maker):
+    if maker is None:
         return None
-    weights = 1 if file.tensors[maker.inputs[1]].array is not None or maker.kind != "BATCH_MATMUL" else 0
-    return maker.inputs[1 - weights], maker.inputs[weights]
+    if maker.kind not in ("BATCH_MATMUL", "CONV_2D", "FULLY_CONNECTED"):
+        return None
+    x, w = maker.inputs[:2]
+    if maker.kind == "BATCH_MATMUL":
+        x, w = (x, w) if file.tensors[w].array is not None else (w, x)
+        return None if file.tensors[w].array is None else (x, w, None)
+    if maker.kind == "FULLY_CONNECTED":
+        return x, w, file.tensors[w].shape[-1]
+    if _is_dense(file, maker):
+        is_point = file.tensors[w].shape[1:3] == (1, 1)
+        return x, w, file.tensors[w].shape[3] if is_point else None
+    return None
 
 
-def _is_dense(file: File, operator: FileOperator) -> bool:
-    if operator.kind == "BATCH_MATMUL":
-        return any(file.tensors[i].array is not None for i in operator.inputs)
-    if operator.kind == "CONV_2D":
-        return file.tensors[operator.inputs[1]].shape[1:3] == (1, 1)
-    return operator.kind == "FULLY_CONNECTED"
+def _is_dense(file: File, convolution: FileOperator) -> bool:
+    """Return whether a convolution is a dense layer, at each place or of all that it is given."""
+    x, w = (file.tensors[i].shape for i in convolution.inputs[:2])
+    whole = w[1:3] == x[1:3] and file.tensors[convolution.outputs[0]].shape[1:3] == (1, 1)
+    return w[1:3] == (1, 1) or whole

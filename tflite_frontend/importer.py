@@ -12,7 +12,7 @@ from converter.ir.folding import FoldingBuilder
 from converter.ir.op import ShapeError
 from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
 from converter.support.registry import collect
-from tflite_frontend.file import DAMAGED, File, FileOperator, layer_of
+from tflite_frontend.file import DAMAGED, File, FileOperator
 from tflite_frontend.registry import Call, NotImportable
 from tflite_frontend.rules import activations, elementwise, movement, products, reductions
 
@@ -144,7 +144,7 @@ class Importer:
             array = self.b.graph.constants.get(value)
             if array is None or value.dtype != FLOAT32:
                 return value
-            self._parameters[of, number] = self.parameter(f"{layer_of(self.file.tensors[of].name)}/{called}", array)
+            self._parameters[of, number] = self.parameter(f"{self.file.layer(of)}/{called}", array)
         return self._parameters[of, number]
 
     def _by_channel(self, operator: FileOperator, place: int) -> str | None:
@@ -178,7 +178,7 @@ class Importer:
         return TensorType((self.rows if said[0] in (1, -1) else said[0], *said[1:]), dtype)
 
     def _layer(self, operator: FileOperator) -> str:
-        return layer_of(self.file.tensors[operator.outputs[0]].name) if operator.outputs else ""
+        return self.file.layer(operator.outputs[0]) if operator.outputs else ""
 
     def _source(self, operator: FileOperator) -> str:
         return f"{Path(self.file.path).name}:{operator.number}"

@@ -13,7 +13,7 @@ from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
-from tflite_frontend.file import File, layer_of, read_file
+from tflite_frontend.file import File, read_file
 from tflite_frontend.head import Place, fresh_layer, place_of_last_layer
 from tflite_frontend.importer import Importer
 from tflite_frontend.registry import NotImportable
@@ -96,7 +96,7 @@ class Model:
     def place(self, file: File) -> Place:
         """Return where the fresh layer stands. Raise UsageError where there is no such place."""
         if self.cut is not None:
-            return Place(_tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX", at_each=False)
+            return Place(_tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX")
         name, output = next(iter(self._outputs(file).items()))
         return place_of_last_layer(file, output, name)
 
@@ -121,10 +121,10 @@ def _tensor(file: File, name: str) -> int:
         return file.outputs[name]
     if name in by_name:
         return by_name[name]
-    of_layer = [number for number in computed if layer_of(file.tensors[number].name) == name.strip("/")]
-    if of_layer:
-        return of_layer[-1]
-    layers = {layer_of(file.tensors[number].name) for number in computed}
+    layers = {file.layer(number): number for number in computed}  # the last of each
+    wanted = name.strip("/")
+    if (number := layers.get(wanted, layers.get(wanted.removeprefix(file.folders)))) is not None:
+        return number
     raise UsageError(
         f"{file.path} has no tensor or layer {name!r}.{nearest(name, [*by_name, *layers])}", page="tflite-files"
     )

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
 import tflite_frontend
-from converter.support.errors import PocketuneError
+from converter.support.errors import PocketuneError, UsageError
 from tflite_frontend.file import read_file
 
 CLASSES, ROWS, STEPS = 5, 2, 10
@@ -99,8 +100,10 @@ def head_learns(path: Path, said: Mapping[str, Any]) -> float:
     y = np.arange(batch, dtype=np.int32) % CLASSES
     (features,) = Original(path, said.get("shapes"), delegated=False).rows(x, [number])
     program = pocketune.build(model, update="head", optimizer="sgd", batch=batch, check=False)
-    flat = jnp.asarray(features.reshape(batch, -1), jnp.float32)
-    rate = float(0.5 / max(1.0, float(jnp.mean(jnp.sum(flat**2, axis=1)))))
+    places = program.manifest.signatures["infer"].outputs[0].shape[1:-1]
+    y = np.broadcast_to(y.reshape(batch, *(1 for _ in places)), (batch, *places))
+    flat = jnp.asarray(features.reshape(batch, *places, -1), jnp.float32)
+    rate = float(0.5 / max(1.0, float(jnp.mean(jnp.sum(flat**2, axis=-1)))))
     with pocketune.TrainingSession(program.data) as session:
         params = {name.split("/")[-1]: jnp.asarray(array) for name, array in session.parameters().items()}
         found = [session.train(x, y, learning_rate=rate) for _ in range(STEPS)]
@@ -164,7 +167,14 @@ def _arguments(path: Path, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_head(path: Path, said: Mapping[str, Any]) -> tflite_frontend.Model:
-    return tflite_frontend.Model(path, classes=CLASSES, cut=said.get("cut"), **_arguments(path, said))
+    """Return the model with five classes in the place of its last layer, else behind its first output."""
+    file = read_file(path, said.get("signature"))
+    model = tflite_frontend.Model(path, classes=CLASSES, cut=said.get("cut"), **_arguments(path, said))
+    try:
+        model.place(file)
+    except UsageError:
+        return replace(model, cut=next(iter(file.outputs)))
+    return model
 
 
 def checked(path: Path, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,17 @@ from converter.support.errors import UnsupportedError, UnsupportedSite, UsageErr
 from converter.support.registry import collect
 from tflite_frontend.file import DAMAGED, File, FileOperator
 from tflite_frontend.registry import Call, NotImportable
-from tflite_frontend.rules import activations, elementwise, movement, products, reductions
+from tflite_frontend.rules import activations, blocks, elementwise, indexing, movement, products, reductions
 
-RULES = collect(activations.rule, elementwise.rule, movement.rule, products.rule, reductions.rule)
+RULES = collect(
+    activations.rule,
+    blocks.rule,
+    elementwise.rule,
+    indexing.rule,
+    movement.rule,
+    products.rule,
+    reductions.rule,
+)
 
 #: Operands that are weights, by builtin: what each is called behind its layer.
 _WEIGHTS: dict[str, dict[int, str]] = {
@@ -122,7 +130,8 @@ class Importer:
         operands = [self._operand(operator, place) for place in range(len(operator.inputs))]
         while operands and operands[-1] is None:
             operands.pop()
-        call = Call(self.b, operator, [self.file.tensors[i] for i in operator.outputs], self.rows)
+        given = [self.file.tensors[i].shape if i >= 0 else () for i in operator.inputs]
+        call = Call(self.b, operator, [self.file.tensors[i] for i in operator.outputs], self.rows, given)
         with self.b.at(Origin(self._layer(operator), self._source(operator))):
             made = rule(call, *operands)
         results = [made] if isinstance(made, Value) else list(made)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from converter.ir import Graph, verify
+from converter.ir import Builder, Graph, Value, verify
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
@@ -88,6 +88,8 @@ class Model:
             names = ["output"] if len(chosen) == 1 else list(chosen)
             importer.b.graph.outputs = {n: importer.value(i) for n, i in zip(names, chosen.values(), strict=True)}
         graph = importer.b.graph
+        if rows == 1:
+            graph.outputs = {n: _with_row(importer.b, v) for n, v in graph.outputs.items()}
         _check_rows(graph, rows, file)
         read = {v for node in graph.nodes for v in node.inputs}
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in read}
@@ -128,6 +130,11 @@ def _tensor(file: File, name: str) -> int:
     raise UsageError(
         f"{file.path} has no tensor or layer {name!r}.{nearest(name, [*by_name, *layers])}", page="tflite-files"
     )
+
+
+def _with_row(b: Builder, value: Value) -> Value:
+    """Return the output of one row with an axis for it, which the file may have left out."""
+    return value if value.shape[:1] == (1,) else b.reshape(value, (1, *value.shape))
 
 
 def _check_rows(graph: Graph, rows: int, file: File) -> None:

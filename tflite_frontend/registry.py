@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir import Builder, Value
+from converter.ir import Builder, Shape, Value
 from converter.support.registry import Registry
 from tflite_frontend.file import FileOperator, FileTensor
 
@@ -38,12 +38,19 @@ class Call:
         operator: the operator.
         types: the tensors that the file says its results are.
         rows: the batch: an axis of one row in the file may be of so many.
+        given: the shapes that the file says its operands have.
     """
 
     b: Builder
     operator: FileOperator
     types: Sequence[FileTensor]
     rows: int
+    given: Sequence[Shape] = ()
+
+    def is_batch(self, place: int, x: Value, axis: int = 0) -> bool:
+        """Return whether an axis of an operand is one row in the file, and the rows of the batch here."""
+        given = self.given[place]
+        return axis < len(given) and given[axis] == 1 and x.shape[axis] == self.rows
 
     def option(self, name: str, default: Any = 0) -> Any:
         """Return a field of the options table, or its default."""

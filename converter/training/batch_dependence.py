@@ -119,7 +119,8 @@ def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
                 return _place(node)
     for value in results:
         rows = compact(known[value].of)
-        if rows.size > 1 and ((rows != Rows.first_axis(value.shape).of) & (rows != NO_ROW)).any():
+        several = rows.size > 1 or value.shape[:1] > (1,)  # of several rows all elements may depend on one
+        if several and ((rows != Rows.first_axis(value.shape).of) & (rows != NO_ROW)).any():
             return f"{_place(producers[value])}, where rows change places"
     return None
 

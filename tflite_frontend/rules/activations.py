@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from converter.ir import Builder, Value, ops
 from converter.program.flatbuffer.schema import generated
 from tflite_frontend.registry import Call, NotImportable, Result, Rules
@@ -101,3 +103,13 @@ def l2_normalization(call: Call, x: Value) -> Result:
     b = call.b
     squares = b(ops.Sum((len(x.shape) - 1,), keepdims=True), b(ops.Mul(), x, x))
     return fused(call, b(ops.Div(), x, b(ops.Maximum(), b(ops.Sqrt(), squares), 1e-6)))
+
+
+@rule("LOCAL_RESPONSE_NORMALIZATION")
+def local_response_normalization(call: Call, x: Value) -> Result:
+    """x / (bias + alpha s)^beta, s the sum of squares of the channels from c - radius to c + radius."""
+    b, radius, channels = call.b, int(call.option("radius")), x.shape[-1]
+    bias, alpha, beta = (float(call.option(name)) for name in ("bias", "alpha", "beta"))
+    apart = np.abs(np.arange(channels)[:, None] - np.arange(channels))
+    around = b(ops.MatMul(), b(ops.Mul(), x, x), b.constant((apart <= radius).astype(np.float32)))
+    return b(ops.Mul(), x, b(ops.Pow(), b(ops.Add(), b(ops.Mul(), around, alpha), bias), -beta))

@@ -28,6 +28,8 @@ _BINARY: dict[str, Op] = {
     "LESS_EQUAL": ops.LessEqual(),
     "GREATER": ops.Greater(),
     "GREATER_EQUAL": ops.GreaterEqual(),
+    "ATAN2": ops.Atan2(),
+    "BITWISE_XOR": ops.BitwiseXor(),
     "LOGICAL_AND": ops.LogicalAnd(),
     "LOGICAL_OR": ops.LogicalOr(),
 }
@@ -40,6 +42,7 @@ _UNARY: dict[str, Op] = {
     "RSQRT": ops.Rsqrt(),
     "SIN": ops.Sin(),
     "COS": ops.Cos(),
+    "CEIL": ops.Ceil(),
     "FLOOR": ops.Floor(),
     "ROUND": ops.Round(),
     "SIGN": ops.Sign(),
@@ -77,8 +80,29 @@ def add_n(call: Call, first: Value, *others: Value) -> Result:
 
 @rule("SELECT", "SELECT_V2")
 def select(call: Call, condition: Value, x: Value, y: Value) -> Result:
-    """x where the condition holds, else y."""
-    return call.b(ops.Select(), condition, x, y)
+    """x where the condition holds, else y; of SELECT a condition of one axis chooses rows."""
+    b = call.b
+    if call.operator.kind == "SELECT" and len(condition.shape) == 1 < len(x.shape):
+        condition = b.reshape(condition, (*condition.shape, *(1 for _ in x.shape[1:])))
+    return b(ops.Select(), condition, x, y)
+
+
+@rule("FLOOR_DIV")
+def floor_div(call: Call, x: Value, y: Value) -> Result:
+    """The quotient, rounded down; integers that are known, as sizes are."""
+    if x.dtype == FLOAT32:
+        return call.b(ops.Floor(), call.b(ops.Div(), x, y))
+    numbers = (call.known(v, "numbers") for v in (x, y))
+    return call.b.constant(np.floor_divide(*numbers).astype(x.dtype))
+
+
+@rule("FLOOR_MOD")
+def floor_mod(call: Call, x: Value, y: Value) -> Result:
+    """What is left of it, of the sign of y."""
+    b = call.b
+    if x.dtype == FLOAT32:
+        return b(ops.Sub(), x, b(ops.Mul(), y, b(ops.Floor(), b(ops.Div(), x, y))))
+    return b(ops.FloorMod(), x, y)
 
 
 @rule("CAST")

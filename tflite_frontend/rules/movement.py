@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from converter.ir import BOOL, Value, ops
+from converter.ir import Value, ops
 from tflite_frontend.registry import Call, NotImportable, Result, Rules
 
 rule = Rules()
@@ -108,46 +108,79 @@ def slice_(call: Call, x: Value, begin: Value, size: Value) -> Result:
     starts = [int(n) for n in call.known(begin, "corners").reshape(-1)]
     sizes = [int(n) for n in call.known(size, "sizes").reshape(-1)]
     sizes = [d - a if n == -1 else n for n, a, d in zip(sizes, starts, x.shape, strict=True)]
-    if starts[0] == 0 and sizes[0] == 1 and x.shape[0] == call.rows:
-        sizes[0] = call.rows
+    whole = [n == 1 and call.is_batch(0, x, axis) for axis, n in enumerate(sizes)]
+    sizes = [call.rows if is_batch else n for n, is_batch in zip(sizes, whole, strict=True)]
     return call.b(ops.Slice(tuple(starts), tuple(sizes)), x)
 
 
 @rule("STRIDED_SLICE")
 def strided_slice(call: Call, x: Value, begin: Value, end: Value, strides: Value) -> Result:
-    """As NumPy's, without new axes; masks say which bounds are left open."""
+    """As NumPy's; masks say which bounds are left open, which axes are new or go, and where an ellipsis stands."""
+    if call.option("offset", False):
+        raise NotImportable("STRIDED_SLICE by offsets")
     bounds = [[int(n) for n in call.known(v, "bounds").reshape(-1)] for v in (begin, end, strides)]
-    if call.option("ellipsisMask") or call.option("newAxisMask") or call.option("offset", False):
-        raise NotImportable("STRIDED_SLICE with new axes or an ellipsis")
-    masks = {name: int(call.option(f"{name}Mask")) for name in ("begin", "end", "shrinkAxis")}
-    b, flipped = call.b, []
-    starts, sizes, steps, kept = [], [], [], []
-    for axis, dim in enumerate(x.shape):
-        if axis >= len(bounds[0]):
-            one = slice(None)
-        elif masks["shrinkAxis"] >> axis & 1:
-            at = bounds[0][axis] % dim
-            one = slice(at, at + 1)
+    b, shape = call.b, list[int]()
+    starts, sizes, steps, flipped = list[int](), list[int](), list[int](), list[int]()
+    for place in _places(call, bounds, len(x.shape)):
+        if place is None:
+            shape.append(1)
+            continue
+        axis = len(starts)
+        dim = x.shape[axis]
+        first, last, step, shrinks = place
+        if shrinks:
+            assert first is not None
+            if call.rows > 1 and call.is_batch(0, x, axis):
+                raise NotImportable(
+                    "STRIDED_SLICE of the only row: the file is for one row at a time there", "train with batch=1"
+                )
+            one, step = slice(first % dim, first % dim + 1), 1
+        elif (first or 0) == 0 and last == 1 and call.is_batch(0, x, axis):
+            one = slice(None)  # the one row that the file has
         else:
-            first = None if masks["begin"] >> axis & 1 else bounds[0][axis]
-            last = None if masks["end"] >> axis & 1 else bounds[1][axis]
-            one = slice(first, last, bounds[2][axis])
-            if axis == 0 and dim == call.rows and (first or 0) == 0 and last == 1:
-                one = slice(None)  # the one row that the file has
-        start, stop, step = one.indices(dim)
-        places = range(start, stop, step)
+            one = slice(first, last, step)
+        range_ = range(*one.indices(dim))
         if step < 0:
             flipped.append(axis)
-            places = places[::-1]
-        starts.append(places[0] if places else 0)
-        sizes.append(len(places))
+            range_ = range_[::-1]
+        starts.append(range_[0] if range_ else 0)
+        sizes.append(len(range_))
         steps.append(abs(step))
-        if axis >= len(bounds[0]) or not masks["shrinkAxis"] >> axis & 1:
-            kept.append(len(places))
+        if not shrinks:
+            shape.append(len(range_))
     cut = b(ops.Slice(tuple(starts), tuple(sizes), tuple(steps)), x)
     if flipped:
         cut = b(ops.Reverse(tuple(flipped)), cut)
-    return b.reshape(cut, tuple(kept))
+    return b.reshape(cut, tuple(shape))
+
+
+def _places(
+    call: Call, bounds: Sequence[Sequence[int]], rank: int
+) -> list[tuple[int | None, int | None, int, bool] | None]:
+    """Return first, last, step and whether the axis goes, of each axis; None for a new one."""
+    masks = {name: int(call.option(f"{name}Mask")) for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")}
+    whole = (None, None, 1, False)
+    said = len(bounds[0])
+    new = sum(masks["newAxis"] >> i & 1 and not masks["ellipsis"] >> i & 1 for i in range(said))
+    dots = masks["ellipsis"] & ((1 << said) - 1) != 0
+    rest = rank - (said - new - dots)
+    places: list[tuple[int | None, int | None, int, bool] | None] = []
+    for i, (first, last, step) in enumerate(zip(*bounds, strict=True)):
+        if masks["ellipsis"] >> i & 1:
+            places += [whole] * rest
+        elif masks["newAxis"] >> i & 1:
+            places.append(None)
+        else:
+            shrinks = bool(masks["shrinkAxis"] >> i & 1)
+            places.append(
+                (
+                    None if masks["begin"] >> i & 1 and not shrinks else first,
+                    None if masks["end"] >> i & 1 else last,
+                    step,
+                    shrinks,
+                )
+            )
+    return places if dots else places + [whole] * rest
 
 
 @rule("REVERSE_V2")
@@ -156,18 +189,16 @@ def reverse(call: Call, x: Value, axes: Value) -> Result:
     return call.b(ops.Reverse(tuple(int(a) % len(x.shape) for a in call.known(axes, "axes").reshape(-1))), x)
 
 
-@rule("GATHER")
-def gather(call: Call, x: Value, indices: Value) -> Result:
-    """Rows of an axis by number."""
-    if call.option("batchDims", 0):
-        raise NotImportable("GATHER with batch axes")
-    return call.b(ops.Gather(int(call.option("axis", 0)) % len(x.shape)), x, indices)
-
-
 @rule("SHAPE")
 def shape(call: Call, x: Value) -> Result:
     """The shape, which is known."""
     return call.b.constant(np.array(x.shape, np.int32))
+
+
+@rule("RANK")
+def rank(call: Call, x: Value) -> Result:
+    """The number of axes."""
+    return call.b.constant(np.array(len(x.shape), np.int32))
 
 
 @rule("FILL")
@@ -176,10 +207,37 @@ def fill(call: Call, dims: Value, value: Value) -> Result:
     return call.b.broadcast_to(value, tuple(int(n) for n in call.known(dims, "shapes").reshape(-1)))
 
 
+@rule("ZEROS_LIKE")
+def zeros_like(call: Call, x: Value) -> Result:
+    """Zeros in the shape of x."""
+    return call.b.broadcast_to(call.b.constant(np.zeros((), x.dtype)), x.shape)
+
+
 @rule("BROADCAST_TO")
 def broadcast_to(call: Call, x: Value, dims: Value) -> Result:
-    """Repeated."""
-    return call.b.broadcast_to(x, tuple(int(n) for n in call.known(dims, "shapes").reshape(-1)))
+    """Repeated; to the rows that there are where the file says one."""
+    wanted = tuple(int(n) for n in call.known(dims, "shapes").reshape(-1))
+    full = (1,) * (len(wanted) - len(x.shape)) + x.shape
+    if wanted and wanted[0] == 1 and full[0] == call.rows and call.is_batch(0, x):
+        wanted = (call.rows, *wanted[1:])
+    return call.b.broadcast_to(x, wanted)
+
+
+@rule("BROADCAST_ARGS")
+def broadcast_args(call: Call, first: Value, second: Value) -> Result:
+    """The shape to which two shapes are repeated."""
+    shapes = [tuple(int(n) for n in call.known(v, "shapes").reshape(-1)) for v in (first, second)]
+    return call.b.constant(np.array(np.broadcast_shapes(*shapes), np.int32))
+
+
+@rule("TILE")
+def tile(call: Call, x: Value, multiples: Value) -> Result:
+    """Repeated along axes so many times."""
+    b, times = call.b, [int(n) for n in call.known(multiples, "multiples").reshape(-1)]
+    apart = [number for size in x.shape for number in (1, size)]
+    repeated = [number for size, n in zip(x.shape, times, strict=True) for number in (n, size)]
+    whole = tuple(size * n for size, n in zip(x.shape, times, strict=True))
+    return b.reshape(b.broadcast_to(b.reshape(x, tuple(apart)), tuple(repeated)), whole)
 
 
 @rule("RANGE")
@@ -187,22 +245,6 @@ def range_(call: Call, start: Value, limit: Value, delta: Value) -> Result:
     """Known numbers in a row."""
     first, last, step = (call.known(v, "bounds").reshape(()).item() for v in (start, limit, delta))
     return call.b.constant(np.arange(first, last, step))
-
-
-@rule("DEPTH_TO_SPACE")
-def depth_to_space(call: Call, x: Value) -> Result:
-    """Channels become blocks of pixels."""
-    b, n, (rows, h, w, c) = call.b, int(call.option("blockSize")), x.shape
-    apart = b.reshape(x, (rows, h, w, n, n, c // (n * n)))
-    return b.reshape(b.transpose(apart, (0, 1, 3, 2, 4, 5)), (rows, h * n, w * n, c // (n * n)))
-
-
-@rule("SPACE_TO_DEPTH")
-def space_to_depth(call: Call, x: Value) -> Result:
-    """Blocks of pixels become channels."""
-    b, n, (rows, h, w, c) = call.b, int(call.option("blockSize")), x.shape
-    apart = b.reshape(x, (rows, h // n, n, w // n, n, c))
-    return b.reshape(b.transpose(apart, (0, 1, 3, 2, 4, 5)), (rows, h // n, w // n, n * n * c))
 
 
 @rule("MIRROR_PAD")
@@ -262,9 +304,3 @@ def _weights(size: int, to: int, corners: bool, centers: bool, bilinear: bool) -
 def quantize(call: Call, x: Value) -> Result:
     """Refused: what is quantised is not read."""
     raise NotImportable("QUANTIZE", "give the float32 or float16 model: quantised ones are not read")
-
-
-@rule("IS_NAN")
-def is_nan(call: Call, x: Value) -> Result:
-    """Whether a number differs from itself."""
-    return call.b(ops.Cast(BOOL), call.b(ops.NotEqual(), x, x))

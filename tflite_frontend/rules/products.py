@@ -12,6 +12,8 @@ from tflite_frontend.rules.activations import fused
 rule = Rules()
 
 _PADDINGS: tuple[Padding, Padding] = ("SAME", "VALID")
+#: Each group is an operator of its own.
+_MOST_GROUPS = 64
 
 
 def _strides(call: Call) -> tuple[int, int]:
@@ -31,9 +33,33 @@ def conv_2d(call: Call, x: Value, w: Value, bias: Value | None = None) -> Result
     """x [B, H, W, I], w [O, h, w, I]; groups where w has fewer input channels."""
     strides, dilation = _strides(call), _dilation(call)
     padding = explicit(_PADDINGS[call.option("padding")], x.shape[1:3], w.shape[1:3], strides, dilation)
-    if x.shape[3] != w.shape[3]:
-        raise NotImportable("a convolution in groups")
-    return _with_bias(call, call.b(ops.Conv2D(strides, padding, dilation), x, w), bias)
+    op = ops.Conv2D(strides, padding, dilation)
+    return _with_bias(call, call.b(op, x, w) if x.shape[3] == w.shape[3] else _in_groups(call, op, x, w), bias)
+
+
+def _in_groups(call: Call, op: ops.Conv2D, x: Value, w: Value) -> Value:
+    """Return a convolution of neighbouring channels each by filters of their own, as one of each group."""
+    b, (inside, of) = call.b, (w.shape[3], w.shape[0])
+    if not inside or x.shape[3] % inside or of % (x.shape[3] // inside):
+        raise NotImportable(f"a convolution of {x.shape[3]} channels by filters of {inside}")
+    groups = x.shape[3] // inside
+    if groups > _MOST_GROUPS:
+        raise NotImportable(f"a convolution in {groups} groups, which are more than {_MOST_GROUPS}")
+    made = []
+    for i in range(groups):
+        part = b(ops.Slice((0, 0, 0, i * inside), (*x.shape[:3], inside)), x)
+        filters = b(ops.Slice((i * (of // groups), 0, 0, 0), (of // groups, *w.shape[1:])), w)
+        made.append(b(op, part, filters))
+    return b(ops.Concat(3), *made)
+
+
+@rule("CONV_3D", "CONV_3D_TRANSPOSE")
+def conv_3d(call: Call, *_: Value) -> Result:
+    """Refused."""
+    raise NotImportable(
+        f"{call.operator.kind}, a convolution in three dimensions",
+        "cut the model before it (cut=), or build it from JAX, where it is a sum of flat ones",
+    )
 
 
 @rule("DEPTHWISE_CONV_2D")
@@ -97,7 +123,18 @@ def max_pool_2d(call: Call, x: Value) -> Result:
 @rule("AVERAGE_POOL_2D")
 def average_pool_2d(call: Call, x: Value) -> Result:
     """The mean of what of each window lies inside."""
-    b, (size, strides, padding) = call.b, _window(call, x)
+    return fused(call, _mean(call, x, *_window(call, x)))
+
+
+def _mean(call: Call, x: Value, size: tuple[int, int], strides: tuple[int, int], padding: ops.Padding) -> Value:
+    b = call.b
     summed = b(ops.SumPool2D(size, strides, padding), x)
     ones = b.broadcast_to(b.constant(1.0), (1, *x.shape[1:3], 1))
-    return fused(call, b(ops.Div(), summed, b(ops.SumPool2D(size, strides, padding), ones)))
+    return b(ops.Div(), summed, b(ops.SumPool2D(size, strides, padding), ones))
+
+
+@rule("L2_POOL_2D")
+def l2_pool_2d(call: Call, x: Value) -> Result:
+    """The root of the mean of squares of each window."""
+    b, (size, strides, padding) = call.b, _window(call, x)
+    return fused(call, b(ops.Sqrt(), _mean(call, b(ops.Mul(), x, x), size, strides, padding)))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
+import jax
 from jax._src import source_info_util
 
 #: Code that the person did not write: its frames are never "their line".
@@ -22,8 +26,12 @@ _LIBRARIES = (
     "numpy",
     "jax_frontend",
     "keras_frontend",
+    "torch_frontend",
     "converter.training.optim",
 )
+
+#: What begins the name of a scope that states its place itself.
+_STATED = "pocketune.at."
 
 #: What JAX's own transformations add to a name stack.
 _TRANSFORM = re.compile(r"^(jit|pjit|jvp|vmap|transpose|remat|checkpoint|rematted_computation|custom_jvp|custom_vjp)$")
@@ -32,18 +40,48 @@ _WRAPPED = re.compile(r"^\w+\((.*)\)$")
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the person's model: layer path, `file:line`, name of the function. Empty where unknown."""
+    """A place in the person's model: layer path, `file:line`, name of the function. Empty where unknown.
+
+    `is_stated`: whether a `source_scope` says so, not the frames of Python.
+    """
 
     layer: str = ""
     source: str = ""
     function: str = ""
+    is_stated: bool = False
 
 
 NOWHERE = Site()
 
 
+@contextmanager
+def source_scope(layer: str, source: str, function: str) -> Iterator[None]:
+    """State where what is traced within from: code that no frame of Python shows.
+
+    Args:
+        layer: its path.
+        source: `file:line`.
+        function: the name of the function.
+    """
+    with jax.named_scope(_STATED + quote("\n".join((layer, source, function)), safe="")):
+        yield
+
+
+def _stated(stack: Any) -> Site | None:
+    """Return the site that `source_scope` states, the innermost one."""
+    for part in reversed(str(stack).split("/")):
+        if _STATED in part:
+            layer, source, function = unquote(part.partition(_STATED)[2].rstrip(")")).split("\n")
+            return Site(layer, source, function, is_stated=True)
+    return None
+
+
 def site(eqn: Any, caller: Site) -> Site:
     """Return the site of an equation, inside a call made at `caller`."""
+    if stated := _stated(eqn.source_info.name_stack):
+        return stated
+    if caller.is_stated:
+        return caller
     layer = "/".join(part for part in (caller.layer, layer_path(eqn.source_info.name_stack)) if part)
     source, function = _person_frame(eqn.source_info.traceback) or (caller.source, caller.function)
     return Site(layer, source, function)

@@ -17,7 +17,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.egg_info import egg_info
 
 #: The folders that become parts of the package.
-PARTS = ("converter", "jax_frontend", "keras_frontend", "tflite_frontend")
+PARTS = ("converter", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
 #: Of the documentation, what the command `explain` shows.
 PAGES = Path("docs/errors")
 

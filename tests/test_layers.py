@@ -15,7 +15,7 @@ import pytest
 
 from tests.tree import ROOT, scripts, sources
 
-PACKAGES = ("converter", "jax_frontend", "keras_frontend", "tflite_frontend")
+PACKAGES = ("converter", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
 MAX_LINES = 400
 
 #: A line for a file that breaks each contract of pyproject.toml.
@@ -34,6 +34,7 @@ PLANTED = {
     "JAX is for front ends and optimizers": ("converter/passes/simplify.py", "import jax.numpy as jnp"),
     "optax is for optimizers": ("converter/training/losses/named.py", "def f():\n    import optax"),
     "Keras is for its front end": ("converter/driver/models.py", "import keras"),
+    "PyTorch is for its front end": ("converter/driver/models.py", "import torch"),
     "Flax is for its modules": ("converter/cli/app.py", "from flax import linen"),
     "LiteRT runs programs and has the schema of their files": (
         "converter/passes/autodiff/reverse.py",

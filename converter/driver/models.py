@@ -74,6 +74,8 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
     """
     if inputs is None:
         return model
+    if is_torch(model):
+        return _torch_model(model, inputs)
     if not isinstance(inputs, list | tuple) or not all(hasattr(i, "shape") and hasattr(i, "dtype") for i in inputs):
         raise UsageError(
             "inputs is a list with an entry for each input, jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32') or an "
@@ -113,6 +115,8 @@ def import_model(model: Any, batch: int) -> Source:
     """
     if isinstance(model, Source):
         return model
+    if is_torch(model) or _is_of("torch_frontend", model):
+        return _torch_source(_torch_model(model), batch)
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):
@@ -137,6 +141,26 @@ def import_model(model: Any, batch: int) -> Source:
         "params, inputs=[...]) of a JAX function",
         page="models",
     )
+
+
+def is_torch(model: Any) -> bool:
+    """Return whether something is a PyTorch module, an exported program of one, or the path of a `.pt2` file."""
+    if isinstance(model, str | Path):
+        return str(model).endswith(".pt2")
+    return _is_of("torch", model) and not _is_of("keras", model)
+
+
+def _torch_model(model: Any, inputs: Any = None) -> Any:
+    import torch_frontend
+
+    return model if isinstance(model, torch_frontend.Model) else torch_frontend.Model(model, inputs)
+
+
+def _torch_source(model: Any, batch: int) -> Source:
+    import torch_frontend
+
+    made = torch_frontend.import_torch(model, batch)
+    return Source(made.graph, model.name, notes=made.notes, batch_norms=made.batch_norms)
 
 
 def _is_of(library: str, candidate: Any) -> bool:

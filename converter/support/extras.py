@@ -11,6 +11,7 @@ EXTRAS = {
     "compiler": ("jax", "optax"),
     "keras": ("jax", "optax", "keras"),
     "flax": ("jax", "optax", "flax"),
+    "torch": ("jax", "optax", "torch"),
     "demo": ("jax", "optax", "keras", "sklearn"),
     "report": ("jinja2",),
     "safetensors": ("safetensors",),

@@ -5,6 +5,7 @@ shell the folder. Two kinds of comments in a page say more:
 
     <!-- skip: next "why the next block cannot run here" -->
     <!-- skip: next if(not installed("mvn"), reason="needs Maven") -->
+    <!-- skip: start if(not importable("torch"), reason="there is no PyTorch") -->
     <!-- invisible-code-block: python
     what a block of the page takes as given
     -->
@@ -21,6 +22,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from unittest import SkipTest
 
@@ -60,7 +62,11 @@ def run(path: Path, folder: Path) -> list[str]:
     (folder / ".venv").symlink_to(Path(sys.prefix))
     skipped = []
     document = parse(path)
-    document.namespace |= {"__name__": "__main__", "installed": lambda tool: shutil.which(tool) is not None}
+    document.namespace |= {
+        "__name__": "__main__",
+        "installed": lambda tool: shutil.which(tool) is not None,
+        "importable": lambda library: find_spec(library) is not None,
+    }
     for example in document.examples():
         try:
             example.evaluate()

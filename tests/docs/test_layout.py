@@ -10,5 +10,7 @@ def test_the_page_is_made_anew_with_what_it_is_made_of() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     assert not [
-        path for path in sources("converter", "jax_frontend", "keras_frontend", "tflite_frontend") if not summary(path)
+        path
+        for path in sources("converter", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
+        if not summary(path)
     ]

@@ -1,6 +1,6 @@
 """Stands in for the CUDA libraries that PyPI's torch is linked with, so that it runs on the CPU without their 3 GB.
 
-    VENV/bin/python scripts/bench/peers/cuda_stubs.py
+    VENV/bin/python scripts/torch/cuda_stubs.py
 
 For every CUDA library that torch's own libraries need and that is not installed, a shared object of the same name is
 compiled beside them; it defines each symbol that torch wants of it, with its version, and each ends the process when it

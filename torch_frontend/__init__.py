@@ -1,0 +1,11 @@
+"""PyTorch front end: modules and exported programs, computed with JAX and traced to the IR by that front end."""
+
+# ruff: noqa: E402 (what is missing is said before it is imported)
+from converter.support.extras import require
+
+require("torch", "a PyTorch module")
+
+from torch_frontend.importer import Imported, import_torch
+from torch_frontend.model import Model
+
+__all__ = ["Imported", "Model", "import_torch"]

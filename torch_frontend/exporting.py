@@ -1,0 +1,93 @@
+"""Export of modules for one batch size, down to the operators that have rules."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from converter.support.errors import UsageError
+from torch_frontend.markers import mark, stochastic_depth_marked
+
+
+def rows_of(value: Any, batch: int) -> Any:
+    """Return an example input with so many rows, the ones that it has over and over; what is no tensor as it is."""
+    if not isinstance(value, torch.Tensor) or not value.dim():
+        return value
+    if value.shape[0] == batch:
+        return value
+    return value[torch.arange(batch) % value.shape[0]]
+
+
+def export_module(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.export.ExportedProgram:
+    """Return a module as it infers, traced on the example inputs.
+
+    Raises:
+        UsageError: the module cannot be traced; its own message and line are in it.
+    """
+    try:
+        with inference(module), stochastic_depth_marked(module), quiet():
+            return torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+    except Exception as error:
+        raise UsageError(f"{_name(module)} cannot be exported: {_reason(error)}", page="pytorch") from error
+
+
+def lowered(program: torch.export.ExportedProgram, known: Sequence[str]) -> torch.export.ExportedProgram:
+    """Return a program without in-place operators and views, of the operators that are known wherever there are rules.
+
+    Args:
+        program: of the training IR; marked in place.
+        known: names of operators that stay as they are, `linear`, or of one overload, `max.dim`.
+    """
+    mark(program)
+    table = torch.export.default_decompositions()
+    for operator in list(table.keys()):
+        namespace, _, name = operator.name().partition("::")
+        if namespace == "aten" and (name in known or name.partition(".")[0] in known):
+            table.pop(operator)
+    with quiet():
+        return program.run_decompositions(table)
+
+
+@contextmanager
+def inference(module: Any) -> Iterator[None]:
+    """While it lasts, a module infers, by the code that a step can train: without the fast path of attention."""
+    modes = {layer: layer.training for layer in module.modules()}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    for layer in modes:
+        layer.training = False
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for layer, mode in modes.items():
+            layer.training = mode
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """While it lasts, torch's own advice about exports is not shown."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _name(module: Any) -> str:
+    return type(module).__name__
+
+
+def _reason(error: Exception) -> str:
+    """What an error of `torch.export` says, without what its authors tell each other."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:6])[:900] or type(error).__name__

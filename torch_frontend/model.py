@@ -1,0 +1,128 @@
+"""`torch_frontend.Model`: a PyTorch module, or an exported program of one, and what it takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from converter.support.errors import UsageError
+from torch_frontend.archive import load_archive
+from torch_frontend.exporting import export_module, quiet, rows_of
+
+
+@dataclass(frozen=True)
+class Model:
+    """A PyTorch model that is to be trained.
+
+    Attributes:
+        module: a `torch.nn.Module`, a `torch.export.ExportedProgram`, or the path of a `.pt2` file of one.
+        example_inputs: the tensors that a module is called with, of any number of rows: the first axis of each is the
+            batch. A dict for arguments by keyword. Not needed for an exported program, which knows them.
+        outputs: names of the outputs that are kept; None: all.
+        name: what the program is called; empty: the class of the module, or the file.
+
+    Raises:
+        UsageError: the module is none of these, or nothing says what it takes.
+    """
+
+    module: Any
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
+    outputs: Sequence[str] | None = None
+    name: str = ""
+    _opened: list[Any] = field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.module, torch.nn.Module | torch.export.ExportedProgram | str | os.PathLike)
+        if not known:
+            raise UsageError(
+                f"a torch_frontend.Model is a torch.nn.Module, an ExportedProgram or the path of a .pt2 file, not "
+                f"{type(self.module).__name__}",
+                page="pytorch",
+            )
+        if isinstance(self.module, torch.nn.Module) and self.example_inputs is None:
+            raise UsageError(
+                f"{type(self.module).__name__} does not say what it takes: give example inputs, "
+                "inputs=(torch.zeros(1, 3, 224, 224),), of any number of rows",
+                page="pytorch",
+            )
+        if not self.name:
+            object.__setattr__(self, "name", _called(self.module))
+
+    def exported(self, batch: int) -> torch.export.ExportedProgram:
+        """Return the program of the module for a number of rows, in PyTorch's training IR.
+
+        Raises:
+            UsageError: it cannot be exported, or the exported program is for another number of rows.
+        """
+        if isinstance(self.module, torch.nn.Module):
+            assert self.example_inputs is not None
+            named = isinstance(self.example_inputs, Mapping)
+            args = () if named else tuple(self.example_inputs)
+            kwargs = dict(self.example_inputs) if named else {}
+            return export_module(
+                self.module,
+                [rows_of(_tensor(v), batch) for v in args],
+                {k: rows_of(_tensor(v), batch) for k, v in kwargs.items()},
+            )
+        return self._again(self._program(), batch)
+
+    def _program(self) -> torch.export.ExportedProgram:
+        if isinstance(self.module, torch.export.ExportedProgram):
+            return self.module
+        if not self._opened:
+            self._opened.append(load_archive(Path(self.module)))
+        return self._opened[0]
+
+    def _again(self, program: torch.export.ExportedProgram, batch: int) -> torch.export.ExportedProgram:
+        """An exported program, exported anew for a number of rows."""
+        given = self.example_inputs
+        args, kwargs = program.example_inputs or ((), {})
+        if given is not None:
+            args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (tuple(given), {})
+        if not args and not kwargs:
+            args, kwargs = _described_inputs(program)
+        args = torch.utils._pytree.tree_map(lambda v: rows_of(_tensor(v), batch), args)
+        kwargs = torch.utils._pytree.tree_map(lambda v: rows_of(_tensor(v), batch), kwargs)
+        try:
+            with quiet():
+                return torch.export.export(program.module(), tuple(args), dict(kwargs), strict=False)
+        except Exception as error:
+            raise UsageError(
+                f"{self.name} cannot be built for {batch} rows, as it was exported for another number of them: "
+                f"{str(error).splitlines()[0][:300]}. Build it with that number (batch=), or export it for any: "
+                "torch.export.export(module, (x,), dynamic_shapes={'x': {0: torch.export.Dim.DYNAMIC}})",
+                page="pytorch",
+            ) from error
+
+
+def _called(module: Any) -> str:
+    if isinstance(module, torch.nn.Module):
+        return type(module).__name__
+    return "model" if isinstance(module, torch.export.ExportedProgram) else Path(module).stem
+
+
+def _tensor(value: Any) -> Any:
+    """An example input as a tensor, of the shape and type of anything that has these."""
+    if isinstance(value, torch.Tensor) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return value
+    return torch.zeros(tuple(value.shape), dtype=getattr(torch, str(value.dtype).rpartition(".")[2]))
+
+
+def _described_inputs(program: torch.export.ExportedProgram) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Zeros of the shapes that a program takes; an axis that may have any size gets the least that it may."""
+    names = set(program.graph_signature.user_inputs)
+    values = [n.meta["val"] for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
+
+    def sized(d: Any) -> int:
+        return d if isinstance(d, int) else max(2, int(d.node.hint or 2))
+
+    leaves = [
+        torch.zeros([sized(d) for d in v.shape], dtype=v.dtype) if isinstance(v, torch.Tensor) else v for v in values
+    ]
+    args, kwargs = torch.utils._pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+    return tuple(args), dict(kwargs)

@@ -1,0 +1,1 @@
+"""Import rules by subject."""

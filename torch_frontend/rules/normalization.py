@@ -1,0 +1,168 @@
+"""Normalization by statistics of the batch, of layers and of groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from converter.ir.batch_norm import BatchNorm
+from torch_frontend.registry import Call, NotImportable, Rules
+
+rule = Rules()
+
+
+def _by_channel(weights: Any, rank: int) -> Any:
+    return weights.reshape(1, -1, *[1] * (rank - 2))
+
+
+def _affine(y: Any, w: Any, bias: Any) -> Any:
+    y = y if w is None else y * w
+    return y if bias is None else y + bias
+
+
+def _normalized(x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    mean = jnp.mean(x, axes, keepdims=True)
+    centered = x - mean
+    return centered * lax.rsqrt(jnp.mean(centered * centered, axes, keepdims=True) + epsilon)
+
+
+@rule("_native_batch_norm_legit_no_training")
+def batch_norm_inference(
+    call: Call, x: Any, w: Any, bias: Any, mean: Any, variance: Any, momentum: float, epsilon: float
+) -> Any:
+    return (_by_moving(call, x, w, bias, mean, variance, momentum, epsilon), None, None)
+
+
+@rule("batch_norm")
+def batch_norm(
+    call: Call,
+    x: Any,
+    w: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+    _: bool = False,
+) -> Any:
+    if mean is None:
+        return _by_batch(x, w, bias, epsilon)
+    return _by_moving(call, x, w, bias, mean, variance, momentum, epsilon)
+
+
+@rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit.default", "native_batch_norm")
+def batch_norm_training(
+    call: Call,
+    x: Any,
+    w: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    y = _by_moving(call, x, w, bias, mean, variance, momentum, epsilon)
+    return (y, None, None, mean, variance)
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def batch_norm_without_statistics(
+    call: Call, x: Any, w: Any, bias: Any, training: bool, momentum: float, epsilon: float
+) -> Any:
+    return (_by_batch(x, w, bias, epsilon), None, None)
+
+
+def _by_moving(call: Call, x: Any, w: Any, bias: Any, mean: Any, variance: Any, momentum: float, epsilon: float) -> Any:
+    """Normalize by the moving statistics; the layer is told to the findings."""
+    names = [call.name_of(i) for i in range(1, 5)]
+    if names[2] is not None and names[3] is not None:
+        again = call.findings.batch_norms.get(call.layer)
+        call.findings.batch_norms[call.layer] = BatchNorm(
+            layer=call.layer,
+            mean=names[2],
+            variance=names[3],
+            weights=[name for name in names[:2] if name is not None],
+            axis=1,
+            momentum=1 - float(momentum),
+            problem="it is called more than once" if again else None,
+        )
+    y = (x - _by_channel(mean, x.ndim)) * _scale(w, variance, x.ndim, epsilon)
+    return y if bias is None else y + _by_channel(bias, x.ndim)
+
+
+def _scale(w: Any, variance: Any, rank: int, epsilon: float) -> Any:
+    root = lax.rsqrt(variance + epsilon)
+    return _by_channel(root if w is None else root * w, rank)
+
+
+def _by_batch(x: Any, w: Any, bias: Any, epsilon: float) -> Any:
+    y = _normalized(x, (0, *range(2, x.ndim)), epsilon)
+    return _affine(
+        y, None if w is None else _by_channel(w, x.ndim), None if bias is None else _by_channel(bias, x.ndim)
+    )
+
+
+@rule("layer_norm")
+def layer_norm(
+    call: Call, x: Any, shape: list[int], w: Any = None, bias: Any = None, epsilon: float = 1e-5, *_: Any
+) -> Any:
+    if len(shape) > 1 and w is not None:
+        w, bias = w.reshape(shape), None if bias is None else bias.reshape(shape)
+    return _affine(_normalized(x, tuple(range(x.ndim - len(shape), x.ndim)), epsilon), w, bias)
+
+
+@rule("native_layer_norm")
+def native_layer_norm(call: Call, x: Any, shape: list[int], w: Any, bias: Any, epsilon: float) -> Any:
+    return (layer_norm(call, x, shape, w, bias, epsilon), None, None)
+
+
+@rule("rms_norm")
+def rms_norm(call: Call, x: Any, shape: list[int], w: Any = None, epsilon: float | None = None) -> Any:
+    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    epsilon = float(jnp.finfo(x.dtype).eps) if epsilon is None else epsilon
+    return _affine(x * lax.rsqrt(jnp.mean(x * x, axes, keepdims=True) + epsilon), w, None)
+
+
+@rule("_fused_rms_norm")
+def fused_rms_norm(call: Call, x: Any, shape: list[int], w: Any = None, epsilon: float | None = None) -> Any:
+    return (rms_norm(call, x, shape, w, epsilon), None)
+
+
+@rule("group_norm")
+def group_norm(call: Call, x: Any, groups: int, w: Any = None, bias: Any = None, epsilon: float = 1e-5, *_: Any) -> Any:
+    y = _normalized(x.reshape(x.shape[0], groups, -1), (2,), epsilon).reshape(x.shape)
+    return _affine(
+        y, None if w is None else _by_channel(w, x.ndim), None if bias is None else _by_channel(bias, x.ndim)
+    )
+
+
+@rule("native_group_norm")
+def native_group_norm(
+    call: Call, x: Any, w: Any, bias: Any, n: int, c: int, size: int, groups: int, epsilon: float
+) -> Any:
+    return (group_norm(call, x, groups, w, bias, epsilon), None, None)
+
+
+@rule("instance_norm")
+def instance_norm(
+    call: Call,
+    x: Any,
+    w: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    use_input: bool,
+    momentum: float,
+    epsilon: float,
+    *_: Any,
+) -> Any:
+    if not use_input:
+        raise NotImportable("instance_norm by moving statistics", "build it with track_running_stats=False")
+    y = _normalized(x, tuple(range(2, x.ndim)), epsilon)
+    return _affine(
+        y, None if w is None else _by_channel(w, x.ndim), None if bias is None else _by_channel(bias, x.ndim)
+    )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from converter.ir import Quantization
 from converter.program.flatbuffer.operators import kind_of
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
+from tflite_frontend.quantization import quantization_of
 from tflite_frontend.sparse import densified
 
 #: No file that a phone loads is larger.
@@ -31,6 +33,7 @@ _DTYPES: dict[int, np.dtype] = {
     generated.TensorType.FLOAT16: np.dtype(np.float16),
     generated.TensorType.INT32: np.dtype(np.int32),
     generated.TensorType.INT64: np.dtype(np.int64),
+    generated.TensorType.INT16: np.dtype(np.int16),
     generated.TensorType.INT8: np.dtype(np.int8),
     generated.TensorType.UINT8: np.dtype(np.uint8),
     generated.TensorType.BOOL: np.dtype(np.bool_),
@@ -49,7 +52,7 @@ class FileTensor:
         dtype: NumPy's type, None for one that there is none of here.
         kind: the file's name of the type.
         array: what it holds where it is a constant.
-        is_quantized: whether its numbers stand for real ones.
+        quantization: how its integers stand for real numbers; None where they do not.
     """
 
     name: str
@@ -58,7 +61,12 @@ class FileTensor:
     dtype: np.dtype | None
     kind: str
     array: np.ndarray | None
-    is_quantized: bool
+    quantization: Quantization | None = None
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether its integers stand for real numbers."""
+        return self.quantization is not None
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,9 @@ class FileOperator:
         inputs: numbers of its operands; -1 is one that is left out.
         outputs: numbers of its results.
         options: the fields of its options table, in the schema's spelling.
+        version: the version of the operator that the file asks for.
+        is_custom: whether the runtime knows it by its name alone.
+        table: all that the file says of it (`OperatorT`).
     """
 
     kind: str
@@ -78,6 +89,9 @@ class FileOperator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    is_custom: bool = False
+    table: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,7 @@ class File:
         operators: in order.
         inputs: name and tensor of each input.
         outputs: name and tensor of each output.
+        tables: the whole file, and the subgraph of the signature, as flatbuffers has them.
         folders: what the names of all layers begin with, which says nothing.
     """
 
@@ -98,6 +113,7 @@ class File:
     operators: Sequence[FileOperator]
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
+    tables: tuple[Any, Any] = field(repr=False)
     folders: str = ""
 
     def layer(self, number: int) -> str:
@@ -147,13 +163,15 @@ def _parsed(path: str, model: Any, asked: str | None) -> File:
     chosen = signatures.get(asked) if asked is not None else next(iter(signatures.values()), None)
     graph = model.Subgraphs(chosen.SubgraphIndex() if chosen is not None else 0)
     tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
-    kinds = [kind_of(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
-    operators = [_operator(kinds, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
+    codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
+    operators = [_operator(codes, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
     inputs, outputs = (_named(chosen, graph, tensors, of) for of in ("Inputs", "Outputs"))
     if not inputs or not outputs:
         raise UsageError(f"{path} has no inputs or no outputs", page="tflite-files")
     weights = [t for t in tensors if t.array is not None and len(t.shape) > 1 and t.kind not in ("INT32", "INT64")]
-    return File(path, tensors, operators, inputs, outputs, common_path([layer_of(t.name) for t in weights]))
+    return File(
+        path, tensors, operators, inputs, outputs, (model, graph), common_path([layer_of(t.name) for t in weights])
+    )
 
 
 def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -> dict[str, int]:
@@ -182,20 +200,12 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         stored = np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
         sparsity = tensor.Sparsity()
         array = stored.reshape(shape) if sparsity is None else densified(sparsity, shape, stored)
-    said = tensor.Quantization()
-    quantized = said is not None and said.ScaleLength() > 0
-    return FileTensor(
-        (tensor.Name() or b"").decode(errors="replace"),
-        shape,
-        signature,
-        dtype,
-        _TYPE_NAMES.get(tensor.Type(), "?"),
-        array,
-        quantized,
-    )
+    name = (tensor.Name() or b"").decode(errors="replace")
+    quantization = quantization_of(name, tensor.Quantization(), shape, dtype)
+    return FileTensor(name, shape, signature, dtype, _TYPE_NAMES.get(tensor.Type(), "?"), array, quantization)
 
 
-def _operator(kinds: Sequence[str], table: Any, number: int, tensors: int) -> FileOperator:
+def _operator(codes: Sequence[Any], table: Any, number: int, tensors: int) -> FileOperator:
     inputs = tuple(int(table.Inputs(i)) for i in range(table.InputsLength()))
     outputs = tuple(int(table.Outputs(i)) for i in range(table.OutputsLength()))
     if not all(-1 <= i < tensors for i in inputs) or not all(0 <= i < tensors for i in outputs):
@@ -205,7 +215,11 @@ def _operator(kinds: Sequence[str], table: Any, number: int, tensors: int) -> Fi
     fields = {} if options is None else dict(vars(options))
     if said.customOptions is not None:
         fields["custom"] = bytes(bytearray(said.customOptions))
-    return FileOperator(kinds[table.OpcodeIndex()], number, inputs, outputs, fields)
+    code = codes[table.OpcodeIndex()]
+    kind, is_custom = kind_of(code), code.CustomCode() is not None
+    if is_custom and kind in vars(generated.BuiltinOperator):
+        raise ValueError("a custom operator that is called like a builtin")
+    return FileOperator(kind, number, inputs, outputs, fields, code.Version(), is_custom, said)
 
 
 def layer_of(name: str) -> str:
@@ -227,3 +241,13 @@ def common_path(names: Sequence[str]) -> str:
             break
         shared.append(f"{folders[0]}/")
     return "".join(shared)
+
+
+def needed(file: File, wanted: Collection[int]) -> list[FileOperator]:
+    """Return the operators that some tensors depend on, in order."""
+    missing, kept = set(wanted), []
+    for operator in reversed(file.operators):
+        if not missing.isdisjoint(operator.outputs):
+            missing.update(i for i in operator.inputs if i >= 0)
+            kept.append(operator)
+    return kept[::-1]

@@ -14,7 +14,7 @@ from tflite_frontend.file import File, FileOperator
 from tflite_frontend.importer import Importer
 
 #: What may stand between the last layer and the output.
-_BEHIND = ("SOFTMAX", "LOGISTIC", "RESHAPE", "SQUEEZE", "LOG_SOFTMAX")
+_BEHIND = ("SOFTMAX", "LOGISTIC", "RESHAPE", "SQUEEZE", "LOG_SOFTMAX", "QUANTIZE", "DEQUANTIZE")
 _LINKS = ("SOFTMAX", "LOGISTIC", "LOG_SOFTMAX")
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 import numpy as np
 
-from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value
+from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.ir.folding import FoldingBuilder
 from converter.ir.op import ShapeError
 from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
 from converter.support.registry import collect
-from tflite_frontend.file import DAMAGED, File, FileOperator
+from tflite_frontend.carry import Carrier
+from tflite_frontend.file import DAMAGED, File, FileOperator, needed
+from tflite_frontend.ranges import bounds, cuts_off
 from tflite_frontend.registry import Call, NotImportable
 from tflite_frontend.rules import activations, blocks, elementwise, indexing, movement, products, reductions
 
@@ -58,9 +61,12 @@ class Importer:
         self._parameters: dict[tuple[int, int], Value] = {}  # by the layer's weight and the tensor
         self._names: set[str] = set()
         self._learned: set[Value] = set()  # what a weight is part of
+        self._integers: set[str] = set()  # parameters that are integers in the file
         for position, (name, number) in enumerate(file.inputs.items()):
             called = "x" if len(file.inputs) == 1 else f"x_{position}"
-            self._values[number] = self.b.input(called, self._input_type(name, number, shapes.get(name)))
+            fed = self.b.input(called, self._input_type(name, number, shapes.get(name)))
+            of = fed.type.quantization
+            self._values[number] = fed if of is None else self.b(ops.Real(of), fed)
 
     def run(self, wanted: Collection[int]) -> Graph:
         """Import what some tensors depend on; return the graph, without outputs.
@@ -101,9 +107,9 @@ class Importer:
             tensor = self.file.tensors[number]
             if tensor.array is None:
                 raise NotImportable(f"the tensor {tensor.name!r} of {tensor.kind}, which holds no numbers")
-            if tensor.is_quantized:
-                raise NotImportable(f"the quantised tensor {tensor.name!r}", "give the float32 or float16 model")
             array = tensor.array
+            if tensor.quantization is not None:
+                array = tensor.quantization.real(array)
             self._values[number] = self.b.constant(array.astype(FLOAT32) if array.dtype.kind == "f" else array)
         return self._values[number]
 
@@ -122,11 +128,6 @@ class Importer:
         rule = RULES.get(operator.kind)
         if rule is None:
             raise NotImportable(f"the operator {operator.kind}")
-        for number in operator.outputs:
-            if self.file.tensors[number].is_quantized:
-                raise NotImportable(
-                    "a quantised operator", "give the float32 or float16 model: quantised ones are not read"
-                )
         operands = [self._operand(operator, place) for place in range(len(operator.inputs))]
         while operands and operands[-1] is None:
             operands.pop()
@@ -137,7 +138,22 @@ class Importer:
         results = [made] if isinstance(made, Value) else list(made)
         if any(v in self._learned or v in self.b.graph.parameters for v in operands if v is not None):
             self._learned.update(results)
-        self._values |= zip(operator.outputs, results, strict=True)
+        for number, value in zip(operator.outputs, results, strict=True):
+            with self.b.at(Origin(self._layer(operator), self._source(operator))):
+                self._values[number] = self._marked(operator, number, value)
+
+    def _marked(self, operator: FileOperator, number: int, value: Value) -> Value:
+        """Return what an operator on integers makes, so marked that the file's own operator may stand there."""
+        tensor = self.file.tensors[number]
+        if value in self.b.graph.constants:
+            return value
+        if tensor.is_quantized:
+            low, high = bounds(tensor) if cuts_off(self.file, operator, number) else (-inf, inf)
+            return self.b(ops.Stored(number, low, high), value)
+        integers = any(i >= 0 and self.file.tensors[i].is_quantized for i in operator.inputs)
+        if integers and operator.kind != "DEQUANTIZE":  # weights alone are quantised: the kernel rounds on its way
+            return self.b(ops.Stored(number), value)
+        return value
 
     def _operand(self, operator: FileOperator, place: int) -> Value | None:
         number = operator.inputs[place]
@@ -154,6 +170,8 @@ class Importer:
             if array is None or value.dtype != FLOAT32:
                 return value
             self._parameters[of, number] = self.parameter(f"{self.file.layer(of)}/{called}", array)
+            if self.file.tensors[number].is_quantized:
+                self._integers.add(self._parameters[of, number].name)
         return self._parameters[of, number]
 
     def _by_channel(self, operator: FileOperator, place: int) -> str | None:
@@ -161,8 +179,11 @@ class Importer:
         if operator.kind not in _BY_CHANNEL or len(operator.inputs) != 2:
             return None
         number, other = operator.inputs[place], operator.inputs[1 - place]
-        array, computed = self.file.tensors[number].array, self._values.get(other)
-        if array is None or computed is None or array.dtype.kind != "f" or not computed.shape or array.size < 2:
+        tensor, computed = self.file.tensors[number], self._values.get(other)
+        array = tensor.array
+        if array is None or computed is None or not computed.shape or array.size < 2:
+            return None
+        if array.dtype.kind != "f" and not tensor.is_quantized:
             return None
         if array.shape[-1:] != (array.size,) or array.size != computed.shape[-1]:
             return None
@@ -171,10 +192,9 @@ class Importer:
     def _input_type(self, name: str, number: int, shape: Sequence[int] | None) -> TensorType:
         tensor = self.file.tensors[number]
         said = [int(n) for n in shape] if shape is not None else list(tensor.signature)
-        if tensor.dtype is None or tensor.is_quantized or tensor.dtype.kind not in "fi":
+        if tensor.dtype is None or (tensor.dtype.kind not in "fi" and not tensor.is_quantized):
             raise UnsupportedError(
-                f"{self.file.path}: the input {name!r} is {'quantised' if tensor.is_quantized else tensor.kind}: give "
-                "the model with float32 or integer inputs",
+                f"{self.file.path}: the input {name!r} is {tensor.kind}: give the model with float32 or integer inputs",
                 page="tflite-files",
             )
         if not said or any(n < 1 for n in said[1:]):
@@ -183,8 +203,10 @@ class Importer:
                 f"shapes={{{name!r}: (1, ...)}}",
                 page="tflite-files",
             )
-        dtype = FLOAT32 if tensor.dtype.kind == "f" else np.dtype(np.int32)
-        return TensorType((self.rows if said[0] in (1, -1) else said[0], *said[1:]), dtype)
+        shape = (self.rows if said[0] in (1, -1) else said[0], *said[1:])
+        if tensor.quantization is not None:
+            return TensorType(shape, tensor.dtype, tensor.quantization)
+        return TensorType(shape, FLOAT32 if tensor.dtype.kind == "f" else np.dtype(np.int32))
 
     def _layer(self, operator: FileOperator) -> str:
         return self.file.layer(operator.outputs[0]) if operator.outputs else ""
@@ -192,12 +214,9 @@ class Importer:
     def _source(self, operator: FileOperator) -> str:
         return f"{Path(self.file.path).name}:{operator.number}"
 
-
-def needed(file: File, wanted: Collection[int]) -> list[FileOperator]:
-    """Return the operators that some tensors depend on, in order."""
-    missing, kept = set(wanted), []
-    for operator in reversed(file.operators):
-        if not missing.isdisjoint(operator.outputs):
-            missing.update(i for i in operator.inputs if i >= 0)
-            kept.append(operator)
-    return kept[::-1]
+    def carrier(self) -> Carrier:
+        """Return what carries the file's own operators over, for these rows."""
+        fed = {number: value.name for number, value in zip(self.file.inputs.values(), self.b.graph.inputs, strict=True)}
+        constants = {n: self.b.graph.constants[v] for n, v in self._values.items() if v in self.b.graph.constants}
+        shapes = {number: value.shape for number, value in self._values.items()}
+        return Carrier(self.file, self.rows, fed, shapes, constants, frozenset(self._integers))

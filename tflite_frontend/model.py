@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from converter.ir import Builder, Graph, Value, verify
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
+from tflite_frontend.carry import Carrier
 from tflite_frontend.file import File, read_file
 from tflite_frontend.head import Place, fresh_layer, place_of_last_layer
 from tflite_frontend.importer import Importer
@@ -22,6 +23,20 @@ from tflite_frontend.registry import NotImportable
 def is_tflite(model: Any) -> bool:
     """Return whether something is the path of a TFLite file."""
     return isinstance(model, str | os.PathLike) and os.fspath(model).endswith(".tflite")
+
+
+class Imported(NamedTuple):
+    """A file that was read for a number of rows.
+
+    Attributes:
+        graph: the forward graph.
+        notes: what to say of it.
+        carrier: what carries the file's own operators over.
+    """
+
+    graph: Graph
+    notes: list[Note]
+    carrier: Carrier
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,12 @@ class Model:
         return Path(self.path).stem
 
     def graph(self, rows: int) -> tuple[Graph, list[Note]]:
-        """Return the forward graph for a number of rows, and what to say of it.
+        """Return the forward graph for a number of rows, and what to say of it; see `imported`."""
+        made = self.imported(rows)
+        return made.graph, made.notes
+
+    def imported(self, rows: int) -> Imported:
+        """Return the model for a number of rows.
 
         Raises:
             UsageError: the file cannot be read, or has no such tensor, layer, signature or last layer.
@@ -68,7 +88,7 @@ class Model:
         except NotImportable as problem:  # an output that is no result of an operator
             raise UnsupportedError(f"{file.path}: {problem.what}", page="tflite-files") from None
 
-    def _imported(self, file: File, rows: int) -> tuple[Graph, list[Note]]:
+    def _imported(self, file: File, rows: int) -> Imported:
         importer = Importer(file, rows, self.shapes)
         notes: list[Note] = []
         if self.classes is not None:
@@ -93,7 +113,7 @@ class Model:
         _check_rows(graph, rows, file)
         read = {v for node in graph.nodes for v in node.inputs}
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in read}
-        return with_idioms(verify(graph, "import")), notes
+        return Imported(with_idioms(verify(graph, "import")), notes, importer.carrier())
 
     def place(self, file: File) -> Place:
         """Return where the fresh layer stands. Raise UsageError where there is no such place."""

@@ -20,6 +20,7 @@ from converter.training.constraints import Constraint
 from converter.training.losses import JointLoss, Loss, Penalty, labels_of, named_loss
 from converter.training.losses.own_loss import own_loss, target_types
 from tflite_frontend import is_tflite
+from tflite_frontend.carry import Carrier
 
 if TYPE_CHECKING:
     from keras_frontend.compiled import Compiled
@@ -38,6 +39,7 @@ class Source:
         compiled: what it was compiled with; None for nothing.
         batch_norms: its batch normalization layers, where the importer knows them.
         constraints: by the name of the parameter.
+        carrier: what carries the operators of a file over that the model was read from.
     """
 
     graph: Graph
@@ -48,6 +50,7 @@ class Source:
     compiled: Compiled | None = None
     batch_norms: Sequence[BatchNorm] = ()
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
+    carrier: Carrier | None = None
 
 
 class Shaped(NamedTuple):
@@ -179,8 +182,8 @@ def _jax_source(model: Any, batch: int) -> Source:
 
 
 def _tflite_source(model: tflite_frontend.Model, batch: int) -> Source:
-    graph, notes = model.graph(batch)
-    return Source(graph, model.name, notes=notes)
+    made = model.imported(batch)
+    return Source(made.graph, model.name, notes=made.notes, carrier=made.carrier)
 
 
 def with_classes(model: Any, classes: int | None) -> Any:

@@ -10,7 +10,7 @@ from converter.ir.rewrite import eliminate_dead_code
 
 def has_frozen_prefix(graph: Graph) -> bool:
     """Return whether anything is computed before the first parameter takes part."""
-    return not set(_crossing(graph)) <= set(graph.inputs)
+    return not set(crossing(graph)) <= set(graph.inputs)
 
 
 def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
@@ -26,13 +26,13 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
         rest with these as its inputs. What trains in part leaves its frozen half in the prefix. Of a single row the
         features have an axis for it too, which what crosses may lack.
     """
-    trained, fed, crossing = _changing(graph), dependents(graph, graph.inputs), _crossing(graph)
-    names = ["features"] if len(crossing) == 1 else [f"features_{i}" for i in range(len(crossing))]
+    trained, fed, crossed = _changing(graph), dependents(graph, graph.inputs), crossing(graph)
+    names = ["features"] if len(crossed) == 1 else [f"features_{i}" for i in range(len(crossed))]
     prefix = graph.copy()
     prefix.parameters, prefix.outputs = {}, {}
     kept, read = Builder(prefix), Builder()
     bound: dict[Value, Value] = {}
-    for value, name in zip(crossing, names, strict=True):
+    for value, name in zip(crossed, names, strict=True):
         lacks_rows = graph.inputs[0].shape[0] == 1 and value.shape[:1] != (1,)
         given = kept.reshape(value, (1, *value.shape)) if lacks_rows else value
         prefix.outputs[name] = given
@@ -51,7 +51,7 @@ def cut_frozen_prefix(graph: Graph) -> tuple[Graph, Graph]:
     return eliminate_dead_code(prefix), eliminate_dead_code(rest)
 
 
-def _crossing(graph: Graph) -> list[Value]:
+def crossing(graph: Graph) -> list[Value]:
     """Return what depends on the inputs, is always the same, and is read by what is not, or is an output."""
     trained, fed = _changing(graph), dependents(graph, graph.inputs)
     read = [v for node in graph.nodes if node.outputs[0] in trained for v in node.inputs]

@@ -132,6 +132,12 @@ def _quantized(n: Numbers, real: np.ndarray, channels: int) -> tuple[np.ndarray,
     return of.stored(real), of
 
 
+@applies(ops.Real)
+def _real(n: Numbers, kind: type[Op]) -> Application:
+    stored, of = _quantized(n, n.floats(*n.shape(2)), 1)
+    return Application(ops.Real(of), [stored], {0: of}, smooth=False)
+
+
 @applies(ops.Int8MatMul)
 def _int8_matmul(n: Numbers, kind: type[Op]) -> Application:
     k, c = n.whole(2, 6), n.whole(1, 5)

@@ -28,7 +28,7 @@ from tests.tflite.stock import file, run
 BASES = {Unary, Binary, Comparison, OverLastAxis}
 BASES |= {ops.Layer, ops.Mark, ops.Movement, ops.Reduction, ops.Windowed, ops.Pool, ops.Segment}
 #: What stands for something else until a step is made: there is no kernel for it.
-PLACEHOLDERS = {ops.CallKey, ops.InTraining, ops.RandomBits}
+PLACEHOLDERS = {ops.CallKey, ops.Foreign, ops.InTraining, ops.RandomBits, ops.Stored}
 LITERT = target("litert-2")
 
 

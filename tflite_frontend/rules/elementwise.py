@@ -121,9 +121,9 @@ def densify(call: Call, x: Value) -> Result:
     return x
 
 
-@rule("DEQUANTIZE")
-def dequantize(call: Call, x: Value) -> Result:
-    """A constant of half precision, in float32."""
+@rule("DEQUANTIZE", "QUANTIZE")
+def quantized(call: Call, x: Value) -> Result:
+    """The same numbers, which integers or those of half precision stood for, or will."""
     if x.dtype != FLOAT32:
-        raise NotImportable("DEQUANTIZE of integers", "give the float32 or float16 model: quantised ones are not read")
+        raise NotImportable(f"{call.operator.kind} of plain integers")
     return x

@@ -298,9 +298,3 @@ def _weights(size: int, to: int, corners: bool, centers: bool, bilinear: bool) -
     nearest = np.floor(at + 0.5) if corners else np.floor(at)
     weights[places, np.minimum(nearest.astype(int), size - 1)] = 1
     return weights
-
-
-@rule("QUANTIZE")
-def quantize(call: Call, x: Value) -> Result:
-    """Refused: what is quantised is not read."""
-    raise NotImportable("QUANTIZE", "give the float32 or float16 model: quantised ones are not read")

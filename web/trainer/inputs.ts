@@ -1,6 +1,6 @@
 import { InputError } from "./errors.ts";
 import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "./manifest.ts";
-import type { Signature, TargetLabels, TensorSpec } from "./manifest-records.ts";
+import type { Dtype, Signature, TargetLabels, TensorSpec } from "./manifest-records.ts";
 import { problemOf } from "./numbers.ts";
 import type { Limits, WholePlan } from "./plan.ts";
 import { type Row, type Sample, type Values, weightOf } from "./samples.ts";
@@ -126,11 +126,20 @@ function own(row: Row, name: string): Values | undefined {
 }
 
 function values(where: string, spec: TensorSpec, values: Values): void {
-  const dtype = values instanceof Float32Array ? "float32" : values instanceof Int32Array ? "int32" : "bool";
+  const dtype = dtypeOf(values, spec.dtype);
   if (dtype !== spec.dtype || values.length !== rowSize(spec)) {
     refuse(`${where}: expected ${rowSize(spec)} x ${spec.dtype}, got ${values.length} x ${dtype}`);
   }
   if (values instanceof Float32Array && !values.every(Number.isFinite)) refuse(`${where}: holds NaN or infinity`);
+}
+
+/** The type of some numbers; bytes are bools where the program takes these. */
+function dtypeOf(values: Values, wanted: Dtype): Dtype {
+  if (values instanceof Float32Array) return "float32";
+  if (values instanceof Int32Array) return "int32";
+  if (values instanceof Int16Array) return "int16";
+  if (values instanceof Int8Array) return "int8";
+  return wanted === "uint8" ? "uint8" : "bool";
 }
 
 /** A short batch is not filled up where the rows that fill it would change what the others give. */

@@ -18,13 +18,14 @@ import {
 } from "./strict-json.ts";
 
 /**
- * Type of the elements of a tensor; int8 is that of kept features only.
+ * Type of the elements of a tensor; int8, uint8 and int16 are those of kept features, and of what a model is fed
+ * whose file takes integers.
  */
 export type Dtype = Decoded<typeof dtype>;
-export const dtype = oneOf("float32", "int32", "bool", "int8");
+export const dtype = oneOf("float32", "int32", "bool", "int8", "uint8", "int16");
 
 /** Bytes of one element. */
-export const ELEMENT_BYTES: Record<Dtype, number> = {"float32": 4, "int32": 4, "bool": 1, "int8": 1};
+export const ELEMENT_BYTES: Record<Dtype, number> = {"float32": 4, "int32": 4, "bool": 1, "int8": 1, "uint8": 1, "int16": 2};
 
 /**
  * Type of the elements of what is stored.

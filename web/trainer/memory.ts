@@ -128,9 +128,18 @@ export function freeAll(tensors: Tensors): void {
   tensors.clear();
 }
 
+const ARRAYS = {
+  float32: Float32Array,
+  int32: Int32Array,
+  bool: Uint8Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  int16: Int16Array,
+} as const;
+
 /** Numbers of a type, all 0. */
 export function zeros(dtype: Dtype, size: number): Values {
-  return new { float32: Float32Array, int32: Int32Array, bool: Uint8Array, int8: Int8Array }[dtype](size);
+  return new ARRAYS[dtype](size);
 }
 
 async function stored(manifest: Manifest, tensors: Tensors): Promise<StoredTensor[]> {

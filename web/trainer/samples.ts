@@ -1,7 +1,7 @@
 import { TARGET } from "./manifest.ts";
 
 /** The numbers of one row of a tensor in row-major order; bools are bytes of 0 or 1. Not copied: do not change them. */
-export type Values = Float32Array | Int32Array | Uint8Array | Int8Array;
+export type Values = Float32Array | Int32Array | Int16Array | Uint8Array | Int8Array;
 
 /** One row of every input of the model, or of every output, by name. */
 export type Row = Record<string, Values>;

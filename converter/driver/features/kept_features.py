@@ -8,6 +8,7 @@ from converter.driver.compilation import Compilation
 from converter.driver.features.signatures import prepared
 from converter.support.errors import UsageError
 from converter.tflite.backend import to_builtins
+from converter.tflite.quantize.kept import kept_as_int8
 from converter.training.schemes import cut_frozen_prefix, has_frozen_prefix, join
 
 
@@ -29,11 +30,6 @@ def add_signatures(c: Compilation) -> Compilation:
     features, rest = cut_frozen_prefix(c.model) if c.prefix is None else (c.prefix, c.behind)
     on_features = c.step.graphs_on_features(prepared(c, rest), c.goal, c.rule)
     steps = {name: to_builtins(graph, c.target) for name, graph in on_features.items()}
-    if c.prefix is None:
-        kept = to_builtins(prepared(c, features), c.target)
-    else:
-        from converter.driver.int8 import kept_as_int8
-
-        kept, widened = kept_as_int8(c.prefix)
-        steps = {name: join(widened, graph) for name, graph in steps.items()}
+    kept, widened = kept_as_int8(to_builtins(prepared(c, features), c.target) if c.prefix is None else c.prefix)
+    steps = {name: join(widened, graph) for name, graph in steps.items()}
     return replace(c, program=c.program.including(features=kept, **steps))

@@ -15,3 +15,4 @@ from converter.ir.ops.pool import *
 from converter.ir.ops.random import *
 from converter.ir.ops.reduce import *
 from converter.ir.ops.shape import *
+from converter.ir.ops.stored import *

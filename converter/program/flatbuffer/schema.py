@@ -27,10 +27,13 @@ _TABLES = 1 << 26
 _TENSOR_TYPES = {
     np.dtype(np.float32): generated.TensorType.FLOAT32,
     np.dtype(np.float16): generated.TensorType.FLOAT16,
+    np.dtype(np.int64): generated.TensorType.INT64,
     np.dtype(np.int32): generated.TensorType.INT32,
+    np.dtype(np.int16): generated.TensorType.INT16,
     np.dtype(np.int8): generated.TensorType.INT8,
     np.dtype(np.uint8): generated.TensorType.UINT8,
     np.dtype(np.bool_): generated.TensorType.BOOL,
+    np.dtype(np.complex64): generated.TensorType.COMPLEX64,
     np.dtype(object): generated.TensorType.RESOURCE,
 }
 #: Fields of option tables that hold an enum.
@@ -133,3 +136,17 @@ def options(builder: flatbuffers.Builder, name: str, fields: Mapping[str, Any]) 
     union = "BuiltinOptions" if hasattr(generated.BuiltinOptions, name) else "BuiltinOptions2"
     kind = getattr(getattr(generated, union), name)
     return {f"{union}Type": kind, union: table(builder, name, **fields)}
+
+
+def written_options(builder: flatbuffers.Builder, operator: Any) -> dict[str, int]:
+    """Write the options of an operator of another file (`OperatorT`); return the fields of Operator that they are."""
+    fields: dict[str, int] = {}
+    for union in ("BuiltinOptions", "BuiltinOptions2"):
+        options = getattr(operator, union[0].lower() + union[1:])
+        if options is not None:
+            fields[union] = options.Pack(builder)
+            fields[f"{union}Type"] = getattr(operator, union[0].lower() + union[1:] + "Type")
+    if operator.customOptions is not None:
+        fields["CustomOptions"] = builder.CreateByteVector(bytes(bytearray(operator.customOptions)))
+        fields["CustomOptionsFormat"] = operator.customOptionsFormat
+    return fields

@@ -26,8 +26,9 @@ INFERENCE = "pocketune.inference"
 
 #: Types of what is stored.
 StoredDtype = Literal["float32", "int32", "bool"]
-#: int8: what the frozen first layers gave in integers, from `features` to the step on them.
-Dtype = Literal["float32", "int32", "bool", "int8"]
+#: int8, uint8, int16: what the frozen first layers gave in integers, from `features` to the step on them, and what a
+#: model is fed whose file takes integers.
+Dtype = Literal["float32", "int32", "bool", "int8", "uint8", "int16"]
 Role = Literal[
     "input",
     "target",

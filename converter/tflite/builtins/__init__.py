@@ -2,6 +2,7 @@
 
 from converter.tflite.builtins.arithmetic import *
 from converter.tflite.builtins.base import *
+from converter.tflite.builtins.carried import *
 from converter.tflite.builtins.control import *
 from converter.tflite.builtins.conv import *
 from converter.tflite.builtins.indexing import *

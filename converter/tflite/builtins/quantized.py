@@ -79,7 +79,7 @@ class Dequantize(_Quantized):
         return Delegated()
 
     def version(self, inputs: Types, outputs: Types) -> int:
-        return 2
+        return {"uint8": 1, "int8": 2}.get(inputs[0].dtype.name, 3)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from converter.ir import Graph, Node, TensorType, Value
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers
-from converter.tflite.builtins import Builtin, SubgraphName
+from converter.tflite.builtins import Builtin, Carried, SubgraphName
 
 
 class EmitError(AssertionError):
@@ -19,23 +19,24 @@ class EmitError(AssertionError):
 
 
 class OperatorCodes:
-    """The table of (builtin, version) pairs, shared by all subgraphs."""
+    """The table of operators and their versions, shared by all subgraphs."""
 
     def __init__(self) -> None:
-        self._indices: dict[tuple[str, int], int] = {}
+        self._indices: dict[tuple[str, int, bool], int] = {}
 
-    def index(self, code: str, version: int) -> int:
+    def index(self, code: str, version: int, custom: bool = False) -> int:
         """Return the index of an entry, which is made if need be."""
-        return self._indices.setdefault((code, version), len(self._indices))
+        return self._indices.setdefault((code, version, custom), len(self._indices))
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
-        """Writes the entries in order; returns their offsets."""
-        return [self._entry(builder, schema.builtin_code(code), version) for code, version in self._indices]
+        """Write the entries in order; return their offsets."""
+        return [self._entry(builder, *entry) for entry in self._indices]
 
-    def _entry(self, builder: flatbuffers.Builder, code: int, version: int) -> int:
+    def _entry(self, builder: flatbuffers.Builder, name: str, version: int, custom: bool) -> int:
+        code = schema.builtin_code("CUSTOM" if custom else name)
         # Runtimes older than 2.4 know only the one-byte field; 127 there means "see the other".
         fields = {"DeprecatedBuiltinCode": min(code, 127), "BuiltinCode": code, "Version": version}
-        return schema.table(builder, "OperatorCode", **fields)
+        return schema.table(builder, "OperatorCode", **fields, **({"CustomCode": name} if custom else {}))
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class SubgraphWriter:
         self._indices: dict[Value, int] = {}
         self._operands: dict[tuple, int] = {}
         self._made: set[Value] = set()
+        # What another file has of rank 0 its operators take.
+        self._carried = {v for node in graph.nodes if isinstance(node.op, Carried) for v in node.inputs}
         for value in graph.inputs:
             self._make(value)
         for value in numbered:
@@ -120,7 +123,7 @@ class SubgraphWriter:
             Outputs=names(self._graph.outputs),
         )
 
-    def _add(self, name: str, type: TensorType, buffer: int = 0) -> int:
+    def _add(self, name: str, type: TensorType, buffer: int = 0, carried: bool = False) -> int:
         """Return a new tensor.
 
         Names are unique and start with what the value is called, which is the person's layer.
@@ -136,9 +139,9 @@ class SubgraphWriter:
         self._tensors.append(_Tensor(unique, type, buffer))
         return len(self._tensors) - 1
 
-    def _define(self, value: Value, buffer: int = 0) -> int:
+    def _define(self, value: Value) -> int:
         if value not in self._indices:
-            self._indices[value] = self._add(value.name, value.type, buffer)
+            self._indices[value] = self._add(value.name, value.type)
         return self._indices[value]
 
     def _make(self, value: Value) -> int:
@@ -150,7 +153,10 @@ class SubgraphWriter:
     def _use(self, value: Value) -> int:
         """Return the index of an operand; constants get their tensor at first use, so unused ones are left out."""
         if value in self._graph.constants and value not in self._indices:
-            return self._define(value, self._buffers.add(self._graph.constants[value]))
+            self._indices[value] = self._add(
+                value.name, value.type, self._buffers.add(self._graph.constants[value]), value in self._carried
+            )
+            return self._indices[value]
         if value not in self._made and value not in self._graph.constants:
             raise EmitError(f"{value!r} is read before it is made")
         return self._indices[value]
@@ -190,15 +196,19 @@ class SubgraphWriter:
     ) -> int:
         op = operator.op
         types = tuple(v.type for v in operator.node.inputs), tuple(v.type for v in operator.node.outputs)
-        fields = {
-            key: indices[field] if isinstance(field, SubgraphName | Graph) else field
-            for key, field in op.options(*types).items()
-        }
+        if isinstance(op, Carried):
+            custom, options = op.custom, schema.written_options(builder, op.written)
+        else:
+            fields = {
+                key: indices[field] if isinstance(field, SubgraphName | Graph) else field
+                for key, field in op.options(*types).items()
+            }
+            custom, options = False, schema.options(builder, op.table, fields)
         return schema.table(
             builder,
             "Operator",
-            OpcodeIndex=codes.index(op.code, op.version(*types)),
+            OpcodeIndex=codes.index(op.code, op.version(*types), custom),
             Inputs=operator.inputs,
             Outputs=operator.outputs,
-            **schema.options(builder, op.table, fields),
+            **options,
         )

@@ -6,6 +6,7 @@ from converter.ir import Graph, Node, Value
 from converter.ir.op import ShapeError
 from converter.support.errors import UnsupportedError, UnsupportedSite
 from converter.support.registry import collect
+from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, stored_shape
 from converter.tflite.lowering.forms import FormChoice
 from converter.tflite.lowering.rules import (
@@ -19,6 +20,7 @@ from converter.tflite.lowering.rules import (
     movement,
     normalize,
     pool,
+    stored,
 )
 from converter.tflite.targets import Target
 
@@ -34,6 +36,7 @@ RULES = collect(
     movement.lowers,
     normalize.lowers,
     pool.lowers,
+    stored.lowers,
 )
 
 
@@ -62,10 +65,15 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
         c.graph.parameters[lowered[value]] = parameter
         if parameter.kind == "merged":
             c.later.add(lowered[value])
+    readers = graph.consumers()
     for value, array in graph.constants.items():
+        if value in readers and all(isinstance(node.op, tfl.Carried) for node in readers[value]):
+            lowered[value] = Value(value.type, value.name)
+            c.graph.constants[lowered[value]] = array
+            continue
         of = value.type.quantization
         lowered[value] = c.constant(array, name=value.name) if of is None else c.quantized(array, of, value.name)
-    c.shared = {lowered[v] for v, readers in graph.consumers().items() if v in graph.constants and len(readers) > 1}
+    c.shared = {lowered[v] for v, nodes in readers.items() if v in graph.constants and len(nodes) > 1}
     for node in graph.nodes:
         rule = RULES.get(type(node.op))
         if rule is None:

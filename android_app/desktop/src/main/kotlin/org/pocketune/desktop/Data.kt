@@ -45,7 +45,7 @@ internal fun madeUp(manifest: Manifest, batches: Int = 8): List<Sample> {
 private fun numbers(spec: TensorSpec, random: Random): Values = when (spec.dtype) {
     Dtype.FLOAT32 -> Values.Floats(FloatArray(spec.rowSize) { random.nextFloat() })
     Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { random.nextBoolean() })
-    Dtype.INT32, Dtype.INT8 -> Values.Ints(IntArray(spec.rowSize) { random.nextInt(2) })
+    Dtype.INT32, Dtype.INT8, Dtype.UINT8, Dtype.INT16 -> Values.Ints(IntArray(spec.rowSize) { random.nextInt(2) })
 }
 
 private fun target(spec: TensorSpec, manifest: Manifest, i: Int, random: Random): Values {

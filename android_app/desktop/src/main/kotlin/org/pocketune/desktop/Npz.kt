@@ -16,9 +16,8 @@ internal class NumpyArray(val type: String, val shape: List<Int>, private val da
         val from = index * size
         return when (dtype) {
             Dtype.FLOAT32 -> Values.Floats(FloatArray(size) { number(from + it).toFloat() })
-            Dtype.INT32 -> Values.Ints(IntArray(size) { whole(from + it) })
+            Dtype.INT32, Dtype.INT8, Dtype.UINT8, Dtype.INT16 -> Values.Ints(IntArray(size) { whole(from + it) })
             Dtype.BOOL -> Values.Bools(BooleanArray(size) { whole(from + it) != 0 })
-            Dtype.INT8 -> throw UsageException("no program takes int8")
         }
     }
 
@@ -28,7 +27,9 @@ internal class NumpyArray(val type: String, val shape: List<Int>, private val da
         "i4" -> data.getInt(4 * at)
         "i8" -> data.getLong(8 * at)
         "u1", "b1" -> data.get(at).toInt() and 0xff
-        else -> throw UsageException("an array of $type: save float32, float64, int32, int64, uint8 or bool")
+        "i1" -> data.get(at)
+        "i2" -> data.getShort(2 * at)
+        else -> throw UsageException("an array of $type: save float32, float64, int8, int16, int32, int64, uint8 or bool")
     }
 
     private fun whole(at: Int): Int {

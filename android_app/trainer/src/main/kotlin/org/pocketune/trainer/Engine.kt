@@ -6,6 +6,7 @@ import java.nio.ByteBuffer
 internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
     private val floats = buffer.asFloatBuffer()
     private val ints = buffer.asIntBuffer()
+    private val shorts = buffer.asShortBuffer()
 
     /** Writes one number. */
     fun set(value: Float, at: Int = 0) {
@@ -20,7 +21,7 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
         val start = row * spec.rowSize
         when (values) {
             is Values.Floats -> floats.duplicate().apply { position(start) }.put(values.array)
-            is Values.Ints -> ints.duplicate().apply { position(start) }.put(values.array)
+            is Values.Ints -> putWhole(start, values.array)
             is Values.Bools -> values.array.forEachIndexed { i, b -> buffer.put(start + i, if (b) 1 else 0) }
         }
     }
@@ -39,7 +40,22 @@ internal class Port(val spec: TensorSpec, val buffer: ByteBuffer) {
             Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { ints.get(start + it) })
             Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { buffer.get(start + it) != 0.toByte() })
             Dtype.INT8 -> Values.Ints(IntArray(spec.rowSize) { buffer.get(start + it).toInt() })
+            Dtype.UINT8 -> Values.Ints(IntArray(spec.rowSize) { buffer.get(start + it).toInt() and BYTE })
+            Dtype.INT16 -> Values.Ints(IntArray(spec.rowSize) { shorts.get(start + it).toInt() })
         }
+    }
+
+    private fun putWhole(start: Int, numbers: IntArray) = when (spec.dtype) {
+        Dtype.INT8, Dtype.UINT8 -> numbers.forEachIndexed { i, number -> buffer.put(start + i, number.toByte()) }
+        Dtype.INT16 -> numbers.forEachIndexed { i, number -> shorts.put(start + i, number.toShort()) }
+        else -> {
+            ints.duplicate().apply { position(start) }.put(numbers)
+            Unit
+        }
+    }
+
+    private companion object {
+        const val BYTE = 0xff
     }
 }
 

@@ -93,15 +93,18 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
     }
 
     private fun values(where: String, spec: TensorSpec, values: Values) {
+        val range = spec.dtype.range
         val dtype = when (values) {
             is Values.Floats -> Dtype.FLOAT32
-            is Values.Ints -> Dtype.INT32
+            is Values.Ints -> if (range == null) Dtype.INT32 else spec.dtype
             is Values.Bools -> Dtype.BOOL
         }
         if (dtype != spec.dtype || values.size != spec.rowSize) {
             refuse("$where: expected ${spec.rowSize} x ${spec.dtype}, got ${values.size} x $dtype")
         }
         if (values is Values.Floats && !values.array.all { it.isFinite() }) refuse("$where: holds NaN or infinity")
+        val outside = (values as? Values.Ints)?.array?.firstOrNull { range != null && it !in range }
+        if (outside != null) refuse("$where: $outside is no number of ${spec.dtype}")
     }
 
     private fun tooMany(what: String, size: Int): Nothing =
@@ -113,3 +116,12 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         const val MOST_REPLAY = 0.95
     }
 }
+
+/** What fits into its elements, of types narrower than those that whole numbers are given in. */
+private val Dtype.range: IntRange?
+    get() = when (this) {
+        Dtype.INT8 -> Byte.MIN_VALUE..Byte.MAX_VALUE
+        Dtype.UINT8 -> UByte.MIN_VALUE.toInt()..UByte.MAX_VALUE.toInt()
+        Dtype.INT16 -> Short.MIN_VALUE..Short.MAX_VALUE
+        else -> null
+    }

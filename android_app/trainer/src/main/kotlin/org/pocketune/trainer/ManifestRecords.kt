@@ -7,7 +7,8 @@ import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonElement
 
 /**
- * Type of the elements of a tensor; int8 is that of kept features only. [bytes]: of one element.
+ * Type of the elements of a tensor; int8, uint8 and int16 are those of kept features, and of what a model is fed
+ * whose file takes integers. [bytes]: of one element.
  */
 @Serializable
 enum class Dtype(val bytes: Int) {
@@ -15,6 +16,8 @@ enum class Dtype(val bytes: Int) {
     @SerialName("int32") INT32(4),
     @SerialName("bool") BOOL(1),
     @SerialName("int8") INT8(1),
+    @SerialName("uint8") UINT8(1),
+    @SerialName("int16") INT16(2),
 }
 
 /**

@@ -83,4 +83,6 @@ private fun ByteBuffer.row(spec: TensorSpec): Values = when (spec.dtype) {
     Dtype.INT32 -> Values.Ints(IntArray(spec.rowSize) { getInt() })
     Dtype.BOOL -> Values.Bools(BooleanArray(spec.rowSize) { get() != 0.toByte() })
     Dtype.INT8 -> Values.Ints(IntArray(spec.rowSize) { get().toInt() })
+    Dtype.UINT8 -> Values.Ints(IntArray(spec.rowSize) { get().toUByte().toInt() })
+    Dtype.INT16 -> Values.Ints(IntArray(spec.rowSize) { getShort().toInt() })
 }

@@ -25,13 +25,14 @@ internal class LitertRuntime(
         private val floats = FloatArray(if (spec.dtype == Dtype.FLOAT32) spec.size else 0)
         private val ints = IntArray(if (spec.dtype == Dtype.INT32) spec.size else 0)
         private val bools = BooleanArray(if (spec.dtype == Dtype.BOOL) spec.size else 0)
-        private val bytes = ByteArray(if (spec.dtype == Dtype.INT8) spec.size else 0)
+        private val bytes = ByteArray(if (spec.dtype in BYTES) spec.size else 0)
 
         fun write(from: ByteBuffer) = when (spec.dtype) {
             Dtype.FLOAT32 -> buffer.writeFloat(floats.also { from.asFloatBuffer().get(it) })
             Dtype.INT32 -> buffer.writeInt(ints.also { from.asIntBuffer().get(it) })
             Dtype.BOOL -> buffer.writeBoolean(bools.also { for (i in it.indices) it[i] = from.get(i) != 0.toByte() })
-            Dtype.INT8 -> buffer.writeInt8(bytes.also { from.duplicate().get(it) })
+            Dtype.INT8, Dtype.UINT8 -> buffer.writeInt8(bytes.also { from.duplicate().get(it) })
+            Dtype.INT16 -> refuse()
         }
 
         fun read(to: ByteBuffer) {
@@ -39,13 +40,20 @@ internal class LitertRuntime(
                 Dtype.FLOAT32 -> to.asFloatBuffer().put(buffer.readFloat().also { check(it.size) })
                 Dtype.INT32 -> to.asIntBuffer().put(buffer.readInt().also { check(it.size) })
                 Dtype.BOOL -> buffer.readBoolean().also { check(it.size) }.forEachIndexed { i, b -> to.put(i, if (b) 1 else 0) }
-                Dtype.INT8 -> to.duplicate().put(buffer.readInt8().also { check(it.size) })
+                Dtype.INT8, Dtype.UINT8 -> to.duplicate().put(buffer.readInt8().also { check(it.size) })
+                Dtype.INT16 -> refuse()
             }
         }
+
+        private fun refuse(): Nothing = throw RuntimeFailedException("${spec.name}: LiteRT's buffers hold no int16 in Kotlin")
 
         private fun check(elements: Int) {
             if (elements != spec.size) throw RuntimeFailedException("LiteRT gave $elements elements of ${spec.name}, not $spec")
         }
+    }
+
+    private companion object {
+        val BYTES = setOf(Dtype.INT8, Dtype.UINT8)
     }
 
     private class Entry(val inputs: Map<String, Tensor>, val outputs: Map<String, Tensor>)

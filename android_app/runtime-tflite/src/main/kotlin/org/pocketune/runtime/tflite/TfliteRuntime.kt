@@ -94,6 +94,8 @@ private val Dtype.type: DataType
         Dtype.INT32 -> DataType.INT32
         Dtype.BOOL -> DataType.BOOL
         Dtype.INT8 -> DataType.INT8
+        Dtype.UINT8 -> DataType.UINT8
+        Dtype.INT16 -> DataType.INT16
     }
 
 /** TFLite's messages carry those before them; the last line is about this error. */

@@ -1,0 +1,85 @@
+"""Small nets that TensorFlow's converter quantised, in each of its forms.
+
+    python -m tests.tflite_frontend.quantised_nets FOLDER
+
+writes them; a process of its own keeps TensorFlow out of the tests'.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FORMS = ("int8", "int8_float_io", "uint8_io", "int16x8", "dynamic")
+
+
+@cache
+def quantised_nets() -> dict[str, bytes]:
+    """Return the file of each form."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+        subprocess.run(
+            [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder],
+            check=True,
+            capture_output=True,
+            env=environment,
+        )
+        return {form: (Path(folder) / f"{form}.tflite").read_bytes() for form in FORMS}
+
+
+def _net() -> Any:
+    """Return a residual net of convolutions with a dense head: random weights, biases too."""
+    import numpy as np
+    import tensorflow as tf
+
+    keras, layers = tf.keras, tf.keras.layers
+    keras.utils.set_random_seed(0)
+    image = keras.Input((12, 12, 3))
+    first = layers.Conv2D(8, 3, padding="same", activation="relu", name="conv_1")(image)
+    inner = layers.DepthwiseConv2D(3, padding="same", activation="relu6", name="depthwise")(first)
+    inner = layers.Conv2D(8, 1, name="pointwise")(inner)
+    joined = layers.ReLU()(layers.Add()([inner, first]))
+    joined = layers.Conv2D(12, 3, strides=2, padding="same", name="conv_2")(layers.MaxPooling2D()(joined))
+    joined = layers.ReLU()(layers.BatchNormalization(name="norm")(joined))
+    hidden = layers.Dense(16, activation="relu", name="hidden")(layers.Flatten()(joined))
+    net = keras.Model(image, layers.Dense(6, activation="softmax", name="top")(hidden))
+    rng = np.random.default_rng(1)
+    for weight in net.weights:
+        if weight.path.endswith(("bias", "beta")):
+            weight.assign(0.1 * rng.standard_normal(weight.shape))
+    return net
+
+
+def main(folder: Path) -> None:
+    """Write a file for each form."""
+    import numpy as np
+    import tensorflow as tf
+
+    net = _net()
+    samples = np.random.default_rng(0).standard_normal((32, 1, 12, 12, 3)).astype(np.float32)
+    int8 = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    int16x8 = [tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8]
+    forms = {
+        "int8": (int8, tf.int8),
+        "int8_float_io": (int8, tf.float32),
+        "uint8_io": (int8, tf.uint8),
+        "int16x8": (int16x8, tf.int16),
+        "dynamic": (None, None),
+    }
+    for name, (operators, fed) in forms.items():
+        converter = tf.lite.TFLiteConverter.from_keras_model(net)
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if operators is not None:
+            converter.representative_dataset = lambda: ([row] for row in samples)
+            converter.target_spec.supported_ops = operators
+            converter.inference_input_type = converter.inference_output_type = fed
+        (folder / f"{name}.tflite").write_bytes(converter.convert())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,186 @@
+"""Quantised files: the stock interpreter on the file is the oracle of every bit in front of what trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+import pocketune
+import tflite_frontend
+from converter.ir import evaluate
+from converter.support.errors import UsageError
+from tests.tflite_frontend.quantised_nets import FORMS, quantised_nets
+from tflite_frontend.file import File, FileTensor, read_file
+
+ROWS = 4
+Y = np.arange(ROWS) % 5
+
+
+@pytest.fixture
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    file = tmp_path / "net.tflite"
+    file.write_bytes(quantised_nets()[request.param])
+    return file
+
+
+def edited(data: bytes, change: Any) -> bytes:
+    """A file of which something was changed; `change` is given its tables."""
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data, 0))
+    change(model)
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def original(path: Path, tensor: int, rows: np.ndarray) -> np.ndarray:
+    """What the stock interpreter, row by row, makes of a tensor of the file."""
+
+    def ends_there(model: Any) -> None:
+        model.subgraphs[0].outputs = np.array([tensor], np.int32)
+        model.signatureDefs = []
+
+    runtime = Interpreter(model_content=edited(path.read_bytes(), ends_there))
+    runtime.allocate_tensors()
+    (given,), (made,) = runtime.get_input_details(), runtime.get_output_details()
+    found = []
+    for row in rows:
+        runtime.set_tensor(given["index"], row[None])
+        runtime.invoke()
+        found.append(runtime.get_tensor(made["index"])[0].copy())
+    return np.array(found)
+
+
+def samples(file: File) -> np.ndarray:
+    """Random rows of what the file takes."""
+    (number,) = file.inputs.values()
+    tensor, rng = file.tensors[number], np.random.default_rng(3)
+    assert tensor.dtype is not None
+    shape = (ROWS, *tensor.shape[1:])
+    if tensor.dtype.kind == "f":
+        return rng.standard_normal(shape).astype(np.float32)
+    ends = np.iinfo(tensor.dtype)
+    return rng.integers(ends.min, ends.max, shape, endpoint=True).astype(tensor.dtype)
+
+
+def real(tensor: FileTensor, stored: np.ndarray) -> np.ndarray:
+    """The numbers that integers of a tensor stand for."""
+    if tensor.quantization is None:
+        return stored
+    scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
+    return (np.float32(scale) * (stored.astype(np.float32) - np.float32(zero))).astype(np.float32)
+
+
+@pytest.mark.parametrize("path", FORMS, indirect=True)
+def test_features_are_the_files_to_the_bit_and_a_fresh_head_learns_on_them(path: Path) -> None:
+    model, file = tflite_frontend.Model(path, classes=5), read_file(path)
+    options: dict[str, Any] = {"update": "head", "optimizer": "sgd", "batch": ROWS}
+    program = pocketune.build(model, signatures=("train", "evaluate", "infer", "features"), **options)
+    x, border = samples(file), model.place(file).features
+    fed = [spec for spec in program.manifest.signatures["train"].inputs if spec.role == "input"]
+    assert [spec.dtype for spec in fed] == [x.dtype.name]
+    expected = original(path, border, x)
+    (name,) = (spec.name for spec in program.manifest.signatures["features"].inputs)
+    (found,) = Interpreter(model_content=program.data).get_signature_runner("features")(**{name: x}).values()
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+
+    features = jnp.asarray(real(file.tensors[border], expected).reshape(ROWS, -1))
+    with pocketune.TrainingSession(program.data) as session:
+        params = {key.split("/")[1]: jnp.asarray(array) for key, array in session.parameters().items()}
+        losses = [session.train(x, Y, learning_rate=0.05) for _ in range(10)]
+
+    def loss(params: dict[str, jax.Array]) -> jax.Array:
+        logits = features @ params["kernel"].T + params["bias"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(Y)).mean()
+
+    wanted = []
+    for _ in range(10):
+        value, gradient = jax.value_and_grad(loss)(params)
+        wanted.append(float(value))
+        params = jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["int8", "dynamic"], indirect=True)
+def test_what_lies_in_front_of_deeper_trained_layers_is_the_files_to_the_bit(path: Path) -> None:
+    model, file = tflite_frontend.Model(path, classes=5), read_file(path)
+    update = {"*conv_2*": 1, "*hidden*": 1, "head/*": 1}
+    program = pocketune.build(
+        model, update=update, optimizer="sgd", batch=ROWS, signatures=("train", "infer", "features")
+    )
+    (first,) = (o for o in file.operators if o.kind == "CONV_2D" and file.tensors[o.outputs[0]].shape[-1] == 12)
+    x = samples(file)
+    expected = original(path, first.inputs[0], x)
+    (name,) = (spec.name for spec in program.manifest.signatures["features"].inputs)
+    (found,) = Interpreter(model_content=program.data).get_signature_runner("features")(**{name: x}).values()
+    np.testing.assert_array_equal(found, expected)
+    said = {row.parameter: row.why for row in program.manifest.update.table if row.fraction}
+    assert all("float32 here" in said[name] for name in said if "hidden" in name and "kernel" in name)
+
+
+@pytest.mark.parametrize("path", ["int8", "dynamic"], indirect=True)
+def test_dequantised_layers_train_by_the_slopes_of_the_loss(path: Path) -> None:
+    model, file = tflite_frontend.Model(path, classes=5), read_file(path)
+    program = pocketune.build(model, update="full", optimizer="sgd", batch=ROWS, check=False)
+    x, rate = samples(file), 2.0**12
+    graph, _ = model.graph(ROWS)
+    with pocketune.TrainingSession(program.data) as session:
+        before = session.parameters()
+        session.train(x, Y, learning_rate=rate)
+        after = session.parameters()
+
+    def loss(name: str, weight: np.ndarray) -> float:
+        outputs, _ = evaluate(graph, [x], np.float64, **{name: weight})
+        return float(-np.log(outputs["output"][np.arange(ROWS), Y]).mean())
+
+    rng = np.random.default_rng(0)
+    for name, weight in before.items():
+        direction, width = rng.standard_normal(weight.shape), 1e-7
+        around = [weight.astype(np.float64) + sign * width * direction for sign in (1, -1)]
+        slope = (loss(name, around[0]) - loss(name, around[1])) / (2 * width)
+        made = float(((weight.astype(np.float64) - after[name]) / rate * direction).sum())
+        assert made == pytest.approx(slope, rel=2e-3, abs=1e-6), name
+
+
+@pytest.mark.parametrize("path", ["int8"], indirect=True)
+def test_numbers_beyond_the_files_ranges_are_cut_off_where_its_integers_end(path: Path) -> None:
+    """Layers that became float32 clip as the integers did: on inputs far outside both are near each other."""
+    file = read_file(path)
+    x = np.where(np.random.default_rng(0).random((ROWS, 12, 12, 3)) < 0.5, -128, 127).astype(np.int8)
+    program = pocketune.build(path, loss="mse", update="full", optimizer="sgd", batch=ROWS, check=False)
+    (output,) = file.outputs.values()
+    expected = real(file.tensors[output], original(path, output, x))
+    with pocketune.TrainingSession(program.data) as session:
+        found = session.infer(x)
+    assert np.abs(found - expected).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"scale": [0.0]}, "a scale that is no positive number"),
+        ({"scale": [float("nan")]}, "a scale that is no positive number"),
+        ({"scale": [float("inf")]}, "a scale that is no positive number"),
+        ({"scale": [-1.0]}, "a scale that is no positive number"),
+        ({"zeroPoint": [1000]}, "the zero point 1000 of int8"),
+        ({"scale": [1.0, 1.0], "zeroPoint": [0, 0]}, "2 scales along axis 0"),
+    ],
+)
+def test_quantization_that_cannot_be_is_refused_with_the_tensor(change: dict, said: str, tmp_path: Path) -> None:
+    def spoil(model: Any) -> None:
+        tensor = model.subgraphs[0].tensors[model.subgraphs[0].operators[0].outputs[0]]
+        for key, numbers in change.items():
+            setattr(tensor.quantization, key, np.array(numbers, np.float32 if key == "scale" else np.int64))
+
+    (tmp_path / "net.tflite").write_bytes(edited(quantised_nets()["int8"], spoil))
+    with pytest.raises(UsageError, match=f"quantised tensor '.*' has {said}"):
+        tflite_frontend.Model(tmp_path / "net.tflite").graph(1)

@@ -1,0 +1,41 @@
+"""Ranges of quantised results: where the author's integers end, and whether numbers beyond may reach that."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from tflite_frontend.file import File, FileOperator, FileTensor
+
+#: Operators whose results are numbers of their operands, or means of them.
+_WITHIN = frozenset(
+    {"AVERAGE_POOL_2D", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "MAX_POOL_2D", "MEAN", "PACK"}
+    | {"PAD", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT"}
+    | {"SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE", "UNPACK", "REDUCE_MAX", "REDUCE_MIN", "MIRROR_PAD"}
+)
+#: Those whose results lie between bounds which their integers are made for.
+_BOUNDED = frozenset({"LOGISTIC", "SOFTMAX", "LOG_SOFTMAX", "TANH", "L2_NORMALIZATION"})
+
+
+def cuts_off(file: File, operator: FileOperator, number: int) -> bool:
+    """Return whether numbers beyond what a quantised result can hold may reach it."""
+    if operator.kind in _BOUNDED:
+        return False
+    if operator.kind not in _WITHIN:
+        return True
+    result = file.tensors[number]
+    low, high = bounds(result)
+    operands = [t for i in operator.inputs if i >= 0 and (t := file.tensors[i]).dtype == result.dtype]
+    return not all(t.is_quantized and low <= bounds(t)[0] and bounds(t)[1] <= high for t in operands)
+
+
+def bounds(tensor: FileTensor) -> tuple[float, float]:
+    """Return the least and the largest number that the integers of a quantised tensor can stand for."""
+    assert tensor.quantization is not None
+    assert tensor.dtype is not None
+    if tensor.quantization.per_channel:
+        return -inf, inf
+    ends = np.iinfo(tensor.dtype)
+    low, high = tensor.quantization.real(np.array([ends.min, ends.max]))
+    return float(low), float(high)

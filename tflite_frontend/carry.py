@@ -16,6 +16,7 @@ from converter.ir import Builder, Graph, Node, Origin, Shape, TensorType, Value,
 from converter.ir.rewrite import Rewriter, eliminate_dead_code, rewrite
 from converter.passes.frozen_prefix import crossing
 from converter.program.flatbuffer.parts import part
+from converter.support.errors import UnsupportedError, UnsupportedSite
 from converter.tflite import builtins as tfl
 from converter.tflite.emit.emit import Subgraph, emit
 from converter.tflite.quantize.stock import StockRunner
@@ -47,6 +48,11 @@ class Carrier:
     constants: Mapping[int, np.ndarray] = field(repr=False)
     integers: frozenset[str] = frozenset()
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether operators of the file compute on integers that stand for real numbers."""
+        return any(self.file.tensors[i].is_quantized for operator in self.file.operators for i in operator.outputs)
+
     def carried(self, graph: Graph) -> tuple[Graph, int]:
         """Return a forward graph that begins with the file's own operators, and how many these are.
 
@@ -54,6 +60,10 @@ class Carrier:
 
         Args:
             graph: what is frozen in constants, tensors of the file marked (`ops.Stored`).
+
+        Raises:
+            UnsupportedError: behind what trains there are operators that only the runtime knows.
+            UsageError: the stock runtime does not run the operators for these rows.
         """
         border = self._border(graph)
         carrying = _Carrying(self, graph)
@@ -63,7 +73,7 @@ class Carrier:
         for node in graph.nodes:
             after.nodes.append(Node(node.op, tuple(bound.get(v, v) for v in node.inputs), node.outputs, node.origin))
         after.outputs = {name: bound.get(value, value) for name, value in graph.outputs.items()}
-        return without_marks(eliminate_dead_code(after)), count
+        return without_foreign(without_marks(eliminate_dead_code(after)), self.file.path), count
 
     def _border(self, graph: Graph) -> dict[Value, Node]:
         """Return the last marked tensors in front of all that trains, with their marks."""
@@ -100,7 +110,7 @@ class _Carrying:
             UsageError: the stock runtime does not run the operators for these rows.
         """
         for operator in needed(self._file, wanted.values()):
-            if not all(i in self._carrier.constants for i in operator.outputs) or _rounds(self._file, operator):
+            if not all(i in self._carrier.constants for i in operator.outputs) or self._rounds(operator):
                 self._carry(operator)
                 self.carried.append(operator)
         if self.carried:
@@ -112,6 +122,8 @@ class _Carrying:
                 of = stored.type.quantization
                 with self.b.at(self._origin(self._file.operators[self._maker(number)])):
                     made[number] = stored if of is None else self.b(ops.Real(of), stored)
+                    if made[number].dtype != value.dtype:  # places, which are int32 behind the border
+                        made[number] = self.b(ops.Cast(value.dtype), stored)
             assert made[number].shape == value.shape, f"{made[number]!r} is not of {value.shape}"
         return {value: made[number] for value, number in wanted.items()}
 
@@ -130,6 +142,11 @@ class _Carrying:
         original = part(model, subgraph, operators, wanted)
         carried = emit([Subgraph("run", graph)], {}, "carried over")
         try_out(self._file.path, original, carried, self._carrier.rows, largest)
+
+    def _rounds(self, operator: FileOperator) -> bool:
+        """Return whether what an operator makes of constants is left to the runtime: numbers, not places or sizes."""
+        made = [self._file.tensors[i].dtype for i in operator.outputs]
+        return operator.kind != "DENSIFY" and any(dtype is None or dtype.kind == "f" for dtype in made)
 
     def _maker(self, number: int) -> int:
         return next(i for i, operator in enumerate(self._file.operators) if number in operator.outputs)
@@ -182,11 +199,6 @@ class _Carrying:
         tensor = self._file.tensors[number]
         assert tensor.dtype is not None
         return TensorType(self._carrier.shapes.get(number, tensor.shape), tensor.dtype, tensor.quantization)
-
-
-def _rounds(file: File, operator: FileOperator) -> bool:
-    """Return whether what an operator makes of constants is left to the runtime: numbers, not places or sizes."""
-    return any((kind := file.tensors[i].dtype) is None or kind.kind == "f" for i in operator.outputs)
 
 
 @dataclass(frozen=True)
@@ -269,3 +281,22 @@ def without_marks(graph: Graph) -> Graph:
         return x if low == -inf else b(ops.Maximum(), x, low)
 
     return rewrite(graph, rule)
+
+
+def without_foreign(graph: Graph, path: str) -> Graph:
+    """Return the graph. Raise UnsupportedError where operators are left that only the runtime knows."""
+    advice = "train what stands behind it alone (update=, classes=), or cut the model before it (cut=)"
+    sites = [
+        UnsupportedSite(node.op.kind, node.origin.layer, node.origin.source, f"the operator {node.op.kind}", advice)
+        for node in graph.nodes
+        if isinstance(node.op, ops.Foreign)
+    ]
+    if sites:
+        listed = "".join(f"\n  {site.reason}\n    {site.source}, layer {site.layer}" for site in sites)
+        raise UnsupportedError(
+            f"{path} cannot be trained so: only the runtime knows what these compute, and they stand behind or among "
+            f"what trains:{listed}\n    what to do: {advice}",
+            sites,
+            page="tflite-files",
+        )
+    return graph

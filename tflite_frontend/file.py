@@ -37,6 +37,7 @@ _DTYPES: dict[int, np.dtype] = {
     generated.TensorType.INT8: np.dtype(np.int8),
     generated.TensorType.UINT8: np.dtype(np.uint8),
     generated.TensorType.BOOL: np.dtype(np.bool_),
+    generated.TensorType.COMPLEX64: np.dtype(np.complex64),
 }
 _TYPE_NAMES = {value: name for name, value in vars(generated.TensorType).items() if isinstance(value, int)}
 
@@ -53,6 +54,7 @@ class FileTensor:
         kind: the file's name of the type.
         array: what it holds where it is a constant.
         quantization: how its integers stand for real numbers; None where they do not.
+        is_variable: whether it keeps what it holds from one call to the next.
     """
 
     name: str
@@ -62,6 +64,7 @@ class FileTensor:
     kind: str
     array: np.ndarray | None
     quantization: Quantization | None = None
+    is_variable: bool = False
 
     @property
     def is_quantized(self) -> bool:
@@ -202,7 +205,8 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         array = stored.reshape(shape) if sparsity is None else densified(sparsity, shape, stored)
     name = (tensor.Name() or b"").decode(errors="replace")
     quantization = quantization_of(name, tensor.Quantization(), shape, dtype)
-    return FileTensor(name, shape, signature, dtype, _TYPE_NAMES.get(tensor.Type(), "?"), array, quantization)
+    kind = _TYPE_NAMES.get(tensor.Type(), "?")
+    return FileTensor(name, shape, signature, dtype, kind, array, quantization, bool(tensor.IsVariable()))
 
 
 def _operator(codes: Sequence[Any], table: Any, number: int, tensors: int) -> FileOperator:

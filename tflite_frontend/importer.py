@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value, ops
+from converter.ir import FLOAT32, Graph, Origin, Parameter, Shape, TensorType, Value, ops
 from converter.ir.folding import FoldingBuilder
 from converter.ir.op import ShapeError
+from converter.program.flatbuffer.operators import STATE
+from converter.program.flatbuffer.parts import part
 from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
 from converter.support.registry import collect
 from tflite_frontend.carry import Carrier
@@ -18,6 +20,7 @@ from tflite_frontend.file import DAMAGED, File, FileOperator, needed
 from tflite_frontend.ranges import bounds, cuts_off
 from tflite_frontend.registry import Call, NotImportable
 from tflite_frontend.rules import activations, blocks, elementwise, indexing, movement, products, reductions
+from tflite_frontend.trial import shapes_of
 
 RULES = collect(
     activations.rule,
@@ -43,6 +46,11 @@ _WEIGHTS: dict[str, dict[int, str]] = {
 #: normalization learned. In front of all weights it is what the author's input is made of, and stays.
 _BY_CHANNEL = {"ADD": "bias", "SUB": "bias", "MUL": "scale", "DIV": "scale"}
 _ADVICE = "Cut the model before it (cut=), or use a model without it."
+_KEEPS_STATE = "{}, which keeps a state from one call to the next: rows of a batch would not stand alone"
+_WITHOUT_STATE = (
+    "the file streams, and goes on to do so as it is. Train the net of whole windows from which it was made, or cut "
+    "the model before what streams (cut=)"
+)
 
 
 class Importer:
@@ -58,6 +66,8 @@ class Importer:
         self.file, self.rows = file, rows
         self.b = FoldingBuilder()
         self._values: dict[int, Value] = {}
+        self._fed: dict[int, Value] = {}  # the inputs
+        self._run_shapes: dict[int, Shape] = {}  # for one row, of what has no rule
         self._parameters: dict[tuple[int, int], Value] = {}  # by the layer's weight and the tensor
         self._names: set[str] = set()
         self._learned: set[Value] = set()  # what a weight is part of
@@ -66,6 +76,7 @@ class Importer:
             called = "x" if len(file.inputs) == 1 else f"x_{position}"
             fed = self.b.input(called, self._input_type(name, number, shapes.get(name)))
             of = fed.type.quantization
+            self._fed[number] = fed
             self._values[number] = fed if of is None else self.b(ops.Real(of), fed)
 
     def run(self, wanted: Collection[int]) -> Graph:
@@ -105,9 +116,11 @@ class Importer:
         """Return what stands for a tensor of the file. Raise NotImportable for a constant that is not read here."""
         if number not in self._values:
             tensor = self.file.tensors[number]
-            if tensor.array is None:
-                raise NotImportable(f"the tensor {tensor.name!r} of {tensor.kind}, which holds no numbers")
             array = tensor.array
+            if array is None and 0 in tensor.shape and tensor.dtype is not None:
+                array = np.zeros(tensor.shape, tensor.dtype)  # the shape of one number
+            if array is None:
+                raise NotImportable(f"the tensor {tensor.name!r} of {tensor.kind}, which holds no numbers")
             if tensor.quantization is not None:
                 array = tensor.quantization.real(array)
             self._values[number] = self.b.constant(array.astype(FLOAT32) if array.dtype.kind == "f" else array)
@@ -125,6 +138,17 @@ class Importer:
         return value
 
     def _operator(self, operator: FileOperator) -> None:
+        is_foreign = False
+        with self.b.at(Origin(self._layer(operator), self._source(operator))):
+            try:
+                results = self._by_rule(operator)
+            except NotImportable as problem:
+                results, is_foreign = self._foreign(operator, problem), True
+            for number, value in zip(operator.outputs, results, strict=True):
+                self._values[number] = self._marked(operator, number, value, is_foreign)
+
+    def _by_rule(self, operator: FileOperator) -> list[Value]:
+        """Return what an operator makes, by the rule of its kind."""
         rule = RULES.get(operator.kind)
         if rule is None:
             raise NotImportable(f"the operator {operator.kind}")
@@ -133,16 +157,57 @@ class Importer:
             operands.pop()
         given = [self.file.tensors[i].shape if i >= 0 else () for i in operator.inputs]
         call = Call(self.b, operator, [self.file.tensors[i] for i in operator.outputs], self.rows, given)
-        with self.b.at(Origin(self._layer(operator), self._source(operator))):
-            made = rule(call, *operands)
+        made = rule(call, *operands)
         results = [made] if isinstance(made, Value) else list(made)
         if any(v in self._learned or v in self.b.graph.parameters for v in operands if v is not None):
             self._learned.update(results)
-        for number, value in zip(operator.outputs, results, strict=True):
-            with self.b.at(Origin(self._layer(operator), self._source(operator))):
-                self._values[number] = self._marked(operator, number, value)
+        return results
 
-    def _marked(self, operator: FileOperator, number: int, value: Value) -> Value:
+    def _foreign(self, operator: FileOperator, problem: NotImportable) -> list[Value]:
+        """Return what an operator makes of which only the runtime knows what it computes.
+
+        Raises:
+            NotImportable: it keeps a state, has types that are not read here, or nothing that it reads is fed in.
+        """
+        read = [i for i in dict.fromkeys(operator.inputs) if i >= 0]
+        if operator.kind in STATE or any(self.file.tensors[i].is_variable for i in read):
+            raise NotImportable(_KEEPS_STATE.format(operator.kind), _WITHOUT_STATE)
+        read = [i for i in read if self.file.tensors[i].array is None and self.value(i) not in self.b.graph.constants]
+        fed = [self.value(i) for i in read]
+        if not fed or not operator.outputs:
+            raise problem
+        types = tuple(self._foreign_type(i, problem) for i in operator.outputs)
+        made = self.b(ops.Foreign(operator.kind, operator.number, types), *fed)
+        return [made] if isinstance(made, Value) else list(made)
+
+    def _foreign_type(self, number: int, problem: NotImportable) -> TensorType:
+        """Return the type of such a result, whose shape for one row the runtime says."""
+        tensor = self.file.tensors[number]
+        if tensor.dtype is None:
+            raise problem
+        if number not in self._run_shapes:
+            self._run_shapes |= self._shapes_by_runtime(number)
+        shape = self._run_shapes[number]
+        if not shape or 0 in shape:
+            raise problem
+        kind = FLOAT32 if tensor.is_quantized or tensor.dtype.kind == "f" else tensor.dtype
+        shape = (shape[0] * self.rows, *shape[1:])
+        return TensorType(shape, np.dtype(np.int32) if kind.kind in "iu" else kind)
+
+    def _shapes_by_runtime(self, number: int) -> dict[int, Shape]:
+        """Return the shapes for one row of a tensor, and of all in front of it that have no rule either."""
+        model, subgraph = self.file.tables
+        operators = needed(self.file, [number])
+        wanted = [i for o in operators if o.kind not in RULES or number in o.outputs for i in o.outputs]
+        wanted = [i for i in wanted if self.file.tensors[i].dtype is not None]
+        read = dict.fromkeys(i for o in operators for i in o.inputs if i in self._fed)
+        fed = [(1, *self._fed[i].shape[1:]) if self.rows > 1 else self._fed[i].shape for i in read]
+        found = shapes_of(part(model, subgraph, [subgraph.Operators(o.number) for o in operators], wanted), fed)
+        if isinstance(found, str):
+            raise NotImportable(f"{operators[-1].kind}: the stock runtime {found}")
+        return dict(zip(wanted, found, strict=True))
+
+    def _marked(self, operator: FileOperator, number: int, value: Value, is_foreign: bool) -> Value:
         """Return what an operator on integers makes, so marked that the file's own operator may stand there."""
         tensor = self.file.tensors[number]
         if value in self.b.graph.constants:
@@ -151,7 +216,8 @@ class Importer:
             low, high = bounds(tensor) if cuts_off(self.file, operator, number) else (-inf, inf)
             return self.b(ops.Stored(number, low, high), value)
         integers = any(i >= 0 and self.file.tensors[i].is_quantized for i in operator.inputs)
-        if integers and operator.kind != "DEQUANTIZE":  # weights alone are quantised: the kernel rounds on its way
+        # Where weights alone are quantised the kernel rounds on its way.
+        if is_foreign or (integers and operator.kind != "DEQUANTIZE"):
             return self.b(ops.Stored(number), value)
         return value
 
@@ -216,7 +282,7 @@ class Importer:
 
     def carrier(self) -> Carrier:
         """Return what carries the file's own operators over, for these rows."""
-        fed = {number: value.name for number, value in zip(self.file.inputs.values(), self.b.graph.inputs, strict=True)}
+        fed = {number: value.name for number, value in self._fed.items()}
         constants = {n: self.b.graph.constants[v] for n, v in self._values.items() if v in self.b.graph.constants}
         shapes = {number: value.shape for number, value in self._values.items()}
         return Carrier(self.file, self.rows, fed, shapes, constants, frozenset(self._integers))

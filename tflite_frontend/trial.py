@@ -1,13 +1,14 @@
 """Trial run of carried operators, in a process of its own: files are of strangers, and kernels do not check them.
 
-    python trial.py FOLDER ROWS BYTES
+    python trial.py FOLDER
 
-The folder holds `original.tflite`, the operators as the file has them, and `carried.tflite`, the same for the rows of a
-program. What the second gives is compared with what the first gives row by row; `answer` says what was found.
+The folder holds `original.tflite`, operators as the file has them, and `asked`: for the shapes of what they give, or
+whether `carried.tflite`, the same for the rows of a program, gives what they give row by row. `answer` says it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -44,29 +46,41 @@ def try_out(path: str, original: bytes, carried: bytes, rows: int, largest: int)
     Raises:
         UsageError: the runtime does not run them, ends, takes too long, or gives other numbers for several rows.
     """
-    with tempfile.TemporaryDirectory(prefix="pocketune-") as name:
-        folder = Path(name)
-        (folder / "original.tflite").write_bytes(original)
-        (folder / "carried.tflite").write_bytes(carried)
-        try:
-            ran = subprocess.run(  # noqa: S603 (this interpreter, on a folder of our own)
-                [sys.executable, "-P", __file__, name, str(rows), str(_BYTES + 8 * largest)],
-                env=os.environ | logs.quiet_environment() | {"PYTHONPATH": os.pathsep.join(_import_path())},
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-            )
-            found = (folder / "answer").read_text() if (folder / "answer").exists() else ""
-            ended = f"ends with {ran.returncode}" if not found else ""
-
-        except subprocess.TimeoutExpired:
-            found, ended = "", f"does not come to an end in {_SECONDS} s"
+    found = _in_child({"original": original, "carried": carried}, {"rows": rows}, largest)
     if found != SAME:
         raise UsageError(
-            f"{path}: the operators in front of what trains are the file's own, and the stock runtime "
-            f"{found or ended}. Train with batch=1, or cut the model before them (cut=)",
+            f"{path}: the operators in front of what trains are the file's own, and the stock runtime {found}. Train "
+            "with batch=1, or cut the model before them (cut=)",
             page="tflite-files",
         )
+
+
+def shapes_of(original: bytes, fed: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | str:
+    """Return the shapes of what a file gives when it is fed such inputs, or what the runtime does, in words."""
+    largest = max((4 * prod(shape) for shape in fed), default=0)
+    found = _in_child({"original": original}, {"shapes": [list(shape) for shape in fed]}, largest)
+    return found if isinstance(found, str) else [tuple(shape) for shape in found]
+
+
+def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], largest: int) -> Any:
+    """Return what the child answers; what becomes of it, in words, where it does not."""
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as name:
+        folder = Path(name)
+        for stem, data in files.items():
+            (folder / f"{stem}.tflite").write_bytes(data)
+        (folder / "asked").write_text(json.dumps({**asked, "bytes": _BYTES + 8 * largest}))
+        try:
+            ran = subprocess.run(  # noqa: S603 (this interpreter, on a folder of our own)
+                [sys.executable, "-P", __file__, name],
+                env=os.environ | logs.quiet_environment() | {"PYTHONPATH": os.pathsep.join(_import_path())},
+                capture_output=True,
+                timeout=_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return f"does not come to an end in {_SECONDS} s"
+        if not (folder / "answer").exists():
+            return f"ends with {ran.returncode}"
+        return json.loads((folder / "answer").read_text())
 
 
 def _import_path() -> list[str]:
@@ -74,23 +88,35 @@ def _import_path() -> list[str]:
     return [root, *(entry for entry in sys.path if entry)]
 
 
-def main(folder: Path, rows: int) -> str:
-    """Return SAME, or what the runtime does, in words."""
+def main(folder: Path, asked: Mapping[str, Any]) -> Any:
+    """Return the shapes that were asked for; or SAME, or what the runtime does, in words."""
     from converter.support.litert import Interpreter
 
     try:
-        one, many = (Interpreter(str(folder / f"{name}.tflite")) for name in ("original", "carried"))
+        one = Interpreter(str(folder / "original.tflite"))
+        if "shapes" in asked:
+            return _shapes(one, asked["shapes"])
         one.allocate_tensors()
+        many = Interpreter(str(folder / "carried.tflite"))
         many.allocate_tensors()
+        return _compared(one, many, asked["rows"])
     except (RuntimeError, ValueError) as error:
         return f"does not take them ({str(error).strip().splitlines()[-1]})"
+
+
+def _shapes(runtime: Any, fed: Sequence[Sequence[int]]) -> list[list[int]]:
+    for details, shape in zip(runtime.get_input_details(), fed, strict=True):
+        if list(details["shape"]) != shape:
+            runtime.resize_tensor_input(details["index"], shape)
+    runtime.allocate_tensors()
+    return [list(array.shape) for array in _run(runtime, [_numbers(d, 0) for d in runtime.get_input_details()])]
+
+
+def _compared(one: Any, many: Any, rows: int) -> str:
     fed = [_numbers(details, i) for i, details in enumerate(many.get_input_details())]
-    try:
-        at_once = _fit(one, fed, rows)
-        whole = _run(many, fed)
-        parts = [_run(one, [array[i : i + at_once] for array in fed]) for i in range(0, rows, at_once)]
-    except (RuntimeError, ValueError) as error:
-        return f"does not run them ({str(error).strip().splitlines()[-1]})"
+    at_once = _fit(one, fed, rows)
+    whole = _run(many, fed)
+    parts = [_run(one, [array[i : i + at_once] for array in fed]) for i in range(0, rows, at_once)]
     for i, found in enumerate(whole):
         expected = np.concatenate([part[i] for part in parts]) if found.ndim else parts[0][i]
         if not _equal(found, expected):
@@ -138,9 +164,10 @@ def _equal(found: np.ndarray, expected: np.ndarray) -> bool:
 
 
 if __name__ == "__main__":
-    limit = int(sys.argv[3])
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    place = Path(sys.argv[1])
+    question = json.loads((place / "asked").read_text())
+    resource.setrlimit(resource.RLIMIT_DATA, (question["bytes"], question["bytes"]))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    answer = main(Path(sys.argv[1]), int(sys.argv[2]))
-    (Path(sys.argv[1]) / "answer").write_text(answer)
+    answer = json.dumps(main(place, question))
+    (place / "answer").write_text(answer)

@@ -29,7 +29,7 @@ def quantised_nets() -> dict[str, bytes]:
             capture_output=True,
             env=environment,
         )
-        return {form: (Path(folder) / f"{form}.tflite").read_bytes() for form in FORMS}
+        return {form: (Path(folder) / f"{form}.tflite").read_bytes() for form in (*FORMS, "spectral")}
 
 
 def _net() -> Any:
@@ -55,11 +55,28 @@ def _net() -> Any:
     return net
 
 
+def _spectral() -> Any:
+    """Return a function with a dense layer, a Fourier transform and another dense layer, for the converter."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(2)
+    first, last = (rng.standard_normal(shape).astype(np.float32) / 8 for shape in ((64, 64), (33, 6)))
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 64), tf.float32, name="sound")])
+    def net(sound: Any) -> Any:
+        windowed = tf.matmul(sound, first)
+        return tf.nn.softmax(tf.matmul(tf.abs(tf.signal.rfft(windowed)), last))
+
+    return tf.lite.TFLiteConverter.from_concrete_functions([net.get_concrete_function()])
+
+
 def main(folder: Path) -> None:
     """Write a file for each form."""
     import numpy as np
     import tensorflow as tf
 
+    (folder / "spectral.tflite").write_bytes(_spectral().convert())
     net = _net()
     samples = np.random.default_rng(0).standard_normal((32, 1, 12, 12, 3)).astype(np.float32)
     int8 = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]

@@ -17,7 +17,7 @@ from ai_edge_litert.interpreter import Interpreter
 import pocketune
 import tflite_frontend
 from converter.ir import evaluate
-from converter.support.errors import UsageError
+from converter.support.errors import UnsupportedError, UsageError
 from tests.tflite_frontend.quantised_nets import FORMS, quantised_nets
 from tflite_frontend.file import File, FileTensor, read_file
 
@@ -184,3 +184,27 @@ def test_quantization_that_cannot_be_is_refused_with_the_tensor(change: dict, sa
     (tmp_path / "net.tflite").write_bytes(edited(quantised_nets()["int8"], spoil))
     with pytest.raises(UsageError, match=f"quantised tensor '.*' has {said}"):
         tflite_frontend.Model(tmp_path / "net.tflite").graph(1)
+
+
+@pytest.fixture
+def spectral(tmp_path: Path) -> Path:
+    """A file with a Fourier transform, which only the runtime knows, in front of a dense layer."""
+    file = tmp_path / "spectral.tflite"
+    file.write_bytes(quantised_nets()["spectral"])
+    return file
+
+
+def test_what_only_the_runtime_knows_is_carried_over_in_front_of_what_trains(spectral: Path) -> None:
+    model, file = tflite_frontend.Model(spectral, classes=5), read_file(spectral)
+    program = pocketune.build(model, update="head", batch=ROWS, signatures=("train", "infer", "features"))
+    assert "RFFT2D" in {operator.kind for operator in file.operators}
+    x, border = samples(file), model.place(file).features
+    (name,) = (spec.name for spec in program.manifest.signatures["features"].inputs)
+    (found,) = Interpreter(model_content=program.data).get_signature_runner("features")(**{name: x}).values()
+    np.testing.assert_array_equal(found, original(spectral, border, x))
+
+
+def test_what_only_the_runtime_knows_is_refused_behind_what_trains(spectral: Path) -> None:
+    with pytest.raises(UnsupportedError, match="only the runtime knows what these compute") as refused:
+        pocketune.build(tflite_frontend.Model(spectral, classes=5), update="full", batch=ROWS)
+    assert {site.primitive for site in refused.value.sites} >= {"RFFT2D"}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from converter.driver.compilation import Compilation
 from converter.support.notes import Note
+from tflite_frontend.carry import without_foreign, without_marks
 
 
 def carry_over(c: Compilation) -> Compilation:
@@ -13,9 +14,14 @@ def carry_over(c: Compilation) -> Compilation:
     carrier = c.source.carrier
     if carrier is None:
         return c
-    model, count = carrier.carried(c.model)
-    probed, _ = carrier.carried(c.probed)
     notes = list(c.notes)
+    if not c.target.is_cpu:
+        model, probed, count = *(without_foreign(without_marks(g), carrier.file.path) for g in (c.model, c.probed)), 0
+        if carrier.is_quantized:
+            said = f"{c.target.name} runs no operators on integers: near the file's numbers, not its bits"
+            notes.append(Note("quantised layers", "in float32", said))
+    else:
+        (model, count), (probed, _) = carrier.carried(c.model), carrier.carried(c.probed)
     if count:
         notes.append(
             Note(f"{count} operators", "as in the file", "nothing in front of them trains: to the bit the same")

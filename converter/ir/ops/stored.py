@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.quantization import Quantization
-from converter.ir.rows import Rows
+from converter.ir.rows import Rows, RowsMixed
 from converter.ir.types import FLOAT32, TensorType
 
 if TYPE_CHECKING:
@@ -90,3 +90,16 @@ class Foreign(Op):
 
     def evaluate(self, *arrays: np.ndarray) -> Any:
         raise NotImplementedError(f"{self.kind} is known to the runtime alone")
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows | tuple[Rows, ...]:
+        """Give each row a part of the first axis: who carries it over compares several rows with each."""
+        made = tuple(in_parts(t, 1 + max(int(rows.of.max(initial=0)) for rows in operands)) for t in self.types)
+        return made if len(made) != 1 else made[0]
+
+
+def in_parts(type: TensorType, rows: int) -> Rows:
+    """Return the rows of a value whose first axis holds as many places of each. Raise RowsMixed where it does not."""
+    if not type.rank or type.shape[0] % rows:
+        raise RowsMixed
+    owners = np.repeat(np.arange(rows), type.shape[0] // rows)
+    return Rows(owners.reshape(-1, *(1,) * (type.rank - 1)))

@@ -36,7 +36,7 @@ def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int
     subgraph = generated.SubGraphT()
     subgraph.tensors = [generated.TensorT.InitFromObj(graph.Tensors(index)) for index in tensors]
     subgraph.operators = [_renumbered(operator, numbers) for operator in operators]
-    taken = [i for i in tensors if i not in made and (i in inputs or not constant_of(model, graph, i).size)]
+    taken = [i for i in tensors if i not in made and (i in inputs or not _is_constant(model, graph, i))]
     subgraph.inputs = np.array([numbers[i] for i in taken], np.int32)
     subgraph.outputs = np.array([numbers[i] for i in outputs], np.int32)
     graphs = with_bodies(model, subgraph)
@@ -82,6 +82,12 @@ def constant_of(model: Any, graph: Any, index: int) -> np.ndarray:
     """Return the bytes of a constant; none of what is made at run time."""
     buffer = model.Buffers(graph.Tensors(index).Buffer())
     return buffer.DataAsNumpy() if buffer.DataLength() else np.zeros(0, np.uint8)
+
+
+def _is_constant(model: Any, graph: Any, index: int) -> bool:
+    """Return whether a tensor that nothing makes is a constant, which may hold nothing: the shape of one number."""
+    tensor = graph.Tensors(index)
+    return bool(constant_of(model, graph, index).size) or 0 in [tensor.Shape(i) for i in range(tensor.ShapeLength())]
 
 
 def with_bodies(model: Any, graph: Any) -> list[Any]:

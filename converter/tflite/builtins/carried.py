@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from converter.ir.op import Cost
-from converter.ir.rows import Rows, RowsMixed
+from converter.ir.ops.stored import in_parts
+from converter.ir.rows import Rows
 from converter.ir.types import TensorType
 from converter.tflite.builtins.base import Builtin, Delegated, Types
 from converter.tflite.builtins.quantized import as_real
@@ -70,14 +71,8 @@ class Carried(Builtin):
 
     def batch_rows(self, inputs: Types, *operands: Rows) -> Rows | tuple[Rows, ...]:
         """A part of the first axis for each row; what is read so is compared with the file row by row."""
-        made = tuple(self._rows_of(t) for t in self.types)
+        made = tuple(in_parts(t, self.rows) for t in self.types)
         return made if len(made) != 1 else made[0]
-
-    def _rows_of(self, made: TensorType) -> Rows:
-        if not made.rank or made.shape[0] % self.rows:
-            raise RowsMixed
-        owners = np.repeat(np.arange(self.rows), made.shape[0] // self.rows)
-        return Rows(owners.reshape(-1, *(1,) * (made.rank - 1)))
 
     def cost(self, inputs: Types, outputs: Types) -> Cost:
         moved = sum(t.nbytes for t in (*inputs, *outputs))

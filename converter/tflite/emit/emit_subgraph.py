@@ -128,7 +128,7 @@ class SubgraphWriter:
 
         Names are unique and start with what the value is called, which is the person's layer.
         """
-        if type.rank == 0:
+        if type.rank == 0 and not carried:
             raise EmitError(f"{name} has rank 0, which crashes some runtimes: lowering must make it [1]")
         stem = name.replace(":", "_") or "tensor"  # ":" breaks Qualcomm's compiler
         unique, count = stem, self._names.get(stem, 0)

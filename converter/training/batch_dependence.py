@@ -121,8 +121,16 @@ def mixing(graph: Graph, results: Iterable[Value]) -> str | None:
         rows = compact(known[value].of)
         several = rows.size > 1 or value.shape[:1] > (1,)  # of several rows all elements may depend on one
         if several and ((rows != Rows.first_axis(value.shape).of) & (rows != NO_ROW)).any():
-            return f"{_place(producers[value])}, where rows change places"
+            return f"{_place(_told(producers, value))}, where rows change places"
     return None
+
+
+def _told(producers: Mapping[Value, Node], value: Value) -> Node:
+    """Return the last node before a value of which it is known where it comes from."""
+    made = producers[value]
+    while not made.origin.source and made.inputs and made.inputs[0] in producers:
+        made = producers[made.inputs[0]]
+    return made
 
 
 def _fed(value: Value) -> Rows:

@@ -18,7 +18,7 @@ from converter.support.registry import collect
 from tflite_frontend.carry import Carrier
 from tflite_frontend.file import DAMAGED, File, FileOperator, needed
 from tflite_frontend.ranges import bounds, cuts_off
-from tflite_frontend.registry import Call, NotImportable
+from tflite_frontend.registry import Call, NotImportable, OneRowOnly
 from tflite_frontend.rules import activations, blocks, elementwise, indexing, movement, products, reductions
 from tflite_frontend.trial import shapes_of
 
@@ -142,6 +142,8 @@ class Importer:
         with self.b.at(Origin(self._layer(operator), self._source(operator))):
             try:
                 results = self._by_rule(operator)
+            except OneRowOnly:
+                raise
             except NotImportable as problem:
                 results, is_foreign = self._foreign(operator, problem), True
             for number, value in zip(operator.outputs, results, strict=True):

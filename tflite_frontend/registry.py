@@ -29,6 +29,19 @@ class NotImportable(Exception):
         self.what, self.advice = what, advice
 
 
+class OneRowOnly(NotImportable):
+    """An operator that is for one row at a time: the runtime could compute it, but not for a batch.
+
+    Args:
+        what: in words.
+        advice: what the person can do beside training with batch=1.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        also = f", or {advice}" if advice else ""
+        super().__init__(f"{what}: the file is for one row at a time there", f"train with batch=1{also}")
+
+
 @dataclass(frozen=True)
 class Call:
     """One operator as its rule sees it.

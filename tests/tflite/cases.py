@@ -28,6 +28,8 @@ ACTIVATIONS = ["RELU", "RELU_N1_TO_1", "RELU6"]
 STATE = {tfl.VarHandle, tfl.ReadVariable, tfl.AssignVariable, tfl.CallOnce}
 #: What tests/tflite/quantize covers.
 QUANTIZED = {tfl.Quantize, tfl.Dequantize, tfl.Wrapped}
+#: What tests/tflite_frontend/test_quantised.py covers: operators of another file.
+CARRIED = {tfl.Carried}
 
 _random = np.random.default_rng(0)
 

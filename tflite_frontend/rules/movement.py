@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from converter.ir import Value, ops
-from tflite_frontend.registry import Call, NotImportable, Result, Rules
+from tflite_frontend.registry import Call, NotImportable, OneRowOnly, Result, Rules
 
 rule = Rules()
 
@@ -21,9 +21,8 @@ def _batched(call: Call, shape: Sequence[int], size: int) -> tuple[int, ...]:
     for rows in (1, call.rows):
         if prod(shape) * rows == size:
             return (shape[0] * rows, *shape[1:]) if shape else ()
-    raise NotImportable(
-        f"{call.operator.kind} to {list(shape)} of {size} numbers: the file is for one row at a time there",
-        "train with batch=1, or export the model with an open first axis",
+    raise OneRowOnly(
+        f"{call.operator.kind} to {list(shape)} of {size} numbers", "export the model with an open first axis"
     )
 
 
@@ -131,9 +130,7 @@ def strided_slice(call: Call, x: Value, begin: Value, end: Value, strides: Value
         if shrinks:
             assert first is not None
             if call.rows > 1 and call.is_batch(0, x, axis):
-                raise NotImportable(
-                    "STRIDED_SLICE of the only row: the file is for one row at a time there", "train with batch=1"
-                )
+                raise OneRowOnly("STRIDED_SLICE of the only row")
             one, step = slice(first % dim, first % dim + 1), 1
         elif (first or 0) == 0 and last == 1 and call.is_batch(0, x, axis):
             one = slice(None)  # the one row that the file has

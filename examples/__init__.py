@@ -43,7 +43,7 @@ class Example:
     shapes_only: bool = False
 
     def build(self, **options: Any) -> Any:
-        """The model: a `keras.Model` or a `jax_frontend.Model`; the same options give the same weights.
+        """The model: a `keras.Model`, or a `Model` of a front end; the same options give the same weights.
 
         Raises:
             UsageError: a library that this example needs is not installed.
@@ -98,6 +98,17 @@ _ALL = (
         },
     ),
     Example(
+        "efficientnet-lite-torch",
+        "the same net from PyTorch, images in NCHW (scripts/pretrained fetches the weights)",
+        {
+            "_blocks.9._expand_conv.weight": 1,
+            "_blocks.1[0-5]._expand_conv.weight": 1,
+            "_blocks.9._bn?.bias": 1,
+            "_blocks.1[0-5]._bn?.bias": 1,
+            "_fc.*": 1,
+        },
+    ),
+    Example(
         "flax-cnn",
         "a residual convolutional net with batch normalization (Flax)",
         {"Block_1/Conv_0/kernel": 0.5, "Block_[12]/BatchNorm_?/bias": 1, "Block_2/Conv_0/kernel": 1, "Dense_0/*": 1},
@@ -134,6 +145,9 @@ _ALL = (
     Example("vit", "a vision transformer of the size of ViT-Ti/16, untrained (Flax)"),
     Example("distilbert", "a text classifier of the size of DistilBERT, untrained (Keras)"),
     Example("imu", "activities from accelerometer and gyroscope, pretrained in seconds (Keras)"),
+    Example(
+        "resemblyzer", "who of some people speaks, by Resemblyzer's voice encoder (scripts/pretrained; PyTorch)", "head"
+    ),
     Example("keyboard", "two GRU layers that predict the next character (Keras)", loss="next_token"),
     Example("llama", "a decoder like LLaMA that predicts the next token, untrained (plain JAX)", loss="next_token"),
     Example(

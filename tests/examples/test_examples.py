@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "digits-cnn": {"pretrained": False},
     "mobilenetv2": {"size": 32},
     "efficientnet-lite": {"pretrained": False, "size": 32, "width": 0.25},
+    "efficientnet-lite-torch": {"pretrained": False, "size": 32, "width": 0.25},
     "flax-cnn": {"size": 8, "width": 4},
     "minilm": {"pretrained": False, "length": 12, "width": 32, "heads": 4, "vocabulary": 50},
     "encoder": {"length": 12, "width": 32, "vocabulary": 50},
@@ -29,18 +30,24 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "vit": {"size": 16, "patch": 8, "layers": 2, "width": 24},
     "distilbert": {"length": 12, "width": 24, "heads": 2, "layers": 1, "vocabulary": 50},
     "imu": {"pretrained": False, "width": 8},
+    "resemblyzer": {"pretrained": False, "frames": 8, "width": 16},
     "keyboard": {"pretrained": False, "length": 12, "width": 16},
     "llama": {"length": 12, "width": 32, "heads": 4, "key_heads": 2, "layers": 2, "vocabulary": 50},
 }
 
 
-#: Left to the slow run: its scheme is for all of its blocks, which take their time.
-SLOW = ("mcunet",)
+#: Left to the slow run: their schemes are for all of their blocks, which take their time.
+SLOW = ("mcunet", "efficientnet-lite-torch")
+#: What a classifier learns fast enough with of features that are of length 1.
+RATES = {"resemblyzer": 0.1}
+TORCH = ("efficientnet-lite-torch", "resemblyzer")
 NAMES = [name for name, example in EXAMPLES.items() if not example.shapes_only]
 
 
 @pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES])
 def built(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    if request.param in TORCH:
+        pytest.importorskip("torch", reason="there is no PyTorch: scripts/torch/install .venv/bin/python")
     return request.param, EXAMPLES[request.param].build(**OPTIONS.get(request.param, {}))
 
 
@@ -52,6 +59,11 @@ def outputs(model: Any, *x: np.ndarray) -> np.ndarray:
     """What the model's own library computes."""
     if hasattr(model, "apply"):
         return np.asarray(model.apply(model.params, *x))
+    if hasattr(model, "module"):
+        import torch
+
+        with torch.no_grad():
+            return model.module(*map(torch.from_numpy, x)).numpy()
     return np.asarray(model(*x, training=False))
 
 
@@ -79,9 +91,10 @@ def test_a_few_steps_lower_the_loss(built: tuple[str, Any]) -> None:
     name, model = built
     *x, y = batch(name, 8)
     program = converter.build(model, loss=EXAMPLES[name].loss, optimizer="adam", update=EXAMPLES[name].sparse, batch=8)
+    rate = RATES.get(name, 3e-3)
     with converter.runtime.TrainingSession(program.data) as session:
         losses = [
-            session.train(x, y, learning_rate=3e-3) if len(x) > 1 else session.train(x[0], y, 3e-3) for _ in range(10)
+            session.train(x, y, learning_rate=rate) if len(x) > 1 else session.train(x[0], y, rate) for _ in range(10)
         ]
     assert losses[-1] < losses[0] - 0.1
 

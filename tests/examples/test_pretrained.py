@@ -13,6 +13,7 @@ import pytest
 from converter.support.errors import UsageError
 from examples import (
     EXAMPLES,
+    conversation,
     efficientnet_lite,
     minilm,
     mnist,
@@ -212,6 +213,34 @@ def test_efficientnet_knows_imagenet() -> None:
     assert (palace, flower) == (698, 985)  # "palace" and "daisy" of the 1000 classes
 
 
+@needs_files
+def test_efficientnet_is_the_same_net_in_both_worlds() -> None:
+    torch = pytest.importorskip("torch")
+    from examples import efficientnet_lite_torch
+
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 96, 96, 3)).astype(np.float32)
+    ours, theirs = efficientnet_lite.build(96, 1000), efficientnet_lite_torch.build(96, 1000)
+    with torch.no_grad():
+        found = theirs.module(torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))).numpy()
+    np.testing.assert_allclose(found, np.asarray(jax.jit(ours.apply)(ours.params, x)), atol=5e-5)
+
+
+@needs_files
+def test_who_speaks_is_learned_from_seconds() -> None:
+    pytest.importorskip("torch")
+    import pocketune
+    from examples import conversation, resemblyzer
+
+    first, second = conversation.load()
+    program = pocketune.build(
+        resemblyzer.build(), loss="sparse_categorical_crossentropy", optimizer="adam", update="head", batch=8
+    )
+    with pocketune.TrainingSession(program.data) as session:
+        before = session.evaluate(second.x, second.y)["accuracy"]
+        session.fit(first.x, first.y, epochs=10, learning_rate=0.03, seed=0, progress=False)
+        assert session.evaluate(second.x, second.y)["accuracy"] > max(before, 0.95)
+
+
 def _square(image: np.ndarray) -> np.ndarray:
     """The middle of a photograph, 224 pixels wide, each the mean of those that it covers."""
     side = min(image.shape[:2])
@@ -308,3 +337,15 @@ def test_characters_and_those_that_follow() -> None:
 def test_a_net_of_another_size_than_the_weights() -> None:
     with pytest.raises(UsageError, match=r"the pretrained MiniLM has .* of the shape \(512, 384\), not \(512, 96\)"):
         minilm.build(width=96)
+
+
+def test_a_turn_is_cut_where_another_speaks() -> None:
+    turns = [conversation.Turn(0, 2, "a"), conversation.Turn(1.5, 4, "b"), conversation.Turn(3, 3.5, "a")]
+    assert conversation.alone(turns) == [conversation.Turn(0, 1.5, "a"), conversation.Turn(2, 3, "b")]
+
+
+def test_a_tone_stands_in_its_band() -> None:
+    """Slaney's bands are 41 steps of equal width in mels up to 8 kHz, and 1 kHz is the fifteenth mel."""
+    found = conversation.mel_spectrogram(np.sin(2 * np.pi * 1000 * np.arange(16000) / 16000))
+    assert found.shape == (101, conversation.BANDS)
+    assert set(found[5:-5].argmax(1)) == {round(15 / (15 + 27 * np.log(8) / np.log(6.4)) * 41) - 1}

@@ -34,7 +34,7 @@ PLANTED = {
     "JAX is for front ends and optimizers": ("converter/passes/simplify.py", "import jax.numpy as jnp"),
     "optax is for optimizers": ("converter/training/losses/named.py", "def f():\n    import optax"),
     "Keras is for its front end": ("converter/driver/models.py", "import keras"),
-    "PyTorch is for its front end": ("converter/driver/models.py", "import torch"),
+    "PyTorch is for its front end, and takes weights back": ("converter/driver/models.py", "import torch"),
     "Flax is for its modules": ("converter/cli/app.py", "from flax import linen"),
     "LiteRT runs programs and has the schema of their files": (
         "converter/passes/autodiff/reverse.py",

@@ -20,7 +20,7 @@ from torch_frontend.exporting import lowered
 from torch_frontend.findings import Findings
 from torch_frontend.interpreter import RULES, Interpreter
 from torch_frontend.model import Model
-from torch_frontend.program import State, chosen, user_inputs, user_outputs
+from torch_frontend.program import State, chosen, counted, user_inputs, user_outputs
 from torch_frontend.tensors import type_of
 
 
@@ -50,7 +50,7 @@ def import_torch(model: Model, batch: int) -> Imported:
         NumericError: a weight is not finite.
     """
     program = lowered(model.exported(batch), list(RULES))
-    findings = Findings()
+    findings = Findings(counted=counted(program), modes=model.modes())
     interpreter = Interpreter(program, findings)
     state = State(program)
     inputs = user_inputs(program)

@@ -13,6 +13,7 @@ import torch
 from converter.support.errors import UsageError
 from torch_frontend.archive import load_archive
 from torch_frontend.exporting import export_module, quiet, rows_of
+from torch_frontend.findings import Modes
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,23 @@ class Model:
                 {k: rows_of(_tensor(v), batch) for k, v in kwargs.items()},
             )
         return self._again(self._program(), batch)
+
+    def parameter_names(self) -> dict[int, str]:
+        """Return the names of the parameters by the `id` of each, as an optimizer of PyTorch has them."""
+        module = self.module if isinstance(self.module, torch.nn.Module) else self._program()
+        return {id(parameter): name for name, parameter in module.named_parameters()}
+
+    def modes(self) -> Modes:
+        """Return what the layers say of training, where there are any."""
+        if not isinstance(self.module, torch.nn.Module):
+            return Modes()
+        layers = dict(self.module.named_modules())
+        norms = [n for n, layer in layers.items() if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)]
+        return Modes(
+            known=True,
+            evaluated=frozenset(n for n, layer in layers.items() if self.module.training and not layer.training),
+            cumulative=frozenset(n for n in norms if getattr(layers[n], "momentum", 0.1) is None),
+        )
 
     def _program(self) -> torch.export.ExportedProgram:
         if isinstance(self.module, torch.export.ExportedProgram):

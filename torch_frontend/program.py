@@ -20,7 +20,8 @@ class State:
     """The parameters and buffers of a program.
 
     Attributes:
-        parameters: what can train, and the statistics of batch normalization, by the names of `state_dict()`.
+        parameters: what can train, and the statistics of batch normalization, by the names of `state_dict()`; what is
+            tied by the first of its names.
         frozen: those of them that do not train: statistics, and what has `requires_grad=False`.
         places: their names by the placeholder of the graph.
         known: all other placeholders with values: buffers and constants.
@@ -35,6 +36,7 @@ class State:
         self.places: dict[str, str] = {}
         self.known: dict[str, torch.Tensor] = {}
         self.notes: list[Note] = []
+        self._tied: dict[Any, str] = {}
         held = {**program.constants, **program.state_dict}
         for place, name in signature.inputs_to_parameters.items():
             self._add(place, name, held[name], held[name].requires_grad)
@@ -52,12 +54,13 @@ class State:
 
     def _add(self, place: str, name: str, tensor: torch.Tensor, trains: bool) -> None:
         if tensor.is_floating_point():
-            self.places[place] = name
+            memory = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
+            name = self.places[place] = self._tied.setdefault(memory, name)
             if tensor.dtype != torch.float32 and name not in self.parameters:
                 why = f"{str(tensor.dtype).removeprefix('torch.')} in the module: the program computes in float32"
                 self.notes.append(Note(name, "in float32", why))
             self.parameters[name] = to_numpy(tensor)
-            if not trains:
+            if not trains and name not in self.frozen:
                 self.frozen.append(name)
         else:
             self.known[place] = tensor.detach()
@@ -71,6 +74,12 @@ def _statistics(program: torch.export.ExportedProgram) -> set[str]:
         for place in _STATISTICS.get(name, ()):
             found.add(getattr(node.args[place], "name", ""))
     return found
+
+
+def counted(program: torch.export.ExportedProgram) -> dict[str, int]:
+    """Return the numbers of batches that layers of batch normalization have counted, by the names of the buffers."""
+    held = program.state_dict
+    return {name: int(held[name]) for name in held if name.endswith("num_batches_tracked")}
 
 
 def user_inputs(program: torch.export.ExportedProgram) -> list[Any]:

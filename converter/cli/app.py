@@ -267,7 +267,7 @@ def ops(
 def export(
     file: ProgramPath,
     out: Annotated[
-        Path, typer.Option(help="PLAIN.tflite to run, WEIGHTS.npz or .safetensors, or with --model a MODEL.keras.")
+        Path, typer.Option(help="PLAIN.tflite to run, WEIGHTS.npz, .safetensors or .pt, or with --model a MODEL.keras.")
     ],
     state: Annotated[
         Path | None, typer.Argument(metavar="STATE", help="A saved state of this program. None: as it was built.")
@@ -294,6 +294,7 @@ def export(
         ".tflite": lambda program: export_inference(program, out, state, quantize, not fast, batch),
         ".npz": lambda program: export_weights(program, out, state),
         ".safetensors": lambda program: export_weights(program, out, state),
+        ".pt": lambda program: export_weights(program, out, state),
     }
     if out.suffix not in (*exports, ".keras"):
         raise UsageError(f"--out must end with {' or '.join((*exports, '.keras'))}, got {out}", page="command-line")

@@ -16,6 +16,7 @@ from converter.driver.fingerprint import identity_of
 from converter.driver.int8.samples import any_samples
 from converter.driver.models import (
     Source,
+    as_pytorch_trains,
     import_model,
     with_classes,
     with_inputs,
@@ -25,6 +26,7 @@ from converter.driver.models import (
 from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
 from converter.driver.program import Plan, Program
+from converter.driver.pytorch import is_torch_optimizer
 from converter.driver.requests import Request, check_dropout, check_labels, check_sizes, check_weights
 from converter.passes.manager import run
 from converter.support.collecting import uncollected
@@ -157,13 +159,14 @@ def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[S
     from converter.training.optim.rate import check_descends
 
     options = request.options
-    if options.optimizer is not None:
+    if options.optimizer is not None and not is_torch_optimizer(options.optimizer):
         check_descends(resolve(options.optimizer))
     source = imported(request.micro_batch)
     check_sizes(source, request.micro_batch)
     if needs_weights or options.frozen == "int8":
         check_weights(source)
     check_dropout(request, bool(dropouts(source.graph)))
+    source = as_pytorch_trains(source, options.optimizer)
     taken = taken_over(source, options.loss, options.optimizer)
     source = without_idle_outputs(source, taken.loss)
     check_labels(options.labels, source)

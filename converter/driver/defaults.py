@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converter.driver.models import Source
+from converter.driver.pytorch import is_torch_optimizer
 from converter.support.errors import UsageError
 from converter.support.notes import Note
 from converter.training.losses import JointLoss
@@ -88,6 +89,8 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
     from converter.training.optim.running_rate import running_rate
     from converter.training.optim.trace import describe
 
+    if is_torch_optimizer(optimizer):
+        return _torch_rule(source, optimizer)
     compiled, shapes = source.compiled, {p.name: p.model_value.shape for p in source.graph.weights().values()}
     notes: list[Note] = []
     if optimizer is None and compiled is not None:
@@ -119,6 +122,19 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
         notes.append(Note("learning rate", "a default", f"{RATE_OF_ADADELTA:g}, {without}"))
     tx, rate, running = rated(resolve(optimizer), shapes)
     return OptimizerRule(tx, name, rate, running), notes
+
+
+def _torch_rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
+    """Return the rule of an optimizer of PyTorch, by the names of the parameters that it was made of."""
+    import torch_frontend
+    from converter.training.optim.running_rate import running_rate
+
+    read = torch_frontend.read_optimizer(optimizer, source.names)
+    shapes = {p.name: p.model_value.shape for p in source.graph.weights().values()}
+    running = running_rate(read.optimizer, shapes) if read.learning_rate is None else None
+    notes = [Note("optimizer", "left out", text) for text in read.left_out]
+    notes.append(Note("optimizer", "as in PyTorch", _with(read.name, read.kept)))
+    return OptimizerRule(read.optimizer, read.name, read.learning_rate, running), notes
 
 
 def _note(rate: ScheduledRate) -> Note:

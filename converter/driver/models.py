@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tflite_frontend
 from converter.driver.options import Options
+from converter.driver.pytorch import is_torch_loss, is_torch_model, is_torch_optimizer, torch_model
 from converter.ir import Graph, Value, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
@@ -40,6 +41,7 @@ class Source:
         batch_norms: its batch normalization layers, where the importer knows them.
         constraints: by the name of the parameter.
         carrier: what carries the operators of a file over that the model was read from.
+        names: of its parameters by the `id` of what a PyTorch optimizer has of them.
     """
 
     graph: Graph
@@ -51,6 +53,7 @@ class Source:
     batch_norms: Sequence[BatchNorm] = ()
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     carrier: Carrier | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 class Shaped(NamedTuple):
@@ -77,8 +80,8 @@ def with_inputs(model: Any, inputs: Sequence[Any] | None) -> Any:
     """
     if inputs is None:
         return model
-    if is_torch(model):
-        return _torch_model(model, inputs)
+    if is_torch_model(model):
+        return _torch_with_inputs(model, inputs)
     if not isinstance(inputs, list | tuple) or not all(hasattr(i, "shape") and hasattr(i, "dtype") for i in inputs):
         raise UsageError(
             "inputs is a list with an entry for each input, jax.ShapeDtypeStruct((1, 28, 28, 1), 'float32') or an "
@@ -118,8 +121,8 @@ def import_model(model: Any, batch: int) -> Source:
     """
     if isinstance(model, Source):
         return model
-    if is_torch(model) or _is_of("torch_frontend", model):
-        return _torch_source(_torch_model(model), batch)
+    if is_torch_model(model):
+        return _torch_source(torch_model(model), batch)
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):
@@ -146,24 +149,23 @@ def import_model(model: Any, batch: int) -> Source:
     )
 
 
-def is_torch(model: Any) -> bool:
-    """Return whether something is a PyTorch module, an exported program of one, or the path of a `.pt2` file."""
-    if isinstance(model, str | Path):
-        return str(model).endswith(".pt2")
-    return _is_of("torch", model) and not _is_of("keras", model)
+def _torch_with_inputs(model: Any, inputs: Any) -> Any:
+    """Return a PyTorch model that knows what it takes.
 
-
-def _torch_model(model: Any, inputs: Any = None) -> Any:
-    import torch_frontend
-
-    return model if isinstance(model, torch_frontend.Model) else torch_frontend.Model(model, inputs)
+    Raises:
+        UsageError: it says it itself.
+    """
+    made = torch_model(model, inputs)
+    if made is model:
+        raise UsageError("inputs: the Model says what it takes; leave it out, or pass the module itself", page="models")
+    return made
 
 
 def _torch_source(model: Any, batch: int) -> Source:
     import torch_frontend
 
     made = torch_frontend.import_torch(model, batch)
-    return Source(made.graph, model.name, notes=made.notes, batch_norms=made.batch_norms)
+    return Source(made.graph, model.name, notes=made.notes, batch_norms=made.batch_norms, names=model.parameter_names())
 
 
 def _is_of(library: str, candidate: Any) -> bool:
@@ -262,10 +264,35 @@ def without_idle_outputs(source: Source, loss: Any) -> Source:
     idle = [p.name for v, p in graph.parameters.items() if p.trainable and v not in needed]
     if not idle or not trained:
         return source
-    graph.parameters = {v: replace(p, idle=v not in needed) for v, p in graph.parameters.items()}
+    graph.parameters = {v: replace(p, idle=p.idle or v not in needed) for v, p in graph.parameters.items()}
     outputs = ", ".join(name for name in graph.outputs if losses.get(name) is None)
     note = Note(outputs, "fixed", f"without a loss nothing trains what it alone depends on: {', '.join(idle)}")
     return replace(source, graph=graph, notes=[*source.notes, note])
+
+
+def as_pytorch_trains(source: Source, optimizer: Any) -> Source:
+    """Return a PyTorch model with all fixed that PyTorch leaves as it is, and notes that say so.
+
+    That is what no output depends on, and what a PyTorch optimizer does not have. Other models as they are.
+    """
+    if not source.names and not is_torch_optimizer(optimizer):
+        return source
+    graph = source.graph.copy()
+    needed = reachable(graph, graph.outputs.values())
+    unused = {p.name for v, p in graph.parameters.items() if p.trainable and v not in needed}
+    left: set[str] = set()
+    if is_torch_optimizer(optimizer):
+        import torch_frontend
+
+        moved = torch_frontend.read_optimizer(optimizer, source.names).parameters
+        left = {p.name for p in graph.parameters.values() if p.trainable and p.name not in moved}
+    graph.parameters = {
+        v: replace(p, trainable=p.trainable and p.name not in left, idle=p.idle or p.name in unused)
+        for v, p in graph.parameters.items()
+    }
+    notes = [Note(name, "fixed", "the optimizer does not have it") for name in sorted(left)]
+    notes += [Note(name, "fixed", "no output depends on it") for name in sorted(unused - left)]
+    return replace(source, graph=graph, notes=[*source.notes, *notes])
 
 
 def _by_output(what: str, given: Any, forward: Graph) -> dict[str, Any]:
@@ -310,6 +337,10 @@ def _one_loss(loss: Any, outputs: Mapping[str, Value], targets: Any) -> Loss:
         from keras_frontend.compiled import loss_of
 
         return loss_of(loss)
+    if is_torch_loss(loss):
+        import torch_frontend
+
+        return torch_frontend.loss_of(loss, outputs, targets)
     if not callable(loss):
         raise UsageError(
             f"loss must be a name or a function (outputs, targets) -> per-example loss, not {loss!r}", page="models"

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from converter.runtime.metrics import Metrics, measured, measures
 from converter.runtime.rates import Rate, RateWatch, rate_of_steps
 from converter.runtime.running import Running
 from converter.runtime.saved import Restored, restore_state, save_state
+from converter.runtime.state_dict import as_tensors
 from converter.support.errors import UsageError
 
 
@@ -304,6 +304,10 @@ class TrainingSession:
         """Return the trained weights as they are now, by the model's own names, in its own layout and full shape."""
         return parameters_of(self._program, self.state())
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return `parameters` as tensors of PyTorch, which `module.load_state_dict(..., strict=False)` takes."""
+        return as_tensors(self.parameters())
+
     def state(self) -> dict[str, np.ndarray]:
         """Return a copy of every state tensor as the program stores it: trained weights and the optimizer's slots."""
         with self._lock:
@@ -367,9 +371,7 @@ class TrainingSession:
     def __enter__(self) -> TrainingSession:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Batch normalization by the statistics of the batch, as Keras trains it, in a graph traced for inference.
+"""Batch normalization by the statistics of the batch, as Keras and PyTorch train it, in a graph traced for inference.
 
 The arithmetic of such a layer is the same in both: in training the moments of its input stand for the moving averages,
 which follow them. So the training step is the forward graph with other values in the place of two parameters.
@@ -13,7 +13,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from converter.ir import FLOAT32, Builder, Graph, Node, Origin, Value, dependents, in_order_of_use, ops, reachable
+import numpy as np
+
+from converter.ir import (
+    FLOAT32,
+    Builder,
+    Graph,
+    Node,
+    Origin,
+    Parameter,
+    TensorType,
+    Value,
+    dependents,
+    in_order_of_use,
+    ops,
+    reachable,
+)
 from converter.ir.batch_norm import BatchNorm
 from converter.ir.rewrite import rewrite
 from converter.support.errors import UnsupportedError, UnsupportedSite
@@ -75,6 +90,11 @@ def with_statistics(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
 def statistics_of(graph: Graph, layers: Sequence[BatchNorm]) -> tuple[Graph, dict[str, Value]]:
     """Return the graph without the outputs of `with_statistics`, and these by layer."""
     after = graph.copy()
+    for layer in layers:
+        if layer.counter is not None:
+            first = np.array([layer.counted], np.float32)
+            number = Parameter(layer.counter, first, trainable=False, kind="statistic")
+            after.parameters[Value(TensorType(first.shape), layer.counter)] = number
     return after, {layer.layer: after.outputs.pop(_INPUT + layer.layer) for layer in layers}
 
 
@@ -97,10 +117,14 @@ def by_batch(graph: Graph, layers: Sequence[BatchNorm], inputs: Mapping[str, Val
         mask = mark.inputs[1] if (mark := marks.get(x)) and isinstance(mark.op, ops.Masked) else None
         with b.at(Origin(layer.layer)):
             moments = _moments(b, x, mask, layer.axis, counts, rows)
-            for name, value in zip((layer.mean, layer.variance), moments, strict=True):
+            for name, value in zip((layer.mean, layer.variance), moments[:2], strict=True):
                 parameter = names[name]
                 b.graph.updates[parameter] = value
                 made = [_reading(node, parameter, value) for node in made]
+            if layer.unbiased:
+                b.graph.updates[names[layer.variance]] = _unbiased(b, *moments[1:])
+            if layer.counter is not None:
+                b.graph.updates[names[layer.counter]] = b.constant(np.ones(1, np.float32))
     b.graph.nodes = in_order_of_use([*made, *b.graph.nodes])
     return b.graph
 
@@ -110,10 +134,12 @@ def following(graph: Graph, layers: Sequence[BatchNorm]) -> Graph:
     b, names = Builder(graph.copy()), graph.parameter_names()
     for layer in layers:
         with b.at(Origin(layer.layer, "", "update")):
+            number = None
+            if layer.counter is not None:
+                counter = names[layer.counter]
+                number = b.graph.updates[counter] = b(ops.Add(), counter, graph.updates[counter])
             for average in (names[layer.mean], names[layer.variance]):
-                stays = b(ops.Mul(), average, layer.momentum)
-                moves = b(ops.Mul(), graph.updates[average], 1 - layer.momentum)
-                b.graph.updates[average] = b(ops.Add(), stays, moves)
+                b.graph.updates[average] = _followed(b, average, graph.updates[average], layer.momentum, number)
     return b.graph
 
 
@@ -130,8 +156,24 @@ def batch_norm_notes(layers: Sequence[BatchNorm], chosen: Sequence[BatchNorm], b
     ]
 
 
-def _moments(b: Builder, x: Value, mask: Value | None, axis: int, counts: Value, rows: Value) -> tuple[Value, Value]:
-    """Mean and biased variance of each channel, over the rows and places that count."""
+def _followed(b: Builder, average: Value, batch: Value, momentum: float | None, number: Value | None) -> Value:
+    """Return what a batch makes of a moving average; `number`: that of the batch, 1, 2, ..."""
+    if momentum is None:
+        assert number is not None, "the mean of all batches needs their number"
+        return b(ops.Add(), average, b(ops.Div(), b(ops.Sub(), batch, average), number))
+    return b(ops.Add(), b(ops.Mul(), average, momentum), b(ops.Mul(), batch, 1 - momentum))
+
+
+def _unbiased(b: Builder, variance: Value, many: Value) -> Value:
+    """Return the unbiased variance of so many numbers, of one number 0."""
+    fewer = b(ops.Maximum(), b(ops.Sub(), many, 1.0), 1.0)
+    return b(ops.Mul(), variance, b.reshape(b(ops.Div(), many, fewer), ()))
+
+
+def _moments(
+    b: Builder, x: Value, mask: Value | None, axis: int, counts: Value, rows: Value
+) -> tuple[Value, Value, Value]:
+    """Return mean and biased variance of each channel, over the rows and places that count, and their number."""
     axis = axis % len(x.shape)
     others = tuple(i for i in range(len(x.shape)) if i != axis)
     weight = b.reshape(counts, (x.shape[0], *(1,) * (len(x.shape) - 1)))
@@ -148,7 +190,7 @@ def _moments(b: Builder, x: Value, mask: Value | None, axis: int, counts: Value,
     center = mean(x)
     deviation = b(ops.Sub(), x, center)
     channels = (x.shape[axis],)
-    return b.reshape(center, channels), b.reshape(mean(b(ops.Mul(), deviation, deviation)), channels)
+    return b.reshape(center, channels), b.reshape(mean(b(ops.Mul(), deviation, deviation)), channels), many
 
 
 def _reading(node: Node, before: Value, after: Value) -> Node:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import pocketune
-from tests.torch_frontend.training import by_program, by_torch
+from scripts.torch.steps import Task, by_program, by_torch
 
 
 class ConvNet(nn.Module):
@@ -37,12 +37,15 @@ class ConvNet(nn.Module):
 
 def test_a_convolutional_net_trains_as_in_pytorch(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    module, x, y = ConvNet().eval(), torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
-    program = pocketune.build(module, inputs=(x[:1],), batch=4, loss="sparse_categorical_crossentropy", optimizer="sgd")
-    expected = module(x).detach().numpy()
-    ours, inferred = by_program(program, tmp_path, x.numpy(), y.numpy().astype(np.int32), 0.05, 3)
-    np.testing.assert_allclose(inferred, expected, atol=1e-5)
-    theirs = by_torch(module, (x,), y, F.cross_entropy, lambda p: torch.optim.SGD(p, lr=0.05), 3, list(ours.weights))
+    module = ConvNet().eval()
+    task = Task((torch.randn(4, 3, 16, 16),), torch.randint(0, 5, (4,)), nn.CrossEntropyLoss())
+    optimizer = partial(torch.optim.SGD, lr=0.05)
+    program = pocketune.build(
+        module, inputs=task.inputs, batch=4, loss=task.loss, optimizer=optimizer(module.parameters())
+    )
+    ours, inferred = by_program(program, tmp_path, task, 3)
+    np.testing.assert_allclose(inferred, task.output(module).detach().numpy(), atol=1e-5)
+    theirs = by_torch(module, task, optimizer, list(ours.weights), 3)
     np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-5)
     assert set(ours.weights) == {name for name, _ in module.named_parameters()}
     for name, weight in ours.weights.items():

@@ -191,6 +191,6 @@ def same(call: Call, x: Any, *_: Any, **__: Any) -> Any:
     return x
 
 
-@rule("detach", "detach_")
+@rule("detach", "detach_", "pocketune.stop_gradient")
 def detach(call: Call, x: Any) -> Any:
     return lax.stop_gradient(x)

@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from converter.ir.batch_norm import BatchNorm
 from torch_frontend.registry import Call, NotImportable, Rules
 
 rule = Rules()
@@ -80,16 +79,7 @@ def _by_moving(call: Call, x: Any, w: Any, bias: Any, mean: Any, variance: Any, 
     """Normalize by the moving statistics; the layer is told to the findings."""
     names = [call.name_of(i) for i in range(1, 5)]
     if names[2] is not None and names[3] is not None:
-        again = call.findings.batch_norms.get(call.layer)
-        call.findings.batch_norms[call.layer] = BatchNorm(
-            layer=call.layer,
-            mean=names[2],
-            variance=names[3],
-            weights=[name for name in names[:2] if name is not None],
-            axis=1,
-            momentum=1 - float(momentum),
-            problem="it is called more than once" if again else None,
-        )
+        call.findings.add_batch_norm(call.layer, names, momentum)
     y = (x - _by_channel(mean, x.ndim)) * _scale(w, variance, x.ndim, epsilon)
     return y if bias is None else y + _by_channel(bias, x.ndim)
 

@@ -19,6 +19,7 @@ from converter.runtime.export.resize import is_resizable, rows_of, with_rows
 from converter.runtime.export.shrink import with_float16, with_int8_weights
 from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import restore_state
+from converter.runtime.state_dict import pt_file, whole_counters
 from converter.support.errors import UsageError
 from converter.support.extras import require
 from converter.support.files import write_atomically
@@ -129,17 +130,19 @@ def _loss(whole: bytes, small: bytes) -> ExportLoss:
 
 
 def export_weights(program: ProgramFile, path: str | os.PathLike, state: State = None) -> int:
-    """Writes the trained weights as an `.npz` or `.safetensors` file; see `trained_weights`.
+    """Writes the trained weights as an `.npz`, `.safetensors` or, for PyTorch, `.pt` file; see `trained_weights`.
 
     Raises:
         UsageError: as `export_inference`, or the library that writes the format is not installed.
     """
-    weights = trained_weights(program, state)
-    if Path(path).suffix == ".safetensors":
+    weights = whole_counters(trained_weights(program, state))
+    if Path(path).suffix == ".pt":
+        data = pt_file(weights)
+    elif Path(path).suffix == ".safetensors":
         require("safetensors", "a .safetensors file")
         from safetensors.numpy import save
 
-        data = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
+        data = save({name: np.array(array, order="C") for name, array in weights.items()})
     else:
         file = io.BytesIO()
         np.savez(file, allow_pickle=False, **weights)

@@ -1,0 +1,43 @@
+"""PyTorch objects among the arguments of a build: modules, losses and optimizers. Their front end loads on demand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def is_torch_model(model: Any) -> bool:
+    """Return whether something is a PyTorch module, an exported program, a `.pt2` path, or a `torch_frontend.Model`."""
+    if isinstance(model, str | Path):
+        return str(model).endswith(".pt2")
+    modules = [f"{base.__module__}." for base in type(model).__mro__]
+    if any(name.startswith("keras.") for name in modules):  # of Keras' own torch backend
+        return False
+    return any(name.startswith(("torch.", "torch_frontend.")) for name in modules)
+
+
+def torch_model(model: Any, inputs: Sequence[Any] | None = None) -> Any:
+    """Return the `torch_frontend.Model` of any of these, with example inputs where it is none already."""
+    import torch_frontend
+
+    return model if isinstance(model, torch_frontend.Model) else torch_frontend.Model(model, inputs)
+
+
+def is_torch_loss(loss: Any) -> bool:
+    """Return whether something is a loss module of PyTorch, or a function that calls PyTorch."""
+    if "torch" not in sys.modules or isinstance(loss, str):
+        return False
+    import torch_frontend
+
+    return torch_frontend.is_loss(loss)
+
+
+def is_torch_optimizer(optimizer: Any) -> bool:
+    """Return whether something is an optimizer of PyTorch, or a scheduler of one."""
+    if "torch" not in sys.modules or optimizer is None or isinstance(optimizer, str):
+        return False
+    import torch_frontend
+
+    return torch_frontend.is_optimizer(optimizer)

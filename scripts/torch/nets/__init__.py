@@ -1,0 +1,1 @@
+"""Nets by library: `NETS`, a module and its task by name."""

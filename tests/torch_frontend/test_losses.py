@@ -1,0 +1,154 @@
+"""Losses of `torch.nn` and functions of tensors: value and gradient are PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from converter.ir import Builder, Graph, TensorType, Value, evaluate
+from converter.passes.autodiff import differentiate
+from converter.support.errors import UsageError
+from converter.training.losses import attach_loss
+from torch_frontend import is_loss, loss_of
+
+ROWS, CLASSES = 4, 5
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((ROWS, CLASSES)).astype(np.float32)
+IMAGE = RNG.standard_normal((ROWS, CLASSES, 2, 3)).astype(np.float32)
+LABELS = np.array([1, 2, 2, 4], np.int32)
+PLACES = RNG.integers(0, CLASSES, (ROWS, 2, 3)).astype(np.int32)
+VALUES = RNG.standard_normal(X.shape).astype(np.float32)
+BITS = RNG.integers(0, 2, X.shape).astype(np.float32)
+SOFT = RNG.dirichlet(np.ones(CLASSES), ROWS).astype(np.float32)
+SIGNS = np.array([1, -1, -1, 1], np.float32)
+LOG = np.log(SOFT)
+WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 0.25, 3.0])
+
+#: A loss, the outputs that it reads, and the targets.
+CASES: dict[str, tuple[Any, Sequence[np.ndarray], np.ndarray | None]] = {
+    "cross entropy": (nn.CrossEntropyLoss(), [X], LABELS),
+    "cross entropy, smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), [X], LABELS),
+    "cross entropy, weighted": (nn.CrossEntropyLoss(WEIGHTS), [X], LABELS),
+    "cross entropy, weighted and smoothed": (nn.CrossEntropyLoss(WEIGHTS, label_smoothing=0.2), [X], LABELS),
+    "cross entropy, one ignored": (nn.CrossEntropyLoss(ignore_index=2), [X], LABELS),
+    "cross entropy, weighted, one ignored": (nn.CrossEntropyLoss(WEIGHTS, ignore_index=2), [X], LABELS),
+    "cross entropy, summed": (nn.CrossEntropyLoss(reduction="sum"), [X], LABELS),
+    "cross entropy, weighted, summed": (nn.CrossEntropyLoss(WEIGHTS, reduction="sum"), [X], LABELS),
+    "cross entropy, one ignored, summed": (nn.CrossEntropyLoss(ignore_index=2, reduction="sum"), [X], LABELS),
+    "cross entropy of places, one ignored, summed": (
+        nn.CrossEntropyLoss(WEIGHTS, ignore_index=2, reduction="sum"),
+        [IMAGE],
+        PLACES,
+    ),
+    "cross entropy of shares, summed": (nn.CrossEntropyLoss(reduction="sum"), [X], SOFT),
+    "cross entropy of shares": (nn.CrossEntropyLoss(), [X], SOFT),
+    "cross entropy of shares, weighted": (nn.CrossEntropyLoss(WEIGHTS, label_smoothing=0.1), [X], SOFT),
+    "cross entropy of places": (nn.CrossEntropyLoss(), [IMAGE], PLACES),
+    "cross entropy of places, smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), [IMAGE], PLACES),
+    "cross entropy of places, summed": (nn.CrossEntropyLoss(reduction="sum"), [IMAGE], PLACES),
+    "cross entropy of places, weighted": (nn.CrossEntropyLoss(WEIGHTS, ignore_index=1), [IMAGE], PLACES),
+    "likelihood": (nn.NLLLoss(), [LOG], LABELS),
+    "likelihood, weighted": (nn.NLLLoss(WEIGHTS, ignore_index=4), [LOG], LABELS),
+    "likelihood of places": (nn.NLLLoss(reduction="sum"), [IMAGE], PLACES),
+    "binary": (nn.BCELoss(), [SOFT], BITS),
+    "binary, weighted": (nn.BCELoss(WEIGHTS), [SOFT], BITS),
+    "binary of logits": (nn.BCEWithLogitsLoss(), [X], BITS),
+    "binary of logits, weighted": (nn.BCEWithLogitsLoss(WEIGHTS, pos_weight=WEIGHTS.flip(0)), [X], BITS),
+    "binary of logits of places, summed": (nn.BCEWithLogitsLoss(reduction="sum"), [IMAGE], (IMAGE > 0).astype("f4")),
+    "binary of logits, summed": (nn.BCEWithLogitsLoss(reduction="sum", pos_weight=WEIGHTS), [X], BITS),
+    "squares": (nn.MSELoss(), [IMAGE], IMAGE[::-1].copy()),
+    "squares, summed": (nn.MSELoss(reduction="sum"), [IMAGE], IMAGE[::-1].copy()),
+    "absolutes": (nn.L1Loss(), [X], VALUES),
+    "absolutes, summed": (nn.L1Loss(reduction="sum"), [X], VALUES),
+    "smooth": (nn.SmoothL1Loss(beta=0.7), [X], VALUES),
+    "huber": (nn.HuberLoss(delta=0.7), [X], VALUES),
+    "huber, summed": (nn.HuberLoss(reduction="sum"), [X], VALUES),
+    "divergence": (nn.KLDivLoss(), [LOG], SOFT[::-1].copy()),
+    "divergence of rows": (nn.KLDivLoss(reduction="batchmean"), [LOG], SOFT[::-1].copy()),
+    "divergence of logarithms": (nn.KLDivLoss(reduction="batchmean", log_target=True), [LOG], LOG[::-1].copy()),
+    "poisson": (nn.PoissonNLLLoss(), [X], np.abs(VALUES)),
+    "margin of signs": (nn.SoftMarginLoss(), [X], 2 * BITS - 1),
+    "hinge of distances": (nn.HingeEmbeddingLoss(margin=0.8), [X], 2 * BITS - 1),
+    "several labels": (nn.MultiLabelSoftMarginLoss(), [X], BITS),
+    "margin of classes": (nn.MultiMarginLoss(margin=0.9), [X], LABELS),
+    "cosine": (nn.CosineEmbeddingLoss(margin=0.1), [X, VALUES], SIGNS),
+    "ranking": (nn.MarginRankingLoss(margin=0.3), [X[:, 0], VALUES[:, 0]], SIGNS),
+    "triplet": (nn.TripletMarginLoss(margin=0.9), [X, VALUES, LOG], None),
+    "triplet by a distance": (
+        nn.TripletMarginWithDistanceLoss(distance_function=nn.PairwiseDistance(p=1), margin=0.9),
+        [X, VALUES, LOG],
+        None,
+    ),
+    "a function of torch": (F.cross_entropy, [X], LABELS),
+    "another function of torch": (F.smooth_l1_loss, [X], VALUES),
+    "an own function": (lambda outputs, y: F.mse_loss(outputs, y, reduction="none").mean(1), [X], VALUES),
+    "an own function of several": (lambda a, b, y: ((a - b).square().sum(1) - y).abs(), [X, VALUES], SIGNS),
+}
+
+
+def graph_of(outputs: Sequence[np.ndarray]) -> tuple[Graph, list[Value], dict[str, np.ndarray]]:
+    """A graph that gives what it takes."""
+    b = Builder()
+    values = [b.input(f"x{i}", TensorType(x.shape)) for i, x in enumerate(outputs)]
+    b.graph.outputs = {f"output_{i}": v for i, v in enumerate(values)} if len(values) > 1 else {"output": values[0]}
+    return b.graph, values, {v.name: x for v, x in zip(values, outputs, strict=True)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradient_are_those_of_pytorch(case: str) -> None:
+    loss, outputs, y = CASES[case]
+    tensors = [torch.tensor(x, requires_grad=True) for x in outputs]
+    target = () if y is None else (torch.tensor(y).long() if y.dtype == np.int32 else torch.tensor(y),)
+    expected = loss(*tensors, *target).mean()
+    expected.backward()
+
+    graph, values, given = graph_of(outputs)
+    described = (
+        {}
+        if y is None
+        else {"targets": TensorType(y.shape, TensorType(()).dtype if y.dtype == np.float32 else y.dtype)}
+    )
+    scored = attach_loss(graph, loss_of(loss, dict(graph.outputs), **described))
+    made, gradients = differentiate(scored, scored.outputs["loss"], values)
+    made.outputs = {"loss": made.outputs["loss"], **{v.name: gradients[v] for v in values}}
+    given |= {"weight": np.ones(ROWS, np.float32)} | ({} if y is None else {"y": y})
+    found, _ = evaluate(made, given)
+    np.testing.assert_allclose(found["loss"], float(expected.detach()), rtol=1e-5)
+    for value, tensor in zip(values, tensors, strict=True):
+        np.testing.assert_allclose(found[value.name], tensor.grad.numpy(), rtol=1e-5, atol=1e-6, err_msg=value.name)
+
+
+def mean_of_all(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.mse_loss(outputs, y)
+
+
+def named_elsewhere(outputs: Any, y: Any) -> Any:
+    return mean_of_all(outputs, y)
+
+
+@pytest.mark.parametrize(
+    ("loss", "match"),
+    [
+        (mean_of_all, r"mean_of_all must return one number for each row.*reduction='none'"),
+        (nn.MSELoss(reduction="none"), "MSELoss has reduction='none'"),
+        (nn.CTCLoss(), "CTCLoss cannot be traced.*Write it as a function"),
+    ],
+)
+def test_what_is_refused(loss: Any, match: str) -> None:
+    graph, *_ = graph_of([X])
+    with pytest.raises(UsageError, match=match):
+        loss_of(loss, dict(graph.outputs))
+
+
+def test_losses_of_pytorch_are_known_from_others() -> None:
+    ours: list[Any] = [nn.L1Loss(), F.l1_loss, mean_of_all, named_elsewhere, lambda x, y: F.l1_loss(x, y)]
+    assert all(map(is_loss, ours))
+    assert not any(map(is_loss, (optax.huber_loss, lambda x, y: jnp.abs(x - y), np.abs, "mse")))

@@ -1,0 +1,188 @@
+"""Optimizer of `torch.optim` as an optax transformation: its rule, its groups by the names of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+import torch
+
+from converter.support.errors import UsageError
+from torch_frontend.optimizers.rules import OF_ONE_NUMBER, RULES, Rule, Slots
+from torch_frontend.optimizers.schedules import Scheduled, schedules_of
+from torch_frontend.optimizers.settings import Settings
+
+#: A learning rate by the number of steps before.
+Schedule = Callable[[Any], Any]
+#: The name of the counter in the state.
+_STEP = "step"
+#: Why the other optimizers of torch.optim are not built.
+_REFUSED = {
+    "LBFGS": "it evaluates the loss several times in a step",
+    "Rprop": "its learning rate is no factor of its steps",
+    "ASGD": "its learning rate is no factor of its steps, and it averages the weights",
+    "SparseAdam": "gradients in a program are dense: use Adam",
+    "Adafactor": "its learning rate is no factor of its steps: use optax.adafactor",
+    "Muon": "its steps are of whole matrices: use optax.contrib.muon",
+}
+
+
+class Read(NamedTuple):
+    """An optimizer.
+
+    Attributes:
+        optimizer: for a learning rate of 1; at its own rate where that changes.
+        name: what it is called.
+        learning_rate: that of its first group; None where it runs in the program.
+        parameters: names of the parameters that it has.
+        left_out: what of it is not used.
+        kept: its settings that are used, in words.
+    """
+
+    optimizer: optax.GradientTransformation
+    name: str
+    learning_rate: float | None
+    parameters: frozenset[str]
+    left_out: list[str]
+    kept: list[str]
+
+
+class _Group(NamedTuple):
+    """A parameter group: its settings, and its rate in units of the first group's, or as it runs in the program."""
+
+    settings: Settings
+    rate: float | Schedule
+
+
+def is_optimizer(candidate: Any) -> bool:
+    """Return whether something is an optimizer of PyTorch, or a scheduler of one."""
+    schedulers = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+    return isinstance(candidate, (torch.optim.Optimizer, *schedulers))
+
+
+def read_optimizer(given: Any, names: Mapping[int, str]) -> Read:
+    """Return what an optimizer does.
+
+    Args:
+        given: a `torch.optim.Optimizer`, or a scheduler of one, which is asked once in each step.
+        names: of the module's parameters by their `id`.
+
+    Raises:
+        UsageError: nothing here does what it does, or it has parameters that are not the module's.
+    """
+    scheduler = None if isinstance(given, torch.optim.Optimizer) else given
+    optimizer = given if scheduler is None else scheduler.optimizer
+    kind = type(optimizer).__name__
+    if not type(optimizer).__module__.startswith("torch.optim") or kind not in RULES:
+        why = _REFUSED.get(kind, "nothing here does its arithmetic")
+        raise UsageError(
+            f"the optimizer {kind} cannot be taken over: {why}. Known: {', '.join(RULES)} of torch.optim, or an "
+            "optax.GradientTransformation",
+            page="optimizers",
+        )
+    schedules = [] if scheduler is None else schedules_of(scheduler)
+    groups = _groups(optimizer, kind, schedules)
+    named: dict[str, _Group] = {}
+    for group, raw in zip(groups, optimizer.param_groups, strict=True):
+        for parameter in raw["params"]:
+            if id(parameter) not in names:
+                raise UsageError(
+                    f"the optimizer {kind} has a parameter of the shape {list(parameter.shape)} that is none of the "
+                    "module's: make it of the parameters of the module that is built",
+                    page="optimizers",
+                )
+            named[names[id(parameter)]] = group
+    left_out = []
+    if any(float(state.get("step", 1)) for state in optimizer.state.values()):
+        left_out.append("what it keeps of the steps that it took in PyTorch: it begins anew")
+    if held := min((schedule.held for schedule in schedules if schedule.held is not None), default=None):
+        left_out.append(f"the schedule from step {held} on: the rate stays as it is then")
+    return Read(
+        _transformation(RULES[kind], named, groups[0]),
+        f"{kind} of torch.optim",
+        None if schedules else float(optimizer.param_groups[0]["lr"]),
+        frozenset(named),
+        left_out,
+        _kept(optimizer.param_groups, scheduler),
+    )
+
+
+def _groups(optimizer: Any, kind: str, schedules: Sequence[Scheduled]) -> list[_Group]:
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    if schedules:
+        taken: list[float | Schedule] = [schedule.rate for schedule in schedules]
+    elif rates[0] == 0 and any(rates):
+        raise UsageError(
+            f"the optimizer {kind} has the learning rate 0 in its first group and others in others: order the groups "
+            "so that the first has one, or leave that one out",
+            page="optimizers",
+        )
+    else:
+        taken = [rate / rates[0] if rates[0] else 1.0 for rate in rates]
+    return [_Group(Settings(kind, raw), rate) for raw, rate in zip(optimizer.param_groups, taken, strict=True)]
+
+
+def _transformation(rule: Rule, groups: Mapping[str, _Group], usual: _Group) -> optax.GradientTransformation:
+    """The transformation; parameters that no group names, as adapters, are of the first group."""
+
+    def group_of(path: Sequence[Any]) -> _Group:
+        return groups.get("/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path), usual)
+
+    def init(params: Any) -> dict[str, Any]:
+        paths, tree = jax.tree_util.tree_flatten_with_path(params)
+        first = [dict(rule.slots(group_of(path).settings)) for path, _ in paths]
+
+        def slot(name: str) -> Any:
+            shapes = [() if name in OF_ONE_NUMBER else jnp.shape(w) for _, w in paths]
+            values = [
+                jnp.full(shape, own[name], jnp.float32) if name in own else None
+                for shape, own in zip(shapes, first, strict=True)
+            ]
+            return jax.tree.unflatten(tree, values)
+
+        names = dict.fromkeys(name for own in first for name in own)
+        return {_STEP: jnp.zeros([], jnp.int32), **{name: slot(name) for name in names}}
+
+    def update(gradients: Any, state: dict[str, Any], params: Any = None) -> tuple[Any, dict[str, Any]]:
+        before = state[_STEP]
+        count = before + 1
+        rates: dict[Any, Any] = {}
+        paths, tree = jax.tree_util.tree_flatten_with_path(gradients)
+        weights = tree.flatten_up_to(params)
+        kept = {name: tree.flatten_up_to(slot) for name, slot in state.items() if name != _STEP}
+        steps, after = [], {name: [None] * len(paths) for name in kept}
+        for i, ((path, g), w) in enumerate(zip(paths, weights, strict=True)):
+            slots = {name: values[i] for name, values in kept.items() if values[i] is not None}
+            group = group_of(path)
+            step, moved = _step(rule, group.settings, g, w, slots, count)
+            if group.rate not in rates:
+                rates[group.rate] = group.rate(before) if callable(group.rate) else group.rate
+            steps.append(-rates[group.rate] * step)
+            for name, value in moved.items():
+                after[name][i] = value
+        made = {name: jax.tree.unflatten(tree, values) for name, values in after.items()}
+        return jax.tree.unflatten(tree, steps), {_STEP: count, **made}
+
+    return optax.GradientTransformation(init, update)
+
+
+def _step(rule: Rule, settings: Settings, g: Any, w: Any, slots: Slots, count: Any) -> tuple[Any, Slots]:
+    """What is subtracted from a weight at a rate of 1, and the next slots."""
+    decay = settings.number("weight_decay")
+    apart = rule.decoupled is True or (bool(rule.decoupled) and settings.flag(str(rule.decoupled)))
+    g = -g if settings.flag("maximize") else g
+    step, after = rule.step(g + decay * w if decay and not apart else g, w, slots, count, settings)
+    return (step + decay * w if decay and apart else step), after
+
+
+def _kept(groups: Sequence[Mapping[str, Any]], scheduler: Any) -> list[str]:
+    """The settings that are used, in words."""
+    kept = [] if scheduler is None else [type(scheduler).__name__]
+    for name in ("momentum", "nesterov", "dampening", "weight_decay", "amsgrad", "centered", "maximize"):
+        values: dict[Any, None] = dict.fromkeys(group[name] for group in groups if group.get(name))
+        words = name.replace("_", " ")
+        kept += [words if value is True else f"{words} {float(value):g}" for value in values]
+    return [*kept, *([f"{len(groups)} parameter groups"] if len(groups) > 1 else [])]

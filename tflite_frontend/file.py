@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from converter.ir import Quantization
+from converter.program.flatbuffer.associated import associated_files
 from converter.program.flatbuffer.operators import kind_of
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated
 from converter.support.errors import UsageError
@@ -109,6 +110,8 @@ class File:
         outputs: name and tensor of each output.
         tables: the whole file, and the subgraph of the signature, as flatbuffers has them.
         folders: what the names of all layers begin with, which says nothing.
+        subgraph: the number of the subgraph.
+        associated: files that are appended, by name (TFLite Metadata has labels so).
     """
 
     path: str
@@ -118,6 +121,8 @@ class File:
     outputs: Mapping[str, int]
     tables: tuple[Any, Any] = field(repr=False)
     folders: str = ""
+    subgraph: int = 0
+    associated: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def layer(self, number: int) -> str:
         """Return the layer that a tensor belongs to, by its name."""
@@ -143,7 +148,8 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
     if len(data) > MAX_BYTES or data[4:8] != FILE_IDENTIFIER:
         raise UsageError(f"{path} is no TFLite file", page="tflite-files")
     try:
-        return _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
+        parsed = _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
+        return replace(parsed, associated=associated_files(data))
     except UsageError:
         raise
     except DAMAGED as error:
@@ -164,7 +170,8 @@ def _parsed(path: str, model: Any, asked: str | None) -> File:
             f"{path} has several signatures, {', '.join(signatures)}: name one (signature=)", page="tflite-files"
         )
     chosen = signatures.get(asked) if asked is not None else next(iter(signatures.values()), None)
-    graph = model.Subgraphs(chosen.SubgraphIndex() if chosen is not None else 0)
+    subgraph = chosen.SubgraphIndex() if chosen is not None else 0
+    graph = model.Subgraphs(subgraph)
     tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
     codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
     operators = [_operator(codes, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
@@ -172,9 +179,8 @@ def _parsed(path: str, model: Any, asked: str | None) -> File:
     if not inputs or not outputs:
         raise UsageError(f"{path} has no inputs or no outputs", page="tflite-files")
     weights = [t for t in tensors if t.array is not None and len(t.shape) > 1 and t.kind not in ("INT32", "INT64")]
-    return File(
-        path, tensors, operators, inputs, outputs, (model, graph), common_path([layer_of(t.name) for t in weights])
-    )
+    folders = common_path([layer_of(t.name) for t in weights])
+    return File(path, tensors, operators, inputs, outputs, (model, graph), folders, subgraph)
 
 
 def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -> dict[str, int]:

@@ -72,6 +72,8 @@ class Importer:
         self._names: set[str] = set()
         self._learned: set[Value] = set()  # what a weight is part of
         self._integers: set[str] = set()  # parameters that are integers in the file
+        #: Names of parameters by the operator that reads them, its number, and the place among its operands.
+        self.uses: dict[tuple[int, int], str] = {}
         for position, (name, number) in enumerate(file.inputs.items()):
             called = "x" if len(file.inputs) == 1 else f"x_{position}"
             fed = self.b.input(called, self._input_type(name, number, shapes.get(name)))
@@ -87,6 +89,8 @@ class Importer:
         """
         problems: list[UnsupportedSite] = []
         for operator in needed(self.file, wanted):
+            if operator.outputs and all(i in self._values for i in operator.outputs):
+                continue
             if problems and any(
                 i >= 0 and i not in self._values and self.file.tensors[i].array is None for i in operator.inputs
             ):
@@ -111,6 +115,10 @@ class Importer:
                 f"{self.file.path} cannot be trained as it is:{listed}", problems, page="tflite-files"
             )
         return self.b.graph
+
+    def values(self) -> Mapping[int, Value]:
+        """Return what stands for each tensor of the file that was read."""
+        return dict(self._values)
 
     def value(self, number: int) -> Value:
         """Return what stands for a tensor of the file. Raise NotImportable for a constant that is not read here."""
@@ -157,6 +165,8 @@ class Importer:
         operands = [self._operand(operator, place) for place in range(len(operator.inputs))]
         while operands and operands[-1] is None:
             operands.pop()
+        if any(v is not None and v.dtype.kind == "c" for v in operands):
+            raise NotImportable(f"{operator.kind} of complex numbers")
         given = [self.file.tensors[i].shape if i >= 0 else () for i in operator.inputs]
         call = Call(self.b, operator, [self.file.tensors[i] for i in operator.outputs], self.rows, given)
         made = rule(call, *operands)
@@ -240,6 +250,7 @@ class Importer:
             self._parameters[of, number] = self.parameter(f"{self.file.layer(of)}/{called}", array)
             if self.file.tensors[number].is_quantized:
                 self._integers.add(self._parameters[of, number].name)
+        self.uses[operator.number, place] = self._parameters[of, number].name
         return self._parameters[of, number]
 
     def _by_channel(self, operator: FileOperator, place: int) -> str | None:

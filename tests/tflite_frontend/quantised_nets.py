@@ -7,11 +7,14 @@ writes them; a process of its own keeps TensorFlow out of the tests'.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +23,17 @@ FORMS = ("int8", "int8_float_io", "uint8_io", "int16x8", "dynamic")
 
 @cache
 def quantised_nets() -> dict[str, bytes]:
-    """Return the file of each form."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Return the file of each form. They are made once for this code, this TensorFlow and this machine."""
+    made = hashlib.sha256(Path(__file__).read_bytes() + version("tensorflow").encode()).hexdigest()[:16]
+    kept = Path(tempfile.gettempdir()) / f"pocketune-quantised-{os.getuid()}-{made}"
+    if not kept.is_dir():
+        folder = tempfile.mkdtemp()
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-        subprocess.run(
-            [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder],
-            check=True,
-            capture_output=True,
-            env=environment,
-        )
-        return {form: (Path(folder) / f"{form}.tflite").read_bytes() for form in (*FORMS, "spectral")}
+        command = [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder]
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        with suppress(OSError):  # another process was quicker
+            Path(folder).rename(kept)
+    return {form: (kept / f"{form}.tflite").read_bytes() for form in (*FORMS, "spectral")}
 
 
 def _net() -> Any:

@@ -21,9 +21,8 @@ def _batched(call: Call, shape: Sequence[int], size: int) -> tuple[int, ...]:
     for rows in (1, call.rows):
         if prod(shape) * rows == size:
             return (shape[0] * rows, *shape[1:]) if shape else ()
-    raise OneRowOnly(
-        f"{call.operator.kind} to {list(shape)} of {size} numbers", "export the model with an open first axis"
-    )
+    what = f"{call.operator.kind} to {list(shape)} of {size} numbers"
+    raise NotImportable(what) if call.rows == 1 else OneRowOnly(what, "export the model with an open first axis")
 
 
 @rule("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -34,6 +33,10 @@ def reshape(call: Call, x: Value, *_: Value) -> Result:
         wanted = [int(n) for n in given.reshape(-1)]
         if -1 not in wanted and prod(wanted) == x.type.size:
             return call.b.reshape(x, tuple(wanted))  # computed of the rows that there are
+    if call.operator.kind == "EXPAND_DIMS" and call.rows == 1 and prod(said) != x.type.size:
+        # What the runtime alone knows the size of is no longer as the file says.
+        at = int(call.known(_[0], "axes").reshape(())) % (x.type.rank + 1)
+        return call.b.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
     return call.b.reshape(x, _batched(call, said, x.type.size))
 
 

@@ -69,7 +69,7 @@ def grafted(importer: Importer, replaced: Replaced | None, trained: Collection[s
         trained: names of parameters.
     """
     file = importer.file
-    kept, weights = _kept(file, importer.uses, trained)
+    kept, weights = _kept(file, importer, trained)
     border = {
         value: number
         for number, value in reversed([*importer.values().items()])
@@ -93,9 +93,7 @@ def grafted(importer: Importer, replaced: Replaced | None, trained: Collection[s
     return Graft(file, weights, graph, moved, quantized, lost)
 
 
-def _kept(
-    file: File, uses: Mapping[tuple[int, int], str], trained: Collection[str]
-) -> tuple[set[int], dict[tuple[int, int], str]]:
+def _kept(file: File, importer: Importer, trained: Collection[str]) -> tuple[set[int], dict[tuple[int, int], str]]:
     """Return the tensors that the file's own operators go on to make, and the weights among their operands that train.
 
     An operator on integers does not take a weight of real numbers, and those behind it do not take what it makes then.
@@ -105,8 +103,10 @@ def _kept(
     kept.update(i for i in range(len(file.tensors)) if i not in made)
     weights: dict[tuple[int, int], str] = {}
     for operator in file.operators:
-        own = {place: uses.get((operator.number, place), "") for place in range(len(operator.inputs))}
+        own = {place: importer.uses.get((operator.number, place), "") for place in range(len(operator.inputs))}
         own = {place: name for place, name in own.items() if name in trained}
+        if not importer.runs.get(operator.number, set()).isdisjoint(trained):
+            continue  # in the subgraphs that it runs
         if kept.issuperset(operator.inputs) and not (own and _on_integers(file, operator, own)):
             kept.update(operator.outputs)
             weights |= {(operator.number, place): name for place, name in own.items()}

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from converter.ir import Builder, Graph, Value, verify
+from converter.ir import Builder, Graph, Value, ops, verify
+from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
 from tflite_frontend.carry import Carrier
-from tflite_frontend.file import File, needed, read_file
+from tflite_frontend.file import File, needed, read_file, reading
 from tflite_frontend.graft import Graft, Replaced, grafted
 from tflite_frontend.head import Place, fresh_layer, place_of_last_layer
 from tflite_frontend.importer import Importer
@@ -101,7 +102,8 @@ class Model:
         """
         file = read_file(self.path, self.signature)
         try:
-            return self._imported(file, rows)
+            with reading(file.path):
+                return self._imported(file, rows)
         except NotImportable as problem:  # an output that is no result of an operator
             raise UnsupportedError(f"{file.path}: {problem.what}", page="tflite-files") from None
 
@@ -121,10 +123,12 @@ class Model:
         graph.outputs = dict(read.outputs)
         if rows == 1:
             graph.outputs = {n: _with_row(importer.b, v) for n, v in graph.outputs.items()}
+        graph = eliminate_dead_code(graph)
         _check_rows(graph, rows, file)
+        notes = [*read.notes, *_what_is_fed(graph), *importer.notes]
         used = {v for node in graph.nodes for v in node.inputs}
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in used}
-        return Imported(with_idioms(verify(graph, "import")), read.notes, importer.carrier())
+        return Imported(with_idioms(verify(graph, "import")), notes, importer.carrier())
 
     def _read(self, file: File, rows: int) -> _Read:
         """Import what the model is of the file."""
@@ -179,6 +183,18 @@ class Model:
         return {name: file.outputs[name] for name in self.outputs}
 
 
+def rows_apart(graph: Graph, rows: int = 2) -> Graph:
+    """Return what a graph of one row would be for several, of which nothing is known but that each is on its own."""
+    b, made_by = Builder(), graph.producers()
+    fed = [b.input(v.name, v.type.with_shape((rows, *v.shape[1:]))) for v in graph.inputs]
+    types = tuple(v.type.with_shape((rows, *v.shape[1:])) for v in graph.outputs.values())
+    made = b.node(ops.Foreign("each row", -1, types), *fed).outputs
+    for (name, before), after in zip(graph.outputs.items(), made, strict=True):
+        link = made_by[before].op if before in made_by else None
+        b.graph.outputs[name] = b(link, after) if isinstance(link, ops.Softmax | ops.Logistic) else after
+    return b.graph
+
+
 def _tensor(file: File, name: str) -> int:
     """Return the tensor of a name, or what the last operator of a layer makes."""
     computed = {number: operator for operator in file.operators for number in operator.outputs}
@@ -194,6 +210,16 @@ def _tensor(file: File, name: str) -> int:
     raise UsageError(
         f"{file.path} has no tensor or layer {name!r}.{nearest(name, [*by_name, *layers])}", page="tflite-files"
     )
+
+
+def _what_is_fed(graph: Graph) -> list[Note]:
+    """Return for each input of integers that stand for numbers how they do: the app feeds what it feeds the file."""
+    notes = []
+    for value in graph.inputs:
+        if (of := value.type.quantization) is not None:
+            said = f"round(real / {of.scale:.9g}) {of.zero_point:+d}, as the file takes it"
+            notes.append(Note(value.name, f"fed as {value.dtype.name}", said))
+    return notes
 
 
 def _with_row(b: Builder, value: Value) -> Value:

@@ -18,7 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-FORMS = ("int8", "int8_float_io", "uint8_io", "int16x8", "dynamic")
+FORMS = ("int8", "int8_float_io", "uint8_io", "int16x8", "dynamic", "per_tensor")
+#: Files of other nets.
+OTHERS = ("spectral", "loop", "loop_dynamic")
 
 
 @cache
@@ -33,7 +35,7 @@ def quantised_nets() -> dict[str, bytes]:
         subprocess.run(command, check=True, capture_output=True, env=environment)
         with suppress(OSError):  # another process was quicker
             Path(folder).rename(kept)
-    return {form: (kept / f"{form}.tflite").read_bytes() for form in (*FORMS, "spectral")}
+    return {form: (kept / f"{form}.tflite").read_bytes() for form in (*FORMS, *OTHERS)}
 
 
 def _net() -> Any:
@@ -75,12 +77,25 @@ def _spectral() -> Any:
     return tf.lite.TFLiteConverter.from_concrete_functions([net.get_concrete_function()])
 
 
+def _loops(folder: Path) -> None:
+    """Write a Keras LSTM, whose steps are a loop, in float32 and with int8 weights."""
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    net = tf.keras.Sequential([tf.keras.Input((6, 40), batch_size=1), layers.LSTM(16), layers.Dense(3)])
+    for name, optimizations in (("loop", []), ("loop_dynamic", [tf.lite.Optimize.DEFAULT])):
+        converter = tf.lite.TFLiteConverter.from_keras_model(net)
+        converter.optimizations = optimizations
+        (folder / f"{name}.tflite").write_bytes(converter.convert())
+
+
 def main(folder: Path) -> None:
     """Write a file for each form."""
     import numpy as np
     import tensorflow as tf
 
     (folder / "spectral.tflite").write_bytes(_spectral().convert())
+    _loops(folder)
     net = _net()
     samples = np.random.default_rng(0).standard_normal((32, 1, 12, 12, 3)).astype(np.float32)
     int8 = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
@@ -91,10 +106,12 @@ def main(folder: Path) -> None:
         "uint8_io": (int8, tf.uint8),
         "int16x8": (int16x8, tf.int16),
         "dynamic": (None, None),
+        "per_tensor": (int8, tf.int8),
     }
     for name, (operators, fed) in forms.items():
         converter = tf.lite.TFLiteConverter.from_keras_model(net)
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter._experimental_disable_per_channel = name == "per_tensor"
         if operators is not None:
             converter.representative_dataset = lambda: ([row] for row in samples)
             converter.target_spec.supported_ops = operators

@@ -72,8 +72,8 @@ def export_inference(
     low-rank adapters it is the model without them, with the weights W + alpha / rank * A B: equal to rounding, about
     1e-6 of the largest output.
 
-    Of a program that was made from a `.tflite` it is that file with what trained in it: its signatures, names, metadata and
-    the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.
+    Of a program that was made from a `.tflite` it is that file with what trained in it: its signatures, names, metadata
+    and the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.
 
     Where rows of a batch influence each other, it takes the rows of the program and no other number.
 

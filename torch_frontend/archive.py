@@ -29,8 +29,11 @@ _OPERATOR = re.compile(
     r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|neg|pow|eq|ne|lt|le|gt|ge|and_|or_|not_)"
     r"|math\.(ceil|floor|sqrt|trunc)|torch\.sym_(max|min|not|int|float|sum|ite)"
 )
-#: Expressions of open sizes: their names, functions of torch on them, numbers and signs.
-_EXPRESSION = re.compile(r"(\b[suz]\w*\d+\b|\b[A-Z][A-Za-z]+\b|\d+|\.\d+|[ +\-*/%(),<>=&|~!])*")
+#: Expressions of open sizes: their names, plain or as SymPy writes them, functions of torch on them, numbers and signs.
+_EXPRESSION = re.compile(
+    r"(\b[suz]\w*\d+\b|'[suz]\w*\d+'|\b(positive|integer|nonnegative|negative)=|\b[A-Z][A-Za-z]+\b"
+    r"|\d+|\.\d+|[ +\-*/%(),<>=&|~!])*"
+)
 _POWERS = re.compile(r"\*\*\s*(?!\d\b)|\*\*.*\*\*")
 #: What of a node's metadata is read: where it stands in the author's module.
 _KEPT = ("stack_trace", "nn_module_stack")

@@ -118,6 +118,26 @@ def write_wide(out: Path) -> None:
     np.asarray(cnn(params, x)).tofile(out / "wide.output")
     for quantize in ("float16", "dynamic"):
         program.export_inference(out / f"wide.{quantize}", quantize=quantize)
+    write_filed(out, x)
+
+
+def write_filed(out: Path, x: np.ndarray) -> None:
+    """Make a program of a `.tflite` file with float16 weights, of which a half trains, and what is exported of it."""
+    shipped = out / "shipped.tflite"
+    shipped.write_bytes((out / "wide.float16").read_bytes())
+    options = {
+        "loss": "sparse_categorical_crossentropy",
+        "state": "stateless",
+        "signatures": ("train", "evaluate", "infer"),
+    }
+    update = {"*/bias": 1, "w/kernel": 0.5}
+    program = converter.build(shipped, update=update, batch=BATCH, target="tflite-2.16", **options)
+    program.write(out / "filed-stateless.tflite")
+    with TrainingSession(program.data) as session:
+        session.train(x, np.arange(BATCH, dtype=np.int32) % CLASSES, RATE)
+        (out / "filed.state").unlink(missing_ok=True)
+        session.save(out / "filed.state")
+        program.export_inference(out / "filed.plain", session.state())
 
 
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from converter.ir import Quantization
+from converter.program.flatbuffer.associated import associated_files
 from converter.program.flatbuffer.operators import kind_of
-from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated
+from converter.program.flatbuffer.parts import bodies_of
+from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated, unpacked
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
 from tflite_frontend.quantization import quantization_of
@@ -23,6 +28,8 @@ from tflite_frontend.sparse import densified
 MAX_BYTES = 2**31 - 1
 #: No tensor has more axes, and no shape more numbers.
 _MOST_AXES, _MOST_NUMBERS = 8, 1 << 31
+#: No loop stands in more loops.
+_MOST_DEEP = 8
 #: What reading a damaged flatbuffer raises, and what its numbers make operators raise.
 DAMAGED = (
     *(struct.error, IndexError, ValueError, KeyError, TypeError, AttributeError),
@@ -35,6 +42,7 @@ _DTYPES: dict[int, np.dtype] = {
     generated.TensorType.INT64: np.dtype(np.int64),
     generated.TensorType.INT16: np.dtype(np.int16),
     generated.TensorType.INT8: np.dtype(np.int8),
+    generated.TensorType.INT4: np.dtype(np.int8),
     generated.TensorType.UINT8: np.dtype(np.uint8),
     generated.TensorType.BOOL: np.dtype(np.bool_),
     generated.TensorType.COMPLEX64: np.dtype(np.complex64),
@@ -98,6 +106,23 @@ class FileOperator:
 
 
 @dataclass(frozen=True)
+class Body:
+    """A subgraph that operators of another run.
+
+    Attributes:
+        tensors: all of it.
+        operators: in order.
+        inputs: numbers of the tensors that it is given.
+        outputs: of those that it gives.
+    """
+
+    tensors: Sequence[FileTensor]
+    operators: Sequence[FileOperator]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class File:
     """One signature of a file.
 
@@ -109,6 +134,8 @@ class File:
         outputs: name and tensor of each output.
         tables: the whole file, and the subgraph of the signature, as flatbuffers has them.
         folders: what the names of all layers begin with, which says nothing.
+        subgraph: the number of the subgraph.
+        associated: files that are appended, by name (TFLite Metadata has labels so).
     """
 
     path: str
@@ -118,10 +145,41 @@ class File:
     outputs: Mapping[str, int]
     tables: tuple[Any, Any] = field(repr=False)
     folders: str = ""
+    subgraph: int = 0
+    associated: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    _bodies: dict[int, Body] = field(default_factory=dict, repr=False)
+    _opening: list[int] = field(default_factory=list, repr=False)
 
     def layer(self, number: int) -> str:
         """Return the layer that a tensor belongs to, by its name."""
-        return layer_of(self.tensors[number].name).removeprefix(self.folders)
+        return self.layer_of(self.tensors[number])
+
+    def layer_of(self, tensor: FileTensor) -> str:
+        """Return the layer that a tensor of any subgraph belongs to, by its name."""
+        return layer_of(tensor.name).removeprefix(self.folders)
+
+    def within(self, body: Body) -> File:
+        """Return the file as an operator sees it that stands in a subgraph that others run."""
+        return replace(self, tensors=body.tensors, operators=body.operators)
+
+    def body(self, number: int) -> Body:
+        """Return a subgraph that operators run. Raise a DAMAGED error where it is missing, or runs itself."""
+        model, _ = self.tables
+        if number not in self._bodies:
+            if not 0 <= number < model.SubgraphsLength() or number in self._opening or len(self._opening) > _MOST_DEEP:
+                raise ValueError("subgraph")
+            self._opening.append(number)
+            graph = model.Subgraphs(number)
+            tensors, operators = _contents(model, graph)
+            ends = [tuple(getattr(graph, f"{of}AsNumpy")().tolist()) for of in ("Inputs", "Outputs")]
+            if not all(0 <= i < len(tensors) for end in ends for i in end):
+                raise IndexError("tensor")
+            for operator in operators:
+                for inner in bodies_of(operator.table).values():
+                    self.body(inner)
+            self._bodies[number] = Body(tensors, operators, *ends)
+            self._opening.pop()
+        return self._bodies[number]
 
 
 def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
@@ -143,7 +201,8 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
     if len(data) > MAX_BYTES or data[4:8] != FILE_IDENTIFIER:
         raise UsageError(f"{path} is no TFLite file", page="tflite-files")
     try:
-        return _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
+        parsed = _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
+        return replace(parsed, associated=associated_files(data))
     except UsageError:
         raise
     except DAMAGED as error:
@@ -164,17 +223,23 @@ def _parsed(path: str, model: Any, asked: str | None) -> File:
             f"{path} has several signatures, {', '.join(signatures)}: name one (signature=)", page="tflite-files"
         )
     chosen = signatures.get(asked) if asked is not None else next(iter(signatures.values()), None)
-    graph = model.Subgraphs(chosen.SubgraphIndex() if chosen is not None else 0)
-    tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
-    codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
-    operators = [_operator(codes, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
+    subgraph = chosen.SubgraphIndex() if chosen is not None else 0
+    graph = model.Subgraphs(subgraph)
+    tensors, operators = _contents(model, graph)
     inputs, outputs = (_named(chosen, graph, tensors, of) for of in ("Inputs", "Outputs"))
     if not inputs or not outputs:
         raise UsageError(f"{path} has no inputs or no outputs", page="tflite-files")
     weights = [t for t in tensors if t.array is not None and len(t.shape) > 1 and t.kind not in ("INT32", "INT64")]
-    return File(
-        path, tensors, operators, inputs, outputs, (model, graph), common_path([layer_of(t.name) for t in weights])
-    )
+    folders = common_path([layer_of(t.name) for t in weights])
+    return File(path, tensors, operators, inputs, outputs, (model, graph), folders, subgraph)
+
+
+def _contents(model: Any, graph: Any) -> tuple[list[FileTensor], list[FileOperator]]:
+    """Return tensors and operators of a subgraph."""
+    tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
+    codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
+    operators = [_operator(codes, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
+    return tensors, operators
 
 
 def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -> dict[str, int]:
@@ -184,7 +249,8 @@ def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -
     if signature is not None:
         maps = [getattr(signature, of)(i) for i in range(getattr(signature, f"{of}Length")())]
         names |= {entry.TensorIndex(): entry.Name().decode() for entry in maps}
-    return {names[number]: number for number in numbers}
+    alike = Counter(names[number] for number in numbers)
+    return {names[n] if alike[names[n]] == 1 else f"{names[n]}_{n}": n for n in numbers}
 
 
 def _tensor(model: Any, tensor: Any) -> FileTensor:
@@ -200,12 +266,14 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
     array: np.ndarray | None = None
     data = model.Buffers(tensor.Buffer()).DataAsNumpy()
     if isinstance(data, np.ndarray) and data.size and dtype is not None:
-        stored = np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
+        is_packed = tensor.Type() == generated.TensorType.INT4
+        size = prod(shape)
+        stored = unpacked(data, size) if is_packed else np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
         sparsity = tensor.Sparsity()
         array = stored.reshape(shape) if sparsity is None else densified(sparsity, shape, stored)
     name = (tensor.Name() or b"").decode(errors="replace")
-    quantization = quantization_of(name, tensor.Quantization(), shape, dtype)
     kind = _TYPE_NAMES.get(tensor.Type(), "?")
+    quantization = quantization_of(name, tensor.Quantization(), shape, dtype, 4 if kind == "INT4" else None)
     return FileTensor(name, shape, signature, dtype, kind, array, quantization, bool(tensor.IsVariable()))
 
 
@@ -245,6 +313,18 @@ def common_path(names: Sequence[str]) -> str:
             break
         shared.append(f"{folders[0]}/")
     return "".join(shared)
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Raise UsageError for what damaged or hostile files raise where they are read late."""
+    try:
+        yield
+    except DAMAGED as error:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise UsageError(
+            f"{path} is damaged, or has a form that is not known here ({said})", page="tflite-files"
+        ) from None
 
 
 def needed(file: File, wanted: Collection[int]) -> list[FileOperator]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from math import inf
 from pathlib import Path
 
@@ -12,23 +13,37 @@ from converter.ir import FLOAT32, Graph, Origin, Parameter, Shape, TensorType, V
 from converter.ir.folding import FoldingBuilder
 from converter.ir.op import ShapeError
 from converter.program.flatbuffer.operators import STATE
-from converter.program.flatbuffer.parts import part
+from converter.program.flatbuffer.parts import bodies_of, part
 from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
+from converter.support.notes import Note
 from converter.support.registry import collect
+from tflite_frontend.bodies import ImportedBodies
 from tflite_frontend.carry import Carrier
-from tflite_frontend.file import DAMAGED, File, FileOperator, needed
+from tflite_frontend.file import DAMAGED, File, FileOperator, FileTensor, needed
 from tflite_frontend.ranges import bounds, cuts_off
-from tflite_frontend.registry import Call, NotImportable, OneRowOnly
-from tflite_frontend.rules import activations, blocks, elementwise, indexing, movement, products, reductions
+from tflite_frontend.registry import Call, NotImportable, OneRowOnly, streams
+from tflite_frontend.rules import (
+    activations,
+    blocks,
+    control,
+    elementwise,
+    indexing,
+    movement,
+    products,
+    recurrent,
+    reductions,
+)
 from tflite_frontend.trial import shapes_of
 
 RULES = collect(
     activations.rule,
     blocks.rule,
+    control.rule,
     elementwise.rule,
     indexing.rule,
     movement.rule,
     products.rule,
+    recurrent.rule,
     reductions.rule,
 )
 
@@ -41,16 +56,12 @@ _WEIGHTS: dict[str, dict[int, str]] = {
     "Convolution2DTransposeBias": {1: "kernel", 2: "bias"},
     "BATCH_MATMUL": {0: "kernel", 1: "kernel"},
     "PRELU": {1: "alpha"},
+    **recurrent.WEIGHTS,
 }
 #: What a number for each channel is called that is added or multiplied behind a layer with weights: a bias, or what a
 #: normalization learned. In front of all weights it is what the author's input is made of, and stays.
 _BY_CHANNEL = {"ADD": "bias", "SUB": "bias", "MUL": "scale", "DIV": "scale"}
 _ADVICE = "Cut the model before it (cut=), or use a model without it."
-_KEEPS_STATE = "{}, which keeps a state from one call to the next: rows of a batch would not stand alone"
-_WITHOUT_STATE = (
-    "the file streams, and goes on to do so as it is. Train the net of whole windows from which it was made, or cut "
-    "the model before what streams (cut=)"
-)
 
 
 class Importer:
@@ -72,6 +83,14 @@ class Importer:
         self._names: set[str] = set()
         self._learned: set[Value] = set()  # what a weight is part of
         self._integers: set[str] = set()  # parameters that are integers in the file
+        #: Names of parameters by the operator that reads them, its number, and the place among its operands.
+        self.uses: dict[tuple[int, int], str] = {}
+        self._of_bodies: dict[int, dict[tuple[int, int], Value]] = {}  # parameters of subgraphs that operators run
+        self._outer: Importer | None = None  # of the operator that runs what is imported
+        self._ran_at, self._ran_by = "", -1  # the source of that, and its number in the file's own subgraph
+        self.runs: dict[int, set[str]] = {}  # names of parameters of the subgraphs that an operator runs, by its number
+        self.notes: list[Note] = []
+        self.taken: dict[Value, Value] = {}  # weights of the outer graph, as a graph of its own takes them
         for position, (name, number) in enumerate(file.inputs.items()):
             called = "x" if len(file.inputs) == 1 else f"x_{position}"
             fed = self.b.input(called, self._input_type(name, number, shapes.get(name)))
@@ -87,6 +106,8 @@ class Importer:
         """
         problems: list[UnsupportedSite] = []
         for operator in needed(self.file, wanted):
+            if operator.outputs and all(i in self._values for i in operator.outputs):
+                continue
             if problems and any(
                 i >= 0 and i not in self._values and self.file.tensors[i].array is None for i in operator.inputs
             ):
@@ -94,14 +115,14 @@ class Importer:
             try:
                 self._operator(operator)
             except NotImportable as problem:
-                advice = problem.advice or _ADVICE
+                advice = problem.advice or self._advice()
                 problems.append(
                     UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), problem.what, advice)
                 )
             except (ShapeError, *DAMAGED) as error:
                 said = f"{operator.kind} as it stands there ({error})"
                 problems.append(
-                    UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), said, _ADVICE)
+                    UnsupportedSite(operator.kind, self._layer(operator), self._source(operator), said, self._advice())
                 )
         if problems:
             listed = "".join(
@@ -111,6 +132,39 @@ class Importer:
                 f"{self.file.path} cannot be trained as it is:{listed}", problems, page="tflite-files"
             )
         return self.b.graph
+
+    def values(self) -> Mapping[int, Value]:
+        """Return what stands for each tensor of the file that was read."""
+        return dict(self._values)
+
+    def _advice(self) -> str:
+        return _ADVICE if self.rows == 1 else f"Train with batch=1, or micro_batch=1, if that does. {_ADVICE}"
+
+    def inside(self, number: int, values: Sequence[Value], b: FoldingBuilder, operator: FileOperator) -> Importer:
+        """Return an importer of a subgraph that an operator runs.
+
+        Args:
+            number: of the subgraph.
+            values: what stands for its inputs, in the graph of `b`.
+            b: the builder of this importer, or of a graph of its own.
+            operator: the one that runs it.
+        """
+        body = self.file.body(number)
+        if len(body.inputs) != len(values):
+            raise ValueError(f"a subgraph of {len(body.inputs)} inputs for {len(values)} operands")
+        inner = copy(self)
+        inner.file, inner.b, inner._outer, inner._ran_at = self.file.within(body), b, self, self._source(operator)
+        inner._ran_by = operator.number if self._outer is None else self._ran_by
+        inner._values, inner._fed, inner.taken = dict(zip(body.inputs, values, strict=True)), {}, {}
+        inner._parameters = self._of_bodies.setdefault(number, {})
+        return inner
+
+    def results_of(self, number: int) -> list[Value]:
+        """Return what the subgraph of this number gives, for which this importer was made."""
+        outputs = self.file.body(number).outputs
+        for operator in needed(self.file, outputs):
+            self._operator(operator)
+        return [self.value(i) for i in outputs]
 
     def value(self, number: int) -> Value:
         """Return what stands for a tensor of the file. Raise NotImportable for a constant that is not read here."""
@@ -134,8 +188,23 @@ class Importer:
             unique = f"{name}_{count}"
         self._names.add(unique)
         value = Value(TensorType(array.shape, FLOAT32), unique)
-        self.b.graph.parameters[value] = Parameter(unique, np.asarray(array, np.float32))
+        self._outermost().b.graph.parameters[value] = Parameter(unique, np.asarray(array, np.float32))
         return value
+
+    def _outermost(self) -> Importer:
+        return self if self._outer is None else self._outer._outermost()
+
+    def _here(self, parameter: Value) -> Value:
+        """Return what stands for a parameter: itself, or what a graph of its own takes in its place."""
+        if self._outer is None:
+            return parameter
+        outside = self._outer._here(parameter)
+        if self.b is self._outer.b:
+            return outside
+        if outside not in self.taken:
+            self.taken[outside] = self.b.input(f"weight_{len(self.taken)}", outside.type)
+            self._learned.add(self.taken[outside])
+        return self.taken[outside]
 
     def _operator(self, operator: FileOperator) -> None:
         is_foreign = False
@@ -157,13 +226,24 @@ class Importer:
         operands = [self._operand(operator, place) for place in range(len(operator.inputs))]
         while operands and operands[-1] is None:
             operands.pop()
+        if any(v is not None and v.dtype.kind == "c" for v in operands):
+            raise NotImportable(f"{operator.kind} of complex numbers")
         given = [self.file.tensors[i].shape if i >= 0 else () for i in operator.inputs]
-        call = Call(self.b, operator, [self.file.tensors[i] for i in operator.outputs], self.rows, given)
+        types, bodies = [self.file.tensors[i] for i in operator.outputs], ImportedBodies(self, operator)
+        call = Call(self.b, operator, types, self.rows, given, bodies)
         made = rule(call, *operands)
+        if operator.kind in recurrent.WEIGHTS:
+            self.notes.append(self._begins_anew(operator))
         results = [made] if isinstance(made, Value) else list(made)
         if any(v in self._learned or v in self.b.graph.parameters for v in operands if v is not None):
             self._learned.update(results)
         return results
+
+    def _begins_anew(self, operator: FileOperator) -> Note:
+        said = "of zeros in each row; the file goes on from the last call until the app resets its variables"
+        if self._reads_integers(operator, self.file.tensors):
+            said += ". In float32, near the file's numbers and not their bits: rows of a batch share no state"
+        return Note(self._layer(operator), "begins with a state", said)
 
     def _foreign(self, operator: FileOperator, problem: NotImportable) -> list[Value]:
         """Return what an operator makes of which only the runtime knows what it computes.
@@ -172,8 +252,9 @@ class Importer:
             NotImportable: it keeps a state, has types that are not read here, or nothing that it reads is fed in.
         """
         read = [i for i in dict.fromkeys(operator.inputs) if i >= 0]
-        if operator.kind in STATE or any(self.file.tensors[i].is_variable for i in read):
-            raise NotImportable(_KEEPS_STATE.format(operator.kind), _WITHOUT_STATE)
+        self._check_stateless(operator, self.file.tensors, problem)
+        if self._outer is not None:
+            raise problem  # the operator that runs it is carried over whole
         read = [i for i in read if self.file.tensors[i].array is None and self.value(i) not in self.b.graph.constants]
         fed = [self.value(i) for i in read]
         if not fed or not operator.outputs:
@@ -181,6 +262,17 @@ class Importer:
         types = tuple(self._foreign_type(i, problem) for i in operator.outputs)
         made = self.b(ops.Foreign(operator.kind, operator.number, types), *fed)
         return [made] if isinstance(made, Value) else list(made)
+
+    def _check_stateless(self, operator: FileOperator, tensors: Sequence[FileTensor], problem: NotImportable) -> None:
+        """Raise NotImportable where an operator, or one of those that it runs, keeps a state or has unread types."""
+        if operator.kind in STATE or any(tensors[i].is_variable for i in operator.inputs if i >= 0):
+            raise NotImportable(*streams(operator.kind))
+        for number in bodies_of(operator.table).values():
+            body = self.file.body(number)
+            for inner in body.operators:
+                self._check_stateless(inner, body.tensors, problem)
+            if any(body.tensors[i].dtype is None for o in body.operators for i in (*o.inputs, *o.outputs) if i >= 0):
+                raise problem
 
     def _foreign_type(self, number: int, problem: NotImportable) -> TensorType:
         """Return the type of such a result, whose shape for one row the runtime says."""
@@ -190,10 +282,10 @@ class Importer:
         if number not in self._run_shapes:
             self._run_shapes |= self._shapes_by_runtime(number)
         shape = self._run_shapes[number]
-        if not shape or 0 in shape:
+        if 0 in shape:
             raise problem
         kind = FLOAT32 if tensor.is_quantized or tensor.dtype.kind == "f" else tensor.dtype
-        shape = (shape[0] * self.rows, *shape[1:])
+        shape = (shape[0] * self.rows, *shape[1:]) if shape else ()
         return TensorType(shape, np.dtype(np.int32) if kind.kind in "iu" else kind)
 
     def _shapes_by_runtime(self, number: int) -> dict[int, Shape]:
@@ -216,22 +308,28 @@ class Importer:
             return value
         if tensor.is_quantized:
             low, high = bounds(tensor) if cuts_off(self.file, operator, number) else (-inf, inf)
-            return self.b(ops.Stored(number, low, high), value)
-        integers = any(i >= 0 and self.file.tensors[i].is_quantized for i in operator.inputs)
+            return self.b(ops.Stored(number if self._outer is None else ops.INSIDE, low, high), value)
         # Where weights alone are quantised the kernel rounds on its way.
-        if is_foreign or (integers and operator.kind != "DEQUANTIZE"):
-            return self.b(ops.Stored(number), value)
-        return value
+        rounds = operator.kind != "DEQUANTIZE" and self._reads_integers(operator, self.file.tensors)
+        return self.b(ops.Stored(number), value) if self._outer is None and (is_foreign or rounds) else value
+
+    def _reads_integers(self, operator: FileOperator, tensors: Sequence[FileTensor]) -> bool:
+        """Return whether an operator, or one of those that it runs, reads integers that stand for numbers."""
+        bodies = [self.file.body(number) for number in bodies_of(operator.table).values()]
+        return any(i >= 0 and tensors[i].is_quantized for i in operator.inputs) or any(
+            self._reads_integers(inner, body.tensors) for body in bodies for inner in body.operators
+        )
 
     def _operand(self, operator: FileOperator, place: int) -> Value | None:
         number = operator.inputs[place]
-        if number < 0:
+        if number < 0 or (operator.kind in recurrent.WEIGHTS and self.file.tensors[number].is_variable):
             return None
         called = _WEIGHTS.get(operator.kind, {}).get(place) or self._by_channel(operator, place)
         if called is None:
             return self.value(number)
         # Converters keep one tensor for all biases that are zero: a bias is shared where the layer is.
         of = number if operator.kind in ("BATCH_MATMUL", *_BY_CHANNEL) else operator.inputs[1]
+        of = operator.outputs[0] if operator.kind in recurrent.WEIGHTS else of
         if (of, number) not in self._parameters:
             value = self.value(number)
             array = self.b.graph.constants.get(value)
@@ -240,7 +338,12 @@ class Importer:
             self._parameters[of, number] = self.parameter(f"{self.file.layer(of)}/{called}", array)
             if self.file.tensors[number].is_quantized:
                 self._integers.add(self._parameters[of, number].name)
-        return self._parameters[of, number]
+        name = self._parameters[of, number].name
+        if self._outer is None:
+            self.uses[operator.number, place] = name
+        else:
+            self.runs.setdefault(self._ran_by, set()).add(name)
+        return self._here(self._parameters[of, number])
 
     def _by_channel(self, operator: FileOperator, place: int) -> str | None:
         """Return what an operand is called that is a weight by what it stands behind; None for what is none."""
@@ -280,7 +383,7 @@ class Importer:
         return self.file.layer(operator.outputs[0]) if operator.outputs else ""
 
     def _source(self, operator: FileOperator) -> str:
-        return f"{Path(self.file.path).name}:{operator.number}"
+        return self._ran_at or f"{Path(self.file.path).name}:{operator.number}"
 
     def carrier(self) -> Carrier:
         """Return what carries the file's own operators over, for these rows."""

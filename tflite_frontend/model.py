@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from converter.ir import Builder, Graph, Value, verify
+from converter.ir import Builder, Graph, Value, ops, verify
+from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
 from converter.support.notes import Note
 from converter.training.batch_dependence import mixing
 from tflite_frontend.carry import Carrier
-from tflite_frontend.file import File, read_file
+from tflite_frontend.file import File, needed, read_file, reading
+from tflite_frontend.graft import Graft, Replaced, grafted
 from tflite_frontend.head import Place, fresh_layer, place_of_last_layer
 from tflite_frontend.importer import Importer
 from tflite_frontend.registry import NotImportable
@@ -37,6 +39,22 @@ class Imported(NamedTuple):
     graph: Graph
     notes: list[Note]
     carrier: Carrier
+
+
+class _Read(NamedTuple):
+    """A file as far as it was read for a model.
+
+    Attributes:
+        importer: what read it.
+        outputs: of the model by name.
+        replaced: what stands in the place of an output of the file.
+        notes: what to say of it.
+    """
+
+    importer: Importer
+    outputs: Mapping[str, Value]
+    replaced: Replaced | None
+    notes: list[Note]
 
 
 @dataclass(frozen=True)
@@ -84,36 +102,66 @@ class Model:
         """
         file = read_file(self.path, self.signature)
         try:
-            return self._imported(file, rows)
+            with reading(file.path):
+                return self._imported(file, rows)
         except NotImportable as problem:  # an output that is no result of an operator
             raise UnsupportedError(f"{file.path}: {problem.what}", page="tflite-files") from None
 
+    def graft(self, trained: Collection[str], rows: int) -> Graft:
+        """Return what stays of the file when some parameters are trained, for the rows that the file is for, or others.
+
+        Args:
+            trained: names of parameters.
+            rows: of inputs that are of one row, or open, in the file.
+        """
+        read = self._read(read_file(self.path, self.signature), rows)
+        return grafted(read.importer, read.replaced, trained)
+
     def _imported(self, file: File, rows: int) -> Imported:
+        read = self._read(file, rows)
+        importer, graph = read.importer, read.importer.b.graph
+        graph.outputs = dict(read.outputs)
+        if rows == 1:
+            graph.outputs = {n: _with_row(importer.b, v) for n, v in graph.outputs.items()}
+        graph = eliminate_dead_code(graph)
+        _check_rows(graph, rows, file)
+        notes = [*read.notes, *_what_is_fed(graph), *importer.notes]
+        used = {v for node in graph.nodes for v in node.inputs}
+        graph.parameters = {v: p for v, p in graph.parameters.items() if v in used}
+        return Imported(with_idioms(verify(graph, "import")), notes, importer.carrier())
+
+    def _read(self, file: File, rows: int) -> _Read:
+        """Import what the model is of the file."""
         importer = Importer(file, rows, self.shapes)
-        notes: list[Note] = []
         if self.classes is not None:
             place = self.place(file)
             importer.run([place.features])
-            importer.b.graph.outputs = {"output": fresh_layer(importer, place, self.classes, self.seed)}
+            fresh = fresh_layer(importer, place, self.classes, self.seed)
+            number = self._output_behind(file, place.features)
+            in_range = bool(place.link) or self.classes == 1
             behind = " with sigmoid" if self.classes == 1 else " with softmax" if place.link else ""
             said = f"a fresh dense layer of {self.classes} classes{behind}"
-            notes.append(Note("head", "fresh", f"{said}, in the place of {place.replaced}"))
-        elif self.cut is not None:
+            note = Note("head", "fresh", f"{said}, in the place of {place.replaced}")
+            return _Read(importer, {"output": fresh}, Replaced(number, fresh, in_range), [note])
+        if self.cut is not None:
             number = _tensor(file, self.cut)
             importer.run([number])
-            importer.b.graph.outputs = {"output": importer.value(number)}
-        else:
-            chosen = self._outputs(file)
-            importer.run(list(chosen.values()))
-            names = ["output"] if len(chosen) == 1 else list(chosen)
-            importer.b.graph.outputs = {n: importer.value(i) for n, i in zip(names, chosen.values(), strict=True)}
-        graph = importer.b.graph
-        if rows == 1:
-            graph.outputs = {n: _with_row(importer.b, v) for n, v in graph.outputs.items()}
-        _check_rows(graph, rows, file)
-        read = {v for node in graph.nodes for v in node.inputs}
-        graph.parameters = {v: p for v, p in graph.parameters.items() if v in read}
-        return Imported(with_idioms(verify(graph, "import")), notes, importer.carrier())
+            value = importer.value(number)
+            replaced = Replaced(self._output_behind(file, number), value, in_range=False)
+            return _Read(importer, {"output": value}, replaced, [])
+        chosen = self._outputs(file)
+        importer.run(list(chosen.values()))
+        names = ["output"] if len(chosen) == 1 else list(chosen)
+        outputs = {n: importer.value(i) for n, i in zip(names, chosen.values(), strict=True)}
+        return _Read(importer, outputs, None, [])
+
+    def _output_behind(self, file: File, number: int) -> int:
+        """Return the first output that depends on a tensor, in whose place the model's own stands; else the first."""
+        numbers = list(self._outputs(file).values())
+        if self.cut is None:
+            return numbers[0]
+        behind = (i for i in numbers if i == number or any(number in o.inputs for o in needed(file, [i])))
+        return next(behind, numbers[0])
 
     def place(self, file: File) -> Place:
         """Return where the fresh layer stands. Raise UsageError where there is no such place."""
@@ -135,6 +183,18 @@ class Model:
         return {name: file.outputs[name] for name in self.outputs}
 
 
+def rows_apart(graph: Graph, rows: int = 2) -> Graph:
+    """Return what a graph of one row would be for several, of which nothing is known but that each is on its own."""
+    b, made_by = Builder(), graph.producers()
+    fed = [b.input(v.name, v.type.with_shape((rows, *v.shape[1:]))) for v in graph.inputs]
+    types = tuple(v.type.with_shape((rows, *v.shape[1:])) for v in graph.outputs.values())
+    made = b.node(ops.Foreign("each row", -1, types), *fed).outputs
+    for (name, before), after in zip(graph.outputs.items(), made, strict=True):
+        link = made_by[before].op if before in made_by else None
+        b.graph.outputs[name] = b(link, after) if isinstance(link, ops.Softmax | ops.Logistic) else after
+    return b.graph
+
+
 def _tensor(file: File, name: str) -> int:
     """Return the tensor of a name, or what the last operator of a layer makes."""
     computed = {number: operator for operator in file.operators for number in operator.outputs}
@@ -150,6 +210,16 @@ def _tensor(file: File, name: str) -> int:
     raise UsageError(
         f"{file.path} has no tensor or layer {name!r}.{nearest(name, [*by_name, *layers])}", page="tflite-files"
     )
+
+
+def _what_is_fed(graph: Graph) -> list[Note]:
+    """Return for each input of integers that stand for numbers how they do: the app feeds what it feeds the file."""
+    notes = []
+    for value in graph.inputs:
+        if (of := value.type.quantization) is not None:
+            said = f"round(real / {of.scale:.9g}) {of.zero_point:+d}, as the file takes it"
+            notes.append(Note(value.name, f"fed as {value.dtype.name}", said))
+    return notes
 
 
 def _with_row(b: Builder, value: Value) -> Value:

@@ -22,11 +22,13 @@ def cuts_off(file: File, operator: FileOperator, number: int) -> bool:
     """Return whether numbers beyond what a quantised result can hold may reach it."""
     if operator.kind in _BOUNDED:
         return False
-    if operator.kind not in _WITHIN:
-        return True
     result = file.tensors[number]
-    low, high = bounds(result)
     operands = [t for i in operator.inputs if i >= 0 and (t := file.tensors[i]).dtype == result.dtype]
+    if operator.kind == "QUANTIZE":
+        operands = [file.tensors[operator.inputs[0]]]
+    elif operator.kind not in _WITHIN:
+        return True
+    low, high = bounds(result)
     return not all(t.is_quantized and low <= bounds(t)[0] and bounds(t)[1] <= high for t in operands)
 
 

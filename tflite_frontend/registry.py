@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from converter.ir import Builder, Shape, Value
+from converter.ir import Builder, Graph, Shape, Value
 from converter.support.registry import Registry
 from tflite_frontend.file import FileOperator, FileTensor
 
@@ -39,7 +39,43 @@ class OneRowOnly(NotImportable):
 
     def __init__(self, what: str, advice: str = "") -> None:
         also = f", or {advice}" if advice else ""
-        super().__init__(f"{what}: the file is for one row at a time there", f"train with batch=1{also}")
+        super().__init__(
+            f"{what}: the file is for one row at a time there", f"train with batch=1 or micro_batch=1{also}"
+        )
+
+
+def streams(kind: str) -> tuple[str, str]:
+    """Return what is said of an operator of a net that streams, and what to do."""
+    advice = (
+        "the file streams, and goes on to do so as it is. Train the net of whole windows from which it was made, or "
+        "cut the model before what streams (cut=)"
+    )
+    return f"{kind}, which keeps a state from one call to the next: rows of a batch would not stand alone", advice
+
+
+class Bodies(Protocol):
+    """Subgraphs by number, as an importer reads them."""
+
+    def inline(self, number: int, values: Sequence[Value]) -> list[Value]:
+        """Return what a subgraph makes of operands, in the graph of the call."""
+        ...
+
+    def graph(
+        self, number: int, values: Sequence[Value], order: Sequence[int], fixed: Sequence[int]
+    ) -> tuple[Graph, list[Value]]:
+        """Return a subgraph as a graph of its own, and the weights that it takes in front of its operands.
+
+        Args:
+            number: of the subgraph.
+            values: what it is given.
+            order: of the graph's operands and results.
+            fixed: which are the same in each step: what is known of these, the graph knows.
+        """
+        ...
+
+    def handed_on(self, number: int) -> list[int]:
+        """Return which operands a subgraph gives as they are, in the same places."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +88,7 @@ class Call:
         types: the tensors that the file says its results are.
         rows: the batch: an axis of one row in the file may be of so many.
         given: the shapes that the file says its operands have.
+        bodies: the subgraphs that operators run.
     """
 
     b: Builder
@@ -59,6 +96,7 @@ class Call:
     types: Sequence[FileTensor]
     rows: int
     given: Sequence[Shape] = ()
+    bodies: Bodies = None  # type: ignore[assignment]
 
     def is_batch(self, place: int, x: Value, axis: int = 0) -> bool:
         """Return whether an axis of an operand is one row in the file, and the rows of the batch here."""

@@ -50,7 +50,7 @@ def try_out(path: str, original: bytes, carried: bytes, rows: int, largest: int)
     if found != SAME:
         raise UsageError(
             f"{path}: the operators in front of what trains are the file's own, and the stock runtime {found}. Train "
-            "with batch=1, or cut the model before them (cut=)",
+            "with batch=1 or micro_batch=1, or cut the model before them (cut=)",
             page="tflite-files",
         )
 

@@ -15,6 +15,7 @@ from converter.driver.build_report import account_of
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import OptimizerRule
 from converter.driver.plain.any_rows import for_any_rows
+from converter.driver.plain.grafting import assembly_of_graft
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
 from converter.driver.requests import Request
@@ -126,7 +127,9 @@ def _drawn(
         metadata[MERGE], frozen = entries.merging(done.plain, tensors)
         stored |= frozen
     derived = {}
-    if plain is not None:
+    if done.grafted is not None:
+        derived[INFERENCE] = partial(assembly_of_graft, done.grafted.graft, done.grafted.behind)
+    elif plain is not None:
         said = f"{done.source.name}, trained with Pocketune"
         derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
     subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]

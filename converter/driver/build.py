@@ -28,8 +28,10 @@ from converter.driver.pipeline import PIPELINE
 from converter.driver.program import Plan, Program
 from converter.driver.pytorch import is_torch_optimizer
 from converter.driver.requests import Request, check_dropout, check_labels, check_sizes, check_weights
+from converter.ir import Graph
 from converter.passes.manager import run
 from converter.support.collecting import uncollected
+from converter.support.errors import UnsupportedError, UsageError
 from converter.support.extras import require
 from converter.support.notes import Note, grouped
 from converter.support.words import parse_bytes
@@ -37,6 +39,7 @@ from converter.tflite.costs.costs import costs
 from converter.training.dropout import dropouts
 from converter.training.losses import link_notes
 from converter.training.schemes import update_scheme
+from tflite_frontend import rows_apart
 
 #: The model for so many rows.
 Import = Callable[[int], Source]
@@ -124,7 +127,7 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     source, taken = _checked(imported, request, needs_weights)
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
-        several_rows = source.graph if request.micro_batch > 1 else imported(2).graph
+        several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)
     done = run(
         PIPELINE,
         Compilation(
@@ -151,6 +154,16 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         identify=partial(identity_of, imported, source, taken.rule.name, done.rule, done.adapters, done.quantization),
     )
     return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
+
+
+def _of_two_rows(imported: Import, source: Source) -> Graph:
+    """Return the model for two rows. Of a file that is for one at a time each row of a step has a call of its own."""
+    try:
+        return imported(2).graph
+    except (UnsupportedError, UsageError):
+        if source.carrier is None:
+            raise
+        return rows_apart(source.graph)
 
 
 def _checked(imported: Import, request: Request, needs_weights: bool) -> tuple[Source, Taken]:

@@ -19,9 +19,23 @@ from converter.training.losses import JointLoss, Loss
 from converter.training.optim import OptimizerProgram
 from converter.training.schemes import Adapter, Plain, SchemeRow
 from converter.training.step import StepForm
+from tflite_frontend.graft import Graft
 
 if TYPE_CHECKING:
     from converter.driver.int8 import QuantizationReport
+
+
+@dataclass(frozen=True)
+class Grafted:
+    """The file that is exported of a model that was read from one.
+
+    Attributes:
+        graft: what stays of it.
+        behind: what is computed anew, lowered; None for nothing.
+    """
+
+    graft: Graft
+    behind: Graph | None
 
 
 class _NotYet:
@@ -66,6 +80,7 @@ class Compilation:
         mixing: where rows of a batch influence each other, by signature.
         augmentation: what a step does to its inputs.
         plain: the model that is exported of one with adapters.
+        grafted: the file that is exported of a model that was read from one.
         prefix: what all signatures begin with, lowered already: frozen layers in int8.
         behind: the model behind that prefix.
         quiet: `behind` without what is random in training.
@@ -98,6 +113,7 @@ class Compilation:
     mixing: dict[str, str] = field(default_factory=dict)
     augmentation: Graph | None = None
     plain: Plain | None = None
+    grafted: Grafted | None = None
     prefix: Graph | None = None
     behind: Graph = NOT_YET
     quiet: Graph = NOT_YET

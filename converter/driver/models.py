@@ -42,6 +42,7 @@ class Source:
         constraints: by the name of the parameter.
         carrier: what carries the operators of a file over that the model was read from.
         names: of its parameters by the `id` of what a PyTorch optimizer has of them.
+        tflite: that file, and which part of it is meant.
     """
 
     graph: Graph
@@ -54,6 +55,7 @@ class Source:
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     carrier: Carrier | None = None
     names: Mapping[int, str] = field(default_factory=dict)
+    tflite: tflite_frontend.Model | None = None
 
 
 class Shaped(NamedTuple):
@@ -185,7 +187,7 @@ def _jax_source(model: Any, batch: int) -> Source:
 
 def _tflite_source(model: tflite_frontend.Model, batch: int) -> Source:
     made = model.imported(batch)
-    return Source(made.graph, model.name, notes=made.notes, carrier=made.carrier)
+    return Source(made.graph, model.name, notes=made.notes, carrier=made.carrier, tflite=model)
 
 
 def with_classes(model: Any, classes: int | None) -> Any:

@@ -95,6 +95,7 @@ PIPELINE = in_order_of_need(
     Pass("lower", lower, "the last semantic rewriting is done", ("signatures",), ("builtins",)),
     Pass("join-int8", frozen_int8.join_prefix, "the prefix is lowered already", ("builtins",)),
     Pass("join-augmentation", augmentation.join_to_step, "in front of that prefix", ("builtins",)),
+    Pass("graft", carried.graft, "it takes no part in what is behind", ("builtins",)),
     Pass("add-features", kept_features.add_signatures, "theirs begin behind the prefix", ("builtins",)),
     Pass("schedule-plain", adapters.order_plain, "it was lowered with the prefix", ("builtins",)),
     Pass("schedule", schedule, "nothing moves an operator any more", ("builtins",), ("scheduled",)),

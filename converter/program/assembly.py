@@ -39,14 +39,15 @@ class AssembledPart:
 
     Attributes:
         source: where its bytes come from: `own`, the next ones of the entry; `buffer`, a buffer of the program;
-            `state`, a tensor of the state; `merged`, a weight into which its adapter was merged; `known`, a tensor that
-            is computed.
+            `half`, the numbers of one as float16, which holds them exactly; `state`, a tensor of the state; `merged`, a
+            weight into which its adapter was merged, as the program stores it; `weight`, one that trained, as the model
+            has it; `known`, a tensor that is computed.
         nbytes: how many.
         number: of the buffer, or the place among those that are known.
         name: of the tensor or weight.
     """
 
-    source: Literal["own", "buffer", "state", "merged", "known"]
+    source: Literal["own", "buffer", "half", "state", "merged", "weight", "known"]
     nbytes: int
     number: int = 0
     name: str = ""
@@ -87,13 +88,19 @@ def pack(parts: Sequence[AssembledPart], known: Sequence[Known], own: bytes) -> 
     return zlib.compress(text + b"\n" + own, 9)
 
 
-def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapping[str, np.ndarray]) -> bytes:
+def assemble(
+    program: ProgramFile,
+    state: Mapping[str, np.ndarray],
+    merged: Mapping[str, np.ndarray],
+    weights: Callable[[], Mapping[str, np.ndarray]],
+) -> bytes:
     """Return the plain model of a program.
 
     Args:
         program: what was trained.
         state: its tensors by name, checked.
         merged: weights with their adapters by name, as the program stores them.
+        weights: gives what trained, with adapters merged, as the model has it.
 
     Raises:
         UsageError: the program has no such entry, or one that makes no sense.
@@ -101,11 +108,13 @@ def assemble(program: ProgramFile, state: Mapping[str, np.ndarray], merged: Mapp
     contents, own = _unpack(program)
     buffers = read_buffers(program.data)
     most = TIMES * (len(program.data) + sum(array.nbytes for array in state.values()))
+    trained = weights() if any(part.source == "weight" for part in contents.parts) else {}
 
     def stored(part: AssembledPart | Known) -> memoryview | bytes:
-        if part.source == "buffer":
-            return buffers[part.number] if 0 <= part.number < len(buffers) else b""
-        return _bytes((state if part.source == "state" else merged).get(part.name))
+        if part.source in ("buffer", "half"):
+            data = buffers[part.number] if 0 <= part.number < len(buffers) else b""
+            return data if part.source == "buffer" else _half(data)
+        return _bytes({"state": state, "merged": merged, "weight": trained}[part.source].get(part.name))
 
     known = _computed(contents.known, stored, most)
     read = {place for record in contents.known for place in record.operands}
@@ -182,6 +191,19 @@ def _unpack(program: ProgramFile) -> tuple[_Contents, memoryview]:
     except (zlib.error, ValueError, RecursionError) as error:
         raise _damaged(str(error)) from None
     return contents, memoryview(data)[len(text) + 1 :]
+
+
+def is_of_file(program: ProgramFile) -> bool:
+    """Return whether the plain model of a program is the author's file, with what trained in it."""
+    return any(part.source == "weight" for part in _unpack(program)[0].parts)
+
+
+def _half(data: memoryview | bytes) -> bytes:
+    """Return float32 numbers as float16."""
+    if len(data) % 4:
+        raise _damaged(f"{len(data)} bytes are no float32 numbers")
+    with np.errstate(over="ignore"):
+        return np.frombuffer(data, "<f4").astype("<f2").tobytes()
 
 
 def _bytes(array: np.ndarray | None) -> bytes:

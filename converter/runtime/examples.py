@@ -13,6 +13,11 @@ from converter.program.manifest import TARGET, Signature, TensorSpec
 from converter.runtime.entry import SignatureEntry
 from converter.support.errors import UsageError, nearest
 
+#: Of inputs of few bits, which a quantised file has.
+_STANDS_FOR = (
+    "Its integers stand for real numbers: feed round(real / scale) + zero point, whose numbers the build's notes say"
+)
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -218,9 +223,9 @@ def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
     wanted = np.dtype(spec.dtype)
     if array.dtype == wanted:
         return array
-    accepted = {"f": "fiub", "i": "iubf", "b": ""}[wanted.kind]
-    if array.dtype.kind not in accepted:
-        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype}", page="sessions")
+    if array.dtype.kind not in _accepted(wanted):
+        said = f" {_STANDS_FOR}" if wanted.itemsize < 4 and array.dtype.kind == "f" else ""
+        raise UsageError(f"{spec.name}: expected {expected}, got {array.dtype}.{said}", page="sessions")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted)
     if wanted.kind == "i" and array.dtype.kind == "f" and (broken := array != np.round(array)).any():
@@ -231,12 +236,23 @@ def _cast(spec: TensorSpec, array: np.ndarray, expected: str) -> np.ndarray:
         raise UsageError(
             f"{spec.name}: expected {expected}, and {number:g} is larger than {wanted} can hold", page="sessions"
         )
-    if array.dtype.kind in ("iuf" if wanted.kind == "i" else "iu") and not (cast == array).all():
+    if array.dtype.kind in ("iu" if wanted.kind == "f" else "iuf") and not (cast == array).all():
+        said = f". {_STANDS_FOR}" if wanted.itemsize < 4 and wanted.kind in "iu" else ""
         raise UsageError(
-            f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold",
+            f"{spec.name}: expected {expected}, got {array.dtype} with numbers that {wanted} cannot hold{said}",
             page="sessions",
         )
     return cast
+
+
+def _accepted(wanted: np.dtype) -> str:
+    """Return the kinds of arrays that may become this type where no number changes.
+
+    What takes few bits is fed what stands for numbers: whether floats are these or the numbers nobody can tell.
+    """
+    if wanted.kind in "iu" and wanted.itemsize < 4:
+        return "iub"
+    return {"f": "fiub", "i": "iubf", "b": ""}[wanted.kind]
 
 
 def _all_finite(array: np.ndarray) -> bool:

@@ -12,11 +12,11 @@ from jax.extend.core import ClosedJaxpr
 
 from converter.ir import Builder, Graph, TensorType, Value, guarded, ops
 from converter.ir.folding import FoldingBuilder
+from converter.ir.loop_bounds import most_steps
 from jax_frontend.cleanup import without_dead_code
 from jax_frontend.dtypes import ir_type
 from jax_frontend.importer import full
 from jax_frontend.registry import Equation, ImportRules, Result
-from jax_frontend.rules.bounds import most_steps
 from jax_frontend.rules.reduction import folded
 from jax_frontend.rules.shape import cut_axis
 from jax_frontend.rules.spelled import with_derivative

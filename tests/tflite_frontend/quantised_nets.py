@@ -7,29 +7,35 @@ writes them; a process of its own keeps TensorFlow out of the tests'.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-FORMS = ("int8", "int8_float_io", "uint8_io", "int16x8", "dynamic")
+FORMS = ("int8", "int8_float_io", "uint8_io", "int16x8", "dynamic", "per_tensor")
+#: Files of other nets.
+OTHERS = ("spectral", "loop", "loop_dynamic")
 
 
 @cache
 def quantised_nets() -> dict[str, bytes]:
-    """Return the file of each form."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Return the file of each form. They are made once for this code, this TensorFlow and this machine."""
+    made = hashlib.sha256(Path(__file__).read_bytes() + version("tensorflow").encode()).hexdigest()[:16]
+    kept = Path(tempfile.gettempdir()) / f"pocketune-quantised-{os.getuid()}-{made}"
+    if not kept.is_dir():
+        folder = tempfile.mkdtemp()
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-        subprocess.run(
-            [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder],
-            check=True,
-            capture_output=True,
-            env=environment,
-        )
-        return {form: (Path(folder) / f"{form}.tflite").read_bytes() for form in (*FORMS, "spectral")}
+        command = [sys.executable, "-m", "tests.tflite_frontend.quantised_nets", folder]
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        with suppress(OSError):  # another process was quicker
+            Path(folder).rename(kept)
+    return {form: (kept / f"{form}.tflite").read_bytes() for form in (*FORMS, *OTHERS)}
 
 
 def _net() -> Any:
@@ -71,12 +77,25 @@ def _spectral() -> Any:
     return tf.lite.TFLiteConverter.from_concrete_functions([net.get_concrete_function()])
 
 
+def _loops(folder: Path) -> None:
+    """Write a Keras LSTM, whose steps are a loop, in float32 and with int8 weights."""
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    net = tf.keras.Sequential([tf.keras.Input((6, 40), batch_size=1), layers.LSTM(16), layers.Dense(3)])
+    for name, optimizations in (("loop", []), ("loop_dynamic", [tf.lite.Optimize.DEFAULT])):
+        converter = tf.lite.TFLiteConverter.from_keras_model(net)
+        converter.optimizations = optimizations
+        (folder / f"{name}.tflite").write_bytes(converter.convert())
+
+
 def main(folder: Path) -> None:
     """Write a file for each form."""
     import numpy as np
     import tensorflow as tf
 
     (folder / "spectral.tflite").write_bytes(_spectral().convert())
+    _loops(folder)
     net = _net()
     samples = np.random.default_rng(0).standard_normal((32, 1, 12, 12, 3)).astype(np.float32)
     int8 = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
@@ -87,10 +106,12 @@ def main(folder: Path) -> None:
         "uint8_io": (int8, tf.uint8),
         "int16x8": (int16x8, tf.int16),
         "dynamic": (None, None),
+        "per_tensor": (int8, tf.int8),
     }
     for name, (operators, fed) in forms.items():
         converter = tf.lite.TFLiteConverter.from_keras_model(net)
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter._experimental_disable_per_channel = name == "per_tensor"
         if operators is not None:
             converter.representative_dataset = lambda: ([row] for row in samples)
             converter.target_spec.supported_ops = operators

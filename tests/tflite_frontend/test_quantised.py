@@ -27,8 +27,9 @@ Y = np.arange(ROWS) % 5
 
 @pytest.fixture
 def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    file = tmp_path / "net.tflite"
-    file.write_bytes(quantised_nets()[request.param])
+    file, (form, _, change) = tmp_path / "net.tflite", request.param.partition(" as ")
+    data = quantised_nets()[form]
+    file.write_bytes(edited(data, CHANGES[change]) if change else data)
     return file
 
 
@@ -39,6 +40,38 @@ def edited(data: bytes, change: Any) -> bytes:
     builder = flatbuffers.Builder()
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
+
+
+def _to_int4(model: Any) -> None:
+    """Of weights of convolutions and dense layers the upper four bits alone, two numbers to a byte."""
+    graph, builtins = model.subgraphs[0], schema.BuiltinOperator
+    for operator in graph.operators:
+        tensor = graph.tensors[operator.inputs[min(1, len(operator.inputs) - 1)]]
+        kind = model.operatorCodes[operator.opcodeIndex].builtinCode
+        if kind not in (builtins.CONV_2D, builtins.FULLY_CONNECTED) or tensor.type != schema.TensorType.INT8:
+            continue
+        stored = model.buffers[tensor.buffer]
+        numbers = np.array(stored.data, np.uint8).view(np.int8) >> 4
+        halves = np.append(numbers, [0] * (numbers.size % 2)).astype(np.uint8) & 15
+        stored.data = halves[::2] | halves[1::2] << 4
+        tensor.type, tensor.quantization.scale = schema.TensorType.INT4, 16 * tensor.quantization.scale
+
+
+def _to_uint8(model: Any) -> None:
+    """As TensorFlow 1 quantised: all integers uint8, with a zero point of their own for weights."""
+    for tensor in model.subgraphs[0].tensors:
+        if tensor.type == schema.TensorType.INT8:
+            tensor.type, tensor.quantization.zeroPoint = schema.TensorType.UINT8, tensor.quantization.zeroPoint + 128
+            stored = model.buffers[tensor.buffer]
+            if stored.data is not None:
+                stored.data = np.array(stored.data, np.uint8) ^ 128
+    for code in model.operatorCodes:
+        code.version = 1
+
+
+CHANGES = {"int4": _to_int4, "uint8": _to_uint8}
+#: Forms that the converter has, and those made of them.
+ALL = (*FORMS, "int8 as int4", "dynamic as int4", "per_tensor as uint8")
 
 
 def original(path: Path, tensor: int, rows: np.ndarray) -> np.ndarray:
@@ -79,7 +112,7 @@ def real(tensor: FileTensor, stored: np.ndarray) -> np.ndarray:
     return (np.float32(scale) * (stored.astype(np.float32) - np.float32(zero))).astype(np.float32)
 
 
-@pytest.mark.parametrize("path", FORMS, indirect=True)
+@pytest.mark.parametrize("path", ALL, indirect=True)
 def test_features_are_the_files_to_the_bit_and_a_fresh_head_learns_on_them(path: Path) -> None:
     model, file = tflite_frontend.Model(path, classes=5), read_file(path)
     options: dict[str, Any] = {"update": "head", "optimizer": "sgd", "batch": ROWS}
@@ -127,7 +160,7 @@ def test_what_lies_in_front_of_deeper_trained_layers_is_the_files_to_the_bit(pat
     assert all("float32 here" in said[name] for name in said if "hidden" in name and "kernel" in name)
 
 
-@pytest.mark.parametrize("path", ["int8", "dynamic"], indirect=True)
+@pytest.mark.parametrize("path", ["int8", "dynamic", "dynamic as int4", "per_tensor as uint8"], indirect=True)
 def test_dequantised_layers_train_by_the_slopes_of_the_loss(path: Path) -> None:
     model, file = tflite_frontend.Model(path, classes=5), read_file(path)
     program = pocketune.build(model, update="full", optimizer="sgd", batch=ROWS, check=False)

@@ -10,12 +10,13 @@ from tflite_frontend.registry import Call, NotImportable, Result, Rules
 
 rule = Rules()
 
-_KINDS = {value: name for name, value in vars(generated.ActivationFunctionType).items() if isinstance(value, int)}
+#: Names of activations by their numbers in files.
+KINDS = {value: name for name, value in vars(generated.ActivationFunctionType).items() if isinstance(value, int)}
 
 
 def fused(call: Call, x: Value) -> Value:
     """Return `x` behind the activation that the operator applies to its result."""
-    return activated(call.b, _KINDS[call.option("fusedActivationFunction", 0)], x)
+    return activated(call.b, KINDS[call.option("fusedActivationFunction", 0)], x)
 
 
 def activated(b: Builder, kind: str, x: Value) -> Value:

@@ -20,6 +20,8 @@ def gather(call: Call, x: Value, indices: Value) -> Result:
     """Rows of an axis by number; behind batch axes each row of the batch has indices of its own."""
     b, axis = call.b, int(call.option("axis", 0)) % len(x.shape)
     batch = int(call.option("batchDims", 0)) % (len(indices.shape) + 1)
+    if not batch and not indices.shape:
+        return b.reshape(b(ops.Gather(axis), x, b.reshape(indices, (1,))), (*x.shape[:axis], *x.shape[axis + 1 :]))
     if not batch:
         return b(ops.Gather(axis), x, indices)
     # The axis comes behind the batch axes, which become one with it.

@@ -20,20 +20,40 @@ def _batched(call: Call, shape: Sequence[int], size: int) -> tuple[int, ...]:
     """
     for rows in (1, call.rows):
         if prod(shape) * rows == size:
-            return (shape[0] * rows, *shape[1:]) if shape else ()
-    raise OneRowOnly(
-        f"{call.operator.kind} to {list(shape)} of {size} numbers", "export the model with an open first axis"
-    )
+            return (shape[0] * rows, *shape[1:]) if shape else (rows,) if rows > 1 else ()
+    what = f"{call.operator.kind} to {list(shape)} of {size} numbers"
+    raise NotImportable(what) if call.rows == 1 else OneRowOnly(what, "export the model with an open first axis")
+
+
+def moves_batch(given: Sequence[int], said: Sequence[int], shape: Sequence[int], rows: int) -> bool:
+    """Return whether a reshape of the file is the transpose of its one row and its steps, as recurrent layers have it.
+
+    Args:
+        given: the shape of the operand in the file, [1, T, ...] or [T, 1, ...].
+        said: that of the result, the other one.
+        shape: that of the operand for the rows that there are.
+        rows: how many these are.
+    """
+    one = next((axis for axis in (0, 1) if len(given) > 2 and given[axis] == 1 and shape[axis] == rows), None)
+    if rows == 1 or one is None or len(shape) != len(given):
+        return False
+    return tuple(said) == (given[1], given[0], *given[2:]) and shape[1 - one] == given[1 - one] != 1
 
 
 @rule("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 def reshape(call: Call, x: Value, *_: Value) -> Result:
     """The elements in the shape that the file says of the result, of as many rows as there are."""
     said = call.types[0].shape
+    if call.operator.kind == "RESHAPE" and moves_batch(call.given[0], said, x.shape, call.rows):
+        return call.b.transpose(x, (1, 0, *range(2, len(said))))
     if _ and call.operator.kind == "RESHAPE" and (given := call.b.graph.constants.get(_[0])) is not None:
         wanted = [int(n) for n in given.reshape(-1)]
         if -1 not in wanted and prod(wanted) == x.type.size:
             return call.b.reshape(x, tuple(wanted))  # computed of the rows that there are
+    if call.operator.kind == "EXPAND_DIMS" and call.rows == 1 and prod(said) != x.type.size:
+        # What the runtime alone knows the size of is no longer as the file says.
+        at = int(call.known(_[0], "axes").reshape(())) % (x.type.rank + 1)
+        return call.b.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
     return call.b.reshape(x, _batched(call, said, x.type.size))
 
 

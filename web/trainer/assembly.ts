@@ -1,14 +1,25 @@
 import { type Bytes, joined } from "./bytes.ts";
 import { InputError, messageOf } from "./errors.ts";
+import { asHalf } from "./half.ts";
 import { bytesOfKnown, damagedAssembly, type Known, known } from "./known.ts";
 import { type Decoded, decode, integer, list, oneOf, record, string } from "./strict-json.ts";
 
-/** A piece of the file of a plain model: the entry's own next bytes, a buffer, a state tensor, or one that is known. */
+/**
+ * A piece of the file of a plain model: the entry's own next bytes, a buffer, its numbers as float16, a state tensor, a
+ * weight that trained as the model has it, or a tensor that is known.
+ */
 type Part = Decoded<typeof part>;
 const part = record(
-  { source: oneOf("own", "buffer", "state", "merged", "known"), nbytes: integer },
+  { source: oneOf("own", "buffer", "half", "state", "merged", "weight", "known"), nbytes: integer },
   { number: integer, name: string },
 );
+/** What a program and a state hold. */
+export interface Stored {
+  buffer: (number: number) => Bytes;
+  state: Map<string, Bytes>;
+  /** What trained, by name, as the model has it; undefined for what has an adapter. */
+  weight: (name: string) => Bytes | undefined;
+}
 const contents = record({ parts: list(part) }, { known: list(known) });
 
 /** Of the tables of a model with a hundred thousand operators. */
@@ -22,19 +33,14 @@ const TIMES = 4;
  * order. What is known, and the file, are each at most `TIMES` as large as the program, of `size` bytes, and the state.
  * Throws InputError: the program has adapters; DamagedProgramError: the entry makes no sense.
  */
-export async function piecesOf(
-  entry: Bytes,
-  size: number,
-  buffer: (number: number) => Bytes,
-  state: Map<string, Bytes>,
-): Promise<Uint8Array[]> {
+export async function piecesOf(entry: Bytes, size: number, stored: Stored): Promise<Uint8Array[]> {
   const data = await inflated(entry);
   const end = data.indexOf(10);
   if (end < 0) damagedAssembly("it has no list of parts");
   const read = readContents(data.subarray(0, end));
-  const most = TIMES * [...state.values()].reduce((sum, tensor) => sum + tensor.length, size);
+  const most = TIMES * [...stored.state.values()].reduce((sum, tensor) => sum + tensor.length, size);
   const tensors = read.known ?? [];
-  const computed = bytesOfKnown(tensors, (tensor) => found(tensor, buffer, state), most);
+  const computed = bytesOfKnown(tensors, (tensor) => found(tensor, stored), most);
   const wanted = new Set(tensors.flatMap((tensor) => tensor.operands ?? []));
   for (const part of read.parts) if (part.source === "known") wanted.add(part.number ?? 0);
   const unread = tensors.findIndex((_, place) => !wanted.has(place));
@@ -47,7 +53,7 @@ export async function piecesOf(
         ? own.subarray(at, at + part.nbytes)
         : part.source === "known"
           ? (computed[part.number ?? 0] ?? damagedAssembly(`it has no tensor ${part.number}`))
-          : found(part, buffer, state);
+          : found(part, stored);
     if (piece.length !== part.nbytes) damagedAssembly(`a piece has ${piece.length} bytes, not ${part.nbytes}`);
     total += part.nbytes;
     if (total > most) damagedAssembly(`its parts are ${total} bytes or more, of at most ${most}`);
@@ -58,9 +64,12 @@ export async function piecesOf(
   return pieces;
 }
 
-function found(part: Part | Known, buffer: (number: number) => Bytes, state: Map<string, Bytes>): Bytes {
+function found(part: Part | Known, { buffer, state, weight }: Stored): Bytes {
   if (part.source === "buffer") return buffer(part.number ?? 0);
+  if (part.source === "half") return asHalf(buffer(part.number ?? 0));
   if (part.source === "state") return state.get(part.name ?? "") ?? damagedAssembly(`the state has no ${part.name}`);
+  const trained = part.source === "weight" ? weight(part.name ?? "") : undefined;
+  if (trained) return trained;
   throw new InputError(
     `${part.name} has an adapter, and only the host merges it: export the state, and there call ` +
       "program.export_inference or pocketune export",

@@ -1,15 +1,18 @@
 import { piecesOf } from "./assembly.ts";
 import type { Bytes } from "./bytes.ts";
 import { DamagedProgramError } from "./errors.ts";
-import { byteSize, type Manifest } from "./manifest.ts";
+import { damagedAssembly } from "./known.ts";
+import { byteSize, type Manifest, product } from "./manifest.ts";
 import { readManifest } from "./manifest-checks.ts";
 import { ELEMENT_BYTES, type StateTensor } from "./manifest-records.ts";
 import { ModelMetadata } from "./model-metadata.ts";
 import { checkSeal } from "./seal.ts";
 import type { StoredTensor } from "./state-file.ts";
+import { places } from "./view.ts";
 
 const MANIFEST = "pocketune.manifest";
 const INITIAL = "pocketune.initial/";
+const FROZEN = "pocketune.frozen/";
 const INFERENCE = "pocketune.inference";
 
 /** A checked training program. */
@@ -28,7 +31,7 @@ export class Program {
     const data = new Uint8Array(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes));
     await checkSeal(data);
     const model = new ModelMetadata(data);
-    const metadata = model.entries(INITIAL, INFERENCE);
+    const metadata = model.entries(INITIAL, FROZEN, INFERENCE);
     const entry = metadata.get(MANIFEST);
     if (!entry) throw new DamagedProgramError("it is no Pocketune program: it has no manifest");
     const manifest = readManifest(entry);
@@ -57,7 +60,31 @@ export class Program {
     const entry = this.metadata.get(INFERENCE);
     if (!entry) throw new DamagedProgramError("it does not say how its plain model is put together: build it again");
     const tensors = new Map(state.map((tensor) => [tensor.name, tensor.bytes]));
-    return await piecesOf(entry, this.data.length, (number) => this.model.buffer(number), tensors);
+    return await piecesOf(entry, this.data.length, {
+      buffer: (number) => this.model.buffer(number),
+      state: tensors,
+      weight: (name) => this.weight(name, tensors),
+    });
+  }
+
+  /** A weight that trained, in the model's own layout and full shape; undefined for one that did not. */
+  private weight(name: string, state: Map<string, Bytes>): Bytes | undefined {
+    const spec = this.manifest.parameters.find((parameter) => parameter.name === name);
+    if (!spec) return undefined;
+    const size = ELEMENT_BYTES[spec.dtype];
+    const whole = new Uint8Array(size * product(spec.shape));
+    const parts = spec.pieces.map(({ view, tensor }) => ({ view, bytes: state.get(tensor) }));
+    if (spec.frozen) parts.unshift({ view: spec.frozen.view, bytes: this.metadata.get(spec.frozen.entry) });
+    for (const { view, bytes } of parts) {
+      const at = places({ name, shape: spec.shape, view });
+      // One element stands for a part of equal ones.
+      const step = bytes?.length === size ? 0 : size;
+      if (!bytes || bytes.length < step * (at.length - 1) + size) damagedAssembly(`${name} has ${bytes?.length} bytes`);
+      at.forEach((place, i) => {
+        whole.set(bytes.subarray(i * step, i * step + size), place * size);
+      });
+    }
+    return whole;
   }
 
   /** The built value of a state tensor; in the file one element stands for a tensor of equal ones. */

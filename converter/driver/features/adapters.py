@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation
+from converter.ir import Graph
 from converter.passes import absorb_layout
 from converter.passes.canonical import specialize
 from converter.tflite.backend import in_order
@@ -25,7 +26,12 @@ def make_plain(c: Compilation) -> Compilation:
     if not (c.adapters and c.offers("infer")):
         return c
     forward = without_dropout(c.forward)
-    return replace(c, plain=plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ()))
+    made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ())
+    if c.source.tflite is not None:  # the file itself is exported: what is merged is all that is asked of this
+        made = replace(
+            made, graph=Graph(parameters={v: p for v, p in made.graph.parameters.items() if p.kind == "merged"})
+        )
+    return replace(c, plain=made)
 
 
 def order_plain(c: Compilation) -> Compilation:

@@ -1,11 +1,16 @@
-"""Operators of the file that a model was read from, where all in front of them is frozen: they are carried over."""
+"""Models that were read from a file: its own operators in front of what trains, and the file that is exported."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.driver.compilation import Compilation
+from converter.driver.compilation import Compilation, Grafted
+from converter.driver.plain.any_rows import for_any_rows
+from converter.ir import Graph
+from converter.passes.canonical import canonicalize, specialize
+from converter.support.errors import PocketuneError
 from converter.support.notes import Note
+from converter.tflite.backend import in_order, to_builtins
 from tflite_frontend.carry import without_foreign, without_marks
 
 
@@ -33,3 +38,36 @@ def carry_over(c: Compilation) -> Compilation:
         for row in c.rows
     ]
     return replace(c, model=model, probed=probed, rows=rows, notes=notes)
+
+
+def graft(c: Compilation) -> Compilation:
+    """Find what of the file stays when its weights are trained, and lower what is computed anew."""
+    model = c.source.tflite
+    if model is None or not c.offers("infer"):
+        return c
+    trained = {p.name for p in c.model.weights().values()} | {adapter.weight for adapter in c.adapters}
+    made = model.graft(trained, 1)
+    notes = list(c.notes)
+    if made.lost:
+        names = [name for name, number in made.file.outputs.items() if number in made.lost]
+        said = "they are made of integers that became real numbers, by operators that only the runtime knows"
+        notes.append(Note(", ".join(names), "left out of the exported file", said))
+    if c.prefix is not None:
+        said = "the exported file keeps those of the file: near what infer gives here, not its bits"
+        notes.append(Note("frozen layers", "int8 here", said))
+    behind = None if made.graph is None else _for_any_rows(c, trained) or _lowered(c, made.graph)
+    return replace(c, grafted=Grafted(made, behind), notes=notes)
+
+
+def _for_any_rows(c: Compilation, trained: set[str]) -> Graph | None:
+    """Return what is computed anew, for as many rows as there are; None where it is for those of the file alone."""
+    assert c.source.tflite is not None
+    try:
+        graph = c.source.tflite.graft(trained, 2).graph
+    except PocketuneError:
+        return None
+    return None if graph is None else for_any_rows(_lowered(c, graph))
+
+
+def _lowered(c: Compilation, graph: Graph) -> Graph:
+    return in_order(to_builtins(specialize(canonicalize(graph)), c.once), c.target)

@@ -36,7 +36,7 @@ def assembly_of(name: str, graph: Graph, description: str, program: Buffers) -> 
         program: the buffers of the program; constants that it lacks are added.
     """
     plain, values, known = decided(graph, program.add)
-    layout = _Layout(program)
+    layout = Layout(program)
     parts = {value: AssembledPart("known", value.type.nbytes, number=place) for value, place in values.items()}
     for value, parameter in plain.parameters.items():
         source: Literal["merged", "state"] = "merged" if parameter.kind == "merged" else "state"
@@ -72,7 +72,7 @@ def _weights(node: Node) -> list[Value]:
     return [value for place, value in enumerate(node.inputs) if place != data]
 
 
-class _Layout(Buffers):
+class Layout(Buffers):
     """The buffers of a plain model: for each the part that it is, and no data."""
 
     def __init__(self, program: Buffers) -> None:
@@ -80,20 +80,29 @@ class _Layout(Buffers):
         self._program = program
         self._parts: list[AssembledPart] = []
         self._numbers: dict[int, int] = {}  # by the number in the program
-        self._holes: dict[int, AssembledPart] = {}  # by the identity of the array that stands for it
+        self._holes: dict[int, tuple[np.ndarray, AssembledPart]] = {}  # by the identity of the array, which is kept
 
     def expect(self, hole: np.ndarray, part: AssembledPart) -> None:
         """What the array stands for that `add` will be given: a buffer of its own, never shared with an equal one."""
-        self._holes[id(hole)] = part
+        self._holes[id(hole)] = hole, part
 
     def add(self, data: bytes | np.ndarray) -> int:
         if (hole := self._holes.get(id(data))) is not None:
-            return self._append(hole)
+            return self._append(hole[1])
         number = self._program.add(data)
         if number not in self._numbers:
             nbytes = data.nbytes if isinstance(data, np.ndarray) else len(data)
             self._numbers[number] = self._append(AssembledPart("buffer", nbytes, number=number))
         return self._numbers[number]
+
+    def add_half(self, array: np.ndarray) -> int:
+        """Return the index of the buffer that holds float16 numbers, which the program may hold as float32."""
+        number = self._program.find(array.astype("<f4"))
+        if number is None or not array.size:
+            return self.add(array.view(np.uint8))
+        if -number not in self._numbers:
+            self._numbers[-number] = self._append(AssembledPart("half", array.nbytes, number=number))
+        return self._numbers[-number]
 
     def _append(self, part: AssembledPart) -> int:
         self._parts.append(part)

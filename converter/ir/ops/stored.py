@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.quantization import Quantization
-from converter.ir.rows import Rows, RowsMixed
+from converter.ir.rows import NO_ROW, Rows, RowsMixed
 from converter.ir.types import FLOAT32, TensorType
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class Real(Op):
         return Rows(operands[0].of)
 
 
+#: In the place of a tensor's number where it lies in a subgraph that operators run.
+INSIDE = -1
+
+
 @dataclass(frozen=True)
 class Stored(Op):
     """x, which is a tensor of the file: cut off where the integers end that stand for it there.
@@ -51,7 +55,7 @@ class Stored(Op):
     of it, or its bounds become operations.
 
     Attributes:
-        number: of the tensor.
+        number: of the tensor; INSIDE for one in a loop or branch, which only the operator that runs it makes.
         low: the least number that it can hold.
         high: the largest.
     """
@@ -99,7 +103,9 @@ class Foreign(Op):
 
 def in_parts(type: TensorType, rows: int) -> Rows:
     """Return the rows of a value whose first axis holds as many places of each. Raise RowsMixed where it does not."""
-    if not type.rank or type.shape[0] % rows:
+    if not type.rank:  # a counter, or what all rows share: trials compare what becomes of it
+        return Rows(np.array(NO_ROW if rows > 1 else 0))
+    if type.shape[0] % rows:
         raise RowsMixed
     owners = np.repeat(np.arange(rows), type.shape[0] // rows)
     return Rows(owners.reshape(-1, *(1,) * (type.rank - 1)))

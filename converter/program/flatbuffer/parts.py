@@ -11,6 +11,13 @@ from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers
 from converter.program.flatbuffer.schema import generated
 
+#: Fields of options that name subgraphs.
+_BODIES: dict[type, tuple[str, ...]] = {
+    generated.WhileOptionsT: ("condSubgraphIndex", "bodySubgraphIndex"),
+    generated.IfOptionsT: ("thenSubgraphIndex", "elseSubgraphIndex"),
+    generated.CallOnceOptionsT: ("initSubgraphIndex",),
+    generated.StableHLOCompositeOptionsT: ("decompositionSubgraphIndex",),
+}
 #: The only signature of a part.
 SIGNATURE = "part"
 
@@ -91,16 +98,27 @@ def _is_constant(model: Any, graph: Any, index: int) -> bool:
 
 
 def with_bodies(model: Any, graph: Any) -> list[Any]:
-    """Return the subgraph and those that its loops run, at any depth, as a file has them whose first subgraph it is."""
-    graphs = [graph]
+    """Return the subgraph and those that its operators run, at any depth, as a file has them whose first it is."""
+    graphs, numbers = [graph], dict[int, int]()
     for caller in graphs:  # grows as bodies are found
         for operator in caller.operators:
-            options = operator.builtinOptions
-            if isinstance(options, generated.WhileOptionsT):
-                for part in ("condSubgraphIndex", "bodySubgraphIndex"):
-                    graphs.append(generated.SubGraphT.InitFromObj(model.Subgraphs(getattr(options, part))))
-                    setattr(options, part, len(graphs) - 1)
+            for name, number in bodies_of(operator).items():
+                if number not in numbers:
+                    numbers[number] = len(graphs)
+                    graphs.append(generated.SubGraphT.InitFromObj(model.Subgraphs(number)))
+                setattr(options_of(operator), name, numbers[number])
     return graphs
+
+
+def bodies_of(operator: Any) -> dict[str, int]:
+    """Return which subgraphs an operator (`OperatorT`) runs, by the fields of its options."""
+    options = options_of(operator)
+    return {name: getattr(options, name) for name in _BODIES.get(type(options), ())}
+
+
+def options_of(operator: Any) -> Any:
+    """Return the options table of an operator (`OperatorT`); None where it has none."""
+    return operator.builtinOptions if operator.builtinOptions is not None else operator.builtinOptions2
 
 
 def _renumbered(operator: Any, numbers: Mapping[int, int]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as generated
 
-from converter.ir import Quantization
+from converter.ir import Quantization, TensorType
 
 #: What a TFLite file carries at byte 4.
 FILE_IDENTIFIER = b"TFL3"
@@ -51,6 +52,32 @@ def builtin_code(name: str) -> int:
 def tensor_type(dtype: np.dtype) -> int:
     """Return number of an element type in the enum TensorType. Raises KeyError for one that TFLite lacks."""
     return _TENSOR_TYPES[dtype]
+
+
+def stored_type(type: TensorType) -> int:
+    """Return the number in the enum TensorType of what a file has of a tensor."""
+    return generated.TensorType.INT4 if _is_packed(type) else tensor_type(type.dtype)
+
+
+def stored(type: TensorType, array: np.ndarray) -> np.ndarray:
+    """Return what a file has of a constant: of numbers of 4 bits, two to a byte, the first in the lower half."""
+    if not _is_packed(type):
+        return array
+    halves = np.zeros(array.size + array.size % 2, np.uint8)
+    halves[: array.size] = array.reshape(-1).view(np.uint8) & 15
+    return halves[::2] | halves[1::2] << 4
+
+
+def unpacked(data: np.ndarray, size: int) -> np.ndarray:
+    """Return so many numbers of 4 bits, int8, of the bytes of a file. Raise ValueError where these are not as many."""
+    if data.size != (size + 1) // 2:
+        raise ValueError("size")
+    halves = np.stack([data << 4, data & 240], -1)  # their signs at the top
+    return halves.reshape(-1)[:size].view(np.int8) >> 4
+
+
+def _is_packed(type: TensorType) -> bool:
+    return type.quantization is not None and type.quantization.bits is not None
 
 
 def table(builder: flatbuffers.Builder, name: str, **fields: Any) -> int:
@@ -138,12 +165,23 @@ def options(builder: flatbuffers.Builder, name: str, fields: Mapping[str, Any]) 
     return {f"{union}Type": kind, union: table(builder, name, **fields)}
 
 
-def written_options(builder: flatbuffers.Builder, operator: Any) -> dict[str, int]:
-    """Write the options of an operator of another file (`OperatorT`); return the fields of Operator that they are."""
+def written_options(builder: flatbuffers.Builder, operator: Any, changed: Mapping[str, int]) -> dict[str, int]:
+    """Write the options of an operator of another file (`OperatorT`).
+
+    Args:
+        builder: of the file.
+        operator: the operator.
+        changed: numbers of subgraphs, by the fields that name them.
+
+    Returns:
+        The fields of Operator that they are.
+    """
     fields: dict[str, int] = {}
     for union in ("BuiltinOptions", "BuiltinOptions2"):
         options = getattr(operator, union[0].lower() + union[1:])
         if options is not None:
+            options = copy(options)
+            vars(options).update({name: number for name, number in changed.items() if name in vars(options)})
             fields[union] = options.Pack(builder)
             fields[f"{union}Type"] = getattr(operator, union[0].lower() + union[1:] + "Type")
     if operator.customOptions is not None:

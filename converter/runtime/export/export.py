@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.program.assembly import assemble
+from converter.program.assembly import assemble, is_of_file
 from converter.program.file import ProgramFile
 from converter.program.merge import merged_weights, read_merge, stored_weights
 from converter.program.parameters import check_tensors, parameters_of
@@ -72,6 +72,9 @@ def export_inference(
     low-rank adapters it is the model without them, with the weights W + alpha / rank * A B: equal to rounding, about
     1e-6 of the largest output.
 
+    Of a program that was made from a `.tflite` it is that file with what trained in it: its signatures, names, metadata
+    and the constants that did not train are the file's, `exact` changes nothing, and results are equal to rounding.
+
     Where rows of a batch influence each other, it takes the rows of the program and no other number.
 
     Args:
@@ -97,8 +100,9 @@ def export_inference(
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}", page="program-files")
     tensors, merge = _tensors(program, state), read_merge(program)
-    data = assemble(program, tensors, {} if merge is None else stored_weights(program, merge, tensors))
-    if merge is not None or not exact or quantize is not None:
+    merged = {} if merge is None else stored_weights(program, merge, tensors)
+    data = assemble(program, tensors, merged, lambda: _weights(program, tensors))
+    if not is_of_file(program) and (merge is not None or not exact or quantize is not None):
         data = folded(data, absorbing=not exact or quantize is not None)
     mixing = program.manifest.signatures["infer"].mixing
     if batch is not None:
@@ -111,21 +115,26 @@ def export_inference(
 
 def _loss(whole: bytes, small: bytes) -> ExportLoss:
     """Return how far two plain models are apart on the same random inputs."""
-    rng, results = np.random.default_rng(0), list[Mapping[str, np.ndarray]]()
-    feed = dict[str, np.ndarray]()
+    rng, results = np.random.default_rng(0), list[list[np.ndarray]]()
+    feed = list[np.ndarray]()
     for data in (whole, small):
-        infer = Interpreter(model_content=data).get_signature_runner("infer")
-        for name, details in infer.get_input_details().items() if not feed else ():
+        runtime = Interpreter(model_content=data)
+        runtime.allocate_tensors()
+        given = runtime.get_input_details()
+        for details in given[len(feed) :]:
             shape, dtype = details["shape"], details["dtype"]
             # Of integers, which may be places in a table, only 0 and 1 are safe.
-            feed[name] = (rng.standard_normal(shape) if dtype == np.float32 else rng.integers(0, 2, shape)).astype(
-                dtype
-            )
-        results.append(infer(**feed))
+            numbers = rng.standard_normal(shape) if dtype == np.float32 else rng.integers(0, 2, shape)
+            feed.append(numbers.astype(dtype))
+        for details, array in zip(given, feed, strict=True):
+            runtime.set_tensor(details["index"], array)
+        runtime.invoke()
+        outputs = [runtime.get_tensor(details["index"]) for details in runtime.get_output_details()]
+        results.append([array.astype(np.float64) for array in outputs])
     exact, found = results
     return ExportLoss(
-        max(float(np.abs(found[name] - array).max()) for name, array in exact.items()),
-        max(float(np.abs(array).max()) for array in exact.values()),
+        max(float(np.abs(one - other).max()) for one, other in zip(exact, found, strict=True)),
+        max(float(np.abs(array).max()) for array in exact),
     )
 
 
@@ -157,7 +166,12 @@ def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.n
     Raises:
         UsageError: the state is not one of this program.
     """
-    tensors, merge = _tensors(program, state), read_merge(program)
+    return _weights(program, _tensors(program, state))
+
+
+def _weights(program: ProgramFile, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the same of a checked state."""
+    merge = read_merge(program)
     weights = parameters_of(program, tensors)
     if merge is not None:
         factors = {name for weight in merge.weights for name in (weight.a, weight.b)}

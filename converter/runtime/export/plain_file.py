@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from converter.program.flatbuffer import schema
+from converter.program.flatbuffer.associated import archive_of, associated_files
 from converter.program.flatbuffer.buffers import Buffers
+from converter.program.flatbuffer.control_dependencies import ENTRY as CONTROL_DEPENDENCIES
 from converter.program.flatbuffer.operators import kind_of
 from converter.program.flatbuffer.parts import with_bodies
 from converter.program.flatbuffer.schema import generated
@@ -18,7 +20,7 @@ _DTYPES = {generated.TensorType.FLOAT32: "<f4", generated.TensorType.INT32: "<i4
 
 
 class PlainFile:
-    """A `.tflite` of one signature.
+    """A `.tflite` of which one subgraph runs: that of its only signature, else the first.
 
     Attributes:
         graph: its subgraph, in the classes of the schema; `write` numbers its tensors anew and leaves out what no
@@ -28,10 +30,13 @@ class PlainFile:
 
     def __init__(self, data: bytes) -> None:
         self._model = generated.Model.GetRootAs(data, 0)
-        self._definition = generated.SignatureDefT.InitFromObj(self._model.SignatureDefs(0))
+        signed = self._model.SignatureDefsLength() > 0
+        self._definition = generated.SignatureDefT.InitFromObj(self._model.SignatureDefs(0)) if signed else None
+        self._associated = associated_files(data)
         self._codes = [generated.OperatorCodeT.InitFromObj(code) for code in _each(self._model, "OperatorCodes")]
         self._kinds = [kind_of(code) for code in _each(self._model, "OperatorCodes")]
-        self.graph = generated.SubGraphT.InitFromObj(self._model.Subgraphs(self._definition.subgraphIndex))
+        subgraph = self._definition.subgraphIndex if self._definition is not None else 0
+        self.graph = generated.SubGraphT.InitFromObj(self._model.Subgraphs(subgraph))
         self.constants: dict[int, np.ndarray] = {}
 
     def kind(self, operator: Any) -> str:
@@ -77,22 +82,32 @@ class PlainFile:
                 known = constants.get(i) if graph is self.graph else None
                 data = stored.DataAsNumpy() if known is None and stored.DataLength() else known
                 tensor.buffer = 0 if data is None else buffers.add(data)
+        entries = {}
+        for entry in _each(self._model, "Metadata"):
+            stored = self._model.Buffers(entry.Buffer())
+            # Operators have other numbers now.
+            if entry.Name() != CONTROL_DEPENDENCIES.encode() and stored.DataLength():
+                entries[entry.Name().decode()] = buffers.add(stored.DataAsNumpy())
         codes = self._used_codes(graphs)
         builder = schema.roomy_builder(buffers.nbytes)
         kept = [code.Pack(builder) for code in codes]
         offsets = schema.offset_vector(builder, buffers.write(builder))
+        metadata = [schema.table(builder, "Metadata", Name=name, Buffer=buffer) for name, buffer in entries.items()]
+        signatures = [] if self._definition is None else [self._definition.Pack(builder)]
         written = schema.table(
             builder,
             "Model",
             Version=schema.VERSION,
-            Description=self._model.Description().decode(),
+            Description=(self._model.Description() or b"").decode(errors="replace"),
             OperatorCodes=schema.offset_vector(builder, kept),
             Subgraphs=schema.offset_vector(builder, [graph.Pack(builder) for graph in graphs]),
             Buffers=offsets,
-            SignatureDefs=schema.offset_vector(builder, [self._definition.Pack(builder)]),
+            Metadata=schema.offset_vector(builder, metadata),
+            SignatureDefs=schema.offset_vector(builder, signatures),
         )
         builder.Finish(written, file_identifier=schema.FILE_IDENTIFIER)
-        return buffers.file(builder)
+        data = buffers.file(builder)
+        return data + archive_of(self._associated, len(data))
 
     def _used_codes(self, graphs: Sequence[Any]) -> list[Any]:
         """Return the operator codes that are still used, and operators numbered after them."""
@@ -112,9 +127,10 @@ class PlainFile:
             operator.inputs = _renumbered(operator.inputs, places)
             operator.outputs = _renumbered(operator.outputs, places)
         graph.inputs, graph.outputs = _renumbered(graph.inputs, places), _renumbered(graph.outputs, places)
-        for entry in (*self._definition.inputs, *self._definition.outputs):
-            entry.tensorIndex = places[entry.tensorIndex]
-        self._definition.subgraphIndex = 0
+        if self._definition is not None:
+            for entry in (*self._definition.inputs, *self._definition.outputs):
+                entry.tensorIndex = places[entry.tensorIndex]
+            self._definition.subgraphIndex = 0
         return places
 
 

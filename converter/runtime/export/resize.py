@@ -24,9 +24,8 @@ def is_resizable(data: bytes) -> bool:
     except (RuntimeError, ValueError):
         return False
     before = Interpreter(model_content=data).get_output_details()
-    return all(
-        then["shape"][0] != rows or after["shape"][0] == rows + 1 for then, after in zip(before, now, strict=True)
-    )
+    shapes = [(then["shape"], after["shape"]) for then, after in zip(before, now, strict=True)]
+    return all(not len(then) or then[0] != rows or after[0] == rows + 1 for then, after in shapes)
 
 
 def with_rows(data: bytes, rows: int, why: str | None) -> bytes:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from converter.ir.graph import Graph
 from converter.ir.op import Cost
 from converter.ir.ops.stored import in_parts
 from converter.ir.rows import Rows
-from converter.ir.types import TensorType
+from converter.ir.types import Shape, TensorType
 from converter.tflite.builtins.base import Builtin, Delegated, Types
 from converter.tflite.builtins.quantized import as_real
 
@@ -32,6 +33,8 @@ class Carried(Builtin):
         written: its table in the file (`OperatorT`), from which the options are written.
         run: the stock interpreter on this operator alone.
         twin: a builtin of the same shapes on real numbers, by which it is priced; None where there is none.
+        parts: the subgraphs that it runs, in the order of the fields of its options.
+        signatures: of each result its shape with -1 where the data says how long an axis is; () for one of fixed shape.
     """
 
     folds = False
@@ -46,6 +49,8 @@ class Carried(Builtin):
     written: Any = field(default=None, repr=False, compare=False)
     run: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
     twin: Builtin | None = field(default=None, repr=False)
+    parts: tuple[Graph, ...] = field(default=(), repr=False)
+    signatures: tuple[Shape, ...] = field(default=(), repr=False)
 
     @property
     def code(self) -> str:  # type: ignore[override]
@@ -61,6 +66,12 @@ class Carried(Builtin):
     def moved(self) -> str:  # type: ignore[override]
         """As its twin's."""
         return "" if self.twin is None else self.twin.moved
+
+    def bodies(self) -> tuple[Graph, ...]:
+        return self.parts
+
+    def with_bodies(self, *bodies: Graph) -> Carried:
+        return replace(self, parts=bodies)
 
     def infer(self, *types: TensorType) -> TensorType | Types:
         return self.types if len(self.types) != 1 else self.types[0]

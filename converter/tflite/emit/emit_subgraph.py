@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import flatbuffers
 import numpy as np
 
-from converter.ir import Graph, Node, TensorType, Value
+from converter.ir import Graph, Node, Shape, TensorType, Value
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers
+from converter.program.flatbuffer.parts import bodies_of
 from converter.tflite.builtins import Builtin, Carried, SubgraphName
 
 
@@ -44,6 +45,7 @@ class _Tensor:
     name: str
     type: TensorType
     buffer: int
+    signature: Shape = ()
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,14 @@ class SubgraphWriter:
         self._indices: dict[Value, int] = {}
         self._operands: dict[tuple, int] = {}
         self._made: set[Value] = set()
-        # What another file has of rank 0 its operators take.
-        self._carried = {v for node in graph.nodes if isinstance(node.op, Carried) for v in node.inputs}
+        # What another file has of rank 0 its operators take and make.
+        carried = [node for node in graph.nodes if isinstance(node.op, Carried)]
+        self._carried = {v for node in carried for v in (*node.inputs, *node.outputs)}
+        self._open = {
+            value: signature
+            for node in carried
+            for value, signature in zip(node.outputs, node.op.signatures, strict=False)
+        }
         for value in graph.inputs:
             self._make(value)
         for value in numbered:
@@ -123,7 +131,7 @@ class SubgraphWriter:
             Outputs=names(self._graph.outputs),
         )
 
-    def _add(self, name: str, type: TensorType, buffer: int = 0, carried: bool = False) -> int:
+    def _add(self, name: str, type: TensorType, buffer: int = 0, carried: bool = False, signature: Shape = ()) -> int:
         """Return a new tensor.
 
         Names are unique and start with what the value is called, which is the person's layer.
@@ -136,12 +144,15 @@ class SubgraphWriter:
             unique, count = f"{stem}_{count + 1}", count + 1
         self._names[stem] = count
         self._names.setdefault(unique, 0)
-        self._tensors.append(_Tensor(unique, type, buffer))
+        self._tensors.append(_Tensor(unique, type, buffer, signature))
         return len(self._tensors) - 1
 
     def _define(self, value: Value) -> int:
         if value not in self._indices:
-            self._indices[value] = self._add(value.name, value.type)
+            signature = self._open.get(value, ())
+            self._indices[value] = self._add(
+                value.name, value.type, carried=value in self._carried, signature=signature
+            )
         return self._indices[value]
 
     def _make(self, value: Value) -> int:
@@ -153,9 +164,8 @@ class SubgraphWriter:
     def _use(self, value: Value) -> int:
         """Return the index of an operand; constants get their tensor at first use, so unused ones are left out."""
         if value in self._graph.constants and value not in self._indices:
-            self._indices[value] = self._add(
-                value.name, value.type, self._buffers.add(self._graph.constants[value]), value in self._carried
-            )
+            data = schema.stored(value.type, self._graph.constants[value])
+            self._indices[value] = self._add(value.name, value.type, self._buffers.add(data), value in self._carried)
             return self._indices[value]
         if value not in self._made and value not in self._graph.constants:
             raise EmitError(f"{value!r} is read before it is made")
@@ -182,8 +192,9 @@ class SubgraphWriter:
             "Tensor",
             Name=tensor.name,
             Shape=tensor.type.shape,
-            Type=tensor.type.dtype,
+            Type=schema.stored_type(tensor.type),
             Buffer=tensor.buffer,
+            **({"ShapeSignature": tensor.signature} if tensor.signature else {}),
             **schema.quantization(builder, tensor.type.quantization),
         )
 
@@ -197,7 +208,8 @@ class SubgraphWriter:
         op = operator.op
         types = tuple(v.type for v in operator.node.inputs), tuple(v.type for v in operator.node.outputs)
         if isinstance(op, Carried):
-            custom, options = op.custom, schema.written_options(builder, op.written)
+            runs = {key: indices[graph] for key, graph in zip(bodies_of(op.written), op.parts, strict=True)}
+            custom, options = op.custom, schema.written_options(builder, op.written, runs)
         else:
             fields = {
                 key: indices[field] if isinstance(field, SubgraphName | Graph) else field

@@ -87,7 +87,8 @@ def lower(graph: Graph, target: Target, report: list[FormChoice] | None = None) 
             raise _unsupported(node, f"TFLite has no kernel for {node.op.name} of {operands} ({error})") from None
         results = result if isinstance(result, tuple) else (result,)
         for value, made in zip(node.outputs, results, strict=True):
-            assert made.shape == stored_shape(value.shape), f"{node!r} was lowered to {made!r}"
+            wanted = value.shape if isinstance(node.op, tfl.Carried) else stored_shape(value.shape)
+            assert made.shape == wanted, f"{node!r} was lowered to {made!r}"
             lowered[value] = made
     if report is not None:
         report += c.choices

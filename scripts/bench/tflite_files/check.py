@@ -75,19 +75,25 @@ def samples(original: Original, said: Mapping[str, Any], rows: int) -> np.ndarra
 
 
 def inferred(path: Path, said: Mapping[str, Any]) -> float:
-    """Return how far `infer` of a program is from the file, as a share of each output's range; the worst output."""
+    """Return how far `infer` of a program is from the file, as a share of each output's range; the worst output.
+
+    The last layers train. What the interpreter's own two sets of kernels differ by is no difference.
+    """
     original = Original(path, said.get("shapes"))
     x = samples(original, said, ROWS)
-    outputs = original.rows(x)
+    names = read_file(path, said.get("signature")).outputs
+    others = Original(path, said.get("shapes"), delegated=False).rows(x)
     worst = 0.0
-    for name, expected in zip(read_file(path, said.get("signature")).outputs, outputs, strict=True):
+    for name, expected, other in zip(names, original.rows(x), others, strict=True):
         model = tflite_frontend.Model(path, outputs=[name], **_arguments(path, said))
         batch = said.get("batch", ROWS)
-        options = {"loss": "mse", "update": said.get("whole", "full"), "optimizer": "sgd", "batch": batch}
+        options = {"loss": "mse", "update": said.get("update", "last-2"), "optimizer": "sgd", "batch": batch}
         with pocketune.TrainingSession(pocketune.build(model, check=False, **options).data) as session:
             found = np.concatenate([session.infer(x[i : i + batch]) for i in range(0, ROWS, batch)])
         found = found.reshape(expected.shape)
-        worst = max(worst, float(np.abs(found - expected).max() / max(np.ptp(expected), np.abs(expected).max(), 1e-30)))
+        off, spread = (float(np.abs(made - expected).max()) for made in (found, other))
+        off = 0.0 if off <= spread else off
+        worst = max(worst, off / max(float(np.abs(expected).max()), 1e-30))
     return worst
 
 

@@ -12,8 +12,10 @@ import kotlinx.serialization.SerializationException
 internal enum class Source {
     @SerialName("own") OWN,
     @SerialName("buffer") BUFFER,
+    @SerialName("half") HALF,
     @SerialName("state") STATE,
     @SerialName("merged") MERGED,
+    @SerialName("weight") WEIGHT,
     @SerialName("known") KNOWN,
     @SerialName("add") ADD,
     @SerialName("multiply") MULTIPLY,
@@ -21,8 +23,9 @@ internal enum class Source {
 }
 
 /**
- * A piece of the file of a plain model: the next [nbytes] of the entry's own, the program's buffer [number], the tensor
- * [name] of the state, or the tensor [number] of those that are known.
+ * A piece of the file of a plain model: the next [nbytes] of the entry's own, the program's buffer [number], its numbers
+ * as float16, the tensor [name] of the state, the weight [name] that trained as the model has it, or the tensor [number]
+ * of those that are known.
  */
 @Serializable
 internal class Part(val source: Source, val nbytes: Long, val number: Long = 0, val name: String = "")
@@ -43,18 +46,23 @@ internal class Assembly private constructor(
      * @param size of the program's file.
      * @param buffer of the program, by its number.
      * @param state its tensors by name.
+     * @param weight what trained, by name, as the model has it; null for what has an adapter.
      * @throws InputException the program has adapters.
      * @throws DamagedProgramException the entry makes no sense.
      */
-    fun pieces(size: Int, buffer: (Long) -> ByteBuffer, state: Map<String, ByteBuffer>): List<ByteBuffer> {
+    fun pieces(
+        size: Int,
+        buffer: (Long) -> ByteBuffer,
+        state: Map<String, ByteBuffer>,
+        weight: (String) -> ByteBuffer?,
+    ): List<ByteBuffer> {
         val most = TIMES * (size + state.values.sumOf { it.limit().toLong() })
         fun stored(source: Source, number: Long, name: String): ByteBuffer = when (source) {
             Source.BUFFER -> buffer(number)
+            Source.HALF -> asHalf(buffer(number))
             Source.STATE -> state[name] ?: damagedAssembly("the state has no $name")
-            Source.MERGED -> throw InputException(
-                "$name has an adapter, and only the host merges it: export the state, and there call " +
-                    "program.export_inference or pocketune export"
-            )
+            Source.WEIGHT -> weight(name) ?: adapted(name)
+            Source.MERGED -> adapted(name)
             else -> damagedAssembly("$source is no place for bytes")
         }
         val computed = ArrayList<Pair<Known, ByteBuffer>>()
@@ -96,6 +104,11 @@ internal class Assembly private constructor(
         /** As on the host (converter/program/assembly.py). */
         private const val TIMES = 4
         private const val LINE = '\n'.code.toByte()
+
+        private fun adapted(name: String): Nothing = throw InputException(
+            "$name has an adapter, and only the host merges it: export the state, and there call " +
+                "program.export_inference or pocketune export"
+        )
 
         /** Throws [DamagedProgramException]. */
         fun read(entry: ByteBuffer): Assembly {

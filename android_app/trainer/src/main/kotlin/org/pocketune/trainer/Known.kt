@@ -30,7 +30,7 @@ internal class Known(
             Source.ADD, Source.MULTIPLY -> 2
             Source.RESHAPE -> 1
             Source.BUFFER, Source.STATE, Source.MERGED -> 0
-            Source.OWN, Source.KNOWN -> -1
+            Source.OWN, Source.KNOWN, Source.HALF, Source.WEIGHT -> -1
         }
 
     /** The bytes, from those of the earlier ones: the bits that the host gets. */

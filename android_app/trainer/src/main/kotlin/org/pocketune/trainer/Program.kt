@@ -6,9 +6,11 @@ import java.io.InputStream
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import java.nio.channels.FileChannel
+import kotlinx.serialization.json.JsonElement
 
 private const val MANIFEST = "pocketune.manifest"
 private const val INITIAL = "pocketune.initial/"
+private const val FROZEN = "pocketune.frozen/"
 private const val INFERENCE = "pocketune.inference"
 
 /**
@@ -41,7 +43,26 @@ class Program private constructor(
     /** The plain model with the weights of a state, in pieces that follow one another in its file. */
     internal fun plainModel(state: List<StoredTensor>): List<ByteBuffer> {
         val entry = metadata[INFERENCE] ?: throw DamagedProgramException("it does not say how its plain model is put together: build it again")
-        return Assembly.read(entry).pieces(bytes.limit(), model::buffer, state.associate { it.name to it.bytes })
+        val tensors = state.associate { it.name to it.bytes }
+        return Assembly.read(entry).pieces(bytes.limit(), model::buffer, tensors) { weight(it, tensors) }
+    }
+
+    /** A weight that trained, in the model's own layout and full shape, little-endian; null for one that did not. */
+    private fun weight(name: String, state: Map<String, ByteBuffer>): ByteBuffer? {
+        val spec = manifest.parameters.firstOrNull { it.name == name } ?: return null
+        val whole = directBuffer(spec.shape.product().toInt() * spec.dtype.bytes).order(ByteOrder.LITTLE_ENDIAN)
+        spec.frozen?.let { whole.place(metadata[it.entry] ?: damagedAssembly("it has no ${it.entry}"), spec, it.view) }
+        for (piece in spec.pieces) whole.place(state.getValue(piece.tensor), spec, piece.view)
+        return whole
+    }
+
+    /** Writes a part of a weight to its places; one element stands for a part of equal ones. */
+    private fun ByteBuffer.place(part: ByteBuffer, of: ParameterSpec, view: List<JsonElement>) {
+        val size = of.dtype.bytes
+        val places = ViewStep.places(ModelTensor(of.name, of.shape, view))
+        val step = if (part.limit() == size) 0 else size
+        if (part.limit() < size || step * (places.size - 1) + size > part.limit()) damagedAssembly("${of.name} has ${part.limit()} bytes")
+        places.forEachIndexed { i, place -> for (k in 0 until size) put(place * size + k, part.get(i * step + k)) }
     }
 
     companion object {
@@ -73,7 +94,7 @@ class Program private constructor(
         private fun checked(data: ByteBuffer): Program {
             checkSeal(data)
             val model = ModelMetadata(data)
-            val metadata = model.entries(INITIAL, INFERENCE)
+            val metadata = model.entries(INITIAL, FROZEN, INFERENCE)
             val manifest = readManifest(
                 metadata[MANIFEST] ?: throw DamagedProgramException("it is no Pocketune program: it has no manifest"),
             )

@@ -136,6 +136,16 @@ class SameAsPythonTest {
             assertEquals(listOf("plain.tflite"), folder.list()?.toList())
         }
 
+    @Test
+    fun `of a file the exported model is the host's to the byte`(): Unit = runBlocking {
+        val plain = File(folder, "plain.tflite")
+        Fixture.trainer(Fixture.program("filed-stateless"), Store(folder)).use { trainer ->
+            trainer.restore(Fixture.file("filed.state"))
+            trainer.exportInference(plain)
+        }
+        assertContentEquals(Fixture.file("filed.plain").readBytes(), plain.readBytes())
+    }
+
     @Tag("every-version")
     @ParameterizedTest
     @CsvSource("float16,0.003", "dynamic,0.05")

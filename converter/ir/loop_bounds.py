@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from converter.ir import Graph, Node, Value, ops
+from converter.ir import ops
+from converter.ir.graph import Graph, Node, Value
 
 #: A comparison turned around, and what a counter that goes up must be to go on.
 _TURNED = {ops.Greater: ops.Less, ops.GreaterEqual: ops.LessEqual}
@@ -23,10 +24,23 @@ def most_steps(condition: Graph, body: Graph, known: Sequence[np.ndarray | None]
         body: likewise; its last inputs are what it hands on.
         known: for each operand what it holds, if that is known.
     """
+    return min((steps for steps in _bounds(condition, body, known) if steps is not None), default=None)
+
+
+def known_steps(condition: Graph, body: Graph, known: Sequence[np.ndarray | None]) -> int | None:
+    """The steps of a loop whose condition says nothing but that counters are below bounds; else None.
+
+    The arguments are those of `most_steps`. A loop that is not entered is not known.
+    """
+    found = _bounds(condition, body, known)
+    return min((steps for steps in found if steps is not None), default=None) if None not in found else None
+
+
+def _bounds(condition: Graph, body: Graph, known: Sequence[np.ndarray | None]) -> list[int | None]:
+    """How many steps each comparison of the condition allows."""
     (test,) = condition.outputs.values()
     makers = condition.producers()
-    found = [_steps(node, condition, body, known) for node in _all_of(test, makers)]
-    return min((steps for steps in found if steps is not None), default=None)
+    return [_steps(node, condition, body, known) for node in _all_of(test, makers)]
 
 
 def _all_of(test: Value, makers: dict[Value, Node]) -> Iterator[Node]:

@@ -1,0 +1,245 @@
+"""Recurrent layers, loops and branches of files: the stock interpreter is the oracle, from a state of zeros."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+import pocketune
+import tflite_frontend
+from converter.ir import evaluate
+from converter.ir.builder import Builder
+from converter.passes.autodiff.reverse import pull_back
+from converter.support.errors import UnsupportedError
+from tests.tflite_frontend.quantised_nets import quantised_nets
+from tests.tflite_frontend.test_operators import differences, floats, imported
+from tests.tflite_frontend.test_quantised import original
+from tests.tflite_frontend.written import Operator, file_of
+from tflite_frontend.file import read_file
+
+STEPS, INPUT, CELLS = 5, 3, 4
+LSTM = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4})
+
+
+def interpreted(data: bytes) -> Any:
+    """The file as a function of x: its variables are zeros before each call."""
+    runtime = Interpreter(
+        model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
+    runtime.allocate_tensors()
+    (given,) = runtime.get_input_details()
+
+    def call(x: np.ndarray) -> list[np.ndarray]:
+        runtime.reset_all_variables()
+        runtime.set_tensor(given["index"], x)
+        runtime.invoke()
+        return [runtime.get_tensor(details["index"]) for details in runtime.get_output_details()]
+
+    return call
+
+
+def lstm(without: tuple[str, ...] = (), steps: int = STEPS, more: dict[str, Any] | None = None, **said: Any) -> bytes:
+    """One LSTM; `without` some of its operands, `more` of these, options by name."""
+    more, gates = more or {}, ("i", "f", "c", "o")
+    output = more["projection"].shape[0] if "projection" in more else CELLS
+    weights = {f"w{g}": floats(CELLS, INPUT, seed=i) for i, g in enumerate(gates)}
+    weights |= {f"r{g}": floats(CELLS, output, seed=4 + i) for i, g in enumerate(gates)}
+    biases = {f"b{g}": floats(CELLS, seed=8 + i) for i, g in enumerate(gates)}
+    everything = {k: v for k, v in {**weights, **biases, **more}.items() if k not in without}
+    tensors = {
+        "x": ((1, steps, INPUT), "float32"),
+        **everything,
+        "h": ((1, output), "float32"),
+        "cell": ((1, CELLS), "float32"),
+        "y": ((1, steps, output), "float32"),
+    }
+    places = [*weights, "pi", "pf", "po", *biases, "projection", "projected", "h", "cell"]
+    places += ["ni", "nf", "nc", "no"] if "nc" in more else []
+    operands = ["x", *(n if n in everything or n in ("h", "cell") else "" for n in places)]
+    operator: Operator = ("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, ("y",), (LSTM[0], {**LSTM[1], **said}))
+    return file_of(tensors, [operator], variables=("h", "cell"))
+
+
+def rnn(both: bool = False) -> bytes:
+    ways = ("f", "b") if both else ("f",)
+    tensors: dict[str, Any] = {"x": ((1, STEPS, INPUT), "float32")}
+    operands = ["x"]
+    for i, way in enumerate(ways):
+        tensors |= {f"w{way}": floats(CELLS, INPUT, seed=i), f"r{way}": floats(CELLS, CELLS, seed=2 + i)}
+        tensors |= {f"a{way}": floats(CELLS, seed=4 + i), f"h{way}": ((1, CELLS), "float32")}
+        operands += [f"{part}{way}" for part in "wrah"]
+    tensors["y"] = ((1, STEPS, CELLS * len(ways)), "float32")
+    options = ("BidirectionalSequenceRNNOptions" if both else "SequenceRNNOptions", {"fusedActivationFunction": 4})
+    if both:
+        options[1]["mergeOutputs"], operands = True, [*operands, "", "", ""]
+    kind = f"{'BI' if both else 'UNI'}DIRECTIONAL_SEQUENCE_RNN"
+    return file_of(tensors, [(kind, operands, ("y",), options)], variables=[f"h{way}" for way in ways])
+
+
+def both_ways() -> bytes:
+    """A bidirectional LSTM."""
+    tensors: dict[str, Any] = {"x": ((1, STEPS, INPUT), "float32")}
+    operands, states = ["x"], list[str]()
+    for i, way in enumerate("fb"):
+        for part, shape in (("w", (CELLS, INPUT)), ("r", (CELLS, CELLS)), ("p", ()), ("a", (CELLS,))):
+            for j, gate in enumerate("fco" if part == "p" else "ifco"):
+                if part != "p":
+                    tensors[f"{part}{gate}{way}"] = floats(*shape, seed=20 * i + j + 4 * len(part + gate) + ord(part))
+                operands.append("" if part == "p" else f"{part}{gate}{way}")
+        operands += ["", ""]
+        states += [f"h{way}", f"c{way}"]
+    tensors |= dict.fromkeys(states, ((1, CELLS), "float32"))
+    tensors["y"] = ((1, STEPS, 2 * CELLS), "float32")
+    options = {"fusedActivationFunction": 4, "mergeOutputs": True, "timeMajor": False}
+    operator: Operator = (
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        [*operands, *states, *[""] * 9],
+        ("y",),
+        ("BidirectionalSequenceLSTMOptions", options),
+    )
+    return file_of(tensors, [operator], variables=states)
+
+
+PEEPHOLES = {f"p{g}": floats(CELLS, seed=30 + i) for i, g in enumerate("ifo")}
+NORMS = {f"n{g}": floats(CELLS, seed=40 + i, low=0.5, high=1.5) for i, g in enumerate("ifco")}
+CASES = {
+    "lstm": lstm(),
+    "long lstm": lstm(steps=30),
+    "coupled gates": lstm(without=("wi", "ri", "bi")),
+    "peepholes": lstm(more=PEEPHOLES),
+    "projection": lstm(more={"projection": floats(2, CELLS, seed=50), "projected": floats(2, seed=51)}),
+    "layer norm": lstm(more=NORMS),
+    "clipped": lstm(cellClip=0.3),
+    "rnn": rnn(),
+    "both ways": rnn(both=True),
+    "lstm both ways": both_ways(),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_is_what_the_interpreter_makes_of_it_and_so_are_derivatives(name: str, tmp_path: Path) -> None:
+    data = CASES[name]
+    graph, call = imported(data, tmp_path), interpreted(data)
+    x = floats(1, *graph.inputs[0].shape[1:], seed=5)
+    expected = call(x)[0].copy()
+    np.testing.assert_allclose(evaluate(graph, [x])[0]["y"], expected, rtol=1e-5, atol=1e-6)
+    if x.shape[1] > STEPS:
+        return
+    weight = floats(*expected.shape, seed=9)
+    b = Builder(graph.copy())
+    backward, gradients = pull_back(b.graph, {graph.outputs["y"]: b.constant(weight)}, graph.inputs)
+    backward.outputs = {"g": gradients[graph.inputs[0]]}
+    found = evaluate(backward, [x])[0]["g"]
+    np.testing.assert_allclose(found, differences(call, x, [weight]), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["lstm", "long lstm"])
+def test_several_rows_each_begin_with_zeros_and_all_weights_train(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(CASES[name])
+    call, rows = interpreted(CASES[name]), 3
+    program = pocketune.build(path, loss="mse", update="full", optimizer="sgd", batch=rows, check=False)
+    assert any(note.status == "begins with a state" for note in program.notes)
+    x = floats(rows, *program.manifest.signatures["infer"].inputs[0].shape[1:], seed=5)
+    expected = np.concatenate([call(row[None])[0] for row in x])
+    with pocketune.TrainingSession(program.data) as session:
+        for _ in range(2):  # nothing is left of the first call
+            np.testing.assert_allclose(session.infer(x), expected, rtol=1e-5, atol=1e-6)
+        names = set(session.parameters())
+        losses = [session.train(x, np.zeros_like(expected), learning_rate=0.5) for _ in range(20)]
+    parts = ("kernel", "recurrent", "bias")
+    assert {name.split("/")[-1] for name in names} == {
+        f"{p}_{g}" for p in parts for g in ("input", "forget", "cell", "output")
+    }
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_one_step_a_call_is_a_net_that_streams(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(lstm(steps=1))
+    with pytest.raises(
+        UnsupportedError, match=r"(?s)UNIDIRECTIONAL_SEQUENCE_LSTM, which keeps a state.*the file streams"
+    ):
+        tflite_frontend.Model(path).graph(2)
+
+
+def branching() -> bytes:
+    """y = 2 x where the sum of x is above 0, else x - 1: an IF on what is computed."""
+    tensors = {
+        "x": ((1, 3), "float32"),
+        "axis": np.array([1], np.int32),
+        "sum": ((1,), "float32"),
+        "zero": np.zeros((), np.float32),
+        "above": ((1,), "bool"),
+        "y": ((1, 3), "float32"),
+    }
+    operators: list[Operator] = [
+        ("SUM", ("x", "axis"), ("sum",), ("ReducerOptions", {})),
+        ("GREATER", ("sum", "zero"), ("above",), ("GreaterOptions", {})),
+        ("IF", ("above", "x"), ("y",), ("IfOptions", {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2})),
+    ]
+    of_one = {"x": ((1, 3), "float32"), "y": ((1, 3), "float32")}
+    doubled = ({**of_one, "c": np.float32(2)}, [("MUL", ("x", "c"), ("y",), ("MulOptions", {}))], ("x",), ("y",))
+    lower = ({**of_one, "c": np.float32(1)}, [("SUB", ("x", "c"), ("y",), ("SubOptions", {}))], ("x",), ("y",))
+    return file_of(tensors, operators, bodies=[doubled, lower])
+
+
+def test_each_row_takes_its_own_branch(tmp_path: Path) -> None:
+    path, data = tmp_path / "net.tflite", branching()
+    path.write_bytes(data)
+    x = floats(6, 3, seed=3)
+    expected = np.concatenate([interpreted(data)(row[None])[0] for row in x])
+    graph, _ = tflite_frontend.Model(path).graph(len(x))
+    np.testing.assert_array_equal(evaluate(graph, [x])[0]["output"], expected)
+    assert 0 < (x.sum(1) > 0).sum() < len(x)
+
+
+def infinite() -> bytes:
+    """A file whose loop runs itself."""
+    tensors = {"x": ((1, 3), "float32"), "y": ((1, 3), "float32")}
+    loop: list[Operator] = [
+        ("WHILE", ("x",), ("y",), ("WhileOptions", {"condSubgraphIndex": 1, "bodySubgraphIndex": 1}))
+    ]
+    return file_of(tensors, loop, bodies=[(tensors, loop, ("x",), ("y",))])
+
+
+def test_a_loop_that_runs_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(infinite())
+    with pytest.raises(UnsupportedError, match="WHILE as it stands there"):
+        tflite_frontend.Model(path).graph(1)
+
+
+@pytest.fixture(params=["loop", "loop_dynamic"])
+def loop(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A Keras LSTM, which TensorFlow's converter writes as a WHILE; its weights in float32 or int8."""
+    path = tmp_path / "net.tflite"
+    path.write_bytes(quantised_nets()[request.param])
+    return path
+
+
+def test_loops_of_frozen_layers_are_the_files_and_those_of_trained_ones_learn(loop: Path) -> None:
+    model = tflite_frontend.Model(loop, classes=3)
+    x, y = floats(4, 6, 40, seed=2), np.arange(4) % 3
+    border = original(loop, model.place(read_file(loop)).features, x)
+    head = pocketune.build(
+        model, update="head", batch=1, optimizer="sgd", check=False, signatures=("train", "infer", "features")
+    )
+    runner = Interpreter(model_content=head.data).get_signature_runner("features")
+    found = np.concatenate([next(iter(runner(x=row[None]).values())) for row in x])
+    if _is_hybrid(loop):
+        np.testing.assert_array_equal(found, border)
+    else:
+        np.testing.assert_allclose(found, border, rtol=1e-5, atol=1e-6)
+    full = pocketune.build(model, update="full", batch=4, micro_batch=1, optimizer="sgd", check=False)
+    with pocketune.TrainingSession(full.data) as session:
+        losses = [session.train(x, y, learning_rate=0.3) for _ in range(20)]
+    assert losses[-1] < losses[0] / 2
+
+
+def _is_hybrid(path: Path) -> bool:
+    return any(t.is_quantized for t in read_file(path).body(2).tensors)

@@ -55,6 +55,11 @@ class Task:
         called = module(**self.inputs) if isinstance(self.inputs, dict) else module(*self.inputs)
         return self.pick(called)
 
+    def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Task:
+        """Return the same with other inputs."""
+        x = self.inputs
+        return replace(self, inputs={k: change(t) for k, t in x.items()} if isinstance(x, dict) else [*map(change, x)])
+
     def arrays(self) -> tuple[Any, np.ndarray]:
         """Return the batch and the targets as a session takes them."""
 
@@ -98,14 +103,26 @@ def by_program(program: pocketune.Program, folder: Path, task: Task, steps: int)
         return Trained(losses, dict(session.parameters())), inferred
 
 
-def flipped(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a module with the last bit of each float32 number turned."""
-    other = copy.deepcopy(module)
+def flipped(module: torch.nn.Module, task: Task, draw: int = 0) -> tuple[torch.nn.Module, Task]:
+    """Return a copy of a module, and its task, with the last bit turned of all float32 numbers.
+
+    Args:
+        module: what is copied.
+        task: that trains it.
+        draw: not 0: of a half of them, drawn at random by this seed.
+    """
+    other, rng = copy.deepcopy(module), torch.Generator().manual_seed(draw)
+
+    def turned(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype != torch.float32 or not tensor.numel():
+            return tensor
+        bits = (torch.rand(tensor.shape, generator=rng) < (0.5 if draw else 1.0)).int()
+        return (tensor.contiguous().view(torch.int32) ^ bits).view(torch.float32)
+
     with torch.no_grad():
         for tensor in [*other.parameters(), *other.buffers()]:
-            if tensor.dtype == torch.float32 and tensor.numel():
-                tensor.copy_((tensor.contiguous().view(torch.int32) ^ 1).view(torch.float32))
-    return other
+            tensor.copy_(turned(tensor))
+    return other, task.mapped(turned)
 
 
 def doubled(module: torch.nn.Module, task: Task) -> tuple[torch.nn.Module, Task]:
@@ -114,9 +131,8 @@ def doubled(module: torch.nn.Module, task: Task) -> tuple[torch.nn.Module, Task]
     def double(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor
 
-    x: Any = task.inputs
-    inputs = {k: double(t) for k, t in x.items()} if isinstance(x, dict) else tuple(double(t) for t in x)
-    return copy.deepcopy(module).double(), replace(task, inputs=inputs, y=double(task.y), loss=task.loss)
+    made = task.mapped(double)
+    return copy.deepcopy(module).double(), replace(made, y=double(made.y), loss=copy.deepcopy(made.loss).double())
 
 
 def faults(ours: Trained, theirs: Trained, others: Sequence[Trained], before: dict[str, torch.Tensor]) -> list[str]:

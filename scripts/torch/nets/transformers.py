@@ -14,6 +14,7 @@ from scripts.torch.nets.tasks import CLASSES, Made, image_task, language_task, t
 _WORDS, _PLACES = 40, 8
 #: How the sizes of most configurations are called.
 _SMALL: dict[str, Any] = {
+    "initializer_range": 0.1,
     "vocab_size": _WORDS,
     "hidden_size": 32,
     "intermediate_size": 48,

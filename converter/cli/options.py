@@ -57,6 +57,7 @@ NOT_PRICED = (
     "batch_norm",
     "dropout",
     "augment",
+    "preprocess",
     "loss_scale",
     "name",
 )

@@ -12,6 +12,7 @@ from converter.driver.assemble import assemble
 from converter.driver.budget import check_room, fit
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
+from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
 from converter.driver.int8.samples import any_samples
 from converter.driver.models import (
@@ -88,7 +89,8 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     model = with_classes(model, options.classes)
     request = Request.of(with_own_augmentation(model, options))
     require("compiler", "compiling a model")
-    imported = cache(partial(import_model, model))
+    check_preprocess(options.preprocess, request.target)
+    imported = cache(lambda rows: preprocessed(import_model(model, rows), options.preprocess))
     if options.memory_budget is None:
         return _plan(imported, request, needs_weights)
     budget, batch = parse_bytes(options.memory_budget), request.batch

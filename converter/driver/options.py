@@ -91,6 +91,10 @@ class Options:
         augment: a JAX function `(x, key) -> x` that a step applies to its inputs first, of several a tuple or a dict by
             name; `evaluate` and `infer` take them as they are. It draws with `jax.random` and the key: each step has
             random numbers of its own, which the program makes. `keras`: random layers that a Keras model begins with.
+        preprocess: the program's input is uint8 [batch, height, width, channels] then, as phones deliver images, of
+            which it makes what the model takes: `0..1`, `-1..1`, `0..255`, `imagenet`, or a table for (scale * pixel -
+            mean) / std of each channel: `mean` (0) and `std` (1), `scale` (1 / 255), `order` (`RGB`; `BGR`), `layout`
+            of the model's input (`NCHW` or `NHWC`, where its shape does not tell). Of several images a dict by input.
         check: run one step in the stock interpreter and refuse a program that is not right.
         loss_weights: for losses by output: what each is multiplied by, in the same form.
         loss_scale: for `split`, a power of two: what gradients are multiplied by in `gradients` and divided by in
@@ -189,6 +193,12 @@ class Options:
         "package.module:function (x, key) -> x that a step applies to its inputs; keras: its random layers.",
         entry=str,
         shown="nothing",
+    )
+    preprocess: Any = _option(
+        None,
+        "Takes uint8 images in NHWC, and makes of them what the model takes: 0..1, -1..1, 0..255, imagenet.",
+        entry=str | dict[str, Any],
+        shown="the model's own inputs",
     )
     check: bool = _option(True)
     loss_weights: Any = _option(None, entry=dict[str, float])

@@ -332,7 +332,7 @@ class Cast(Builtin):
     """Another element type; float to int truncates."""
 
     code, table, means = "CAST", "CastOptions", ops.Cast
-    kinds = "fib"
+    kinds = "fibu"
     dtype: np.dtype
 
     def __post_init__(self) -> None:

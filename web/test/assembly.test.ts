@@ -10,7 +10,9 @@ const SHAPE = [NBYTES / 4];
 const stored = { source: "state", name: "w", shape: SHAPE };
 const product = (of: number, shape = SHAPE) => ({ source: "multiply", shape, operands: [of, 0] });
 /** Numbers of all kinds that float16 has: zeros, the smallest, the largest, without end. */
-const halved = new Uint8Array(Float32Array.of(0, -0, 1, -0.333251953125, 65504, 2 ** -24, -(2 ** -14), Infinity).buffer);
+const halved = new Uint8Array(
+  Float32Array.of(0, -0, 1, -0.333251953125, 65504, 2 ** -24, -(2 ** -14), Infinity).buffer,
+);
 const part = (number: number) => ({ source: "known", nbytes: NBYTES, number });
 
 async function pieces(known: object[], parts: object[]): Promise<Uint8Array[]> {

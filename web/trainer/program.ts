@@ -69,7 +69,7 @@ export class Program {
 
   /** A weight that trained, in the model's own layout and full shape; undefined for one that did not. */
   private weight(name: string, state: Map<string, Bytes>): Bytes | undefined {
-    const spec = this.manifest.parameters.find((parameter) => parameter.name === name);
+    const spec = this.manifest.fields.parameters.find((parameter) => parameter.name === name);
     if (!spec) return undefined;
     const size = ELEMENT_BYTES[spec.dtype];
     const whole = new Uint8Array(size * product(spec.shape));

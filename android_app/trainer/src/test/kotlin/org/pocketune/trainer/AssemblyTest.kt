@@ -1,6 +1,7 @@
 package org.pocketune.trainer
 
 import java.nio.ByteBuffer
+import java.nio.ByteOrder
 import java.util.concurrent.TimeUnit
 import java.util.zip.DeflaterInputStream
 import kotlin.test.assertEquals
@@ -36,6 +37,21 @@ class AssemblyTest {
         refused("axes", """{"source":"state","name":"w","shape":$deep},${product(0, deep)}""", part(1))
     }
 
+    @Test
+    fun `float32 numbers are given as float16 where that holds them`() {
+        val (made) = pieces("", """{"source":"half","nbytes":16}""")
+        val bits = List(8) { made.getShort(2 * it).toInt() and 0xffff }
+        assertEquals(listOf(0, 0x8000, 0x3c00, 0xb555, 0x7bff, 1, 0x8400, 0x7c00), bits)
+        numbers.putFloat(0, 0.1f)
+        refused("no float16", "", """{"source":"half","nbytes":16}""")
+    }
+
+    /** Numbers of all kinds that float16 has: zeros, the smallest, the largest, without end. */
+    private val numbers = ByteBuffer.allocate(32).order(ByteOrder.LITTLE_ENDIAN).also { buffer ->
+        val all = floatArrayOf(0f, -0f, 1f, -0.33325195f, 65504f, 5.9604645e-8f, -6.1035156e-5f, Float.POSITIVE_INFINITY)
+        for (number in all) buffer.putFloat(number)
+    }
+
     private val stored = """{"source":"state","name":"w","shape":$shape}"""
 
     private fun product(of: Int, shape: String = this.shape) =
@@ -51,6 +67,6 @@ class AssemblyTest {
     private fun pieces(known: String, parts: String): List<ByteBuffer> {
         val entry = """{"parts":[$parts],"known":[$known]}""" + "\n"
         val packed = DeflaterInputStream(entry.byteInputStream()).readBytes()
-        return Assembly.read(ByteBuffer.wrap(packed)).pieces(1000, { ByteBuffer.allocate(0) }, state)
+        return Assembly.read(ByteBuffer.wrap(packed)).pieces(1000, { numbers }, state) { null }
     }
 }

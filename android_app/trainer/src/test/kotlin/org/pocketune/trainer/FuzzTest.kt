@@ -45,7 +45,8 @@ class FuzzTest {
             val (parts, own) = text.split("\n", limit = 2)
             val changed = mutatedText(parts.toByteArray(Charsets.ISO_8859_1)) + "\n$own".toByteArray(Charsets.ISO_8859_1)
             val packed = DeflaterInputStream(changed.inputStream(), Deflater(1)).readBytes()
-            Assembly.read(ByteBuffer.wrap(packed)).pieces(scaled.size, { if (it < 9) entry else ByteBuffer.allocate(0) }, state)
+            val buffer = { number: Long -> if (number < 9) entry else ByteBuffer.allocate(0) }
+            Assembly.read(ByteBuffer.wrap(packed)).pieces(scaled.size, buffer, state) { state[it] }
         }
     }
 

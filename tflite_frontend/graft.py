@@ -27,6 +27,7 @@ class Graft:
         moved: tensors of the file that stand in the place of an output, by that output.
         quantized: outputs that are integers again behind `graph`.
         lost: outputs that there is no way to compute.
+        replaced: the output in whose place the model's own stands; None where it is the file's.
     """
 
     file: File
@@ -35,6 +36,7 @@ class Graft:
     moved: Mapping[int, int]
     quantized: Collection[int]
     lost: Collection[int]
+    replaced: int | None = None
 
 
 def tensor_name(number: int) -> str:
@@ -90,7 +92,7 @@ def grafted(importer: Importer, replaced: Replaced | None, trained: Collection[s
             if file.tensors[number].is_quantized and (instead is None or instead.in_range):
                 quantized.add(number)
     graph = _behind(importer, border, wanted, trained) if wanted else None
-    return Graft(file, weights, graph, moved, quantized, lost)
+    return Graft(file, weights, graph, moved, quantized, lost, None if replaced is None else replaced.number)
 
 
 def _kept(file: File, importer: Importer, trained: Collection[str]) -> tuple[set[int], dict[tuple[int, int], str]]:

@@ -1,14 +1,15 @@
-"""Fresh last layers: what of a file a new dense layer stands behind, and the layer."""
+"""Fresh last layers: what of a file a new dense layer or a head of one's own stands behind, and the layer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
-from converter.ir import Value, ops
+from converter.ir import Graph, TensorType, Value, ops
 from converter.support.errors import UsageError
 from tflite_frontend.file import File, FileOperator
 from tflite_frontend.importer import Importer
@@ -33,6 +34,47 @@ class Place:
     replaced: str
     link: str
     width: int | None = None
+
+
+class Head(Protocol):
+    """A head of one's own, as a graph for whatever it reads."""
+
+    def graph(self, features: TensorType) -> Graph:
+        """Return its forward graph: one input of that type, one output."""
+
+
+def own_head(importer: Importer, features: Value, head: Head) -> Value:
+    """Return what a head of one's own makes of a tensor.
+
+    Raises:
+        UsageError: it has another number of inputs or outputs, takes another shape, or parameters of names that the
+            file has.
+    """
+    graph, whole = head.graph(features.type), importer.b.graph
+    if len(graph.inputs) != 1 or len(graph.outputs) != 1:
+        raise UsageError(
+            f"the head takes {len(graph.inputs)} inputs and gives {len(graph.outputs)} outputs: it stands behind one "
+            "tensor and gives one",
+            page="tflite-files",
+        )
+    (given,) = graph.inputs
+    if given.shape != features.shape:
+        raise UsageError(
+            f"the head takes {list(given.shape)}, and the tensor that it stands behind is {list(features.shape)}",
+            page="tflite-files",
+        )
+    bound = {given: features}
+    if taken := {p.name for p in graph.parameters.values()} & {p.name for p in whole.parameters.values()}:
+        raise UsageError(
+            f"the head and the file both have a parameter {min(taken)!r}: give the head's another name",
+            page="tflite-files",
+        )
+    whole.constants |= graph.constants
+    whole.parameters |= graph.parameters
+    for node in graph.nodes:
+        whole.nodes.append(replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs)))
+    (made,) = graph.outputs.values()
+    return bound.get(made, made)
 
 
 def place_of_last_layer(file: File, output: int, name: str) -> Place:

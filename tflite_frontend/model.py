@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from converter.ir import Builder, Graph, Value, ops, verify
+from converter.ir import Builder, Graph, TensorType, Value, ops, verify
 from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError, UsageError, nearest
@@ -17,8 +17,9 @@ from converter.training.batch_dependence import mixing
 from tflite_frontend.carry import Carrier
 from tflite_frontend.file import File, needed, read_file, reading
 from tflite_frontend.graft import Graft, Replaced, grafted
-from tflite_frontend.head import Place, fresh_layer, place_of_last_layer
+from tflite_frontend.head import Place, fresh_layer, own_head, place_of_last_layer
 from tflite_frontend.importer import Importer
+from tflite_frontend.metadata import labels_of, preprocessing_of
 from tflite_frontend.registry import NotImportable
 
 
@@ -34,11 +35,17 @@ class Imported(NamedTuple):
         graph: the forward graph.
         notes: what to say of it.
         carrier: what carries the file's own operators over.
+        features: the type of the tensor to which it was cut.
+        labels: names of the classes of its output, where the file says them.
+        preprocessing: how its first input is made, where the file says it.
     """
 
     graph: Graph
     notes: list[Note]
     carrier: Carrier
+    features: TensorType | None
+    labels: list[str] | None
+    preprocessing: dict[str, Any] | None
 
 
 class _Read(NamedTuple):
@@ -49,12 +56,14 @@ class _Read(NamedTuple):
         outputs: of the model by name.
         replaced: what stands in the place of an output of the file.
         notes: what to say of it.
+        features: the type of the tensor to which it was cut.
     """
 
     importer: Importer
     outputs: Mapping[str, Value]
     replaced: Replaced | None
     notes: list[Note]
+    features: TensorType | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class Model:
         shapes: of inputs by name, for one row, where the file leaves axes open.
         cut: the name of a tensor or layer; what stands behind it is left out.
         classes: a fresh dense layer of so many classes stands in the place of the last one, or behind `cut`.
+        head: what stands behind `cut` instead of a dense layer: a `pocketune.Model` of a JAX function, whose `inputs`
+            may be left out, a module of Flax or Equinox, a Keras model, layer or list of layers.
         outputs: the names of the outputs that are kept; None: all.
         seed: of the fresh layer.
     """
@@ -76,12 +87,18 @@ class Model:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     cut: str | None = None
     classes: int | None = None
+    head: Any = None
     outputs: Sequence[str] | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.classes is not None and not (isinstance(self.classes, int) and self.classes > 0):
             raise UsageError(f"classes must be a whole number of at least 1, got {self.classes!r}", page="tflite-files")
+        if self.head is not None and (self.cut is None or self.classes is not None):
+            raise UsageError(
+                "a head of one's own stands behind a tensor or layer, cut=, in the place of classes=",
+                page="tflite-files",
+            )
 
     @property
     def name(self) -> str:
@@ -128,7 +145,12 @@ class Model:
         notes = [*read.notes, *_what_is_fed(graph), *importer.notes]
         used = {v for node in graph.nodes for v in node.inputs}
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in used}
-        return Imported(with_idioms(verify(graph, "import")), notes, importer.carrier())
+        names = None
+        if read.replaced is None and len(read.outputs) == 1:
+            (number,) = self._outputs(file).values()
+            names = labels_of(file, list(file.outputs.values()).index(number))
+        made = with_idioms(verify(graph, "import"))
+        return Imported(made, notes, importer.carrier(), read.features, names, preprocessing_of(file))
 
     def _read(self, file: File, rows: int) -> _Read:
         """Import what the model is of the file."""
@@ -146,9 +168,11 @@ class Model:
         if self.cut is not None:
             number = _tensor(file, self.cut)
             importer.run([number])
-            value = importer.value(number)
+            value = features = importer.value(number)
+            if self.head is not None:
+                value = own_head(importer, features, self.head)
             replaced = Replaced(self._output_behind(file, number), value, in_range=False)
-            return _Read(importer, {"output": value}, replaced, [])
+            return _Read(importer, {"output": value}, replaced, [], features.type)
         chosen = self._outputs(file)
         importer.run(list(chosen.values()))
         names = ["output"] if len(chosen) == 1 else list(chosen)

@@ -28,7 +28,14 @@ from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
 from converter.driver.program import Plan, Program
 from converter.driver.pytorch import is_torch_optimizer
-from converter.driver.requests import Request, check_dropout, check_labels, check_sizes, check_weights
+from converter.driver.requests import (
+    Request,
+    check_dropout,
+    check_labels,
+    check_sizes,
+    check_weights,
+    with_own_words,
+)
 from converter.ir import Graph
 from converter.passes.manager import run
 from converter.support.collecting import uncollected
@@ -127,6 +134,7 @@ def _other(imported: Import, request: Request, scheme: str, frozen: str) -> Plan
 def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     """Plan one request."""
     source, taken = _checked(imported, request, needs_weights)
+    request = with_own_words(request, source)
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
         several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)

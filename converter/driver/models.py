@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tflite_frontend
+from converter.driver.heads import with_names_of_head
 from converter.driver.options import Options
 from converter.driver.pytorch import is_torch_loss, is_torch_model, is_torch_optimizer, torch_model
-from converter.ir import Graph, Value, reachable
+from converter.ir import Graph, TensorType, Value, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
 from converter.program.manifest import TARGET
@@ -43,6 +44,8 @@ class Source:
         carrier: what carries the operators of a file over that the model was read from.
         names: of its parameters by the `id` of what a PyTorch optimizer has of them.
         tflite: that file, and which part of it is meant.
+        labels: names of its classes, where it says them.
+        preprocessing: how an input is made, where it says it.
     """
 
     graph: Graph
@@ -56,6 +59,8 @@ class Source:
     carrier: Carrier | None = None
     names: Mapping[int, str] = field(default_factory=dict)
     tflite: tflite_frontend.Model | None = None
+    labels: Sequence[str] | None = None
+    preprocessing: Mapping[str, Any] | None = None
 
 
 class Shaped(NamedTuple):
@@ -186,8 +191,71 @@ def _jax_source(model: Any, batch: int) -> Source:
 
 
 def _tflite_source(model: tflite_frontend.Model, batch: int) -> Source:
+    if model.head is not None:
+        return _with_head(model, batch)
     made = model.imported(batch)
-    return Source(made.graph, model.name, notes=made.notes, carrier=made.carrier, tflite=model)
+    return Source(
+        made.graph,
+        model.name,
+        notes=made.notes,
+        carrier=made.carrier,
+        tflite=model,
+        labels=made.labels,
+        preprocessing=made.preprocessing,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Head:
+    """A head of one's own behind a tensor of a file.
+
+    Attributes:
+        model: what the person passed.
+        known: what was imported of it, by the shape of what it reads.
+    """
+
+    model: Any
+    known: dict[tuple[int, ...], Source] = field(default_factory=dict)
+
+    def graph(self, features: TensorType) -> Graph:
+        """Return its forward graph."""
+        return self.source(features).graph
+
+    def source(self, features: TensorType) -> Source:
+        """Return it imported for such features, its parameters called `head/...`."""
+        if features.shape not in self.known:
+            self.known[features.shape] = self._imported(features)
+        return self.known[features.shape]
+
+    def _imported(self, features: TensorType) -> Source:
+        model, spec = self.model, TensorType((1, *features.shape[1:]), features.dtype)
+        if all(_is_of("keras", layer) for layer in (model if isinstance(model, list | tuple) else [model])):
+            from keras_frontend.stack import as_model
+
+            model = as_model(model, features.shape[1:])
+        elif not _is_of("jax_frontend", model):
+            model = with_inputs(model, [spec])
+        elif not model.inputs:
+            model = replace(model, inputs=[spec])
+        return with_names_of_head(import_model(model, features.shape[0]))
+
+
+def _with_head(model: tflite_frontend.Model, batch: int) -> Source:
+    """Return a file behind which a head of one's own stands, with all that the head says of itself."""
+    head = model.head if isinstance(model.head, _Head) else _Head(model.head)
+    model = replace(model, head=head)
+    made = model.imported(batch)
+    assert made.features is not None
+    own = head.source(made.features)
+    return replace(
+        own,
+        graph=made.graph,
+        name=model.name,
+        notes=[*made.notes, *own.notes],
+        carrier=made.carrier,
+        tflite=model,
+        preprocessing=made.preprocessing,
+    )
 
 
 def with_classes(model: Any, classes: int | None) -> Any:

@@ -234,10 +234,25 @@ def check_sizes(source: Source, rows: int) -> None:
             )
 
 
-def check_labels(labels: Sequence[str] | None, source: Source) -> None:
-    """Raises UsageError where no output has as many classes as there are names; a single number tells two apart."""
+def with_own_words(request: Request, source: Source) -> Request:
+    """Return the request with the labels and the preprocessing that the model itself names, where none were given."""
+    options = request.options
+    if options.labels is None and source.labels is not None and len(source.labels) in _classes(source):
+        options = replace(options, labels=source.labels)
+    if options.preprocessing is None and source.preprocessing is not None:
+        options = replace(options, preprocessing=source.preprocessing)
+    return replace(request, options=options)
+
+
+def _classes(source: Source) -> list[int]:
+    """Return how many classes each output may tell apart; a single number tells two."""
     sizes = {value.shape[-1] if len(value.shape) > 1 else 1 for value in source.graph.outputs.values()}
-    classes = sorted(2 if size == 1 else size for size in sizes)
+    return sorted(2 if size == 1 else size for size in sizes)
+
+
+def check_labels(labels: Sequence[str] | None, source: Source) -> None:
+    """Raises UsageError where no output has as many classes as there are names."""
+    classes = _classes(source)
     if labels is not None and len(labels) not in classes:
         raise UsageError(
             f"labels names {len(labels)} classes, and the model has {' or '.join(map(str, classes))}: "

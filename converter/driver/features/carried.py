@@ -11,7 +11,10 @@ from converter.passes.canonical import canonicalize, specialize
 from converter.support.errors import PocketuneError
 from converter.support.notes import Note
 from converter.tflite.backend import in_order, to_builtins
+from converter.training.dropout import without_dropout
 from tflite_frontend.carry import without_foreign, without_marks
+from tflite_frontend.file import File
+from tflite_frontend.metadata import with_labels
 
 
 def carry_over(c: Compilation) -> Compilation:
@@ -45,7 +48,8 @@ def graft(c: Compilation) -> Compilation:
     model = c.source.tflite
     if model is None or not c.offers("infer"):
         return c
-    trained = {p.name for p in c.model.weights().values()} | {adapter.weight for adapter in c.adapters}
+    trained = {p.name for p in c.model.parameters.values() if p.kind in ("weight", "statistic")}
+    trained |= {adapter.weight for adapter in c.adapters}
     made = model.graft(trained, 1)
     notes = list(c.notes)
     if made.lost:
@@ -55,8 +59,17 @@ def graft(c: Compilation) -> Compilation:
     if c.prefix is not None:
         said = "the exported file keeps those of the file: near what infer gives here, not its bits"
         notes.append(Note("frozen layers", "int8 here", said))
+    if made.replaced is not None:
+        made = replace(made, file=_with_labels(c, made.file, made.replaced))
     behind = None if made.graph is None else _for_any_rows(c, trained) or _lowered(c, made.graph)
     return replace(c, grafted=Grafted(made, behind), notes=notes)
+
+
+def _with_labels(c: Compilation, file: File, number: int) -> File:
+    """Return the file whose appended labels, where it has some, name the classes of a fresh head."""
+    width = next(iter(c.source.graph.outputs.values())).shape[-1]
+    names = c.options.labels or [str(i) for i in range(width)]
+    return replace(file, associated=with_labels(file, list(file.outputs.values()).index(number), list(names)))
 
 
 def _for_any_rows(c: Compilation, trained: set[str]) -> Graph | None:
@@ -70,4 +83,4 @@ def _for_any_rows(c: Compilation, trained: set[str]) -> Graph | None:
 
 
 def _lowered(c: Compilation, graph: Graph) -> Graph:
-    return in_order(to_builtins(specialize(canonicalize(graph)), c.once), c.target)
+    return in_order(to_builtins(specialize(canonicalize(without_dropout(graph))), c.once), c.target)

@@ -15,6 +15,7 @@ from converter.driver.defaults import Taken, taken_over
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
 from converter.driver.int8.samples import any_samples
+from converter.driver.losses import without_idle_outputs
 from converter.driver.models import (
     Source,
     as_pytorch_trains,
@@ -22,7 +23,6 @@ from converter.driver.models import (
     with_classes,
     with_inputs,
     with_own_augmentation,
-    without_idle_outputs,
 )
 from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from converter.driver.compilation import Compilation
-from converter.driver.models import import_loss
+from converter.driver.losses import import_loss
 from converter.driver.requests import check_fisher
 from converter.ir import is_described
 from converter.ir.random_numbers import call_counter

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from converter.driver.defaults import taken_over
-from converter.driver.models import import_loss, import_model, with_classes, with_inputs, with_own_augmentation
+from converter.driver.losses import import_loss
+from converter.driver.models import import_model, with_classes, with_inputs, with_own_augmentation
 from converter.driver.options import Options, options_of
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text

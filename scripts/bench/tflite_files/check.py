@@ -24,8 +24,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
 import tflite_frontend
+from converter.program.flatbuffer.parts import part
 from converter.support.errors import PocketuneError, UsageError
-from tflite_frontend.file import read_file
+from tflite_frontend.file import needed, read_file
 
 CLASSES, ROWS, STEPS = 5, 2, 10
 #: Trained tensors whose derivatives are taken, at most.
@@ -97,6 +98,35 @@ def inferred(path: Path, said: Mapping[str, Any]) -> float:
     return worst
 
 
+def _other_bits(path: Path, said: Mapping[str, Any]) -> float:
+    """Return the share of the features that are not those of the file, to the bit."""
+    model, batch = _with_head(path, said), said.get("batch", ROWS)
+    number = model.place(read_file(path, said.get("signature"))).features
+    x = samples(Original(path, said.get("shapes")), said, batch)
+    expected = _up_to(path, said, number, x)
+    options = {"update": "head", "optimizer": "sgd", "batch": batch, "signatures": ("train", "infer", "features")}
+    program = pocketune.build(model, check=False, **options)
+    (name,) = (spec.name for spec in program.manifest.signatures["features"].inputs)
+    (found,) = Interpreter(model_content=program.data).get_signature_runner("features")(**{name: x}).values()
+    return float((found.reshape(expected.shape) != expected).mean())
+
+
+def _up_to(path: Path, said: Mapping[str, Any], number: int, x: np.ndarray) -> np.ndarray:
+    """Return what the stock interpreter, on the kernels that an app has, makes of a tensor of the file, row by row."""
+    file = read_file(path, said.get("signature"))
+    model, graph = file.tables
+    operators = [graph.Operators(operator.number) for operator in needed(file, [number])]
+    runtime = Interpreter(model_content=part(model, graph, operators, [number]))
+    runtime.allocate_tensors()
+    (given,), (made,) = runtime.get_input_details(), runtime.get_output_details()
+    found = []
+    for row in x:
+        runtime.set_tensor(given["index"], row[None])
+        runtime.invoke()
+        found.append(runtime.get_tensor(made["index"]).copy())
+    return np.stack(found)
+
+
 def head_learns(path: Path, said: Mapping[str, Any]) -> float:
     """Return how far losses of ten steps are from those of a head in JAX on the file's own features."""
     model, batch = _with_head(path, said), said.get("batch", ROWS)
@@ -104,7 +134,10 @@ def head_learns(path: Path, said: Mapping[str, Any]) -> float:
     number = model.place(file).features
     x = samples(Original(path, said.get("shapes")), said, batch)
     y = np.arange(batch, dtype=np.int32) % CLASSES
-    (features,) = Original(path, said.get("shapes"), delegated=False).rows(x, [number])
+    if (stands_for := file.tensors[number].quantization) is not None:
+        features = stands_for.real(_up_to(path, said, number, x))
+    else:
+        (features,) = Original(path, said.get("shapes"), delegated=False).rows(x, [number])
     program = pocketune.build(model, update="head", optimizer="sgd", batch=batch, check=False)
     places = program.manifest.signatures["infer"].outputs[0].shape[1:-1]
     y = np.broadcast_to(y.reshape(batch, *(1 for _ in places)), (batch, *places))

@@ -148,6 +148,7 @@ _ALL = (
     Example(
         "resemblyzer", "who of some people speaks, by Resemblyzer's voice encoder (scripts/pretrained; PyTorch)", "head"
     ),
+    Example("resnet8", "ResNet-8 of MLPerf Tiny, int8, with new classes (scripts/pretrained fetches it; .tflite)"),
     Example("keyboard", "two GRU layers that predict the next character (Keras)", loss="next_token"),
     Example("llama", "a decoder like LLaMA that predicts the next token, untrained (plain JAX)", loss="next_token"),
     Example(

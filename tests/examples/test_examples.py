@@ -41,7 +41,9 @@ SLOW = ("mcunet", "efficientnet-lite-torch")
 #: What a classifier learns fast enough with of features that are of length 1.
 RATES = {"resemblyzer": 0.1}
 TORCH = ("efficientnet-lite-torch", "resemblyzer")
-NAMES = [name for name, example in EXAMPLES.items() if not example.shapes_only]
+#: Files of packages, of which there is no small one: tests/examples/test_pretrained.py has them.
+FILES = ("resnet8",)
+NAMES = [name for name, example in EXAMPLES.items() if not example.shapes_only and name not in FILES]
 
 
 @pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES])

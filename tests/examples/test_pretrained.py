@@ -241,6 +241,24 @@ def test_who_speaks_is_learned_from_seconds() -> None:
         assert session.evaluate(second.x, second.y)["accuracy"] > max(before, 0.95)
 
 
+@needs_files
+@pytest.mark.slow
+def test_the_int8_net_of_microcontrollers_learns_digits() -> None:
+    import pocketune
+    from examples import resnet8
+
+    images = mnist.load()
+    x, y = resnet8.from_pixels(mnist.photographs(images.pixels, resnet8.SIZE)), images.y
+    reached = {}
+    for update, rate in (("head", 1e-2), ("sparse", 1e-3)):
+        program = pocketune.build(resnet8.build(), update=update, optimizer="adam", batch=8)
+        with pocketune.TrainingSession(program.data) as session:
+            session.fit(x[:200], y[:200], epochs=20, learning_rate=rate, seed=0, progress=False)
+            reached[update] = session.evaluate(x[4000:], y[4000:])["accuracy"]
+    assert reached["head"] > 0.7
+    assert reached["sparse"] > 0.83
+
+
 def _square(image: np.ndarray) -> np.ndarray:
     """The middle of a photograph, 224 pixels wide, each the mean of those that it covers."""
     side = min(image.shape[:2])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from converter.ir import Graph, Value
-from converter.ir.folding import FoldingBuilder
 from converter.ir.rewrite import eliminate_dead_code
 from tflite_frontend.file import File, FileOperator
+from tflite_frontend.folding import CautiousBuilder
 
 
 class Importing(Protocol):
@@ -21,10 +21,10 @@ class Importing(Protocol):
     """
 
     file: File
-    b: FoldingBuilder
+    b: CautiousBuilder
     taken: dict[Value, Value]
 
-    def inside(self, number: int, values: Sequence[Value], b: FoldingBuilder, operator: FileOperator) -> Importing:
+    def inside(self, number: int, values: Sequence[Value], b: CautiousBuilder, operator: FileOperator) -> Importing:
         """Return an importer of a subgraph that an operator runs."""
         ...
 
@@ -48,7 +48,7 @@ class ImportedBodies:
         self, number: int, values: Sequence[Value], order: Sequence[int], fixed: Sequence[int]
     ) -> tuple[Graph, list[Value]]:
         """Return a subgraph as a graph of its own, and the weights that it takes in front of its operands."""
-        b, constants = FoldingBuilder(), self._importer.b.graph.constants
+        b, constants = CautiousBuilder(), self._importer.b.graph.constants
         operands = {k: b.input(f"operand_{k}", values[k].type) for k in order}
         given = [operands[k] for k in range(len(values))]
         for k in fixed:

@@ -28,6 +28,8 @@ from tflite_frontend.sparse import densified
 MAX_BYTES = 2**31 - 1
 #: No tensor has more axes, and no shape more numbers.
 _MOST_AXES, _MOST_NUMBERS = 8, 1 << 31
+#: Constants may share bytes of the file: so many times all of it, at most.
+_TIMES = 4
 #: No loop stands in more loops.
 _MOST_DEEP = 8
 #: What reading a damaged flatbuffer raises, and what its numbers make operators raise.
@@ -239,7 +241,22 @@ def _contents(model: Any, graph: Any) -> tuple[list[FileTensor], list[FileOperat
     tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
     codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
     operators = [_operator(codes, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
+    if sum(t.array.nbytes for t in tensors if t.array is not None) > _TIMES * len(model._tab.Bytes) + (1 << 26):
+        raise ValueError("constants that overlap")
+    _check_order(operators)
     return tensors, operators
+
+
+def _check_order(operators: Sequence[FileOperator]) -> None:
+    """Raise ValueError where an operator reads what it or a later one makes, or where two make the same tensor."""
+    late = Counter(number for operator in operators for number in operator.outputs)
+    if any(count > 1 for count in late.values()):
+        raise ValueError("a tensor that is made twice")
+    for operator in operators:
+        if any(number in late for number in operator.inputs):
+            raise ValueError("an operator that reads what is made later")
+        for number in operator.outputs:
+            del late[number]
 
 
 def _named(signature: Any, graph: Any, tensors: Sequence[FileTensor], of: str) -> dict[str, int]:
@@ -268,7 +285,7 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
     if isinstance(data, np.ndarray) and data.size and dtype is not None:
         is_packed = tensor.Type() == generated.TensorType.INT4
         size = prod(shape)
-        stored = unpacked(data, size) if is_packed else np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
+        stored = unpacked(data, size) if is_packed else data.view(dtype.newbyteorder("<"))
         sparsity = tensor.Sparsity()
         array = stored.reshape(shape) if sparsity is None else densified(sparsity, shape, stored)
     name = (tensor.Name() or b"").decode(errors="replace")

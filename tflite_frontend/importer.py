@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from converter.ir import FLOAT32, Graph, Origin, Parameter, Shape, TensorType, Value, ops
-from converter.ir.folding import FoldingBuilder
 from converter.ir.op import ShapeError
 from converter.program.flatbuffer.operators import STATE
 from converter.program.flatbuffer.parts import bodies_of, part
@@ -19,7 +18,8 @@ from converter.support.notes import Note
 from converter.support.registry import collect
 from tflite_frontend.bodies import ImportedBodies
 from tflite_frontend.carry import Carrier
-from tflite_frontend.file import DAMAGED, File, FileOperator, FileTensor, needed
+from tflite_frontend.file import DAMAGED, MAX_BYTES, File, FileOperator, FileTensor, needed
+from tflite_frontend.folding import CautiousBuilder
 from tflite_frontend.ranges import bounds, cuts_off
 from tflite_frontend.registry import Call, NotImportable, OneRowOnly, streams
 from tflite_frontend.rules import (
@@ -75,10 +75,11 @@ class Importer:
 
     def __init__(self, file: File, rows: int, shapes: Mapping[str, Sequence[int]]) -> None:
         self.file, self.rows = file, rows
-        self.b = FoldingBuilder()
+        self.b = CautiousBuilder()
         self._values: dict[int, Value] = {}
         self._fed: dict[int, Value] = {}  # the inputs
         self._run_shapes: dict[int, Shape] = {}  # for one row, of what has no rule
+        self._no_shapes = ""  # why the runtime tells none
         self._parameters: dict[tuple[int, int], Value] = {}  # by the layer's weight and the tensor
         self._names: set[str] = set()
         self._learned: set[Value] = set()  # what a weight is part of
@@ -140,7 +141,7 @@ class Importer:
     def _advice(self) -> str:
         return _ADVICE if self.rows == 1 else f"Train with batch=1, or micro_batch=1, if that does. {_ADVICE}"
 
-    def inside(self, number: int, values: Sequence[Value], b: FoldingBuilder, operator: FileOperator) -> Importer:
+    def inside(self, number: int, values: Sequence[Value], b: CautiousBuilder, operator: FileOperator) -> Importer:
         """Return an importer of a subgraph that an operator runs.
 
         Args:
@@ -296,14 +297,19 @@ class Importer:
         wanted = [i for i in wanted if self.file.tensors[i].dtype is not None]
         read = dict.fromkeys(i for o in operators for i in o.inputs if i in self._fed)
         fed = [(1, *self._fed[i].shape[1:]) if self.rows > 1 else self._fed[i].shape for i in read]
+        if self._no_shapes:  # another would take as long
+            raise NotImportable(f"{operators[-1].kind}: the stock runtime {self._no_shapes}")
         found = shapes_of(part(model, subgraph, [subgraph.Operators(o.number) for o in operators], wanted), fed)
         if isinstance(found, str):
+            self._no_shapes = found
             raise NotImportable(f"{operators[-1].kind}: the stock runtime {found}")
         return dict(zip(wanted, found, strict=True))
 
     def _marked(self, operator: FileOperator, number: int, value: Value, is_foreign: bool) -> Value:
         """Return what an operator on integers makes, so marked that the file's own operator may stand there."""
         tensor = self.file.tensors[number]
+        if value.type.nbytes > MAX_BYTES:
+            raise NotImportable(f"{operator.kind} that makes {value.type.nbytes} bytes, more than any phone loads")
         if value in self.b.graph.constants:
             return value
         if tensor.is_quantized:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ def densified(sparsity: Any, shape: Sequence[int], values: np.ndarray) -> np.nda
     blocks = [int(i) for i in np.ravel(said.blockMap)] if said.blockMap is not None else []
     if sorted(order) != list(range(len(shape) + len(blocks))) or len(said.dimMetadata) != len(order):
         raise ValueError("levels")
+    if prod(shape) > 64 * values.size + (1 << 20):
+        raise ValueError("shape")
     places, coordinates = np.zeros(1, np.int64), np.zeros((1, 0), np.int64)
     most = 4 * values.size + (1 << 20)
     for level in said.dimMetadata:

@@ -28,7 +28,8 @@ from converter.support.errors import UsageError
 SAME = "same"
 #: How far float results for several rows may be from those of each: kernels add up in another order.
 _CLOSE = 1e-5
-_SECONDS = 20
+#: What running the operators may take, and what telling their shapes.
+_SECONDS, _SECONDS_OF_SHAPES = 20, 8
 _BYTES = 1 << 30
 
 
@@ -58,26 +59,27 @@ def try_out(path: str, original: bytes, carried: bytes, rows: int, largest: int)
 def shapes_of(original: bytes, fed: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | str:
     """Return the shapes of what a file gives when it is fed such inputs, or what the runtime does, in words."""
     largest = max((4 * prod(shape) for shape in fed), default=0)
-    found = _in_child({"original": original}, {"shapes": [list(shape) for shape in fed]}, largest)
+    asked = {"shapes": [list(shape) for shape in fed]}
+    found = _in_child({"original": original}, asked, largest, _SECONDS_OF_SHAPES)
     return found if isinstance(found, str) else [tuple(shape) for shape in found]
 
 
-def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], largest: int) -> Any:
+def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], largest: int, seconds: int = _SECONDS) -> Any:
     """Return what the child answers; what becomes of it, in words, where it does not."""
     with tempfile.TemporaryDirectory(prefix="pocketune-") as name:
         folder = Path(name)
         for stem, data in files.items():
             (folder / f"{stem}.tflite").write_bytes(data)
-        (folder / "asked").write_text(json.dumps({**asked, "bytes": _BYTES + 8 * largest}))
+        (folder / "asked").write_text(json.dumps({**asked, "bytes": _BYTES + 8 * largest, "seconds": seconds}))
         try:
             ran = subprocess.run(  # noqa: S603 (this interpreter, on a folder of our own)
                 [sys.executable, "-P", __file__, name],
                 env=os.environ | logs.quiet_environment() | {"PYTHONPATH": os.pathsep.join(_import_path())},
                 capture_output=True,
-                timeout=_SECONDS,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            return f"does not come to an end in {_SECONDS} s"
+            return f"does not come to an end in {seconds} s"
         if not (folder / "answer").exists():
             return f"ends with {ran.returncode}"
         return json.loads((folder / "answer").read_text())
@@ -167,7 +169,7 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     question = json.loads((place / "asked").read_text())
     resource.setrlimit(resource.RLIMIT_DATA, (question["bytes"], question["bytes"]))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (question["seconds"], question["seconds"]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer = json.dumps(main(place, question))
     (place / "answer").write_text(answer)

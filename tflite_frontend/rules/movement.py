@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from converter.ir import Value, ops
+from tflite_frontend.folding import checked_size
 from tflite_frontend.registry import Call, NotImportable, OneRowOnly, Result, Rules
 
 rule = Rules()
@@ -100,13 +101,17 @@ def unpack(call: Call, x: Value) -> Result:
     """Each place of an axis."""
     axis = int(call.option("axis")) % len(x.shape)
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if x.shape[axis] != len(call.types):
+        raise NotImportable(f"UNPACK of {x.shape[axis]} into {len(call.types)}")
     return [call.b.reshape(_cut(call, x, axis, i, i + 1), shape) for i in range(x.shape[axis])]
 
 
 @rule("SPLIT")
 def split(call: Call, axis: Value, x: Value) -> Result:
     """Equal parts."""
-    along, parts = int(call.known(axis, "axes").reshape(())) % len(x.shape), int(call.option("numSplits"))
+    along, parts = int(call.known(axis, "axes").reshape(())) % len(x.shape), len(call.types)
+    if int(call.option("numSplits")) != parts or x.shape[along] % parts:
+        raise NotImportable(f"SPLIT of {x.shape[along]} into {call.option('numSplits')} for {parts} results")
     size = x.shape[along] // parts
     return [_cut(call, x, along, i * size, (i + 1) * size) for i in range(parts)]
 
@@ -261,6 +266,7 @@ def tile(call: Call, x: Value, multiples: Value) -> Result:
 def range_(call: Call, start: Value, limit: Value, delta: Value) -> Result:
     """Known numbers in a row."""
     first, last, step = (call.known(v, "bounds").reshape(()).item() for v in (start, limit, delta))
+    checked_size("RANGE", int(abs((last - first) / step)))
     return call.b.constant(np.arange(first, last, step))
 
 
@@ -273,6 +279,8 @@ def mirror_pad(call: Call, x: Value, widths: Value) -> Result:
         dim, edge = x.shape[axis], int(without_edge)
         if not before and not after:
             continue
+        if max(before, after) > dim:
+            raise NotImportable(f"MIRROR_PAD of {dim} by {before} and {after}")
         places = np.arange(-int(before), dim + int(after))
         places = np.where(places < 0, -places - 1 + edge, places)
         places = np.where(places >= dim, 2 * dim - 1 - edge - places, places)
@@ -301,6 +309,7 @@ def resize(call: Call, x: Value, size: Value) -> Result:
 
 def _weights(size: int, to: int, corners: bool, centers: bool, bilinear: bool) -> np.ndarray:
     """Return float32 [to, size], what each place is made of: as TFLite's reference kernels count."""
+    checked_size("RESIZE", size * to)
     scale = (size - 1) / (to - 1) if corners and to > 1 else size / to
     places = np.arange(to)
     weights = np.zeros((to, size), np.float32)

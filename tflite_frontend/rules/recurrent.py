@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from converter.ir import Builder, Value, ops
-from converter.ir.folding import FoldingBuilder
+from tflite_frontend.folding import CautiousBuilder
 from tflite_frontend.registry import Call, NotImportable, Result, Rules, streams
 from tflite_frontend.rules.activations import KINDS, activated
 
@@ -42,7 +42,7 @@ Step = Callable[[Builder, Sequence[Value], Sequence[Value], Value], list[Value]]
 
 def _over_time(b: Builder, step: Step, fixed: Sequence[Value], state: list[Value], x: Value, reverse: bool) -> Value:
     """Return what the steps hand on first, [T, B, ...], of the rows of x [T, B, ...]; `reverse`: from the last."""
-    inner = FoldingBuilder()
+    inner = CautiousBuilder()
     given = [inner.input(f"operand_{k}", v.type) for k, v in enumerate([*fixed, *state])]
     row = inner.input("row", x.type.with_shape(x.shape[1:]))
     made = step(inner, given[: len(fixed)], given[len(fixed) :], row)

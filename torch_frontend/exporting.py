@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 
 from converter.support.errors import UsageError
 from torch_frontend.markers import mark, stochastic_depth_marked
+from torch_frontend.places import place_in
 
 
 def rows_of(value: Any, batch: int) -> Any:
@@ -33,7 +36,9 @@ def export_module(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         with inference(module), stochastic_depth_marked(module), quiet():
             return torch.export.export(module, tuple(args), dict(kwargs), strict=False)
     except Exception as error:
-        raise UsageError(f"{_name(module)} cannot be exported: {_reason(error)}", page="pytorch") from error
+        raise UsageError(
+            f"{_name(module)} cannot be exported: {_reason(error)}{_where(module, error)}", page="pytorch"
+        ) from error
 
 
 def lowered(program: torch.export.ExportedProgram, known: Sequence[str]) -> torch.export.ExportedProgram:
@@ -83,11 +88,35 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _is_packed(frame: FrameType) -> bool:
+    """Whether a frame of PyTorch works on a packed sequence."""
+    file = frame.f_code.co_filename.replace("\\", "/")
+    layer = file.endswith("torch/nn/modules/rnn.py") and frame.f_locals.get("batch_sizes") is not None
+    return layer or file.endswith("torch/nn/utils/rnn.py")
+
+
+def _where(module: Any, error: Exception) -> str:
+    """The layer and the line of the person's code at which an error was raised; nothing where there is none."""
+    paths = {id(layer): path for path, layer in module.named_modules()}
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        source = place_in(frame.f_code.co_filename, line)
+        path = paths.get(id(frame.f_locals.get("self")))
+        if source and path is not None:
+            found = f" ({f'layer {path} at ' if path else ''}{source} in {frame.f_code.co_name})"
+    return found
+
+
 def _name(module: Any) -> str:
     return type(module).__name__
 
 
 def _reason(error: Exception) -> str:
     """What an error of `torch.export` says, without what its authors tell each other."""
+    if any(map(_is_packed, (frame for frame, _ in traceback.walk_tb(error.__traceback__)))):
+        return (
+            "a packed sequence has no fixed shape. Give the recurrent layer the padded batch itself, [rows, time, "
+            "features], and mask what lies behind the ends"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:6])[:900] or type(error).__name__

@@ -35,9 +35,14 @@ def place_of(node: Any) -> Place:
     layer = re.sub(r"^L\['self'\]\.?", "", str(layer))
     source, function = "", ""
     for file, line, name in _FRAME.findall(node.meta.get("stack_trace") or ""):
-        if not file.startswith((_torch(), "<")):
-            source, function = f"{_short(file)}:{line}", name
+        if place := place_in(file, int(line)):
+            source, function = place, name
     return Place(layer, source, function)
+
+
+def place_in(file: str, line: int) -> str:
+    """Return `file:line` of the person's code; nothing of PyTorch's own."""
+    return "" if file.startswith((_torch(), "<")) else f"{_short(file)}:{line}"
 
 
 @cache

@@ -102,7 +102,21 @@ def graph_of(outputs: Sequence[np.ndarray]) -> tuple[Graph, list[Value], dict[st
     return b.graph, values, {v.name: x for v, x in zip(values, outputs, strict=True)}
 
 
-@pytest.mark.parametrize("case", CASES)
+#: One of each kind; the others are slow only as they are many.
+QUICK = (
+    "cross entropy, weighted and smoothed",
+    "cross entropy of places, one ignored, summed",
+    "binary of logits, summed",
+    "squares, summed",
+    "divergence of rows",
+    "cosine",
+    "triplet",
+    "a function of torch",
+    "an own function of several",
+)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CASES])
 def test_value_and_gradient_are_those_of_pytorch(case: str) -> None:
     loss, outputs, y = CASES[case]
     tensors = [torch.tensor(x, requires_grad=True) for x in outputs]

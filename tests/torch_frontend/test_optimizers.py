@@ -83,6 +83,12 @@ def by_optax(made: Any, own: dict[str, torch.nn.Parameter]) -> dict[str, np.ndar
     return {name: np.asarray(value) for name, value in params.items()}
 
 
+def some_of(cases: dict[str, Any], *quick: str) -> list[Any]:
+    """All cases: some run in every test run, the others in the slow one, as they are many."""
+    assert set(quick) <= set(cases)
+    return [pytest.param(case, marks=() if case in quick else pytest.mark.slow) for case in cases]
+
+
 def compare(make: Made) -> None:
     own = weights()
     made = make(list(own.values()))
@@ -93,7 +99,7 @@ def compare(make: Made) -> None:
         assert np.abs(value - weights()[name].detach().numpy()).max() > 1e-3
 
 
-@pytest.mark.parametrize("case", OPTIMIZERS)
+@pytest.mark.parametrize("case", some_of(OPTIMIZERS, "sgd, up", "dampened", "adamw, up, amsgrad", "nadam", "groups"))
 def test_steps_are_those_of_pytorch(case: str) -> None:
     compare(OPTIMIZERS[case])
 
@@ -126,7 +132,7 @@ SCHEDULES: dict[str, Callable[[optim.Optimizer], Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", SCHEDULES)
+@pytest.mark.parametrize("case", some_of(SCHEDULES, "stairs", "exponential", "factors of each group", "warmed up"))
 def test_schedulers_are_functions_of_the_step(case: str) -> None:
     compare(lambda p: SCHEDULES[case](groups(p)))
 

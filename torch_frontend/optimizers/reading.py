@@ -11,7 +11,7 @@ import optax
 import torch
 
 from converter.support.errors import UsageError
-from torch_frontend.optimizers.rules import OF_ONE_NUMBER, RULES, Rule, Slots
+from torch_frontend.optimizers.rules import OF_ONE_NUMBER, RULES, Count, Rule, Slots
 from torch_frontend.optimizers.schedules import Scheduled, schedules_of
 from torch_frontend.optimizers.settings import Settings
 
@@ -147,8 +147,7 @@ def _transformation(rule: Rule, groups: Mapping[str, _Group], usual: _Group) -> 
         return {_STEP: jnp.zeros([], jnp.int32), **{name: slot(name) for name in names}}
 
     def update(gradients: Any, state: dict[str, Any], params: Any = None) -> tuple[Any, dict[str, Any]]:
-        before = state[_STEP]
-        count = before + 1
+        before, count = state[_STEP], Count(state[_STEP])
         rates: dict[Any, Any] = {}
         paths, tree = jax.tree_util.tree_flatten_with_path(gradients)
         weights = tree.flatten_up_to(params)
@@ -164,12 +163,12 @@ def _transformation(rule: Rule, groups: Mapping[str, _Group], usual: _Group) -> 
             for name, value in moved.items():
                 after[name][i] = value
         made = {name: jax.tree.unflatten(tree, values) for name, values in after.items()}
-        return jax.tree.unflatten(tree, steps), {_STEP: count, **made}
+        return jax.tree.unflatten(tree, steps), {_STEP: before + 1, **made}
 
     return optax.GradientTransformation(init, update)
 
 
-def _step(rule: Rule, settings: Settings, g: Any, w: Any, slots: Slots, count: Any) -> tuple[Any, Slots]:
+def _step(rule: Rule, settings: Settings, g: Any, w: Any, slots: Slots, count: Count) -> tuple[Any, Slots]:
     """What is subtracted from a weight at a rate of 1, and the next slots."""
     decay = settings.number("weight_decay")
     apart = rule.decoupled is True or (bool(rule.decoupled) and settings.flag(str(rule.decoupled)))

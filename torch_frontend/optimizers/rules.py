@@ -16,18 +16,47 @@ Slots = dict[str, Any]
 OF_ONE_NUMBER = ("mu_product",)
 
 
+class Count:
+    """The number of a step, 1, 2, ..., and what is made of it alone, once for all weights.
+
+    Args:
+        before: the number of steps before it.
+
+    Attributes:
+        number: in float32.
+    """
+
+    def __init__(self, before: Any) -> None:
+        self.number = jnp.asarray(before, jnp.float32) + 1
+        self._made: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what is made under a key, the first time or before."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def powered(self, base: float) -> Any:
+        """Return base^number."""
+        return self.once(("powered", base), lambda: jnp.power(jnp.float32(base), self.number))
+
+    def risen(self, base: float) -> Any:
+        """Return 1 - base^number, which for a base near 1 a difference would round away."""
+        return self.once(("risen", base), lambda: -jnp.expm1(self.number * log(base)) if base else jnp.float32(1))
+
+
 class Rule(NamedTuple):
     """An update rule.
 
     Attributes:
         slots: what it keeps of a weight's past, from the settings of its group: the first value by name.
-        step: from gradient, weight, slots, the number of the step (1, 2, ...) and the settings, what is subtracted at a
+        step: from gradient, weight, slots, the number of the step and the settings, what is subtracted at a
             rate of 1, and the next slots.
         decoupled: whether weight decay shrinks the weight itself; a name: where that setting says so.
     """
 
     slots: Callable[[Settings], Mapping[str, float]]
-    step: Callable[[Any, Any, Slots, Any, Settings], tuple[Any, Slots]]
+    step: Callable[[Any, Any, Slots, Count, Settings], tuple[Any, Slots]]
     decoupled: bool | str = False
 
 
@@ -35,13 +64,13 @@ def _sgd_slots(s: Settings) -> Mapping[str, float]:
     return {"momentum_buffer": 0.0} if s.number("momentum") else {}
 
 
-def _sgd(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _sgd(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     momentum, dampening = s.number("momentum"), s.number("dampening")
     if not momentum:
         return g, {}
     buffer = momentum * slots["momentum_buffer"] + (1 - dampening) * g
     if dampening:
-        buffer = jnp.where(count == 1, g, buffer)
+        buffer = jnp.where(count.once("first", lambda: count.number == 1), g, buffer)
     return (g + momentum * buffer if s.flag("nesterov") else buffer), {"momentum_buffer": buffer}
 
 
@@ -51,26 +80,21 @@ def _moments(g: Any, slots: Slots, s: Settings) -> tuple[Any, Any, float, float]
     return mean, b2 * slots["exp_avg_sq"] + (1 - b2) * (g * g), b1, b2
 
 
-def _powered(base: float, count: Any) -> Any:
-    return jnp.power(jnp.float32(base), jnp.asarray(count, jnp.float32))
-
-
-def _risen(base: float, count: Any) -> Any:
-    """1 - base^count, which for a base near 1 a difference would round away."""
-    return -jnp.expm1(jnp.asarray(count, jnp.float32) * log(base)) if base else jnp.float32(1)
-
-
 def _adam_slots(s: Settings) -> Mapping[str, float]:
     return {"exp_avg": 0.0, "exp_avg_sq": 0.0, **({"max_exp_avg_sq": 0.0} if s.flag("amsgrad") else {})}
 
 
-def _adam(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _adam(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     mean, square, b1, b2 = _moments(g, slots, s)
     kept = {"exp_avg": mean, "exp_avg_sq": square}
     if s.flag("amsgrad"):
         square = kept["max_exp_avg_sq"] = jnp.maximum(slots["max_exp_avg_sq"], square)
-    root = jnp.sqrt(square) / jnp.sqrt(_risen(b2, count)) + s.number("eps")
-    return mean / _risen(b1, count) / root, kept
+    epsilon = s.number("eps")
+    factor, least = count.once(
+        ("adam", b1, b2, epsilon),
+        lambda: (count.risen(b1) / jnp.sqrt(count.risen(b2)), count.risen(b1) * jnp.float32(epsilon)),
+    )
+    return mean / (jnp.sqrt(square) * factor + least), kept
 
 
 def _two_moments(s: Settings) -> Mapping[str, float]:
@@ -81,26 +105,35 @@ def _nadam_slots(s: Settings) -> Mapping[str, float]:
     return {"exp_avg": 0.0, "exp_avg_sq": 0.0, "mu_product": 1.0}
 
 
-def _nadam(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _nesterov(b1: float, count: Count, s: Settings) -> list[Any]:
+    """Return the momentum of a step and that of the next."""
+    places = [(count.number + later) * s.number("momentum_decay") for later in (0, 1)]
+    return [b1 * (1 - 0.5 * jnp.power(jnp.float32(0.96), place)) for place in places]
+
+
+def _nadam(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     mean, square, b1, b2 = _moments(g, slots, s)
-    decay, number = s.number("momentum_decay"), jnp.asarray(count, jnp.float32)
-    now = b1 * (1 - 0.5 * _powered(0.96, number * decay))
-    then = b1 * (1 - 0.5 * _powered(0.96, (number + 1) * decay))
+    now, then = count.once(("nadam", b1, s.number("momentum_decay")), lambda: _nesterov(b1, count, s))
     product = slots["mu_product"] * now
-    root = jnp.sqrt(square / _risen(b2, count)) + s.number("eps")
+    root = jnp.sqrt(square / count.risen(b2)) + s.number("eps")
     step = g / root * ((1 - now) / (1 - product)) + mean / root * (then / (1 - product * then))
     return step, {"exp_avg": mean, "exp_avg_sq": square, "mu_product": product}
 
 
-def _radam(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
-    mean, square, b1, b2 = _moments(g, slots, s)
-    number = jnp.asarray(count, jnp.float32)
+def _rectified(b2: float, count: Count) -> tuple[Any, Any]:
+    """Return the factor of an adaptive step, and whether a step is one."""
     longest = 2 / (1 - b2) - 1
-    length = longest - 2 * number * _powered(b2, count) / _risen(b2, count)
+    length = longest - 2 * count.number * count.powered(b2) / count.risen(b2)
     long = jnp.maximum(length, 5.0)  # of shorter ones the root is of no use
     size = (long - 4) * (long - 2) * longest / ((longest - 4) * (longest - 2) * long)
-    adaptive = jnp.sqrt(size) * jnp.sqrt(_risen(b2, count)) / (jnp.sqrt(square) + s.number("eps"))
-    step = mean / _risen(b1, count) * jnp.where(length > 5.0, adaptive, 1.0)
+    return jnp.sqrt(size) * jnp.sqrt(count.risen(b2)), length > 5.0
+
+
+def _radam(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
+    mean, square, b1, b2 = _moments(g, slots, s)
+    size, is_long = count.once(("radam", b2), lambda: _rectified(b2, count))
+    adaptive = size / (jnp.sqrt(square) + s.number("eps"))
+    step = mean / count.risen(b1) * jnp.where(is_long, adaptive, 1.0)
     return step, {"exp_avg": mean, "exp_avg_sq": square}
 
 
@@ -108,11 +141,11 @@ def _adamax_slots(s: Settings) -> Mapping[str, float]:
     return {"exp_avg": 0.0, "exp_inf": 0.0}
 
 
-def _adamax(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _adamax(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     b1, b2 = s.pair("betas")
     mean = slots["exp_avg"] + (g - slots["exp_avg"]) * (1 - b1)
     norm = jnp.maximum(b2 * slots["exp_inf"], jnp.abs(g) + s.number("eps"))
-    return mean / (_risen(b1, count) * norm), {"exp_avg": mean, "exp_inf": norm}
+    return mean / (count.risen(b1) * norm), {"exp_avg": mean, "exp_inf": norm}
 
 
 def _rmsprop_slots(s: Settings) -> Mapping[str, float]:
@@ -124,7 +157,7 @@ def _rmsprop_slots(s: Settings) -> Mapping[str, float]:
     return slots
 
 
-def _rmsprop(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _rmsprop(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     alpha, momentum = s.number("alpha"), s.number("momentum")
     square = alpha * slots["square_avg"] + (1 - alpha) * (g * g)
     kept, spread = {"square_avg": square}, square
@@ -141,11 +174,11 @@ def _adagrad_slots(s: Settings) -> Mapping[str, float]:
     return {"sum": s.number("initial_accumulator_value")}
 
 
-def _adagrad(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _adagrad(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     total = slots["sum"] + g * g
     step = g / (jnp.sqrt(total) + s.number("eps"))
     if decay := s.number("lr_decay"):
-        step = step / (1 + (jnp.asarray(count, jnp.float32) - 1) * decay)
+        step = step / count.once(("adagrad", decay), lambda: 1 + (count.number - 1) * decay)
     return step, {"sum": total}
 
 
@@ -153,7 +186,7 @@ def _adadelta_slots(s: Settings) -> Mapping[str, float]:
     return {"square_avg": 0.0, "acc_delta": 0.0}
 
 
-def _adadelta(g: Any, w: Any, slots: Slots, count: Any, s: Settings) -> tuple[Any, Slots]:
+def _adadelta(g: Any, w: Any, slots: Slots, count: Count, s: Settings) -> tuple[Any, Slots]:
     rho, epsilon = s.number("rho"), s.number("eps")
     square = rho * slots["square_avg"] + (1 - rho) * (g * g)
     step = jnp.sqrt(slots["acc_delta"] + epsilon) / jnp.sqrt(square + epsilon) * g

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
-from torchvision.ops import StochasticDepth
 
 from scripts.torch.nets.tasks import CLASSES, Made, image_task, task_of, token_task
 
@@ -184,6 +183,17 @@ class LayerScale(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return x * self.gamma
+
+
+class StochasticDepth(nn.Module):
+    """Nothing but x, where nothing is random: as torchvision has it."""
+
+    def __init__(self, p: float, mode: str) -> None:
+        super().__init__()
+        self.p, self.mode = p, mode
+
+    def forward(self, x: Any) -> Any:
+        return x
 
 
 class Bags(nn.Module):

@@ -38,8 +38,9 @@ class Carrier:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether operators of the file compute on integers that stand for real numbers."""
-        return any(self.file.tensors[i].is_quantized for operator in self.file.operators for i in operator.outputs)
+        """Whether operators of the file compute on integers that stand for real numbers, be it weights alone."""
+        used = {i for o in self.file.operators if o.kind != "DEQUANTIZE" for i in (*o.inputs, *o.outputs) if i >= 0}
+        return any(self.file.tensors[i].is_quantized for i in used)
 
     @property
     def stateful(self) -> frozenset[int]:

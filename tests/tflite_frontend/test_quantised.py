@@ -19,6 +19,7 @@ import tflite_frontend
 from converter.ir import evaluate
 from converter.support.errors import UnsupportedError, UsageError
 from tests.tflite_frontend.quantised_nets import FORMS, quantised_nets
+from tests.tflite_frontend.written import Operator, file_of
 from tflite_frontend.file import File, FileTensor, read_file
 
 ROWS = 4
@@ -195,6 +196,60 @@ def test_numbers_beyond_the_files_ranges_are_cut_off_where_its_integers_end(path
     with pocketune.TrainingSession(program.data) as session:
         found = session.infer(x)
     assert np.abs(found - expected).max() < 0.05
+
+
+@pytest.mark.parametrize("path", ["int8", "uint8_io", "int16x8"], indirect=True)
+def test_an_app_feeds_the_integers_that_it_feeds_the_file(path: Path) -> None:
+    model, file = tflite_frontend.Model(path, classes=5), read_file(path)
+    program = pocketune.build(model, update="head", optimizer="sgd", batch=ROWS, check=False)
+    x, (number,) = samples(file), file.inputs.values()
+    of = file.tensors[number].quantization
+    assert of is not None
+    (fed,) = (note.why for note in program.notes if note.status == f"fed as {x.dtype.name}")
+    assert f"{of.scale:.9g}" in fed
+    assert f"{of.zero_point:+d}" in fed
+    with pocketune.TrainingSession(program.data) as session:
+        expected = session.infer(x)
+        np.testing.assert_array_equal(session.infer(x.astype(np.int64)), expected)
+        for floats in (real(file.tensors[number], x), x.astype(np.float32)):
+            with pytest.raises(UsageError, match=f"expected {x.dtype.name} .*got float32. Its integers stand for"):
+                session.infer(floats)
+            with pytest.raises(UsageError, match="Its integers stand for real numbers"):
+                session.fit(floats, Y, epochs=1)
+        with pytest.raises(UsageError, match=r"with numbers that u?int[0-9]+ cannot hold"):
+            session.infer(np.full(x.shape, 1 << 20))
+
+
+@pytest.mark.parametrize("path", ["int8_float_io", "dynamic"], indirect=True)
+def test_engines_of_float32_take_the_numbers_that_the_integers_stand_for(path: Path) -> None:
+    model = tflite_frontend.Model(path, classes=5)
+    program = pocketune.build(model, update="head", optimizer="sgd", batch=ROWS, target="web", check=False)
+    assert any(note.status == "in float32" and "not its bits" in note.why for note in program.notes)
+
+
+@pytest.mark.parametrize("path", ["int8"], indirect=True)
+def test_engines_of_float32_refuse_to_be_fed_integers(path: Path) -> None:
+    model = tflite_frontend.Model(path, classes=5)
+    with pytest.raises(UnsupportedError, match="the file takes int8 as x, and gpu computes on float32 alone"):
+        pocketune.build(model, update="head", batch=ROWS, target="gpu")
+
+
+def test_inputs_of_64_bits_are_converted_in_front_of_what_is_carried_over(tmp_path: Path) -> None:
+    path, made = tmp_path / "net.tflite", ((1, 3, 3), "int64")
+    tensors = {"x": ((1, 3), "int64"), "made": made, "cast": ((1, 3, 3), "float32"), "y": ((1, 3, 2), "float32")}
+    kernel = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    types = {"inDataType": schema.TensorType.INT64, "outDataType": schema.TensorType.FLOAT32}
+    operators: list[Operator] = [
+        ("MATRIX_DIAG", ("x",), ("made",), ("MatrixDiagOptions", {})),
+        ("CAST", ("made",), ("cast",), ("CastOptions", types)),
+        ("FULLY_CONNECTED", ("cast", "w", ""), ("y",), ("FullyConnectedOptions", {"keepNumDims": True})),
+    ]
+    path.write_bytes(file_of({**tensors, "w": kernel}, operators))
+    program = pocketune.build(path, loss="mse", update="full", optimizer="sgd", batch=2, check=False)
+    x = np.array([[1, 2, 3], [4, 5, 6]])
+    with pocketune.TrainingSession(program.data) as session:
+        found = session.infer(x)
+    np.testing.assert_allclose(found, np.stack([np.diag(row) for row in x]) @ kernel.T, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,15 @@ def test_one_step_a_call_is_a_net_that_streams(tmp_path: Path) -> None:
         tflite_frontend.Model(path).graph(2)
 
 
+def test_svdf_is_a_net_that_streams(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    tensors = {"x": ((1, 3), "float32"), "f": floats(2, 3), "t": floats(2, 4), "s": ((1, 8), "float32")}
+    operator: Operator = ("SVDF", ("x", "f", "t", "", "s"), ("y",), ("SVDFOptions", {"rank": 1}))
+    path.write_bytes(file_of({**tensors, "y": ((1, 2), "float32")}, [operator], variables=("s",)))
+    with pytest.raises(UnsupportedError, match=r"(?s)SVDF, which keeps a state.*the file streams"):
+        tflite_frontend.Model(path).graph(2)
+
+
 def branching() -> bytes:
     """y = 2 x where the sum of x is above 0, else x - 1: an IF on what is computed."""
     tensors = {

@@ -8,9 +8,10 @@ from converter.driver.compilation import Compilation, Grafted
 from converter.driver.plain.any_rows import for_any_rows
 from converter.ir import Graph
 from converter.passes.canonical import canonicalize, specialize
-from converter.support.errors import PocketuneError
+from converter.support.errors import PocketuneError, UnsupportedError
 from converter.support.notes import Note
 from converter.tflite.backend import in_order, to_builtins
+from converter.tflite.targets import target
 from converter.training.dropout import without_dropout
 from tflite_frontend.carry import without_foreign, without_marks
 from tflite_frontend.file import File
@@ -24,6 +25,7 @@ def carry_over(c: Compilation) -> Compilation:
         return c
     notes = list(c.notes)
     if not c.target.is_cpu:
+        _check_fed(c)
         model, probed, count = *(without_foreign(without_marks(g), carrier.file.path) for g in (c.model, c.probed)), 0
         if carrier.is_quantized:
             said = f"{c.target.name} runs no operators on integers: near the file's numbers, not its bits"
@@ -41,6 +43,17 @@ def carry_over(c: Compilation) -> Compilation:
         for row in c.rows
     ]
     return replace(c, model=model, probed=probed, rows=rows, notes=notes)
+
+
+def _check_fed(c: Compilation) -> None:
+    """Raise UnsupportedError where the engine has no kernel that reads the integers that the file is fed."""
+    for value in c.model.inputs:
+        if value.type.quantization is not None and not c.target.takes("DEQUANTIZE", (value.type,)):
+            raise UnsupportedError(
+                f"the file takes {value.dtype.name} as {value.name}, and {c.target.name} computes on float32 alone. "
+                "Build for a CPU (target=), or take a file with float inputs, as converters write on request",
+                page="tflite-files",
+            )
 
 
 def graft(c: Compilation) -> Compilation:
@@ -83,4 +96,7 @@ def _for_any_rows(c: Compilation, trained: set[str]) -> Graph | None:
 
 
 def _lowered(c: Compilation, graph: Graph) -> Graph:
-    return in_order(to_builtins(specialize(canonicalize(without_dropout(graph))), c.once), c.target)
+    """Return the builtins of a graph; behind integers, which the file's own operators make, those of a CPU."""
+    of_integers = any(value.type.quantization is not None for value in graph.inputs)
+    on, order = (target("litert-2"), target("litert-2")) if of_integers and not c.target.is_cpu else (c.once, c.target)
+    return in_order(to_builtins(specialize(canonicalize(without_dropout(graph))), on), order)

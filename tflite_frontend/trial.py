@@ -29,7 +29,7 @@ SAME = "same"
 #: How far float results for several rows may be from those of each: kernels add up in another order.
 _CLOSE = 1e-5
 #: What running the operators may take, and what telling their shapes.
-_SECONDS, _SECONDS_OF_SHAPES = 20, 8
+_SECONDS, _SECONDS_OF_SHAPES = 16, 6
 _BYTES, _MOST_BYTES = 1 << 30, 1 << 32
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import pocketune
@@ -17,7 +18,7 @@ from converter.passes.autodiff.reverse import pull_back
 from converter.support.errors import UnsupportedError
 from tests.tflite_frontend.quantised_nets import quantised_nets
 from tests.tflite_frontend.test_operators import differences, floats, imported
-from tests.tflite_frontend.test_quantised import original
+from tests.tflite_frontend.test_quantised import edited, original
 from tests.tflite_frontend.written import Operator, file_of
 from tflite_frontend.file import read_file
 
@@ -156,6 +157,37 @@ def test_several_rows_each_begin_with_zeros_and_all_weights_train(name: str, tmp
         f"{p}_{g}" for p in parts for g in ("input", "forget", "cell", "output")
     }
     assert losses[-1] < 0.7 * losses[0]
+
+
+def hybrid(data: bytes) -> bytes:
+    """The same with kernels of int8: activations are float32, which the runtime rounds on its way."""
+
+    def to_int8(model: Any) -> None:
+        for tensor in model.subgraphs[0].tensors:
+            stored = model.buffers[tensor.buffer]
+            if stored.data is None or len(tensor.shape) != 2:
+                continue
+            numbers = np.array(stored.data, np.uint8).view(np.float32)
+            scale = np.abs(numbers).max() / 127
+            stored.data = np.rint(numbers / scale).astype(np.int8).view(np.uint8)
+            tensor.type, tensor.quantization = schema.TensorType.INT8, schema.QuantizationParametersT()
+            tensor.quantization.scale = np.array([scale], np.float32)
+            tensor.quantization.zeroPoint = np.array([0], np.int64)
+
+    return edited(data, to_int8)
+
+
+@pytest.mark.parametrize("name", ["lstm", "rnn"])
+def test_integer_kernels_are_the_numbers_that_they_stand_for(name: str, tmp_path: Path) -> None:
+    path, data = tmp_path / "net.tflite", hybrid(CASES[name])
+    path.write_bytes(data)
+    x = floats(3, STEPS, INPUT, seed=5)
+    expected = np.concatenate([interpreted(data)(row[None])[0] for row in x])
+    program = pocketune.build(path, loss="mse", update={"*bias*": 1}, optimizer="sgd", batch=3, check=False)
+    (said,) = (note.why for note in program.notes if note.status == "begins with a state")
+    assert "not their bits" in said
+    with pocketune.TrainingSession(program.data) as session:
+        np.testing.assert_allclose(session.infer(x), expected, atol=0.02)
 
 
 def test_one_step_a_call_is_a_net_that_streams(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation, Grafted
@@ -14,7 +15,7 @@ from converter.tflite.backend import in_order, to_builtins
 from converter.tflite.targets import target
 from converter.training.dropout import without_dropout
 from tflite_frontend.carry import without_foreign, without_marks
-from tflite_frontend.file import File
+from tflite_frontend.file import File, reading
 from tflite_frontend.metadata import with_labels
 
 
@@ -63,7 +64,8 @@ def graft(c: Compilation) -> Compilation:
         return c
     trained = {p.name for p in c.model.parameters.values() if p.kind in ("weight", "statistic")}
     trained |= {adapter.weight for adapter in c.adapters}
-    made = model.graft(trained, 1)
+    with reading(os.fspath(model.path)):
+        made = model.graft(trained, 1)
     notes = list(c.notes)
     if made.lost:
         names = [name for name, number in made.file.outputs.items() if number in made.lost]

@@ -18,6 +18,7 @@ from converter.program.flatbuffer.control_dependencies import ENTRY as CONTROL_D
 from converter.program.flatbuffer.schema import generated
 from converter.tflite.emit.emit import ModelWriter, Subgraph
 from converter.tflite.lowering.state import with_own_results
+from tflite_frontend.file import reading
 from tflite_frontend.graft import Graft
 
 #: Fields of options that number subgraphs, of operators that lowering makes.
@@ -36,15 +37,18 @@ def assembly_of_graft(graft: Graft, behind: Graph | None, program: Buffers) -> b
         graft: what stays of the file.
         behind: what is computed anew, lowered and scheduled.
         program: the buffers of the program; constants that it lacks are added.
+
+    Raises:
+        UsageError: the file is damaged, in parts that only this reads.
     """
-    layout = Layout(program)
-    splice = _Splice(graft, layout)
-    splice.put_weights()
-    if behind is not None:
-        splice.put_behind(behind)
-    splice.give_outputs()
-    splice.leave_out_unused()
-    parts, own = splice.written()
+    with reading(graft.file.path):
+        splice = _Splice(graft, Layout(program))
+        splice.put_weights()
+        if behind is not None:
+            splice.put_behind(behind)
+        splice.give_outputs()
+        splice.leave_out_unused()
+        parts, own = splice.written()
     archive = archive_of(graft.file.associated, sum(part.nbytes for part in parts))
     if archive:
         parts, own = [*parts, AssembledPart("own", len(archive))], own + archive

@@ -19,7 +19,7 @@ from converter.driver.plain.grafting import assembly_of_graft
 from converter.driver.plain.layout import assembly_of
 from converter.driver.program import Program
 from converter.driver.requests import Request
-from converter.ir import Graph, Parameter, nested
+from converter.ir import INT4, Graph, Parameter, nested
 from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import checksum as seal
@@ -79,12 +79,15 @@ def assemble(
 
 
 def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes:
-    """Return the file; constants of graphs that it holds are parts of it from then on: they are held once."""
+    """Return the file; constants of graphs that it holds are parts of it from then on: they are held once.
+
+    But for int4, two of which share a byte there.
+    """
     moved = [
         (graph, value, number)
         for graph in graphs
         for value, array in graph.constants.items()
-        if (number := drawn.number(array)) is not None
+        if value.dtype != INT4 and (number := drawn.number(array)) is not None
     ]
     for graph, value, _ in moved:
         graph.constants[value] = np.broadcast_to(value.dtype.type(0), value.shape)
@@ -279,7 +282,7 @@ def _hash(signatures: Mapping[str, Graph]) -> str:
     for name, graph in signatures.items():
         digest.update(f"{name}\n{to_text(graph)}\n".encode())
         for array in (array for inner in nested(graph) for array in inner.constants.values()):
-            digest.update(np.ascontiguousarray(array).data)
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         for parameter in (p for p in graph.parameters.values() if p.kind != "accumulator"):
             digest.update(np.ascontiguousarray(parameter.model_value).data)
     return digest.hexdigest()

@@ -88,10 +88,10 @@ def _instead(budget: int, least: Plan, other: Callable[[str, str], Plan]) -> str
     found: list[tuple[str, Plan]] = []
     for frozen in declared()["frozen"].metadata["choices"]:
         for name in OTHERS:
-            said = f"update={name!r}" + ", frozen='int8'" * (frozen == "int8")
+            said = f"update={name!r}" + f", frozen={frozen!r}" * (frozen != "float32")
             try:
                 found.append((said, other(name, frozen)))
-            except PocketuneError:  # not for this model, or without a layer that becomes int8
+            except PocketuneError:  # not for this model, or without a layer that becomes so
                 continue
             if name == "head" and _fixed(found[-1][1], packed=False) > budget:
                 break  # what trains more has more state

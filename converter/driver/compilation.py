@@ -65,6 +65,7 @@ class Compilation:
         report: takes the forms of the first signature, which is the training step.
         model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
         forward: the canonical one.
+        unrounded: `model` with its float32 weights, where frozen ones are int4.
         probed: `model`, with marks where `fisher` looks.
         program: the signatures, semantic graphs and then lowered ones.
         resolved: the scheme, parameter by parameter.
@@ -85,7 +86,7 @@ class Compilation:
         behind: the model behind that prefix.
         quiet: `behind` without what is random in training.
         scored: `quiet` with its loss.
-        quantization: what became int8.
+        quantization: what became int8 or int4.
         notes: what the person is to know.
     """
 
@@ -99,6 +100,7 @@ class Compilation:
     model: Graph
     program: Module = field(default_factory=Module)
     forward: Graph = NOT_YET
+    unrounded: Graph = NOT_YET
     probed: Graph = NOT_YET
     resolved: list[SchemeRow] = NOT_YET
     rows: list[SchemeRow] = NOT_YET
@@ -143,7 +145,9 @@ class Compilation:
 
     def finished(self) -> Compilation:
         """Return what the file is made of: graphs that only passes read hold large constants."""
-        unread = dict.fromkeys(("model", "forward", "probed", "counter", "step", "behind", "quiet", "scored"), NOT_YET)
+        unread = dict.fromkeys(
+            ("model", "forward", "unrounded", "probed", "counter", "step", "behind", "quiet", "scored"), NOT_YET
+        )
         return replace(self, **unread, other_rows={}, several_rows=None, augmentation=None, prefix=None)
 
     def offers(self, signature: str) -> bool:

@@ -77,10 +77,13 @@ class Options:
         labels: names of all classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
-            convolutions, weights in dense layers. What trains stays float32.
+            convolutions, weights in dense layers; or `int4`: weights of dense layers and embeddings, a scale for each
+            output, of which one after the other is unpacked where it is met, exactly in both directions. What trains
+            stays float32.
         calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
-            is lost; `program.quantization` has the figures, and what became of each frozen layer.
+            is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` needs none,
+            and is measured where there are some.
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
             chosen that fits, of the given one it is checked; where none does, most of the forward pass is computed
             again in the backward pass, which keeps less of it. `program.tried` says what each costs. No filter is
@@ -162,13 +165,16 @@ class Options:
     preprocessing: Mapping[str, Any] | None = _option(None, in_manifest=True)
     frozen: str = _option(
         "float32",
-        "float32, or int8 for frozen layers where the target gains by it; needs --calibration.",
+        "float32; int8 for frozen layers where the target gains by it, which needs --calibration; int4 for the weights "
+        "of frozen dense layers and embeddings, an eighth of the memory.",
         entry=str,
-        choices=("float32", "int8"),
+        choices=("float32", "int8", "int4"),
         in_manifest=True,
     )
     calibration: Any = _option(
-        None, "An .npz file of samples for int8: x or the inputs by name, and y if there are labels.", entry=str
+        None,
+        "An .npz file of samples for int8, or to measure int4: x or the inputs by name, and y if there are labels.",
+        entry=str,
     )
     memory_budget: str | int | None = _option(
         None,
@@ -223,7 +229,8 @@ class Options:
         self._check_signatures()
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError(
-                "calibration is for int8: add frozen='int8' (--frozen int8), or leave the samples out", page="arguments"
+                "calibration is for int8 and int4: add frozen='int8' (--frozen int8), or leave the samples out",
+                page="arguments",
             )
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
             raise UsageError(f"name must be a text, not {self.name!r}", page="arguments")

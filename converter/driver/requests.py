@@ -86,6 +86,12 @@ class Request:
                 f"{self.target.state!r}",
                 page="arguments",
             )
+        if self.options.frozen == "int4" and not self.target.is_newest:
+            raise UsageError(
+                f"frozen='int4': it is not known that {self.target.name} reads constants of four bits right. Build for "
+                "litert-2 (--target litert-2), or leave it out",
+                page="arguments",
+            )
         if self.rows_to_infer:
             self._check_rows_to_infer()
         if self.options.augment is not None:

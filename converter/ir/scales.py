@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import INT8, INT32, Quantization
+from converter.ir import INT4, INT8, INT32, Quantization
 
 #: Integers of a weight are symmetric around 0, as the kernels want it: -128 is left out.
 WEIGHT_STEPS = 127
+#: The same of int4.
+INT4_STEPS = 7
+#: Elements of a matrix that are rounded at once.
+_AT_ONCE = 1 << 22
 #: A bias must fit into int32 with room for the products that are added to it.
 LARGEST_BIAS = 2.0**30
 #: XNNPACK multiplies an int32 sum with a factor of at least 2^-32 to make the int8 result.
@@ -63,3 +67,17 @@ def of_bias(bias: np.ndarray, x: Quantization, w: Quantization) -> tuple[Quantiz
     """int32 for a bias: in steps of the products that it is added to."""
     quantization = Quantization(tuple(float(np.float32(x.scale) * np.float32(s)) for s in w.scales))
     return quantization, quantization.stored(bias, INT32)
+
+
+def int4_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a matrix [A, B] as the nearest int4, symmetric around 0, and the scale of each row, float32 [A].
+
+    A part of the matrix at a time is float32.
+    """
+    rows, columns = matrix.shape
+    integers, scales = np.empty(matrix.shape, INT4), weight_scales(matrix, 0) * np.float32(WEIGHT_STEPS / INT4_STEPS)
+    for begin in range(0, rows, step := max(1, _AT_ONCE // max(columns, 1))):
+        part = slice(begin, begin + step)
+        nearest = np.rint(matrix[part] / scales[part, None])
+        integers[part] = np.clip(nearest, -INT4_STEPS, INT4_STEPS).astype(INT4)
+    return integers, scales

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+import ml_dtypes
 import numpy as np
 
 from converter.ir.quantization import Quantization
@@ -14,9 +15,16 @@ Shape = tuple[int, ...]
 
 FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
+#: Two to a byte in a file, one each in an array.
+INT4 = np.dtype(ml_dtypes.int4)
 BOOL = np.dtype(np.bool_)
 #: A handle of a runtime variable: no data of its own.
 RESOURCE = np.dtype(object)
+
+
+def stored_bytes(count: int, dtype: np.dtype) -> int:
+    """Return the bytes that so many elements take in a file."""
+    return -(-count // 2) if dtype == INT4 else count * dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,8 @@ class TensorType:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of a dense buffer of this type."""
-        return self.size * self.dtype.itemsize
+        """Bytes of a dense buffer of this type, as a file has it."""
+        return stored_bytes(self.size, self.dtype)
 
     def with_shape(self, shape: Shape) -> TensorType:
         """Return the same element type in another shape."""

@@ -73,18 +73,18 @@ def test_all_that_fits_is_named_with_what_it_needs_and_nothing_else() -> None:
     whole = built(None, update="full", micro_batch=1, state="variables").costs["resident_bytes"]
     with pytest.raises(UsageError, match="These fit:") as caught:
         built(whole // 2)
-    listed = re.findall(r"update='([\w-]+)'(, frozen='int8')?: ([\d.]+ [KM]iB) at the least", str(caught.value))
+    listed = re.findall(r"update='([\w-]+)'(, frozen='int[48]')?: ([\d.]+ [KM]iB) at the least", str(caught.value))
     calibration = CASES["lenet"].batch(64, 0)[0]
     fit = set()
-    for name, frozen in itertools.product(OTHERS, ("float32", "int8")):
-        samples = {"frozen": "int8", "calibration": calibration} if frozen == "int8" else {}
+    for name, frozen in itertools.product(OTHERS, ("float32", "int8", "int4")):
+        samples = {"frozen": frozen} | ({"calibration": calibration} if frozen == "int8" else {})
         target = converter.tflite.targets.target("litert-2").storing_once()
         try:
             costs = built(None, update=name, micro_batch=1, target=target, **samples).costs
-        except UsageError:  # nothing becomes int8
+        except UsageError:  # nothing becomes so
             continue
         if costs["resident_bytes"] <= whole // 2:
-            fit.add((name, ", frozen='int8'" * (frozen == "int8"), that_fits(costs["resident_bytes"])))
+            fit.add((name, f", frozen={frozen!r}" * (frozen != "float32"), that_fits(costs["resident_bytes"])))
     assert set(listed) == fit
     assert len(fit) > 1
 

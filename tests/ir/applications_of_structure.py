@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from converter.ir import FLOAT32, Builder, Graph, Op, TensorType, ops
+from converter.ir import FLOAT32, INT4, Builder, Graph, Op, TensorType, ops
 from converter.ir.quantization import UNSCALED, Quantization
 from tests.ir.applications import Application, Numbers, applies
 
@@ -143,6 +143,25 @@ def _int8_matmul(n: Numbers, kind: type[Op]) -> Application:
     k, c = n.whole(2, 6), n.whole(1, 5)
     w, of = _quantized(n, n.floats(c, k), c)
     return Application(ops.Int8MatMul(of), [n.floats(n.whole(1, 4), k), w], {1: of}, smooth=False, tolerance=0.03)
+
+
+def _integers(n: Numbers, *shape: int) -> np.ndarray:
+    """Integers of four or eight bits, as they stand for themselves."""
+    return n.rng.integers(-7, 8, shape).astype((INT4, np.int8)[n.whole(0, 1)])
+
+
+@applies(ops.CastMatMul)
+def _cast_matmul(n: Numbers, kind: type[Op]) -> Application:
+    k, c, adj_y = n.whole(1, 5), n.whole(1, 5), n.flag()
+    w = _integers(n, *((c, k) if adj_y else (k, c)))
+    return Application(ops.CastMatMul(adj_y), [n.floats(*n.shape(1, 3), n.whole(1, 4), k), w], {1: None})
+
+
+@applies(ops.CastGather)
+def _cast_gather(n: Numbers, kind: type[Op]) -> Application:
+    rows = n.whole(1, 5)
+    indices = n.whole_numbers(*n.shape(1, 2), low=0, high=rows - 1)
+    return Application(ops.CastGather(), [_integers(n, rows, n.whole(1, 5)), indices], {0: None})
 
 
 def _window(n: Numbers) -> tuple[tuple[int, int], tuple[int, int], tuple[tuple[int, int], tuple[int, int]], tuple]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation
+from converter.driver.features import frozen_int4
 from converter.driver.features.optimizer import like
 from converter.ir import Graph
 from converter.passes import eliminate_dead_code
@@ -54,6 +55,8 @@ def add_other_rows(c: Compilation) -> Compilation:
     for many, graph in c.other_rows.items():
         plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
+        if c.options.frozen == "int4":
+            other, _ = frozen_int4.stored(c, other)
         made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant)
         program = program.including(**{f"{INFER}{many}": made})
     return replace(c, program=program)

@@ -54,7 +54,7 @@ def quantize(
     Raises:
         UsageError: the samples are not what the model takes; NothingToQuantizeError: nothing becomes int8.
     """
-    samples = _samples(model, goal, calibration)
+    samples = samples_of(model, goal, calibration)
     prefix, rest = cut_frozen_prefix(model)
     float_prefix = lower(prefix)
     int8_prefix, layers = quantize_prefix(float_prefix, samples.rows, batch, target)
@@ -82,12 +82,13 @@ def quantize_plain(
     The arguments are as above.
     """
     prefix, rest = cut_frozen_prefix(model)
-    samples = _samples(model, goal, calibration)
+    samples = samples_of(model, goal, calibration)
     int8_prefix, _ = quantize_prefix(lower(prefix), samples.rows, batch, target)
     int8_rest, _ = quantize_weights(rest, target)
     return join(int8_prefix, lower(int8_rest))
 
 
-def _samples(model: Graph, goal: Loss | JointLoss, calibration: Any) -> Samples:
+def samples_of(model: Graph, goal: Loss | JointLoss, calibration: Any) -> Samples:
+    """Return calibration samples as a model and its loss take them. Raise UsageError for others."""
     targets = {name: type for term in goal.terms(model) for name, type in term.targets(model).items()}
     return check_samples(calibration, model, targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,37 +21,39 @@ LARGEST_ERROR = 0.1
 
 
 class QuantizationWarning(UserWarning):
-    """int8 changes what the program answers."""
+    """Integers in the place of frozen weights change what the program answers."""
 
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """What became int8, and the untrained program on the calibration samples before and after.
+    """What became int8 or int4, and the untrained program on the calibration samples before and after.
 
     Attributes:
         layers: each frozen layer with weights.
-        output_error: of the model's outputs, relative to their size (Euclidean norm).
-        before, after: `loss` and, for a classifier, `accuracy` in float32 and int8; without labels, for a classifier,
-            `agreement` with float32's own answers.
+        output_error: of the model's outputs, relative to their size (Euclidean norm); None without samples.
+        before, after: `loss` and, for a classifier, `accuracy` in float32 and in integers; without labels, for a
+            classifier, `agreement` with float32's own answers; nothing without samples.
     """
 
     layers: tuple[FrozenLayer, ...]
-    output_error: float
-    before: dict[str, float]
-    after: dict[str, float]
+    output_error: float | None = None
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
 
     def warn(self, stacklevel: int = 2) -> None:
         """Warns when more than one point of accuracy is gone."""
         kind = next((k for k in ("accuracy", "agreement") if k in self.before), None)
         if kind is not None and self.before[kind] - self.after[kind] > LARGEST_LOSS:
             figures = f"{kind} on the calibration samples {self.before[kind]:.1%} -> {self.after[kind]:.1%}"
-        elif kind is None and self.output_error > LARGEST_ERROR:
+        elif kind is None and self.output_error is not None and self.output_error > LARGEST_ERROR:
             figures = f"the outputs on the calibration samples are {self.output_error:.1%} off"
         else:
             return
         hint = " Pass calibration=(x, y) to see what it costs in accuracy." if kind == "agreement" else ""
+        is_int4 = any(layer.form == "int4" for layer in self.layers)
+        way = "Training may make up for it" if is_int4 else "More samples, more like those in use, may help"
         warnings.warn(
-            f"int8 for what is frozen: {figures}. More samples, more like those in use, may help; "
+            f"{'int4' if is_int4 else 'int8'} for what is frozen: {figures}. {way}; "
             f"frozen='float32' leaves the layers as they are.{hint}",
             QuantizationWarning,
             stacklevel=stacklevel + 1,
@@ -71,7 +73,7 @@ def compare(
 
     Args:
         before: lowered; its outputs are the model's and, for labelled samples, those of the loss.
-        after: the same in int8.
+        after: the same in integers.
         samples: calibration samples.
         batch: rows that the graphs take at once.
         layers: for the report.

@@ -9,7 +9,7 @@ import flatbuffers
 import numpy as np
 
 from converter.driver.plain.decided import decided
-from converter.ir import Graph, Node, TensorType, Value
+from converter.ir import Graph, Node, TensorType, Value, stored_bytes
 from converter.program.assembly import AssembledPart, pack
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers
@@ -91,7 +91,7 @@ class Layout(Buffers):
             return self._append(hole[1])
         number = self._program.add(data)
         if number not in self._numbers:
-            nbytes = data.nbytes if isinstance(data, np.ndarray) else len(data)
+            nbytes = stored_bytes(data.size, data.dtype) if isinstance(data, np.ndarray) else len(data)
             self._numbers[number] = self._append(AssembledPart("buffer", nbytes, number=number))
         return self._numbers[number]
 

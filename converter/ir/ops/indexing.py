@@ -11,8 +11,9 @@ import numpy as np
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul, Unary, broadcast
 from converter.ir.ops.shape import Movement, Pad, Slice
+from converter.ir.quantization import INT8
 from converter.ir.rows import Rows, scattered, taken, together
-from converter.ir.types import INT32, TensorType
+from converter.ir.types import FLOAT32, INT4, INT32, TensorType
 
 if TYPE_CHECKING:
     from converter.ir.graph import Value
@@ -64,6 +65,25 @@ class Gather(Movement):
             return b(Gather(self.axis), b(Pad(ahead), dy), became)
 
         return put_rows if self.distinct else add_rows, None
+
+
+@dataclass(frozen=True)
+class CastGather(Op):
+    """Rows of a constant table [V, N] of int4 or int8 as they are, by int32 indices of any shape, as float32."""
+
+    def infer(self, table: TensorType, indices: TensorType) -> TensorType:
+        if table.dtype not in (INT4, INT8) or table.quantization is not None or table.rank != 2:
+            raise ShapeError(f"CastGather: the table is {table}")
+        return Gather().infer(TensorType(table.shape, FLOAT32), indices)
+
+    def evaluate(self, table: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return np.take(table.astype(FLOAT32), indices, 0)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        return Gather().batch_rows(inputs, *operands)
+
+    def vjp(self, b: GraphBuilder, table: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return None, None
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul
-from converter.ir.quantization import UNSCALED, Quantization
-from converter.ir.rows import Rows, together
-from converter.ir.types import TensorType
+from converter.ir.quantization import INT8, UNSCALED, Quantization
+from converter.ir.rows import NO_ROW, Rows, RowsMixed, together
+from converter.ir.types import INT4, TensorType
 
 if TYPE_CHECKING:
     from converter.ir.graph import Value
@@ -151,6 +151,40 @@ class Int8MatMul(Op):
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
         return MatMul(adj_y=self.adj_y).cost(inputs, outputs)
+
+
+@dataclass(frozen=True)
+class CastMatMul(Op):
+    """Rows x [..., K] times a constant matrix w of int4 or int8 as they are: x w, or x w' with `adj_y`.
+
+    The integers become float32 where they are met and are not kept so: one matrix at a time is unpacked. What they
+    stand for is a scale for each of one axis, which the rows or the result are multiplied by.
+    """
+
+    contracts = in_parts = True
+    linear_in = ((0,),)
+
+    adj_y: bool = False
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if w.dtype not in (INT4, INT8) or w.quantization is not None or w.rank != 2 or x.rank < 2:
+            raise ShapeError(f"CastMatMul: operands {x} and {w}")
+        return MatMul(adj_y=self.adj_y).infer(x, TensorType(w.shape, x.dtype))
+
+    def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return MatMul(adj_y=self.adj_y).evaluate(x, w.astype(x.dtype))
+
+    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return lambda: b(CastMatMul(not self.adj_y), dy, w), None
+
+    def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
+        return MatMul(adj_y=self.adj_y).cost(inputs, outputs)
+
+    def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
+        x, w = operands
+        if (w.of != NO_ROW).any():  # a part of it would be another constant
+            raise RowsMixed
+        return MatMul(adj_y=self.adj_y).batch_rows(inputs, x, w)
 
 
 def split_axis(b: GraphBuilder, x: Value, axis: int, k: int) -> tuple[Value, Value]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import flatbuffers
 import numpy as np
 
+from converter.ir import INT4, stored_bytes
 from converter.program.flatbuffer import schema
 from converter.support.collecting import give_back
 
@@ -56,7 +57,7 @@ class Buffers:
         alike.append(len(self._data))
         self._places[place] = len(self._data)
         self._data.append(array)
-        self.nbytes += array.nbytes + 2 * schema.ALIGNMENT
+        self.nbytes += _nbytes(array) + 2 * schema.ALIGNMENT
         return self._places[place]
 
     def find(self, array: np.ndarray) -> int | None:
@@ -72,7 +73,7 @@ class Buffers:
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
         """Writes tables of all, and room for their data; returns the offsets of the Buffer tables by index."""
-        self._vectors = [schema.aligned_space(builder, array.nbytes) for array in self._data[1:]]
+        self._vectors = [schema.aligned_space(builder, _nbytes(array)) for array in self._data[1:]]
         return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
 
     def number(self, array: np.ndarray) -> int | None:
@@ -108,6 +109,10 @@ class Buffers:
         return file.getvalue()
 
 
+def _nbytes(array: np.ndarray) -> int:
+    return stored_bytes(array.size, array.dtype)
+
+
 def _place(array: np.ndarray) -> tuple:
     """Return what two arrays have in common only if they are the same bytes in the same order."""
     start = array.__array_interface__["data"][0]
@@ -135,6 +140,11 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
 
     A view is copied a piece at a time.
     """
+    if array.dtype == INT4:
+        flat = array.reshape(-1).view(np.uint8)
+        for i in range(0, flat.size, _PIECE):
+            yield in_pairs(flat[i : i + _PIECE]).data
+        return
     stored = array.dtype.newbyteorder("<")
     if array.flags.c_contiguous and array.dtype == stored:
         yield array.reshape(-1).view(np.uint8).data
@@ -142,3 +152,10 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
     rows = max(1, _PIECE * len(array) // array.nbytes) if array.nbytes else 1
     for i in range(0, len(array), rows):
         yield np.ascontiguousarray(array[i : i + rows], stored).reshape(-1).view(np.uint8).data
+
+
+def in_pairs(integers: np.ndarray) -> np.ndarray:
+    """Return int4, one a byte, as two a byte: the first in the low half; behind an odd one stands 0."""
+    low, high = integers[::2] & 15, np.zeros(-(-integers.size // 2), np.uint8)
+    high[: integers.size // 2] = integers[1::2] << 4
+    return low | high

@@ -13,7 +13,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as generated
 
-from converter.ir import Quantization, TensorType
+from converter.ir import INT4, Quantization, TensorType
 
 #: What a TFLite file carries at byte 4.
 FILE_IDENTIFIER = b"TFL3"
@@ -31,6 +31,7 @@ _TENSOR_TYPES = {
     np.dtype(np.int64): generated.TensorType.INT64,
     np.dtype(np.int32): generated.TensorType.INT32,
     np.dtype(np.int16): generated.TensorType.INT16,
+    INT4: generated.TensorType.INT4,
     np.dtype(np.int8): generated.TensorType.INT8,
     np.dtype(np.uint8): generated.TensorType.UINT8,
     np.dtype(np.bool_): generated.TensorType.BOOL,

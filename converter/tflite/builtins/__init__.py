@@ -6,6 +6,7 @@ from converter.tflite.builtins.carried import *
 from converter.tflite.builtins.control import *
 from converter.tflite.builtins.conv import *
 from converter.tflite.builtins.indexing import *
+from converter.tflite.builtins.integers import *
 from converter.tflite.builtins.logic import *
 from converter.tflite.builtins.matrix import *
 from converter.tflite.builtins.movement import *

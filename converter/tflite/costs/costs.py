@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converter.ir import Graph, Value, fingerprint, nested
+from converter.ir import Graph, Value, fingerprint, nested, stored_bytes
 from converter.ir.described import is_uniform
 from converter.tflite import schedule
 from converter.tflite.costs.step_cost import product_cost, step_cost, step_traffic
@@ -98,7 +98,8 @@ def residuals(graph: Graph) -> list[Value]:
 def _mapped(signatures: Mapping[str, Graph]) -> int:
     """Return the bytes of the file, which holds each different tensor once."""
     graphs = [inner for graph in signatures.values() for inner in nested(graph)]
-    stored = {(fingerprint(array), array.nbytes) for graph in graphs for array in graph.constants.values()}
+    arrays = [array for graph in graphs for array in graph.constants.values()]
+    stored = {(fingerprint(array), stored_bytes(array.size, array.dtype)) for array in arrays}
     parameters = {id(p): p for graph in signatures.values() for p in graph.parameters.values()}.values()
     for array in (p.value for p in parameters):  # in the layout of the file: one at a time
         if not is_uniform(array):

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from converter.ir import INT8, Graph, Shape, TensorType, Value
+from converter.ir import INT4, INT8, Graph, Shape, TensorType, Value
 from converter.ir.scales import of_bias, of_range, of_weight
 from converter.tflite import builtins as tfl
 from converter.tflite.emit.emit import Subgraph, emit
@@ -191,6 +191,10 @@ def _movements() -> list[Case]:
             matrix = c.reshape(c.input("x", kind), (kind.size // 512, 512))
             return c(tfl.BatchMatmul(), c.input("row", TensorType((1, matrix.shape[0]))), matrix)
 
+        def unpacked(c: Lowering, kind: TensorType = kind) -> Value:
+            matrix = np.random.default_rng(0).integers(-7, 8, (kind.size // 512, 512)).astype(INT4)
+            return c(tfl.CastWeight(), c.constant(matrix))
+
         def compare(c: Lowering, kind: TensorType = kind) -> Value:
             return c(tfl.Greater(), c.input("x", kind), 0.0)
 
@@ -204,6 +208,7 @@ def _movements() -> list[Case]:
         found.append(Case(f"shuffled{place}", f"{shape} planes", 2 * n, planes))
         found.append(Case(f"transpose{place}", shape, 2 * n, transpose))
         found.append(Case(f"packed{place}", f"{shape} as [k, 512]", n, packed))
+        found.append(Case(f"unpacked{place}", f"{shape} int4", n + n // 8, unpacked))
         found.append(Case(f"compare{place}", shape, n + n // 4, compare))
         found.append(Case(f"compare + select{place}", shape, 3 * n + n // 2, select))
     return found

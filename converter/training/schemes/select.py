@@ -23,6 +23,8 @@ def select(graph: Graph, rows: list[SchemeRow]) -> Graph:
     selected = graph.copy()
     partly: dict[Value, tuple[Value, Value]] = {}
     for row in rows:
+        if row.parameter not in names:
+            continue  # it is a constant of integers already
         value = names[row.parameter]
         parameter = graph.parameters[value]
         if row.fraction == 1 or parameter.kind == "statistic":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import prod
 
 from converter.ir import INT32, Value, known_result, ops
@@ -11,6 +12,9 @@ from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import PER_STORED, Form
 
 lowers = LoweringRules()
+
+#: Elements of a matrix of integers that are float32 at once.
+LARGEST_UNPACKED = 1 << 20
 
 
 @lowers(ops.MatMul)
@@ -153,6 +157,24 @@ def int8_matmul(c: Lowering, op: ops.Int8MatMul, x: Value, w: Value) -> Value:
     kernel = tfl.FullyConnected() if op.adj_y else tfl.BatchMatmul()
     product = c(tfl.DynamicRange((None, op.of), kernel), rows, w)
     return c.reshape(product, (*x.shape[:-1], product.shape[-1]))
+
+
+@lowers(ops.CastMatMul)
+def cast_matmul(c: Lowering, op: ops.CastMatMul, x: Value, w: Value) -> Value:
+    """Pieces of the matrix, whole rows of it, are unpacked one after the other."""
+    integers, rows = c.array(w), w.shape[0]
+    size = rows if integers is None else max(1, LARGEST_UNPACKED // w.shape[1])
+    parts = []
+    for begin in range(0, rows, size):
+        piece = w if integers is None or size >= rows else c.constant(integers[begin : begin + size], name=w.name)
+        met = c(tfl.CastWeight(), piece)
+        of = x if op.adj_y or size >= rows else _cut(c, x, len(x.shape) - 1, begin, piece.shape[0])
+        parts.append(matmul(c, ops.MatMul(adj_y=op.adj_y), of, met))
+    if len(parts) == 1:
+        return parts[0]
+    if op.adj_y:
+        return c(tfl.Concatenation(len(x.shape) - 1), *parts)
+    return reduce(lambda total, part: c(tfl.Add(), total, part), parts)
 
 
 def dense(c: Lowering, op: ops.MatMul, x: Value, w: Value) -> Value:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from converter.ir import BOOL, INT32, Value, ops
+import numpy as np
+
+from converter.ir import BOOL, INT4, INT32, UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import MOST_ONES, Lowering, LoweringRules, stored_shape
 
@@ -90,6 +92,21 @@ def reverse(c: Lowering, op: ops.Reverse, x: Value) -> Value:
 @lowers(ops.Gather)
 def gather(c: Lowering, op: ops.Gather, table: Value, indices: Value) -> Value:
     return c(tfl.Gather(op.axis), table, indices)
+
+
+@lowers(ops.CastGather)
+def cast_gather(c: Lowering, op: ops.CastGather, table: Value, indices: Value) -> Value:
+    """The kernel reads whole bytes of a row: an odd one gets a zero more, which is cut off again."""
+    integers, width = c.array(table), table.shape[1]
+    assert integers is not None
+    if odd := integers.dtype == INT4 and width % 2:
+        integers = np.concatenate([integers, np.zeros((len(integers), 1), INT4)], 1)
+    rows = c(
+        tfl.EmbeddingLookup(), c.reshape(indices, (indices.type.size,)), c.quantized(integers, UNSCALED, table.name)
+    )
+    if odd:
+        rows = c(tfl.Slice((0, 0), (indices.type.size, width)), rows)
+    return c.reshape(rows, (*indices.shape, width))
 
 
 @lowers(ops.ScatterAdd)

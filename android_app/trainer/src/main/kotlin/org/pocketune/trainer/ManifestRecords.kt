@@ -39,6 +39,7 @@ enum class StateKind {
 enum class Frozen {
     @SerialName("float32") FLOAT32,
     @SerialName("int8") INT8,
+    @SerialName("int4") INT4,
 }
 
 /** Who feeds or reads a tensor of a signature. */

@@ -1,0 +1,158 @@
+"""Weight-only quantization: frozen dense layers and embeddings in int4, met exactly as the integers that they are.
+
+No range of an activation is needed, and none is rounded: the program computes what the model with the rounded weights
+would, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from converter.ir import FLOAT32, INT4, Graph, Node, Parameter, TensorType, Value, described, is_described, ops
+from converter.ir.described import described_integers
+from converter.ir.rewrite import Rewriter, rewrite
+from converter.ir.scales import int4_rows
+from converter.passes import absorb_layout
+from converter.tflite.quantize.choose import FrozenLayer
+
+#: Elements of the smallest matrix that is rounded.
+LEAST = 4096
+
+_BUILTINS = {
+    ops.MatMul: "FULLY_CONNECTED", ops.Gather: "GATHER",
+    ops.Conv2D: "CONV_2D", ops.DepthwiseConv2D: "DEPTHWISE_CONV_2D",
+}  # fmt: skip
+
+
+class _Use(NamedTuple):
+    """A node that reads a weight [A, B].
+
+    Attributes:
+        axis: that of the weight which is an axis of the result: the rows of a table, the outputs of a dense layer.
+            None where the node is neither.
+    """
+
+    node: Node
+    axis: int | None
+
+
+class _Matrix(NamedTuple):
+    """A weight as it is stored: integers [A, B], and the scales of A; `axis` is that of the weight which A was."""
+
+    integers: np.ndarray
+    scales: np.ndarray
+    axis: int
+
+
+def store_as_int4(graph: Graph, frozen: Collection[str]) -> tuple[Graph, tuple[FrozenLayer, ...]]:
+    """Return a graph in which frozen matrices are int4, with a scale for each output channel or row of a table.
+
+    Before: MatMul(x, W).    After: Mul(CastMatMul(x, W4), scales).
+    Before: Gather(W, ids).  After: Mul(CastGather(W4, ids), Gather(scales, ids)).
+
+    A matrix that a table and a head share is stored once, and so is one that is read both ways round: where the scales
+    lie along the sum, they multiply the rows that meet it.
+
+    Args:
+        graph: a forward graph whose weights are parameters.
+        frozen: names of those that do not train.
+
+    Returns:
+        The graph, and what became of each frozen layer with weights.
+    """
+    laid = absorb_layout(graph, frozen)
+    layers: list[FrozenLayer] = []
+    made: dict[Value, _Matrix] = {}
+    for value, parameter in laid.parameters.items():
+        if parameter.name in frozen:
+            uses = _uses(laid, value)
+            why = _why_not(laid, value, uses)
+            if why is None:
+                made[value] = _rounded(parameter, uses)
+            for node in (use.node for use in uses if type(use.node.op) in _BUILTINS):
+                named = node.origin.layer or parameter.name, _BUILTINS[type(node.op)]
+                layers.append(
+                    FrozenLayer(*named, "int4", "weights") if why is None else FrozenLayer(*named, "float32", why)
+                )
+    return _with_integers(laid, made), tuple(layers)
+
+
+def _uses(graph: Graph, value: Value) -> list[_Use]:
+    """Return what reads a weight, as it is or turned."""
+    found = []
+    for node in (n for n in graph.nodes if value in n.inputs):
+        if _turns(node):
+            found += [_Use(n, _axis(n, node.output, True)) for n in graph.nodes if node.output in n.inputs]
+        else:
+            found.append(_Use(node, _axis(node, value, False)))
+    return found
+
+
+def _turns(node: Node) -> bool:
+    return isinstance(node.op, ops.Transpose) and node.op.perm == (1, 0)
+
+
+def _axis(node: Node, weight: Value, turned: bool) -> int | None:
+    """Return `_Use.axis`; `turned`: the node reads the weight so."""
+    match node.op:
+        case ops.Gather(axis=0) if node.inputs[0] is weight and not turned:
+            return 0
+        case ops.MatMul(adj_x=False, adj_y=adj_y) if node.inputs[1] is weight and node.inputs[0] is not weight:
+            return 0 if adj_y != turned else 1
+    return None
+
+
+def _why_not(graph: Graph, value: Value, uses: list[_Use]) -> str | None:
+    """Return why a weight stays as it is, if so."""
+    if value.type.rank != 2 or value.dtype != FLOAT32:
+        return "no int4 form of such weights"
+    if value.type.size < LEAST:
+        return "small"
+    if value in graph.results():
+        return "a result of the model"
+    if not uses:
+        return "not read"
+    other = next((use.node for use in uses if use.axis is None), None)
+    return None if other is None else f"also read by {other.op.name}"
+
+
+def _rounded(parameter: Parameter, uses: list[_Use]) -> _Matrix:
+    """Return a weight in integers: the rows of a table, or what the first dense layer gives, have a scale each."""
+    axis = 0 if any(isinstance(use.node.op, ops.Gather) for use in uses) else uses[0].axis or 0
+    weight = parameter.value if axis == 0 else parameter.value.T
+    if is_described(weight):
+        integers = described_integers(weight.shape, INT4, parameter.name)
+        return _Matrix(integers, described(weight.shape[:1], f"scales of {parameter.name}"), axis)
+    return _Matrix(*int4_rows(weight), axis)
+
+
+def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
+    """Return the graph with these weights as integers."""
+    turned = {n.output: n.inputs[0] for n in graph.nodes if _turns(n) and n.inputs[0] in made}
+    after = graph.copy()
+    after.parameters = {v: p for v, p in graph.parameters.items() if v not in made}
+    stored: dict[Value, tuple[Value, Value]] = {}
+    for value, one in made.items():
+        integers = Value(TensorType(one.integers.shape, INT4), value.name)
+        scales = Value(TensorType(one.scales.shape), f"{value.name}/scales")
+        after.constants |= {integers: one.integers, scales: one.scales}
+        stored[value] = integers, scales
+
+    def met(b: Rewriter, node: Node) -> Value | None:
+        operand = next((v for v in node.inputs if turned.get(v, v) in made), None)
+        if operand is None or _turns(node):
+            return None
+        value = turned.get(operand, operand)
+        integers, scales = stored[value]
+        if isinstance(node.op, ops.Gather):
+            of_rows = b(ops.Gather(), b.reshape(scales, (*scales.shape, 1)), node.inputs[1])
+            return b(ops.Mul(), b(ops.CastGather(), integers, node.inputs[1]), of_rows)
+        x = node.inputs[0]
+        if _axis(node, operand, operand in turned) == made[value].axis:
+            return b(ops.Mul(), b(ops.CastMatMul(adj_y=True), x, integers), scales)
+        return b(ops.CastMatMul(), b(ops.Mul(), x, scales), integers)
+
+    return rewrite(after, met)

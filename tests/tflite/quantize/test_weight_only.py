@@ -1,0 +1,248 @@
+"""Programs with frozen weights in int4, against JAX with the numbers that these stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+import converter
+import jax_frontend
+from converter.driver.int8 import QuantizationWarning
+from converter.ir import INT4, INT32, Builder, TensorType, Value, evaluate, ops
+from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
+from converter.support.litert import Interpreter
+from converter.tflite import builtins as tfl
+from converter.tflite.backend import to_builtins
+from converter.tflite.targets import target
+from examples import llama
+from tests.tflite.schedule.process import grown_by_training
+from tests.tflite.stock import file, run
+
+LENGTH, VOCABULARY, BATCH = 8, 131, 2
+SHAPE: dict[str, Any] = {"width": 64, "heads": 4, "key_heads": 2, "length": LENGTH, "vocabulary": VOCABULARY}
+DECODER = llama.build(layers=2, **SHAPE)
+ids = llama.sample_batch
+
+
+def dequantized(weight: np.ndarray, axis: int) -> np.ndarray:
+    """What int4 stands for, written down anew: steps of a seventh of the largest of each row (0) or column (1)."""
+    steps = np.abs(weight).max(1 - axis, keepdims=True) / np.float32(7)
+    return np.rint(weight / np.where(steps > 0, steps, 1)) * steps
+
+
+def named(path: Any) -> str:
+    return "/".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+
+
+def changed(params: Any, change: Callable[[str, np.ndarray], Any]) -> Any:
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: change(named(path), leaf), params)
+
+
+def rounded(model: jax_frontend.Model, int4: dict[str, int]) -> Any:
+    """The parameters with those in `int4` rounded, by the axis that has a scale for each place."""
+    return changed(model.params, lambda name, w: dequantized(w, int4[name]) if name in int4 else np.asarray(w))
+
+
+def merged(params: Any, trained: dict[str, Any], scale: float) -> Any:
+    """The parameters with what trains in its place, low-rank factors added to theirs."""
+
+    def one(name: str, leaf: Any) -> Any:
+        if f"{name}/lora_b" in trained:
+            return leaf + scale * trained[f"{name}/lora_a"] @ trained[f"{name}/lora_b"]
+        return trained.get(name, leaf)
+
+    return changed(params, one)
+
+
+def check_steps(model: jax_frontend.Model, int4: dict[str, int], scale: float, steps: int, **options: Any) -> Any:
+    """Trains a program and JAX side by side: each loss within 1e-4, each update within 1e-3 of its size."""
+    rule = optax.adam(0.01)
+    program = converter.build(model, optimizer=rule, batch=BATCH, frozen="int4", check=False, **options)
+    assert sum(layer.form == "int4" for layer in program.quantization.layers) >= len(int4)
+    params = jax.tree_util.tree_map(jnp.asarray, rounded(model, int4))
+    with TrainingSession(program.data) as session:
+        first = session.parameters()
+        trained: Any = {name: jnp.asarray(array) for name, array in first.items()}
+        assert not trained.keys() & int4.keys()
+
+        def loss(trained: Any, x: Any, y: Any) -> Any:
+            logits = model.apply(merged(params, trained, scale), x)
+            return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1).mean()
+
+        @jax.jit
+        def step(trained: Any, slots: Any, x: Any, y: Any) -> Any:
+            value, gradients = jax.value_and_grad(loss)(trained, x, y)
+            updates, slots = rule.update(gradients, slots)
+            return value, optax.apply_updates(trained, updates), slots
+
+        slots = rule.init(trained)
+        for i in range(steps):
+            x, y = ids(BATCH, i, LENGTH, VOCABULARY)
+            expected, trained, slots = step(trained, slots, x, y)
+            assert session.train(x, y) == pytest.approx(float(expected), abs=1e-4)
+        for name, array in session.parameters().items():
+            update, found = np.asarray(trained[name]) - first[name], array - first[name]
+            assert np.linalg.norm(found - update) <= 1e-3 * np.linalg.norm(update), name
+    return program
+
+
+def matrices(model: jax_frontend.Model, *without: str) -> dict[str, int]:
+    """The matrices that are rounded, by the axis of their scales, but for those whose name begins so."""
+    named_ = [(named(path), w) for path, w in jax.tree_util.tree_flatten_with_path(model.params)[0]]
+    chosen = [name for name, w in named_ if w.size >= 4096 and not name.startswith(without or ("/",))]
+    assert chosen
+    return {name: 0 if name == "tokens" else 1 for name in chosen}
+
+
+def test_lora_equals_jax_with_the_rounded_weights() -> None:
+    program = check_steps(DECODER, matrices(DECODER, "head"), 2.0, 20, update="lora-4")
+    (table,) = (layer for layer in program.quantization.layers if layer.operator == "GATHER")
+    assert table.form == "int4"
+    assert {layer.why for layer in program.quantization.layers if layer.form == "float32"} == {"small"}
+
+
+@pytest.mark.parametrize(
+    "trained",
+    [
+        pytest.param("layers/1/ffn", id="around frozen ones"),
+        pytest.param("tokens", id="before frozen ones", marks=pytest.mark.slow),
+        pytest.param("head", id="behind frozen ones", marks=pytest.mark.slow),
+    ],
+)
+def test_frozen_layers_are_met_on_every_side(trained: str) -> None:
+    check_steps(DECODER, matrices(DECODER, trained), 1.0, 3, update={f"{trained}*": 1})
+
+
+def tied(width: int, turned: bool) -> jax_frontend.Model:
+    """A table that is the head, too; or, `turned`, a matrix that is met both ways round."""
+    rng = np.random.default_rng(3)
+    params = {
+        "tokens": rng.standard_normal((VOCABULARY, width), np.float32),
+        "mix": rng.standard_normal((width, 160), np.float32) / 6,
+        "norm": np.ones(width, np.float32),
+    }
+
+    def apply(params: Any, tokens: Any) -> Any:
+        x = params["tokens"][tokens] * params["norm"]
+        x = x + (jnp.tanh(x @ params["mix"]) @ params["mix"].T if turned else jnp.cumsum(x, 1))
+        return x @ params["tokens"].T
+
+    return jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, LENGTH), np.int32)])
+
+
+@pytest.mark.parametrize(("width", "turned"), [(34, False), (34, True), (33, False)])
+def test_a_matrix_with_two_readers_is_stored_once(width: int, turned: bool) -> None:
+    """But where the rows of a table end within a byte, which its kernel would not find."""
+    int4 = {"tokens": 0, "mix": 1} if turned else {"tokens": 0}
+    program = check_steps(tied(width, turned), int4, 1.0, 3, update={"norm": 1})
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(program.data))
+    stored = {t.buffer for graph in model.subgraphs for t in graph.tensors if t.type == schema.TensorType.INT4}
+    assert len(stored) == len(int4) + width % 2
+
+
+@pytest.mark.parametrize("xnnpack", [True, False])
+@pytest.mark.parametrize("dtype", [INT4, np.dtype(np.int8)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 7), (48, 32), (1100, 1024)], ids=str)
+def test_kernels_meet_integers_exactly(shape: tuple[int, int], dtype: np.dtype, xnnpack: bool) -> None:
+    """Products both ways round, rows of a table; a large matrix is unpacked in pieces."""
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-8, 8, shape).astype(dtype)
+    b = Builder()
+    x, dy = (b.input(name, TensorType((1, 3, n))) for name, n in (("x", shape[1]), ("dy", shape[0])))
+    indices = b.input("indices", TensorType((2, 2), INT32))
+    w = Value(TensorType(shape, dtype), "w")
+    b.graph.constants[w] = integers
+    b.graph.outputs = {"y": b(ops.CastMatMul(adj_y=True), x, w), "dx": b(ops.CastMatMul(), dy, w)}
+    b.graph.outputs["rows"] = b(ops.CastGather(), w, indices)
+    feed = {"x": rng.integers(-9, 9, (1, 3, shape[1])), "dy": rng.integers(-9, 9, (1, 3, shape[0]))}
+    feed = {name: array.astype(np.float32) for name, array in feed.items()}
+    feed["indices"] = rng.integers(0, shape[0], (2, 2)).astype(np.int32)
+    lowered = to_builtins(b.graph, target("litert-2"))
+    assert sum(isinstance(node.op, tfl.CastWeight) for node in lowered.nodes) == (4 if shape[0] > 1024 else 1)
+    found, expected = run(file(lowered), feed, xnnpack), evaluate(b.graph, feed)[0]
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_no_float32_copy_is_kept(tmp_path: Path) -> None:
+    """Eight matrices, 33 MB as float32, are met forward and backward: one at a time is unpacked."""
+    rng = np.random.default_rng(0)
+    params = {f"w{i}": rng.standard_normal((1024, 1024), np.float32) / 32 for i in range(8)}
+
+    def apply(params: Any, x: Any) -> Any:
+        x = x * params["gain"]
+        for i in range(8):
+            x = x + jnp.tanh(x @ params[f"w{i}"])
+        return x[:, :5]
+
+    params["gain"] = np.ones(1024, np.float32)
+    model = jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, 1024), np.float32)])
+    program = converter.build(model, update={"gain": 1}, batch=4, frozen="int4", check=False, signatures=("train",))
+    program.write(tmp_path / "net.tflite")
+    grown = grown_by_training(tmp_path / "net.tflite")
+    assert program.costs["mapped_bytes"] < 5 << 20
+    assert grown.peak < 4 * 4 << 20  # a matrix, as a product reads it, and what unpacks it
+
+
+@pytest.mark.parametrize("where", ["gpu", "hexagon", "web", "tflite-2.14", "tflite-2.16", "gpu,litert-2"])
+def test_targets_that_do_not_read_four_bits_are_refused(where: str) -> None:
+    with pytest.raises(UsageError, match="reads constants of four bits"):
+        converter.build(DECODER, update="lora-4", frozen="int4", target=where)
+
+
+def test_where_nothing_is_frozen_nothing_is_rounded() -> None:
+    with pytest.raises(UsageError, match="no frozen layer becomes int4"):
+        converter.build(DECODER, update="full", frozen="int4")
+
+
+def test_samples_say_what_it_costs() -> None:
+    x, y = ids(BATCH, 0, LENGTH, VOCABULARY)
+    options = {"update": "lora-4", "frozen": "int4", "batch": BATCH, "check": False}
+    with pytest.warns(QuantizationWarning, match="int4 for what is frozen: agreement"):
+        report = converter.build(DECODER, calibration=x, **options).quantization
+    assert 0.01 < report.output_error < 0.5
+    report = converter.build(DECODER, calibration=(x, y), **options).quantization
+    params = jax.tree_util.tree_map(jnp.asarray, rounded(DECODER, matrices(DECODER, "head")))
+    for figures, weights in ((report.before, DECODER.params), (report.after, params)):
+        logits = DECODER.apply(jax.tree_util.tree_map(jnp.asarray, weights), x)
+        expected = -jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1).mean()
+        assert figures["loss"] == pytest.approx(float(expected), abs=1e-4)
+    assert converter.build(DECODER, **options).quantization.output_error is None
+
+
+def test_exported_and_saved(tmp_path: Path) -> None:
+    """The plain model has the integers, and adapters beside them; a state is of a program with the same ones."""
+    options = {"update": "lora-4", "batch": BATCH, "check": False, "signatures": ("train", "infer", "infer_1")}
+    program = converter.build(DECODER, frozen="int4", **options)
+    x, y = ids(BATCH, 0, LENGTH, VOCABULARY)
+    with TrainingSession(program.data) as session:
+        session.train(x, y)
+        session.save(tmp_path / "mine.state")
+        expected = session.infer(x)
+        np.testing.assert_allclose(session.infer(x[:1]), expected[:1], atol=1e-5)
+    program.export_inference(tmp_path / "mine.tflite", tmp_path / "mine.state")
+    infer = Interpreter(str(tmp_path / "mine.tflite")).get_signature_runner("infer")
+    np.testing.assert_array_equal(infer(x=x)["output"], expected)
+    numbers = sum(weight.size for weight in jax.tree_util.tree_leaves(DECODER.params))
+    assert (tmp_path / "mine.tflite").stat().st_size < 2 * numbers
+    other = TrainingSession(converter.build(DECODER, **options).data)
+    with other, pytest.raises(UsageError, match="the frozen layers are integers there, float32 here"):
+        other.restore(tmp_path / "mine.state")
+
+
+def test_shapes_alone_are_planned_alike() -> None:
+    options = {"frozen": "int4", "batch": BATCH}
+    (planned,) = converter.compare_schemes(llama.build(layers=2, seed=None, **SHAPE), ["lora-4"], **options)
+    built = converter.build(DECODER, update="lora-4", check=False, **options).costs
+    assert planned.items() - {("scheme", planned["scheme"])} <= built.items()
+    (exact,) = converter.compare_schemes(DECODER, ["lora-4"], batch=BATCH)
+    assert planned["mapped_bytes"] < exact["mapped_bytes"]

@@ -32,6 +32,7 @@ def check_room(budget: int, model: Graph) -> None:
 def fit(
     budget: int,
     sizes: Sequence[int],
+    ways: Sequence[bool],
     plan: Callable[[int, bool], Plan],
     other: Callable[[str, str], Plan],
 ) -> Plan:
@@ -44,6 +45,7 @@ def fit(
     Args:
         budget: bytes.
         sizes: micro-batches to choose from, ascending.
+        ways: whether the backward pass computes the forward pass again, in the order in which that is tried.
         plan: that of a micro-batch, and of whether the backward pass computes the forward pass again.
         other: that of a named scheme, with frozen layers in float32 or int8, for micro-batches of one row.
 
@@ -59,7 +61,7 @@ def fit(
         tried[again, rows] = plan(rows, again)
         return _resident(tried[again, rows]) <= budget
 
-    for again in (False, True):
+    for again in ways:
         if rows := whole if fits(whole, again) else _largest(parts, partial(fits, again=again)):
             return replace(tried[again, rows], tried=[Choice.of(tried[key]) for key in sorted(tried)])
     least = min(tried.values(), key=_resident)

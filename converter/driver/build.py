@@ -105,6 +105,7 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     return fit(
         budget,
         [n for n in range(1, batch + 1) if not batch % n] if options.micro_batch is None else [request.micro_batch],
+        options.recomputes,
         lambda rows, again: _plan(imported, replace(request, micro_batch=rows, recompute=again), needs_weights),
         lambda scheme, frozen: _other(imported, request, scheme, frozen),
     )

@@ -85,9 +85,13 @@ class Options:
             is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` needs none,
             and is measured where there are some.
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
-            chosen that fits, of the given one it is checked; where none does, most of the forward pass is computed
-            again in the backward pass, which keeps less of it. `program.tried` says what each costs. No filter is
+            chosen that fits, of the given one it is checked; where none does, a step goes block by block (see
+            `blocks`). `program.tried` says what each costs. No filter is
             stored twice, which some convolutions are quicker with.
+        blocks: `on`: a step holds one block of the model at a time: what enters each is kept, its forward pass is
+            computed again in the backward pass, frozen matrices are read from the file where they are met, not kept as
+            the kernels want them, and logits of many classes are made a few rows at a time. Where that takes less
+            memory; it costs about a third more operations. `auto`: where the memory budget needs it; `off`: never.
         batch_norm: what batch normalization layers of a Keras model that are not frozen do in a step: `fixed` (they use
             their moving statistics and keep them) or `train` (those of the batch, which the moving ones follow).
         dropout: `train`: dropout and noise layers act in a step, by random numbers that the program makes; `off`: not.
@@ -182,6 +186,13 @@ class Options:
         entry=str,
         shown="no limit",
     )
+    blocks: str = _option(
+        "auto",
+        "on: of a step one block of the model at a time is in memory, its forward pass computed twice. auto: where the "
+        "memory budget needs it. off: never.",
+        entry=str,
+        choices=("auto", "on", "off"),
+    )
     batch_norm: str = _option(
         "fixed",
         "train: batch normalization that is not frozen takes the batch's statistics. fixed: the learned ones.",
@@ -245,6 +256,11 @@ class Options:
             for name, (value, default) in given.items()
             if value is not default and not (isinstance(value, str | int | float | tuple) and value == default)
         }
+
+    @property
+    def recomputes(self) -> Sequence[bool]:
+        """Whether the backward pass may compute the forward pass again, in the order in which that is tried."""
+        return {"auto": (False, True), "on": (True,), "off": (False,)}[self.blocks]
 
     def in_manifest(self) -> dict[str, Any]:
         """Return by name what the file says of them, as JSON."""

@@ -73,9 +73,10 @@ class Request:
         return Request(
             replace(options, batch=batch),
             update_scheme(options.update),
-            found if options.memory_budget is None else found.storing_once(),
+            found if options.memory_budget is None and not options.recomputes[0] else found.storing_once(),
             found.state if options.state is None else options.state,
             part_of_batch(batch, options.micro_batch),
+            recompute=options.recomputes[0],
         )
 
     def __post_init__(self) -> None:

@@ -47,6 +47,8 @@ class Op:
     contracts: ClassVar[bool] = False
     #: Whether what it makes of known operands is known: nothing is drawn, and nothing else happens in a step.
     folds: ClassVar[bool] = True
+    #: Whether what it makes of the same operands is made once.
+    merges: ClassVar[bool] = True
     #: Whether each element of the result is one of its operands' elsewhere, or the number `fill`.
     moves_data: ClassVar[bool] = False
     #: Whether the elements stay as they are and in their order, in memory too (a reshape).

@@ -23,7 +23,7 @@ def merge_common_subexpressions(graph: Graph, made_again: Callable[[Any], bool] 
 
     def merge(b: Rewriter, node: Node) -> tuple[Value, ...] | None:
         key = (node.op, node.origin.phase if made_again(node.op) else "", *node.inputs)
-        if not node.outputs or key not in seen:
+        if not node.outputs or not node.op.merges or key not in seen:
             seen[key] = node.outputs
             return None
         return seen[key]

@@ -19,7 +19,7 @@ from converter.tflite.peephole.products import smallest_products
 from converter.tflite.peephole.rows import met_as_rows
 from converter.tflite.peephole.transposed import transposed_once
 from converter.tflite.peephole.wide_pixels import with_wide_pixels
-from converter.tflite.schedule import Bound, how, recompute, schedule, segmented, transient
+from converter.tflite.schedule import Bound, how, packed, recompute, schedule, segmented, transient
 from converter.tflite.schedule.overwriting import without_overwriting
 from converter.tflite.schedule.saved_masks import masks_in_int8
 from converter.tflite.targets import Target
@@ -33,7 +33,7 @@ WORTH_OPERATORS = 0.03
 def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
     """Scheduled; with masks as int8, and cheap values computed twice, where each needs clearly less memory.
 
-    `again`: with most of the forward pass computed twice where that needs less.
+    `again`: with most of the forward pass computed twice where that needs less, with the constants packed for it.
     """
     lowered = map_bodies(lowered, lambda body: in_order(body, target))
 
@@ -47,7 +47,7 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
 
     def scheduled(graph: Graph) -> Graph:
         runs = {node: how(graph, node, target.lanes) for node in graph.nodes}
-        return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs))
+        return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs), again)
 
     best, lean = scheduled(lowered), lowered
     # XNNPACK of TFLite 2.16 reads what QUANTIZE scales by as if it were aligned: on AVX-512 that may end the process.
@@ -57,7 +57,8 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
             if memory(smaller) < (1 - WORTH_OPERATORS) * memory(best):
                 best, lean = smaller, graph
     if again:
-        best = min([best, *(scheduled(graph) for graph in map(recompute, segmented(lowered)))], key=memory)
+        twice = [scheduled(recompute(graph)) for graph in segmented(lowered)]
+        best = min([best, *twice], key=lambda ordered: memory(ordered) + packed(with_variables(ordered), target.lanes))
     return without_overwriting(best)
 
 

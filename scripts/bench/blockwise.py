@@ -41,7 +41,7 @@ from converter.passes import eliminate_dead_code
 from converter.passes.autodiff import pull_back
 from converter.passes.canonical import canonicalize, specialize
 from converter.passes.idioms import with_idioms
-from converter.program.flatbuffer.buffers import in_pairs
+from converter.program.flatbuffer.schema import in_pairs
 from converter.support.errors import UnsupportedError
 from converter.tflite import builtins as tfl
 from converter.tflite.backend import in_order, to_builtins

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from converter.driver.compilation import Compilation
+from converter.driver.features.blocks import with_few_logits
 from converter.driver.losses import import_loss
 from converter.driver.requests import check_fisher
 from converter.ir import is_described
@@ -27,7 +28,7 @@ def form_step(c: Compilation) -> Compilation:
         c.request.step,
         in_parts=c.request.accumulates,
         scale=float(c.options.loss_scale),
-        trained=lambda graph: by_batch(graph, c.by_batch, c.normalized),
+        trained=lambda graph: with_few_logits(c, by_batch(graph, c.by_batch, c.normalized)),
         averaged=lambda graph: following(graph, c.by_batch),
         rate_first=c.target.is_cpu,
     )

@@ -12,7 +12,7 @@ from converter.ir.op import Cost, Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul
 from converter.ir.quantization import INT8, UNSCALED, Quantization
 from converter.ir.rows import NO_ROW, Rows, RowsMixed, together
-from converter.ir.types import INT4, TensorType
+from converter.ir.types import FLOAT32, INT4, TensorType
 
 if TYPE_CHECKING:
     from converter.ir.graph import Value
@@ -155,10 +155,11 @@ class Int8MatMul(Op):
 
 @dataclass(frozen=True)
 class CastMatMul(Op):
-    """Rows x [..., K] times a constant matrix w of int4 or int8 as they are: x w, or x w' with `adj_y`.
+    """Rows x [..., K] times a constant matrix w as it is stored, int4, int8 or float32: x w, or x w' with `adj_y`.
 
-    The integers become float32 where they are met and are not kept so: one matrix at a time is unpacked. What they
-    stand for is a scale for each of one axis, which the rows or the result are multiplied by.
+    Integers become float32 where they are met and are not kept so: one matrix at a time is unpacked. What they stand
+    for is a scale for each of one axis, which the rows or the result are multiplied by. Of float32 neither is a copy
+    kept as the kernels want it.
     """
 
     contracts = in_parts = True
@@ -167,7 +168,7 @@ class CastMatMul(Op):
     adj_y: bool = False
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
-        if w.dtype not in (INT4, INT8) or w.quantization is not None or w.rank != 2 or x.rank < 2:
+        if w.dtype not in (INT4, INT8, FLOAT32) or w.quantization is not None or w.rank != 2 or x.rank < 2:
             raise ShapeError(f"CastMatMul: operands {x} and {w}")
         return MatMul(adj_y=self.adj_y).infer(x, TensorType(w.shape, x.dtype))
 

@@ -143,7 +143,7 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
     if array.dtype == INT4:
         flat = array.reshape(-1).view(np.uint8)
         for i in range(0, flat.size, _PIECE):
-            yield in_pairs(flat[i : i + _PIECE]).data
+            yield schema.in_pairs(flat[i : i + _PIECE]).data
         return
     stored = array.dtype.newbyteorder("<")
     if array.flags.c_contiguous and array.dtype == stored:
@@ -152,10 +152,3 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
     rows = max(1, _PIECE * len(array) // array.nbytes) if array.nbytes else 1
     for i in range(0, len(array), rows):
         yield np.ascontiguousarray(array[i : i + rows], stored).reshape(-1).view(np.uint8).data
-
-
-def in_pairs(integers: np.ndarray) -> np.ndarray:
-    """Return int4, one a byte, as two a byte: the first in the low half; behind an odd one stands 0."""
-    low, high = integers[::2] & 15, np.zeros(-(-integers.size // 2), np.uint8)
-    high[: integers.size // 2] = integers[1::2] << 4
-    return low | high

@@ -62,11 +62,14 @@ def stored_type(type: TensorType) -> int:
 
 def stored(type: TensorType, array: np.ndarray) -> np.ndarray:
     """Return what a file has of a constant: of numbers of 4 bits, two to a byte, the first in the lower half."""
-    if not _is_packed(type):
-        return array
-    halves = np.zeros(array.size + array.size % 2, np.uint8)
-    halves[: array.size] = array.reshape(-1).view(np.uint8) & 15
-    return halves[::2] | halves[1::2] << 4
+    return in_pairs(array.reshape(-1).view(np.uint8)) if _is_packed(type) else array
+
+
+def in_pairs(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers of 4 bits, one a byte, as two a byte: the first in the lower half; behind an odd one stands 0."""
+    low, high = numbers[::2] & 15, np.zeros(-(-numbers.size // 2), np.uint8)
+    high[: numbers.size // 2] = numbers[1::2] << 4
+    return low | high
 
 
 def unpacked(data: np.ndarray, size: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Builtins that meet constants of integers as they lie in the file, and give float32."""
+"""Builtins that meet constants as they lie in the file, and give float32."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from converter.tflite.builtins.base import Builtin, Types
 
 @dataclass(frozen=True)
 class CastWeight(Cast):
-    """A weight of int4 or int8 as float32, at each run: the constant is mapped, and its copy lies in the arena.
+    """A weight of int4, int8 or float32 as float32, at each run: the constant is mapped, and its copy is in the arena.
 
-    DEQUANTIZE, which is for this, keeps what it made of a constant as long as the interpreter lives.
+    DEQUANTIZE keeps what it made of a constant as long as the interpreter lives, and so do products of a constant.
     """
 
-    folds = False
+    folds = merges = False  # what is made for one product would be kept for the next
     moved = "unpacked"
     dtype: np.dtype = FLOAT32
 
     def infer(self, *types: TensorType) -> TensorType:
         (w,) = types
-        if w.dtype not in (INT4, INT8) or w.quantization is not None:
+        if w.dtype not in (INT4, INT8, FLOAT32) or w.quantization is not None:
             raise ShapeError(f"CastWeight: no kernel takes {w}")
         return TensorType(w.shape, FLOAT32)
 

@@ -5,7 +5,7 @@ from converter.tflite.schedule.delegate import how, numbering
 from converter.tflite.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.tflite.schedule.order import schedule
 from converter.tflite.schedule.recompute import recompute
-from converter.tflite.schedule.resident import Resident, resident, transient
+from converter.tflite.schedule.resident import Resident, packed, resident, transient
 from converter.tflite.schedule.segments import segmented
 from converter.tflite.schedule.timeline import Timeline, timeline
 
@@ -17,6 +17,7 @@ __all__ = [
     "check_no_overlap",
     "how",
     "numbering",
+    "packed",
     "plan",
     "recompute",
     "resident",

@@ -12,6 +12,8 @@ from converter.ir import Graph, Node, Value
 
 #: How many times the bytes of its operands a node makes, to be called much of little.
 _MUCH = 8
+#: How many times the bytes that a node makes it reads, to be run as soon as it can be.
+_MUCH_READ = 2
 
 
 def schedule(
@@ -19,6 +21,7 @@ def schedule(
     memory: Callable[[Graph], int],
     stays: Callable[[Node], bool],
     least: Callable[[Graph], int] = lambda ordered: 0,
+    in_parts: bool = False,
 ) -> Graph:
     """Return the same graph in the order that needs the least memory among the candidates.
 
@@ -29,6 +32,7 @@ def schedule(
         memory: bytes that a graph needs in the order in which its nodes stand.
         stays: whether the delegate does not take a node.
         least: never more bytes than `memory`, told quicker.
+        in_parts: whether the backward pass of a part of the loss may run before the next part.
     """
     after = dependencies(graph)
     program_order = _in_order(graph.nodes, after)
@@ -38,10 +42,12 @@ def schedule(
     depth_first = _depth_first(graph, after)
     growers_late = _growers_late(graph, after, at_gradients)
     candidates = [at_gradients, program_order, depth_first, growers_late]
-    staying, late = _staying(program_order, after, stays), _much_of_little(graph, program_order, stays)
+    by_parts = [_shrinkers_soon(graph, after, at_gradients)] if in_parts else []
+    candidates += by_parts
+    staying, late = _staying(graph, program_order, after, stays), _much_of_little(graph, program_order, stays)
     makers = graph.producers()
     makers_late = {node: [makers[v] for v in node.inputs if makers.get(v) in late] for node in graph.nodes}
-    for order in (at_gradients, by_phase, depth_first, growers_late):
+    for order in (at_gradients, by_phase, depth_first, growers_late, *by_parts):
         staying_first = sorted(order, key=lambda node: node not in staying)
         candidates.append(_in_order(sorted(staying_first, key=late.__contains__), makers_late))
     return _smallest([_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))], memory, least)
@@ -176,6 +182,27 @@ def _for_one_weight(graph: Graph) -> set[Node]:
     return own
 
 
+def _shrinkers_soon(graph: Graph, after: dict[Node, list[Node]], order: list[Node]) -> list[Node]:
+    """Return an order in which what reads more than it makes runs as soon as the forward pass is far enough.
+
+    So a loss in parts goes on from part to part, forward and backward.
+    """
+    forward = [node for node in order if not node.origin.is_late]
+    place = {node: float(i) for i, node in enumerate(forward)}  # of others: that of the last which they wait for
+    soon: list[Node] = []
+    for node in order:
+        if node.origin.is_late:
+            place[node] = max((place[need] for need in after[node]), default=-1.0)
+            made = sum(v.type.nbytes for v in node.outputs)
+            if 0 <= place[node] < len(forward) - 1 and _MUCH_READ * made <= _read(graph, node):
+                soon.append(node)
+    return _in_order([*sorted([*forward, *soon], key=place.__getitem__), *order], after)
+
+
+def _read(graph: Graph, node: Node) -> int:
+    return sum(v.type.nbytes for v in node.inputs if v not in graph.constants and v not in graph.parameters)
+
+
 def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]) -> list[Node]:
     """Return an order in which what makes more bytes than it frees runs right before its first reader."""
     position = {node: i for i, node in enumerate(order)}
@@ -193,11 +220,16 @@ def _growers_late(graph: Graph, after: dict[Node, list[Node]], order: list[Node]
     return sorted(order, key=lambda n: (deadline[n], position[n]))
 
 
-def _staying(nodes: Iterable[Node], after: dict[Node, list[Node]], stays: Callable[[Node], bool]) -> set[Node]:
-    """Return what waits for nothing that the delegate takes: labels, indices. First, they cut no partition in two."""
+def _staying(
+    graph: Graph, nodes: Iterable[Node], after: dict[Node, list[Node]], stays: Callable[[Node], bool]
+) -> set[Node]:
+    """Return what waits for nothing that the delegate takes: labels, indices. First, they cut no partition in two.
+
+    But weights that are unpacked wait for what meets them.
+    """
     found: set[Node] = set()
     for node in nodes:
-        if stays(node) and found.issuperset(after[node]):
+        if stays(node) and not all(v in graph.constants for v in node.inputs) and found.issuperset(after[node]):
             found.add(node)
     return found
 

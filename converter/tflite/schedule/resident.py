@@ -40,9 +40,14 @@ def resident(graph: Graph, lanes: int, in_order: bool = True, lent: bool = False
 
 def resident_as(graph: Graph, delegated: Graph, lanes: int, in_order: bool, lent: bool = False) -> Resident:
     """Return the same of a graph that is known as the runtime executes it."""
+    return Resident(*_transient(delegated, lanes, in_order, lent), packed(graph, lanes))
+
+
+def packed(graph: Graph, lanes: int) -> int:
+    """Return `Resident.packed` of a graph."""
     nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
-    packed = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
-    return Resident(*_transient(delegated, lanes, in_order, lent), packed + OPERATOR * len(nodes))
+    constants = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
+    return constants + OPERATOR * len(nodes)
 
 
 def transient(graph: Graph, lanes: int, in_order: bool = True) -> int:

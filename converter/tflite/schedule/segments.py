@@ -40,7 +40,11 @@ class _Forward:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         trained = dependents(graph, graph.parameters)
-        self._nodes = [node for node in graph.nodes if _is_repeatable(node) and not trained.isdisjoint(node.outputs)]
+        self._nodes = [
+            node
+            for node in graph.nodes
+            if _is_repeatable(node) and (not trained.isdisjoint(node.outputs) or _unpacks(graph, node))
+        ]
         self._made = {v: i for i, node in enumerate(self._nodes) for v in node.outputs}
         self._readers = graph.consumers()
         place = {node: i for i, node in enumerate(self._nodes)}
@@ -114,3 +118,8 @@ class _Forward:
 def _is_repeatable(node: Node) -> bool:
     plain = all(v.dtype != RESOURCE for v in (*node.inputs, *node.outputs))
     return not node.origin.is_late and bool(node.outputs) and plain and not list(node.op.bodies())
+
+
+def _unpacks(graph: Graph, node: Node) -> bool:
+    """Return whether a node makes a weight of a constant at each run, which is not kept."""
+    return node.op.copies() and all(v in graph.constants for v in node.inputs)

@@ -274,7 +274,7 @@ def test_what_stays_float32_within_a_loop_is_listed() -> None:
     ("options", "message"),
     [
         ({"frozen": "int8"}, "pass calibration=x"),
-        ({"frozen": "int4"}, "float32 or int8"),
+        ({"frozen": "int2"}, "float32 or int8 or int4"),
         ({"calibration": data(4)[0]}, "add frozen='int8'"),
         ({"frozen": "int8", "calibration": data(4)[0][:, :8]}, r"calibration: .*expected float32 \[rows, 32, 32, 3\]"),
         ({"frozen": "int8", "calibration": np.empty((0, 32, 32, 3), np.float32)}, "calibration: .*no rows"),

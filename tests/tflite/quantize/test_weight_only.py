@@ -167,7 +167,7 @@ def test_kernels_meet_integers_exactly(shape: tuple[int, int], dtype: np.dtype, 
     feed = {name: array.astype(np.float32) for name, array in feed.items()}
     feed["indices"] = rng.integers(0, shape[0], (2, 2)).astype(np.int32)
     lowered = to_builtins(b.graph, target("litert-2"))
-    assert sum(isinstance(node.op, tfl.CastWeight) for node in lowered.nodes) == (4 if shape[0] > 1024 else 1)
+    assert sum(isinstance(node.op, tfl.CastWeight) for node in lowered.nodes) == (4 if shape[0] > 1024 else 2)
     found, expected = run(file(lowered), feed, xnnpack), evaluate(b.graph, feed)[0]
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)

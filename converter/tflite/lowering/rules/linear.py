@@ -6,15 +6,16 @@ from collections.abc import Callable
 from functools import reduce
 from math import prod
 
-from converter.ir import INT32, Value, known_result, ops
+from converter.ir import FLOAT32, INT32, Value, known_result, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import PER_STORED, Form
 
 lowers = LoweringRules()
 
-#: Elements of a matrix of integers that are float32 at once.
-LARGEST_UNPACKED = 1 << 20
+#: Elements of a stored matrix that are there as float32 at once: of integers, and of float32, whose pieces are others
+#: than the whole that `infer` has.
+LARGEST_UNPACKED, LARGEST_COPIED = 1 << 20, 1 << 22
 
 
 @lowers(ops.MatMul)
@@ -162,11 +163,12 @@ def int8_matmul(c: Lowering, op: ops.Int8MatMul, x: Value, w: Value) -> Value:
 @lowers(ops.CastMatMul)
 def cast_matmul(c: Lowering, op: ops.CastMatMul, x: Value, w: Value) -> Value:
     """Pieces of the matrix, whole rows of it, are unpacked one after the other."""
-    integers, rows = c.array(w), w.shape[0]
-    size = rows if integers is None else max(1, LARGEST_UNPACKED // w.shape[1])
+    stored, rows = c.array(w), w.shape[0]
+    most = LARGEST_COPIED if w.dtype == FLOAT32 else LARGEST_UNPACKED
+    size = rows if stored is None else max(1, most // w.shape[1])
     parts = []
     for begin in range(0, rows, size):
-        piece = w if integers is None or size >= rows else c.constant(integers[begin : begin + size], name=w.name)
+        piece = w if stored is None or size >= rows else c.constant(stored[begin : begin + size], name=w.name)
         met = c(tfl.CastWeight(), piece)
         of = x if op.adj_y or size >= rows else _cut(c, x, len(x.shape) - 1, begin, piece.shape[0])
         parts.append(matmul(c, ops.MatMul(adj_y=op.adj_y), of, met))

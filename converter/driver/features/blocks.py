@@ -1,0 +1,42 @@
+"""`blocks`: a step that holds one block of the model at a time.
+
+Which computes its forward pass again is the scheduler's work (`converter.tflite.schedule.segments`).
+"""
+
+from __future__ import annotations
+
+from converter.driver.compilation import Compilation
+from converter.ir import FLOAT32, Graph, Node, Value, ops
+from converter.ir.rewrite import Rewriter, rewrite
+from converter.tflite.prepare.loss_in_parts import loss_in_parts
+
+#: Elements of the smallest constant matrix that is not kept as the kernels want it.
+LEAST = 1 << 13
+
+
+def met_as_stored(c: Compilation, graph: Graph) -> Graph:
+    """Return a graph whose constant matrices are read from the file at each product, if memory is what counts.
+
+    Before: MatMul(x, W).    After: CastMatMul(x, W).
+
+    Else the runtime keeps each as its kernels want it, once for the forward pass, once more where that is computed
+    again, and once for the backward pass.
+    """
+    if not (c.request.recompute and c.target.is_cpu):
+        return graph
+
+    def met(b: Rewriter, node: Node) -> Value | None:
+        if not isinstance(node.op, ops.MatMul) or node.op.adj_x or not _is_large_matrix(graph, node.inputs[1]):
+            return None
+        return b(ops.CastMatMul(node.op.adj_y), *node.inputs)
+
+    return rewrite(graph, met)
+
+
+def with_few_logits(c: Compilation, with_loss: Graph) -> Graph:
+    """Return a graph with its loss that makes the logits of many classes a few rows at a time, if memory counts."""
+    return loss_in_parts(with_loss) if c.request.recompute and c.target.is_cpu else with_loss
+
+
+def _is_large_matrix(graph: Graph, value: Value) -> bool:
+    return value in graph.constants and value.type.rank == 2 and value.dtype == FLOAT32 and value.type.size >= LEAST

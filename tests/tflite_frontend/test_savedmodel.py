@@ -35,8 +35,8 @@ def net(name, shape, *stack):
 net("image", (12, 12, 3), layers.Conv2D(8, 3, padding="same", activation="relu"), layers.DepthwiseConv2D(3, strides=2),
     layers.LeakyReLU(0.1), layers.Conv2D(12, 1, activation="relu6"), layers.MaxPooling2D(), layers.Flatten(),
     layers.Dense(16, activation="tanh"), layers.Dense(5))
-net("separable", (16, 16, 2), layers.ZeroPadding2D(1), layers.SeparableConv2D(6, 3, activation="elu"), layers.PReLU(),
-    layers.AveragePooling2D(2), layers.UpSampling2D(2, interpolation="bilinear"),
+net("separable", (16, 16, 2), layers.ZeroPadding2D(1), layers.DepthwiseConv2D(3), layers.Conv2D(6, 1, activation="elu"),
+    layers.PReLU(), layers.AveragePooling2D(2), layers.UpSampling2D(2, interpolation="bilinear"),
     layers.Conv2DTranspose(4, 3, strides=2), layers.GlobalAveragePooling2D(), layers.Dense(5))
 net("series", (20, 4), layers.Conv1D(8, 5, activation="relu"), layers.LayerNormalization(),
     layers.Dense(8, activation="gelu"), layers.GlobalMaxPooling1D(), layers.Dense(5))

@@ -355,16 +355,14 @@ class Importer:
         """Return what an operand is called that is a weight by what it stands behind; None for what is none."""
         if operator.kind not in _BY_CHANNEL or len(operator.inputs) != 2:
             return None
-        number, other = operator.inputs[place], operator.inputs[1 - place]
-        tensor, computed = self.file.tensors[number], self._values.get(other)
+        tensor, computed = self.file.tensors[operator.inputs[place]], self._values.get(operator.inputs[1 - place])
         array = tensor.array
         if array is None or computed is None or not computed.shape or array.size < 2:
             return None
-        if array.dtype.kind != "f" and not tensor.is_quantized:
-            return None
         # What a layer normalization learned meets one number of a row: the inverse of its deviation.
         widths = (computed.shape[-1], array.size if operator.kind == "MUL" and computed.shape[-1] == 1 else 0)
-        if array.shape[-1:] != (array.size,) or array.size not in widths:
+        is_weight = array.dtype.kind == "f" or tensor.is_quantized
+        if not is_weight or array.shape[-1:] != (array.size,) or array.size not in widths:
             return None
         return _BY_CHANNEL[operator.kind] if computed in self._learned else None
 

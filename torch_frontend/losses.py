@@ -112,6 +112,14 @@ def _said(targets: Any) -> dict[str, TensorType]:
 
 def _of_module(loss: Any, types: list[TensorType], y: dict[str, TensorType]) -> Loss:
     kind, reduction = type(loss).__name__, getattr(loss, "reduction", "mean")
+    if trained := [name for name, p in loss.named_parameters() if p.requires_grad]:
+        raise UsageError(
+            f"the loss {kind} has parameters of its own ({', '.join(trained)}), which a step would not train: let the "
+            "module have them and give what the loss needs of them",
+            page="losses",
+        )
+    if not type(loss).__module__.startswith("torch.nn."):
+        return _traced(loss, kind, types, y, ())
     if reduction == "none":
         raise UsageError(
             f"the loss {kind} has reduction='none': a step takes the mean ('mean') or the sum ('sum') of it",

@@ -303,7 +303,7 @@ def as_pytorch_trains(source: Source, optimizer: Any) -> Source:
     if is_torch_optimizer(optimizer):
         import torch_frontend
 
-        moved = torch_frontend.read_optimizer(optimizer, source.names).parameters
+        moved = torch_frontend.optimized(optimizer, source.names)
         left = {p.name for p in graph.parameters.values() if p.trainable and p.name not in moved}
     graph.parameters = {
         v: replace(p, trainable=p.trainable and p.name not in left, idle=p.idle or p.name in unused)

@@ -32,6 +32,19 @@ SIGNS = np.array([1, -1, -1, 1], np.float32)
 LOG = np.log(SOFT)
 WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 0.25, 3.0])
 
+
+class Scaled(nn.Module):
+    """A module of a person's own, with or without a parameter."""
+
+    def __init__(self, trains: bool) -> None:
+        super().__init__()
+        self.inner = nn.MSELoss(reduction="none")
+        self.scale = nn.Parameter(WEIGHTS, requires_grad=trains)
+
+    def forward(self, outputs: Any, y: Any) -> Any:
+        return self.inner(outputs * self.scale, y).mean(1)
+
+
 #: A loss, the outputs that it reads, and the targets.
 CASES: dict[str, tuple[Any, Sequence[np.ndarray], np.ndarray | None]] = {
     "cross entropy": (nn.CrossEntropyLoss(), [X], LABELS),
@@ -90,6 +103,7 @@ CASES: dict[str, tuple[Any, Sequence[np.ndarray], np.ndarray | None]] = {
     "a function of torch": (F.cross_entropy, [X], LABELS),
     "another function of torch": (F.smooth_l1_loss, [X], VALUES),
     "an own function": (lambda outputs, y: F.mse_loss(outputs, y, reduction="none").mean(1), [X], VALUES),
+    "an own module": (Scaled(trains=False), [X], VALUES),
     "an own function of several": (lambda a, b, y: ((a - b).square().sum(1) - y).abs(), [X, VALUES], SIGNS),
 }
 
@@ -112,6 +126,7 @@ QUICK = (
     "cosine",
     "triplet",
     "a function of torch",
+    "an own module",
     "an own function of several",
 )
 
@@ -153,6 +168,7 @@ def named_elsewhere(outputs: Any, y: Any) -> Any:
     [
         (mean_of_all, r"mean_of_all must return one number for each row.*reduction='none'"),
         (nn.MSELoss(reduction="none"), "MSELoss has reduction='none'"),
+        (Scaled(trains=True), r"Scaled has parameters of its own \(scale\), which a step would not train"),
         (nn.CTCLoss(), "CTCLoss cannot be traced.*Write it as a function"),
     ],
 )

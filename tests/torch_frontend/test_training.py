@@ -44,7 +44,7 @@ def trained(model: Any, task: Task, module: nn.Module, **options: Any) -> dict[s
     x, y = task.arrays()
     with pocketune.TrainingSession(program.data) as session:
         losses = [session.train(x, y, learning_rate=0.5) for _ in range(3)]
-        state, inferred = session.state_dict(), session.infer(x)
+        state, inferred, evaluated = session.state_dict(), session.infer(x), session.evaluate(x, y)["loss"]
     names = [name for name, p in module.named_parameters() if p.requires_grad and "unused" not in name]
     theirs = by_torch(module, task, lambda p: torch.optim.SGD(p, 0.5, momentum=0.9), names, 3)
     np.testing.assert_allclose(losses, theirs.losses, rtol=1e-5)
@@ -53,7 +53,9 @@ def trained(model: Any, task: Task, module: nn.Module, **options: Any) -> dict[s
     after = copy.deepcopy(module)
     assert not after.load_state_dict(state, strict=False).unexpected_keys
     with torch.no_grad():
-        np.testing.assert_allclose(inferred, after.eval()(*task.inputs).numpy(), rtol=1e-5, atol=1e-6)
+        expected = after.eval()(*task.inputs)
+    np.testing.assert_allclose(inferred, expected.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(evaluated, float(task.loss(expected, task.y)), rtol=1e-5)
     return state
 
 

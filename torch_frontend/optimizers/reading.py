@@ -37,7 +37,6 @@ class Read(NamedTuple):
         optimizer: for a learning rate of 1; at its own rate where that changes.
         name: what it is called.
         learning_rate: that of its first group; None where it runs in the program.
-        parameters: names of the parameters that it has.
         left_out: what of it is not used.
         kept: its settings that are used, in words.
     """
@@ -45,7 +44,6 @@ class Read(NamedTuple):
     optimizer: optax.GradientTransformation
     name: str
     learning_rate: float | None
-    parameters: frozenset[str]
     left_out: list[str]
     kept: list[str]
 
@@ -73,8 +71,37 @@ def read_optimizer(given: Any, names: Mapping[int, str]) -> Read:
     Raises:
         UsageError: nothing here does what it does, or it has parameters that are not the module's.
     """
-    scheduler = None if isinstance(given, torch.optim.Optimizer) else given
-    optimizer = given if scheduler is None else scheduler.optimizer
+    scheduler, optimizer = _apart(given)
+    kind = type(optimizer).__name__
+    named = _named(optimizer, names)
+    schedules = [] if scheduler is None else schedules_of(scheduler)
+    groups = _groups(optimizer, kind, schedules)
+    left_out = []
+    if any(float(state.get("step", 1)) for state in optimizer.state.values()):
+        left_out.append("what it keeps of the steps that it took in PyTorch: it begins anew")
+    if held := min((schedule.held for schedule in schedules if schedule.held is not None), default=None):
+        left_out.append(f"the schedule from step {held} on: the rate stays as it is then")
+    return Read(
+        _transformation(RULES[kind], {name: groups[i] for name, i in named.items()}, groups[0]),
+        f"{kind} of torch.optim",
+        None if schedules else float(optimizer.param_groups[0]["lr"]),
+        left_out,
+        _kept(optimizer.param_groups, scheduler),
+    )
+
+
+def optimized(given: Any, names: Mapping[int, str]) -> frozenset[str]:
+    """Return the names of the parameters that an optimizer has. Raise UsageError as `read_optimizer`."""
+    return frozenset(_named(_apart(given)[1], names))
+
+
+def _apart(given: Any) -> tuple[Any, Any]:
+    """The scheduler, None for none, and the optimizer."""
+    return (None, given) if isinstance(given, torch.optim.Optimizer) else (given, given.optimizer)
+
+
+def _named(optimizer: Any, names: Mapping[int, str]) -> dict[str, int]:
+    """The numbers of the groups by the names of their parameters."""
     kind = type(optimizer).__name__
     if not type(optimizer).__module__.startswith("torch.optim") or kind not in RULES:
         why = _REFUSED.get(kind, "nothing here does its arithmetic")
@@ -83,31 +110,17 @@ def read_optimizer(given: Any, names: Mapping[int, str]) -> Read:
             "optax.GradientTransformation",
             page="optimizers",
         )
-    schedules = [] if scheduler is None else schedules_of(scheduler)
-    groups = _groups(optimizer, kind, schedules)
-    named: dict[str, _Group] = {}
-    for group, raw in zip(groups, optimizer.param_groups, strict=True):
-        for parameter in raw["params"]:
+    named: dict[str, int] = {}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
             if id(parameter) not in names:
                 raise UsageError(
                     f"the optimizer {kind} has a parameter of the shape {list(parameter.shape)} that is none of the "
                     "module's: make it of the parameters of the module that is built",
                     page="optimizers",
                 )
-            named[names[id(parameter)]] = group
-    left_out = []
-    if any(float(state.get("step", 1)) for state in optimizer.state.values()):
-        left_out.append("what it keeps of the steps that it took in PyTorch: it begins anew")
-    if held := min((schedule.held for schedule in schedules if schedule.held is not None), default=None):
-        left_out.append(f"the schedule from step {held} on: the rate stays as it is then")
-    return Read(
-        _transformation(RULES[kind], named, groups[0]),
-        f"{kind} of torch.optim",
-        None if schedules else float(optimizer.param_groups[0]["lr"]),
-        frozenset(named),
-        left_out,
-        _kept(optimizer.param_groups, scheduler),
-    )
+            named[names[id(parameter)]] = number
+    return named
 
 
 def _groups(optimizer: Any, kind: str, schedules: Sequence[Scheduled]) -> list[_Group]:

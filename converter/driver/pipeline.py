@@ -14,6 +14,7 @@ from converter.driver.features import (
     frozen_int4,
     frozen_int8,
     kept_features,
+    layouts,
     loss,
     optimizer,
     signatures,
@@ -71,7 +72,8 @@ def say(c: Compilation) -> Compilation:
 PIPELINE = in_order_of_need(
     Pass("drop-random-marks", dropout.drop_marks, "before folding, which a mark keeps from its operand"),
     Pass("canonicalize", batch_norm.make_canonical, "schemes read one form of each thing", (), ("canonical",)),
-    Pass("resolve-scheme", resolve_scheme, "of the whole model: nothing is frozen yet", ("canonical",), ("scheme",)),
+    Pass("assign-layouts", layouts.assign, "all that follows knows channels last", ("canonical",), ("layouts",)),
+    Pass("resolve-scheme", resolve_scheme, "of the whole model: nothing is frozen yet", ("layouts",), ("scheme",)),
     Pass("choose-batch-norms", batch_norm.choose_layers, "those that the scheme freezes keep theirs", ("scheme",)),
     Pass("add-adapters", adapters.add_adapters, "they train like weights, so before these", ("scheme",), ("rows",)),
     Pass("keep-statistics", batch_norm.keep_statistics, "selecting folds what is neither state nor output", ("rows",)),

@@ -33,6 +33,7 @@ from converter.ir.batch_norm import BatchNorm
 from converter.ir.rewrite import rewrite
 from converter.support.errors import UnsupportedError, UnsupportedSite
 from converter.support.notes import Note
+from converter.training.batch_dependence import mixing
 
 #: Names of the outputs that keep the input of a layer through the passes: this, and the layer.
 _INPUT = "input of "
@@ -53,10 +54,20 @@ def with_inputs_apart(graph: Graph, layers: Sequence[BatchNorm], change: Callabl
     return changed
 
 
+def have_one_axis(graph: Graph, layers: Sequence[BatchNorm]) -> bool:
+    """Return whether each layer that may train reads a batch of rows, the channels along one axis.
+
+    It does as it was written; a graph whose layouts are others may have the channels in several parts.
+    """
+    read = [_along(graph, layer) for layer in layers if layer.trainable]
+    return all(len(axes) <= 1 for _, axes in read) and mixing(graph, [x for x, _ in read]) is None
+
+
 def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[str]) -> list[BatchNorm]:
     """Return the layers that take the statistics of the batch: all but those that the model or the scheme freezes.
 
-    A scheme freezes a layer whose scale and shift do not train, where nothing before it does.
+    Their axis is that of the channels in this graph, whichever the model was written with. A scheme freezes a layer
+    whose scale and shift do not train, where nothing before it does.
     """
     names = graph.parameter_names()
     moved = dependents(graph, (names[name] for name in trained))
@@ -68,7 +79,7 @@ def in_training(graph: Graph, layers: Sequence[BatchNorm], trained: Collection[s
         before = {graph.parameters[v].name for v in reachable(graph, [x]) & graph.parameters.keys()}
         own = before | set(layer.weights)
         if x in moved or not own.isdisjoint(trained) or not own:
-            chosen.append(layer)
+            chosen.append(replace(layer, axis=_axis_of(graph, layer)))
     return chosen
 
 
@@ -200,8 +211,30 @@ def _reading(node: Node, before: Value, after: Value) -> Node:
     return replace(node, inputs=tuple(after if v is before else v for v in node.inputs))
 
 
+def _axis_of(graph: Graph, layer: BatchNorm) -> int:
+    """Return the axis of a layer's input along which its statistics lie."""
+    x, along = _along(graph, layer)
+    if along:
+        (axis,) = along
+        return axis
+    ones = [i for i, size in enumerate(x.shape) if size == 1]  # of one channel any axis that has no more
+    return layer.axis if not ones or layer.axis % len(x.shape) in ones else ones[-1]
+
+
+def _along(graph: Graph, layer: BatchNorm) -> tuple[Value, list[int]]:
+    """Return a layer's input, and its axes along which the statistics are more than one number."""
+    x, statistics = _meeting(graph, layer)
+    ahead = len(x.shape) - len(statistics.shape)
+    return x, [ahead + i for i, size in enumerate(statistics.shape) if size != 1]
+
+
 def _input_of(graph: Graph, layer: BatchNorm) -> Value:
-    """Return what a layer normalizes: the value that meets its statistics.
+    """Return what a layer normalizes: the value that meets its statistics. Raises UnsupportedError, as `_meeting`."""
+    return _meeting(graph, layer)[0]
+
+
+def _meeting(graph: Graph, layer: BatchNorm) -> tuple[Value, Value]:
+    """Return what a layer normalizes, and what of its statistics meets it first.
 
     Raises:
         UnsupportedError: they meet several, or the layer is of a kind that Pocketune does not train.
@@ -210,10 +243,10 @@ def _input_of(graph: Graph, layer: BatchNorm) -> Value:
     of_statistics = dependents(graph, (names[layer.mean], names[layer.variance]))
     fed = dependents(graph, graph.inputs)
     meetings = [n for n in graph.nodes if n.outputs[0] in fed and any(v in of_statistics - fed for v in n.inputs)]
-    met = [v for node in meetings for v in node.inputs if v in fed and v not in of_statistics]
+    met = [(v, w) for n in meetings for v, w in _pairs(n) if v in fed and v not in of_statistics]
     reason = layer.problem
     # The scale of the input, and the shift behind it.
-    if len(met) != 1 or len(meetings) != 2 or met[0].shape[0] != graph.inputs[0].shape[0]:
+    if len(met) != 1 or len(meetings) != 2 or met[0][0].shape[0] != graph.inputs[0].shape[0]:
         reason = reason or "it is called more than once, or not on rows of the batch"
     if reason is not None:
         advice = "Build with batch_norm='fixed', or set layer.trainable = False."
@@ -224,3 +257,8 @@ def _input_of(graph: Graph, layer: BatchNorm) -> Value:
             page="batch-normalization",
         )
     return met[0]
+
+
+def _pairs(node: Node) -> list[tuple[Value, Value]]:
+    """Return each of two operands and the other one."""
+    return [(x, y) for i, x in enumerate(node.inputs) for j, y in enumerate(node.inputs) if i != j]

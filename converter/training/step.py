@@ -18,6 +18,7 @@ import numpy as np
 from converter.ir import FLOAT32, Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.passes import eliminate_dead_code, merge_common_subexpressions, simplify, simplify_loops
 from converter.passes.autodiff import differentiate, is_linear
+from converter.passes.layout import assign_layouts
 from converter.program.manifest import GRADIENT, LOSS_OF_STEP
 from converter.support.errors import NumericError
 from converter.training.dropout import with_masks
@@ -188,9 +189,11 @@ def _gradients(with_loss: Graph, selected: Graph, scale: float | Value = 1.0) ->
     Raises:
         NumericError: the loss does not depend on some of them.
     """
-    loss = with_loss.outputs["loss"]
-    with_loss.outputs = {"loss": loss} | ({"scale": scale} if isinstance(scale, Value) else {})
-    backward, gradients = differentiate(eliminate_dead_code(with_loss), loss, selected.weights(), scale)
+    with_loss.outputs = {"loss": with_loss.outputs["loss"]} | ({"scale": scale} if isinstance(scale, Value) else {})
+    # Of a loss of pictures the targets are moved, not the pictures there and their cotangents back.
+    forward = assign_layouts(eliminate_dead_code(with_loss), matrices=True)
+    loss, scale = forward.outputs["loss"], forward.outputs.get("scale", scale)
+    backward, gradients = differentiate(forward, loss, selected.weights(), scale)
     backward.outputs = {"loss": loss}
     silent = [p.name for v, p in selected.weights().items() if v not in gradients]
     if silent:

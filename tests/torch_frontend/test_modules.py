@@ -50,3 +50,36 @@ def test_a_convolutional_net_trains_as_in_pytorch(tmp_path: Path) -> None:
     assert set(ours.weights) == {name for name, _ in module.named_parameters()}
     for name, weight in ours.weights.items():
         np.testing.assert_allclose(weight, theirs.weights[name], atol=1e-6, err_msg=name)
+
+
+def test_pictures_are_turned_once() -> None:
+    """The input; and batch norms are folded, which transposes of each convolution would forbid."""
+    program = pocketune.build(
+        ConvNet().eval(),
+        inputs=(torch.zeros(1, 3, 16, 16),),
+        loss="mse",
+        batch=4,
+        check=False,
+        signatures=("infer", "train"),
+    )
+    kinds = [node.op.name for node in program.signatures["infer"].nodes]
+    assert kinds.count("Transpose") == 1
+    assert kinds.count("Conv2D") + kinds.count("DepthwiseConv2D") == 2
+    assert not {"Sub", "Rsqrt", "Div"} & set(kinds)
+
+
+def test_a_hardtanh_is_flat_at_its_ends(tmp_path: Path) -> None:
+    """Where jnp.clip has half a slope: at 0 and at 6, which nets meet often."""
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU6(), nn.Linear(3, 2)).eval()
+    with torch.no_grad():
+        module[0].weight.copy_(torch.eye(3))
+        module[0].bias.zero_()
+    task = Task((torch.tensor([[0.0, 6.0, 3.0], [6.0, 0.0, -1.0]]),), torch.tensor([0, 1]), nn.CrossEntropyLoss())
+    optimizer = partial(torch.optim.SGD, lr=0.5)
+    program = pocketune.build(
+        module, inputs=task.inputs, batch=2, loss=task.loss, optimizer=optimizer(module.parameters()), check=False
+    )
+    ours, _ = by_program(program, tmp_path, task, 1)
+    theirs = by_torch(module, task, optimizer, list(ours.weights), 1)
+    for name, weight in ours.weights.items():
+        np.testing.assert_allclose(weight, theirs.weights[name], atol=1e-6, err_msg=name)

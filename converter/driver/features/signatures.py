@@ -11,6 +11,7 @@ from converter.driver.features.optimizer import like
 from converter.ir import Graph
 from converter.passes import eliminate_dead_code
 from converter.passes.canonical import canonicalize
+from converter.passes.layout import assign_layouts
 from converter.program.manifest import INFER
 from converter.tflite.prepare import absorb_projections, attend_in_blocks
 from converter.tflite.prepare.tiling import tile_batch
@@ -55,6 +56,7 @@ def add_other_rows(c: Compilation) -> Compilation:
     program = c.program
     for many, graph in c.other_rows.items():
         plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
+        plainly = assign_layouts(plainly, matrices=c.request.scheme.adapts)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
         if c.options.frozen == "int4":
             other, _ = frozen_int4.stored(c, other)

@@ -54,6 +54,12 @@ class UpdateScheme:
     rules: Mapping[str, Grant] = field(default_factory=dict)
     choose: Callable[[list[Member]], Granted] | None = None
 
+    @property
+    def adapts(self) -> bool:
+        """Whether it may grant adapters."""
+        named = self.choose is not None and self.name.startswith(("lora", "channels"))
+        return named or any(isinstance(grant, LoRA | Channels) for grant in self.rules.values())
+
     def resolve(self, graph: Graph, blocks: Sequence[str] | None = None) -> list[SchemeRow]:
         """Return the table of the scheme for a model, in order of use.
 

@@ -86,7 +86,10 @@ def _wrong(module: Any, task: Task, scheme: str, train: bool, optimizer: Any) ->
     with tempfile.TemporaryDirectory() as folder:
         ours, inferred = by_program(program, Path(folder), task, STEPS)
     names = [name for name in ours.weights if not name.endswith(("running_mean", "running_var", "batches_tracked"))]
-    theirs = by_torch(module, task, optimizer, names, STEPS)
+    try:
+        theirs = by_torch(module, task, optimizer, names, STEPS)
+    except RuntimeError as error:  # a module may keep what it computed, with a graph that is gone by the next step
+        return [f"refused by PyTorch itself: {error}"]
     others = [by_torch(*flipped(module, task, draw), optimizer, names, STEPS) for draw in range(2)]
     with contextlib.suppress(RuntimeError):  # a module may make tensors of float32 itself
         others.append(by_torch(*doubled(module, task), optimizer, names, STEPS))

@@ -208,7 +208,11 @@ class Bags(nn.Module):
         self.head = nn.Linear(16, CLASSES)
 
     def forward(self, tokens: Any) -> Any:
-        return self.head(torch.cat((self.mean(tokens), self.sum(tokens, per_sample_weights=tokens / _WORDS)), 1))
+        return self.head(
+            torch.cat(
+                (self.mean(tokens), self.sum(tokens, per_sample_weights=(tokens / _WORDS).to(self.sum.weight))), 1
+            )
+        )
 
 
 class Experts(nn.Module):

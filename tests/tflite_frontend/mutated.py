@@ -36,6 +36,8 @@ SECONDS, BYTES = 30, 1 << 30
 #: Numbers that programs forget.
 _NUMBERS = (0, 1, -1, 2, 3, 5, 7, 8, 127, 128, -128, 255, 256, 4095, 65536, 2**31 - 1, -(2**31), 2**30, 10**6, 10**9)
 _SCALES = (0.0, -1.0, float("nan"), float("inf"), 1e-45, 1e38, 1.0, 0.5)
+#: What becomes of a case: refused with a sentence, read, built to a program, or anything else.
+_COUNTED = ("refused", "read", "built", "wrong")
 #: Cases of one process, before another takes its place.
 _BATCH = 200
 #: Of so many cases one builds a whole program, which runs the file's operators.
@@ -279,8 +281,8 @@ def read(path: Path, seed: int) -> str:
             return "read"
         pocketune.build(model, loss="mse" if model.classes is None else None, batch=rows, update="head", check=False)
         return "built"
-    except PocketuneError as error:
-        return "refused" if "trial" not in str(error) else "tried"
+    except PocketuneError:
+        return "refused"
 
 
 class _TooLong(BaseException):
@@ -297,7 +299,7 @@ def work(files: Sequence[bytes], first: int, cases: int, folder: Path, at: mmap.
     resource.setrlimit(resource.RLIMIT_DATA, (4 * BYTES, 4 * BYTES))
     signal.signal(signal.SIGALRM, _late)
     path, before = folder / "case.tflite", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    counts = {"refused": 0, "read": 0, "built": 0, "tried": 0}
+    counts = dict.fromkeys(_COUNTED, 0)
     for number in range(first, first + cases):
         data = mutated(files[number % len(files)], number)
         path.write_bytes(data)
@@ -320,6 +322,7 @@ def work(files: Sequence[bytes], first: int, cases: int, folder: Path, at: mmap.
             wrong = f"{(peak - before) >> 10} MiB"
         if wrong:
             print(f"case {number}, file {number % len(files)}: {wrong}", flush=True)
+            counts["wrong"] += 1
             before = max(before, peak)
         at[:40] = struct.pack("<5q", number + 1, *counts.values())
 
@@ -332,7 +335,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     args = parser.parse_args()
     files, at = [path.read_bytes() for path in args.files], mmap.mmap(-1, 64)
-    number, last, dead, total = args.first, args.first + args.cases, 0, [0] * 4
+    number, last, dead, total = args.first, args.first + args.cases, 0, [0] * len(_COUNTED)
     with tempfile.TemporaryDirectory() as folder:
         while number < last:
             at[:40] = struct.pack("<5q", number, 0, 0, 0, 0)
@@ -350,8 +353,9 @@ def main() -> int:
                 print(f"case {reached}, file {reached % len(files)}: the process ended with {status}", flush=True)
                 dead, reached = dead + 1, reached + 1
             number = reached
-    print(dict(zip(("refused", "read", "built", "tried"), total, strict=True)), f"{dead} processes died")
-    return int(dead > 0)
+    counts = dict(zip(_COUNTED, total, strict=True))
+    print(counts, f"{dead} processes died")
+    return int(dead > 0 or counts["wrong"] > 0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,17 @@ def test_what_goes_round_in_circles_behind_the_last_layer_is_refused(tmp_path: P
     path.write_bytes(file_of(X, [("RESHAPE", ("y",), ("y",), ("ReshapeOptions", {}))]))
     with pytest.raises(PocketuneError, match="damaged"):
         tflite_frontend.Model(path, classes=3).graph(1)
+
+
+@pytest.mark.slow
+def test_no_mutated_file_crashes_or_hangs_or_fills_the_memory(tmp_path: Path) -> None:
+    """1500 cases in processes of their own, of which 25 are built and run; for a machine that does nothing else."""
+    paths = [tmp_path / f"{form}.tflite" for form in ("int8", "dynamic", "spectral", "loop", "loop_dynamic")]
+    for path in paths:
+        path.write_bytes(quantised_nets()[path.stem])
+    command = [sys.executable, "-m", "tests.tflite_frontend.mutated", *map(str, paths), "--cases", "1500"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stdout[-3000:]
 
 
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:

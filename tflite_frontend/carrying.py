@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir import FLOAT32, INT32, Builder, Graph, Node, Origin, Shape, TensorType, Value, ops
+from converter.ir import FLOAT32, INT4, INT32, Builder, Graph, Node, Origin, Shape, TensorType, Value, ops
 from converter.program.flatbuffer.parts import bodies_of, part
 from converter.program.flatbuffer.schema import generated, tensor_type
 from converter.tflite import builtins as tfl
@@ -143,8 +143,7 @@ class Copying:
         return self.values[number]
 
     def _constant(self, tensor: FileTensor, array: np.ndarray) -> Value:
-        assert tensor.dtype is not None
-        array = array.astype(tensor.dtype, copy=False)
+        array = array.astype(self._type_in_file(tensor).dtype, copy=False)
         value = Value(TensorType(array.shape, array.dtype, tensor.quantization), tensor.name)
         self.b.graph.constants[value] = array
         return value
@@ -155,7 +154,7 @@ class Copying:
 
     def _type_in_file(self, tensor: FileTensor) -> TensorType:
         assert tensor.dtype is not None
-        return TensorType(tensor.shape, tensor.dtype, tensor.quantization)
+        return TensorType(tensor.shape, INT4 if tensor.kind == "INT4" else tensor.dtype, tensor.quantization)
 
 
 class Carrying:

@@ -60,7 +60,7 @@ class FileTensor:
         name: as the converter of the author named it.
         shape: as the file says it.
         signature: the same with -1 where an axis is open.
-        dtype: NumPy's type, None for one that there is none of here.
+        dtype: NumPy's type, int8 for numbers of 4 bits, None for one that there is none of here.
         kind: the file's name of the type.
         array: what it holds where it is a constant.
         quantization: how its integers stand for real numbers; None where they do not.
@@ -290,7 +290,7 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         array = stored.reshape(shape) if sparsity is None else densified(sparsity, shape, stored)
     name = (tensor.Name() or b"").decode(errors="replace")
     kind = _TYPE_NAMES.get(tensor.Type(), "?")
-    quantization = quantization_of(name, tensor.Quantization(), shape, dtype, 4 if kind == "INT4" else None)
+    quantization = quantization_of(name, tensor.Quantization(), shape, dtype)
     return FileTensor(name, shape, signature, dtype, kind, array, quantization, bool(tensor.IsVariable()))
 
 

@@ -11,14 +11,8 @@ from converter.ir import Quantization
 from converter.support.errors import UsageError
 
 
-def quantization_of(
-    name: str, said: Any, shape: Sequence[int], dtype: np.dtype | None, bits: int | None = None
-) -> Quantization | None:
-    """Return how integers stand for real numbers, of fewer bits than their type or all.
-
-    Raises:
-        UsageError: what is said of it cannot be.
-    """
+def quantization_of(name: str, said: Any, shape: Sequence[int], dtype: np.dtype | None) -> Quantization | None:
+    """Return how integers stand for real numbers. Raise UsageError where what is said of it cannot be."""
     if said is None or said.ScaleLength() == 0 or dtype is None or dtype.kind not in "iu":
         return None
     scales = np.array([said.Scale(i) for i in range(said.ScaleLength())], np.float32)
@@ -39,4 +33,4 @@ def quantization_of(
         wrong = f"the zero point {min(zeros)} of {dtype.name}"
     if wrong:
         raise UsageError(f"the quantised tensor {name!r} has {wrong}, which is not read", page="tflite-files")
-    return Quantization(tuple(float(scale) for scale in scales), min(zeros), axis, bits)
+    return Quantization(tuple(float(scale) for scale in scales), min(zeros), axis)

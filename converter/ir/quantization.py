@@ -18,13 +18,11 @@ class Quantization:
         scales: one for the whole tensor, or one for each index of `axis`.
         zero_point: what stands for 0.
         axis: along which the scales differ.
-        bits: of each number, where the file has two to a byte: 4; else None.
     """
 
     scales: tuple[float, ...]
     zero_point: int = 0
     axis: int = 0
-    bits: int | None = None
 
     @property
     def per_channel(self) -> bool:

@@ -13,7 +13,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as generated
 
-from converter.ir import INT4, Quantization, TensorType
+from converter.ir import INT4, Quantization
 
 #: What a TFLite file carries at byte 4.
 FILE_IDENTIFIER = b"TFL3"
@@ -55,16 +55,6 @@ def tensor_type(dtype: np.dtype) -> int:
     return _TENSOR_TYPES[dtype]
 
 
-def stored_type(type: TensorType) -> int:
-    """Return the number in the enum TensorType of what a file has of a tensor."""
-    return generated.TensorType.INT4 if _is_packed(type) else tensor_type(type.dtype)
-
-
-def stored(type: TensorType, array: np.ndarray) -> np.ndarray:
-    """Return what a file has of a constant: of numbers of 4 bits, two to a byte, the first in the lower half."""
-    return in_pairs(array.reshape(-1).view(np.uint8)) if _is_packed(type) else array
-
-
 def in_pairs(numbers: np.ndarray) -> np.ndarray:
     """Return numbers of 4 bits, one a byte, as two a byte: the first in the lower half; behind an odd one stands 0."""
     low, high = numbers[::2] & 15, np.zeros(-(-numbers.size // 2), np.uint8)
@@ -78,10 +68,6 @@ def unpacked(data: np.ndarray, size: int) -> np.ndarray:
         raise ValueError("size")
     halves = np.stack([data << 4, data & 240], -1)  # their signs at the top
     return halves.reshape(-1)[:size].view(np.int8) >> 4
-
-
-def _is_packed(type: TensorType) -> bool:
-    return type.quantization is not None and type.quantization.bits is not None
 
 
 def table(builder: flatbuffers.Builder, name: str, **fields: Any) -> int:

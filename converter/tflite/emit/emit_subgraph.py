@@ -164,8 +164,9 @@ class SubgraphWriter:
     def _use(self, value: Value) -> int:
         """Return the index of an operand; constants get their tensor at first use, so unused ones are left out."""
         if value in self._graph.constants and value not in self._indices:
-            data = schema.stored(value.type, self._graph.constants[value])
-            self._indices[value] = self._add(value.name, value.type, self._buffers.add(data), value in self._carried)
+            self._indices[value] = self._add(
+                value.name, value.type, self._buffers.add(self._graph.constants[value]), value in self._carried
+            )
             return self._indices[value]
         if value not in self._made and value not in self._graph.constants:
             raise EmitError(f"{value!r} is read before it is made")
@@ -192,7 +193,7 @@ class SubgraphWriter:
             "Tensor",
             Name=tensor.name,
             Shape=tensor.type.shape,
-            Type=schema.stored_type(tensor.type),
+            Type=tensor.type.dtype,
             Buffer=tensor.buffer,
             **({"ShapeSignature": tensor.signature} if tensor.signature else {}),
             **schema.quantization(builder, tensor.type.quantization),

@@ -39,7 +39,7 @@ from converter.program.merge import MERGE
 from converter.support.notes import Note
 from converter.tflite.emit.emit import Draft, Subgraph, draft
 from converter.tflite.lowering import state as export
-from converter.tflite.schedule import numbering
+from converter.tflite.schedule import keeps_order, numbering
 
 #: What signatures give beside `loss`, `correct` and `done`, where that is not the model's output.
 GIVES = {"evaluate": "figure", "fisher": "fisher"}
@@ -136,8 +136,7 @@ def _drawn(
         said = f"{done.source.name}, trained with Pocketune"
         derived[INFERENCE] = partial(assembly_of, "infer", _renamed(plain, tensors), said)
     subgraphs = [Subgraph(name, graph, signature=name != export.INITIAL) for name, graph in exported.items()]
-    # A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow.
-    in_order = request.state == "variables"
+    in_order = keeps_order(signatures.values(), request.state)
     numbered = partial(numbering, lanes=request.target.lanes, in_order=in_order)
     description = f"Pocketune training program of {done.source.name}"
     return manifest, draft(subgraphs, metadata, description, stored, derived, in_order, numbered)

@@ -87,11 +87,15 @@ def test_logits_of_all_tokens_are_never_there_at_once(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"optimizer": optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1))}, id="global norm"),
+        pytest.param(
+            {"optimizer": optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1))},
+            id="global norm",
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"optimizer": "adam"}, id="adam", marks=pytest.mark.slow),
         pytest.param({"micro_batch": 1}, id="micro-batches", marks=pytest.mark.slow),
         pytest.param({"state": "split"}, id="split", marks=pytest.mark.slow),
-        pytest.param({"state": "stateless"}, id="stateless", marks=pytest.mark.slow),
+        pytest.param({"state": "stateless"}, id="stateless"),
         pytest.param({"update": "sparse"}, id="sparse", marks=pytest.mark.slow),
         pytest.param({"update": "full"}, id="full", marks=pytest.mark.slow),
     ],

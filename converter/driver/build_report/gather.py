@@ -37,8 +37,9 @@ def account_of(
         notes: what the person is to know.
     """
     export = AS_ARGUMENTS.get(state, with_variables)
+    in_order = schedule.keeps_order(signatures.values(), state)
     calls = {
-        name: _call(export(graph), exported[name], target, state == "variables")
+        name: _call(export(graph), exported[name], target, in_order)
         for name, graph in signatures.items()
         if name in STEP
     }

@@ -70,10 +70,8 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
         anonymous memory.
     """
     export = AS_ARGUMENTS.get(state, with_variables)
-    graphs = {
-        name: schedule.resident(export(graph), target.lanes, in_order=state == "variables")
-        for name, graph in signatures.items()
-    }
+    in_order = schedule.keeps_order(signatures.values(), state)
+    graphs = {name: schedule.resident(export(graph), target.lanes, in_order) for name, graph in signatures.items()}
     called = [graphs[name] for name in STEP if name in graphs]
     parameters = {p.name: v for graph in signatures.values() for v, p in graph.parameters.items()}
     kept = sum(v.type.nbytes for v in parameters.values())

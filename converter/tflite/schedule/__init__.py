@@ -1,7 +1,7 @@
 """Operator scheduling and memory planning."""
 
 from converter.tflite.schedule.bound import Bound
-from converter.tflite.schedule.delegate import how, numbering
+from converter.tflite.schedule.delegate import how, keeps_order, numbering
 from converter.tflite.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.tflite.schedule.order import schedule
 from converter.tflite.schedule.recompute import recompute
@@ -16,6 +16,7 @@ __all__ = [
     "Timeline",
     "check_no_overlap",
     "how",
+    "keeps_order",
     "numbering",
     "packed",
     "plan",

@@ -19,6 +19,7 @@ import numpy as np
 from converter.ir import Graph, Node, Value
 from converter.ir.types import RESOURCE, TensorType
 from converter.tflite.builtins.base import Delegated, Operator
+from converter.tflite.builtins.integers import CastWeight
 from converter.tflite.schedule.memory import Allocation
 
 ALIGNMENT = 64
@@ -41,6 +42,15 @@ class DelegatedCall(Operator):
     inside: tuple[Allocation, ...] = ()
     workspace: int = 0
     numbered: tuple[Value, ...] = ()
+
+
+def keeps_order(graphs: Iterable[Graph], state: str) -> bool:
+    """Return whether the file of these lowered graphs is to say that operators keep their order.
+
+    A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow. But copies
+    of constants, which the CPU's delegate leaves alone, would then all be made first, and be there at once.
+    """
+    return state == "variables" or any(isinstance(node.op, CastWeight) for graph in graphs for node in graph.nodes)
 
 
 def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:

@@ -194,7 +194,10 @@ def test_a_long_text_is_cut() -> None:
 
 # -- the nets ----------------------------------------------------------------------------------------------------------
 
-needs_files = pytest.mark.skipif(not packages.FOLDER.is_dir(), reason="scripts/pretrained has not been run")
+
+needs_files = pytest.mark.skipif(
+    not (packages.FOLDER / "vaderSentiment==2.5").is_dir(), reason="scripts/pretrained has not been run"
+)
 
 
 def test_a_net_without_its_weights_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from converter.driver.compilation import Compilation
 from converter.driver.features import frozen_int4
 from converter.driver.features.blocks import met_as_stored
+from converter.driver.features.layouts import laid
 from converter.driver.features.optimizer import like
 from converter.ir import Graph
 from converter.passes import eliminate_dead_code
 from converter.passes.canonical import canonicalize
-from converter.passes.layout import assign_layouts
 from converter.program.manifest import INFER
 from converter.tflite.prepare import absorb_projections, attend_in_blocks
 from converter.tflite.prepare.tiling import tile_batch
@@ -56,7 +56,7 @@ def add_other_rows(c: Compilation) -> Compilation:
     program = c.program
     for many, graph in c.other_rows.items():
         plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
-        plainly = assign_layouts(plainly, matrices=c.request.scheme.adapts)
+        plainly = laid(c, plainly, c.by_batch)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
         if c.options.frozen == "int4":
             other, _ = frozen_int4.stored(c, other)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from converter.training.optim.foreign import ForeignOptimizer
 from keras_frontend.compile_config import STEPS_DONE, UNDECAYED
 from keras_frontend.configuration import Numbers, Unreadable
 from keras_frontend.optimizers.averaging import accumulated, averaged
@@ -142,25 +143,7 @@ _RATES, _USUAL_RATE = {"SGD": 0.01, "ScheduleFreeAdamW": 0.0025}, 0.001
 _OF_STEPS = ("SGD", "RMSprop")
 
 
-class Read(NamedTuple):
-    """A compiled optimizer.
-
-    Attributes:
-        optimizer: for a learning rate of 1.
-        name: what it is called.
-        learning_rate: its own; None where it runs in the program: a schedule, or what is no factor of the updates.
-        left_out: what of it is not used.
-        kept: its settings that are used, in words.
-    """
-
-    optimizer: optax.GradientTransformation
-    name: str
-    learning_rate: float | None
-    left_out: list[str]
-    kept: list[str]
-
-
-def read_optimizer(entry: Any) -> Read:
+def read_optimizer(entry: Any) -> ForeignOptimizer:
     """Return the optimizer that a configuration describes.
 
     Raises:
@@ -213,7 +196,7 @@ def read_optimizer(entry: Any) -> Read:
         left_out.append(f"exclude_from_weight_decay: here these decay as well: {', '.join(undecayed)}")
     if (done := n(STEPS_DONE, 0)) > 0:
         left_out.append(f"what it keeps after {done:g} steps of training in Keras: it begins anew")
-    return Read(optimizer, f"{kind} of Keras", rate, left_out, _kept(n, schedule))
+    return ForeignOptimizer(optimizer, f"{kind} of Keras", rate, left_out, _kept(n, schedule))
 
 
 #: Settings of any optimizer that a note names, where they are set.

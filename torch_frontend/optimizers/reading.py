@@ -11,6 +11,7 @@ import optax
 import torch
 
 from converter.support.errors import UsageError
+from converter.training.optim.foreign import ForeignOptimizer
 from torch_frontend.optimizers.rules import OF_ONE_NUMBER, RULES, Count, Rule, Slots
 from torch_frontend.optimizers.schedules import Scheduled, schedules_of
 from torch_frontend.optimizers.settings import Settings
@@ -30,24 +31,6 @@ _REFUSED = {
 }
 
 
-class Read(NamedTuple):
-    """An optimizer.
-
-    Attributes:
-        optimizer: for a learning rate of 1; at its own rate where that changes.
-        name: what it is called.
-        learning_rate: that of its first group; None where it runs in the program.
-        left_out: what of it is not used.
-        kept: its settings that are used, in words.
-    """
-
-    optimizer: optax.GradientTransformation
-    name: str
-    learning_rate: float | None
-    left_out: list[str]
-    kept: list[str]
-
-
 class _Group(NamedTuple):
     """A parameter group: its settings, and its rate in units of the first group's, or as it runs in the program."""
 
@@ -61,7 +44,7 @@ def is_optimizer(candidate: Any) -> bool:
     return isinstance(candidate, (torch.optim.Optimizer, *schedulers))
 
 
-def read_optimizer(given: Any, names: Mapping[int, str]) -> Read:
+def read_optimizer(given: Any, names: Mapping[int, str]) -> ForeignOptimizer:
     """Return what an optimizer does.
 
     Args:
@@ -81,7 +64,7 @@ def read_optimizer(given: Any, names: Mapping[int, str]) -> Read:
         left_out.append("what it keeps of the steps that it took in PyTorch: it begins anew")
     if held := min((schedule.held for schedule in schedules if schedule.held is not None), default=None):
         left_out.append(f"the schedule from step {held} on: the rate stays as it is then")
-    return Read(
+    return ForeignOptimizer(
         _transformation(RULES[kind], {name: groups[i] for name, i in named.items()}, groups[0]),
         f"{kind} of torch.optim",
         None if schedules else float(optimizer.param_groups[0]["lr"]),

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from converter.cli.inspection import Contents
 from converter.driver.program import Choice
+from converter.ir.paths import layer_of_weight
 from converter.program.manifest import Certificate, Manifest, TensorSpec, UpdateRow
 from converter.program.origins import PHASES
 from converter.support.invocation import command
@@ -107,7 +108,7 @@ class Results:
             if self.wide or not is_frozen or len(alike) == 1:
                 lines += [(row.parameter, share(row.fraction), row.why) for row in alike]
             else:
-                layers = {row.parameter.rpartition("/")[0] or row.parameter for row in alike}
+                layers = {layer_of_weight(row.parameter) for row in alike}
                 what = counted(len(layers), "layer") if len(layers) > 1 else layers.pop()
                 lines.append((what, share(0.0), "; ".join(dict.fromkeys(row.why for row in alike))))
         self.table("What trains", ("parameter", "trains", "why"), self._ends(lines), right=[1])

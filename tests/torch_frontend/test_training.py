@@ -59,6 +59,12 @@ def trained(model: Any, task: Task, module: nn.Module, **options: Any) -> dict[s
     return state
 
 
+def test_a_head_is_the_layer_of_its_weights_whose_names_have_dots() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    program = pocketune.build(module, inputs=(torch.zeros(1, 3),), loss=CROSS, update="head", check=False)
+    assert [row.parameter for row in program.manifest.update.table if row.fraction] == ["2.weight", "2.bias"]
+
+
 def test_tied_frozen_and_unused_weights(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, x = Tied(), torch.randint(0, 7, (4, 3))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from converter.ir import Graph, Node, Value, ops
+from converter.ir.paths import layer_of_weight
 
 #: No layers.
 NONE: Mapping[Value, str] = MappingProxyType({})
@@ -22,7 +23,7 @@ def with_layers(graph: Graph, operands: Mapping[Value, str] = NONE, weights: Col
         operands: layers that inputs come from.
         weights: those of the inputs that are parameters.
     """
-    named = {v: parameter.name.rpartition("/")[0] or parameter.name for v, parameter in graph.parameters.items()}
+    named = {v: layer_of_weight(parameter.name) for v, parameter in graph.parameters.items()}
     layers: dict[Value, str] = {**operands, **named}
     of_weights = {*weights, *named}
     result = graph.copy()

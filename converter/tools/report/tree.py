@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from converter.driver.build_report import ModelPart
+from converter.ir.paths import parts_of
 
 #: A name with a number in it, and more behind.
 _NUMBERED = re.compile(r"(.*?\d+)[_.-](?=.)")
@@ -35,7 +36,7 @@ def groups(parts: Sequence[ModelPart]) -> list[tuple[str, ...]]:
 
 
 def _path(layer: str) -> tuple[str, ...]:
-    return tuple(part for part in layer.split("/") if part)
+    return tuple(part for part in parts_of(layer) if part)
 
 
 def _common(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,6 +47,7 @@ def _common(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _by_numbers(parts: Sequence[ModelPart]) -> list[tuple[str, ...]]:
-    found = [match[1] if (match := _NUMBERED.match(part.layer)) and "/" not in part.layer else "" for part in parts]
+    single = [part.layer if len(parts_of(part.layer)) == 1 else "" for part in parts]
+    found = [match[1] if (match := _NUMBERED.match(layer)) else "" for layer in single]
     often = Counter(found)
     return [(name,) if name and often[name] > 1 else () for name in found]

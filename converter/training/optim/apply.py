@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.ir import Builder, Graph, Node, Origin, Parameter, TensorType, Value, View, ops
+from converter.ir.paths import layer_of_weight
 from converter.training.optim.program import GRADIENT, LOSS, PARAMETER, UPDATE, OptimizerProgram
 from converter.training.optim.simplify import simplify
 
@@ -71,7 +72,7 @@ def _step(program: OptimizerProgram, with_rate: bool) -> Graph:
 def layer_of(graph: Graph, parameter: Value) -> str:
     """Return the layer that reads the parameter, or the path it has in the model."""
     readers = (n.origin.layer for n in graph.nodes if parameter in n.inputs and n.origin.layer)
-    return next(readers, graph.parameters[parameter].name.rpartition("/")[0])
+    return next(readers, layer_of_weight(graph.parameters[parameter].name))
 
 
 def _placed(step: Graph, layers: dict[str, str]) -> Graph:

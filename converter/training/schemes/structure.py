@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from converter.ir import Graph, Node, Op, Parameter, Value, ops
 from converter.ir.graph import dependents
+from converter.ir.paths import layer_of_weight, parts_of
 from converter.training.schemes.blocks import named_block, numbered_blocks
 from converter.training.schemes.lora import Contraction, find_place
 
@@ -74,7 +75,7 @@ def members(graph: Graph, blocks: Sequence[str] | None = None) -> list[Member]:
             v,
             p,
             roles[v],
-            p.name.rpartition("/")[0] or p.name,
+            layer_of_weight(p.name),
             places[p.name],
             0 if v in results else _channels(v, readers.get(v, [])),
             _uses(readers.get(v, [])),
@@ -131,12 +132,12 @@ def _products(graph: Graph) -> list[int]:
 
 
 def _common_path(names: Sequence[str]) -> str:
-    """Return what all names begin with, up to a "/": the model's own name tells no block from another."""
-    paths = [name.split("/")[:-2] for name in names]  # a weight and its layer say more than the model
+    """Return what all names begin with, up to a part's end: the model's own name tells no block from another."""
+    paths = [parts_of(name)[:-2] for name in names]  # a weight and its layer say more than the model
     common = 0
     while paths and all(len(p) > common and p[common] == paths[0][common] for p in paths):
         common += 1
-    return "".join(f"{part}/" for part in paths[0][:common]) if paths else ""
+    return names[0][: sum(len(part) + 1 for part in paths[0][:common])] if paths else ""
 
 
 def is_cut_by(node: Node, value: Value) -> bool:

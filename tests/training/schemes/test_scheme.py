@@ -72,12 +72,48 @@ BLOCKS = {
     "predictions/kernel": "predictions",
 }
 
+#: As PyTorch names them, parted by dots: stages of blocks alike, and what only looks like such a stage.
+BLOCKS_OF_STAGES = {
+    "layer1.0.conv1.weight": "layer1.0",
+    "layer1.0.conv2.weight": "layer1.0",
+    "layer1.0.downsample.0.weight": "layer1.0",
+    "layer1.1.conv1.weight": "layer1.1",
+    "layer1.1.conv2.weight": "layer1.1",
+    "stages.1.downsample.1.weight": "stages.1",
+    "stages.1.blocks.0.up.weight": "stages.1.blocks.0",
+    "stages.1.blocks.0.down.weight": "stages.1.blocks.0",
+    "stages.1.blocks.1.up.weight": "stages.1.blocks.1",
+    "stages.1.blocks.1.down.weight": "stages.1.blocks.1",
+    "features.2.conv.0.0.weight": "features.2",
+    "features.2.conv.1.0.weight": "features.2",
+    "features.2.conv.2.weight": "features.2",
+    "layers.0.0.fn.to_qkv.weight": "layers.0",
+    "layers.0.0.fn.to_out.weight": "layers.0",
+    "layers.0.1.fn.net.1.weight": "layers.0",
+    "layers.0.1.fn.net.4.weight": "layers.0",
+    "h.5.attention.q.weight": "h.5",
+    "h.5.attention.k.weight": "h.5",
+    "h.5.experts.0.up.weight": "h.5",
+    "h.5.experts.0.down.weight": "h.5",
+    "h.5.experts.1.up.weight": "h.5",
+    "h.5.experts.1.down.weight": "h.5",
+    "classifier.1.weight": "classifier.1",
+    "fc.weight": "fc",
+}
+
 
 def test_blocks_are_read_from_the_names() -> None:
     batch_norm = {"conv2_block1_1_bn/gamma": "conv2_block1", "block2a_bn/gamma": "block2a"}
     assert numbered_blocks([*BLOCKS, *batch_norm], list(BLOCKS)) == BLOCKS | batch_norm
+    norms = {
+        "layer1.1.bn1.weight": "layer1.1",
+        "stages.1.downsample.0.weight": "stages.1",
+        "classifier.1.bias": "classifier.1",
+    }
+    assert numbered_blocks([*BLOCKS_OF_STAGES, *norms], list(BLOCKS_OF_STAGES)) == BLOCKS_OF_STAGES | norms
     assert named_block("encoder/3/w", ["encoder/33", "encoder/3"]) == "encoder/3"
     assert named_block("encoder/33/w", ["encoder/3"]) is None
+    assert named_block("encoder.3.w", ["encoder.33", "encoder.3"]) == "encoder.3"
 
 
 def test_the_name_of_the_whole_model_makes_no_block() -> None:

@@ -36,8 +36,9 @@
   }
 
   const short = (text, most = 34) => (text.length <= most ? text : "…" + text.slice(1 - most));
+  const lastOf = (layer) => layer.split(layer.includes("/") ? "/" : ".").pop();
   function label(part) {
-    const name = part.layer.split("/").pop();
+    const name = lastOf(part.layer);
     const operations = Object.entries(part.operations).map(([op, times]) => (times > 1 ? `${op} ×${times}` : op));
     const said = operations.slice(0, 3).join(", ") + (operations.length > 3 ? ", …" : "");
     return `${SIGNS[part.status]}${short(name)}${part.again > 1 ? ` (${part.again})` : ""}\n${said}`;

@@ -37,10 +37,13 @@ class AboutScreen(parent: ViewGroup) : ScreenView(parent, R.layout.about) {
 
     /** The layers that learn, and of a layer that does so in part how much of it. */
     private fun layers(model: Model): String =
-        model.layers.groupBy({ it.first.substringBeforeLast('/') }, { it.second }).entries.joinToString { (layer, shares) ->
+        model.layers.groupBy({ layerOf(it.first) }, { it.second }).entries.joinToString { (layer, shares) ->
             val least = shares.min()
             if (least == 1.0) layer else resources.getString(R.string.about_layer_part, layer, Math.round(least * 100))
         }
+
+    /** The layer that a weight's name tells: its parts are parted by slashes, in a model from PyTorch by dots. */
+    private fun layerOf(weight: String) = weight.substringBeforeLast(if ('/' in weight) '/' else '.')
 
     private fun runs(model: Model): String = with(model.runtime) {
         val where = resources.getString(R.string.about_runs, runtime, processor(runs), detail)

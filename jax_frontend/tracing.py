@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from converter.ir import Graph, Parameter, TensorType, Value, described, nested, ops, verify
+from converter.ir import Graph, LazyArray, Parameter, TensorType, Value, described, nested, ops, verify
 from converter.ir.folding import FoldingBuilder
 from converter.support.errors import UsageError
 from jax_frontend.cleanup import without_dead_code
@@ -70,7 +70,9 @@ def trace(model: Model, batch: int, findings: Findings | None = None) -> Graph:
     weights: dict[str, Value] = {}
     for name, array in arrays.items():
         weights[name] = Value(TensorType(array.shape, array.dtype), name)
-        importer.b.graph.parameters[weights[name]] = Parameter(name, array, trainable=name not in fixed)
+        source = leaves[name] if isinstance(leaves[name], LazyArray) else None
+        parameter = Parameter(name, array, trainable=name not in fixed, source=source)
+        importer.b.graph.parameters[weights[name]] = parameter
     names = ["x"] if len(specs) == 1 else [f"x_{i}" for i in range(len(specs))]
     inputs = _inputs(importer, specs, names)
     # Trees of dictionaries flatten in the order of their sorted keys.
@@ -148,7 +150,7 @@ def _struct(type: Any) -> jax.ShapeDtypeStruct:
 def _narrowed(importer: Importer, name: str, leaf: Any) -> np.ndarray:
     """Return the initial value of a parameter; a type without a stand-in goes to the report."""
     try:
-        if isinstance(leaf, jax.ShapeDtypeStruct):
+        if isinstance(leaf, jax.ShapeDtypeStruct | LazyArray):
             return described(ir_type(leaf).shape, name)
         return np.ascontiguousarray(narrow(leaf)).reshape(np.shape(leaf))
     except NotImportable as problem:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         runtime,
         search,
     )
+    from converter.ir import LazyArray
     from converter.runtime import Evaluated, Finished, Journal, Started, Step, TrainingSession
     from converter.support.errors import PocketuneError
     from converter.training import losses
@@ -41,6 +42,7 @@ __all__ = [
     "Finished",
     "Function",
     "Journal",
+    "LazyArray",
     "LoRA",
     "Model",
     "PocketuneError",
@@ -71,6 +73,7 @@ _HOMES = {
     "Evaluated": "converter.runtime",
     "Finished": "converter.runtime",
     "Journal": "converter.runtime",
+    "LazyArray": "converter.ir",
     "Model": "jax_frontend",
     "PocketuneError": "converter.support.errors",
     "Started": "converter.runtime",

@@ -52,7 +52,7 @@ def import_torch(model: Model, batch: int) -> Imported:
     program = lowered(model.exported(batch), list(RULES))
     findings = Findings(counted=counted(program), modes=model.modes())
     interpreter = Interpreter(program, findings)
-    state = State(program)
+    state = State(program, model.weights)
     inputs = user_inputs(program)
 
     def apply(params: Mapping[str, Any], *arrays: Any) -> Any:

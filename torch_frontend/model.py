@@ -14,6 +14,7 @@ from converter.support.errors import UsageError
 from torch_frontend.archive import load_archive
 from torch_frontend.exporting import export_module, quiet, rows_of
 from torch_frontend.findings import Modes
+from torch_frontend.weights import Weights, for_all_names, on_cpu
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,19 @@ class Model:
             batch. A dict for arguments by keyword. Not needed for an exported program, which knows them.
         outputs: names of the outputs that are kept; None: all.
         name: what the program is called; empty: the class of the module, or the file.
+        weights: for a module, parameters and buffers by their names in `state_dict()`, in place of its own: arrays, or
+            `converter.ir.LazyArray`, whose numbers are read when the program needs them. The module's own may be on
+            the device `meta` then.
 
     Raises:
-        UsageError: the module is none of these, or nothing says what it takes.
+        UsageError: the module is none of these, nothing says what it takes, or `weights` are not its own.
     """
 
     module: Any
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
     outputs: Sequence[str] | None = None
     name: str = ""
+    weights: Weights = field(default_factory=dict)
     _opened: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +58,10 @@ class Model:
             )
         if not self.name:
             object.__setattr__(self, "name", _called(self.module))
+        if isinstance(self.module, torch.nn.Module):
+            object.__setattr__(self, "weights", for_all_names(self.module, self.weights))
+        elif self.weights:
+            raise UsageError("weights: an exported program holds its own; leave them out", page="pytorch")
 
     def exported(self, batch: int) -> torch.export.ExportedProgram:
         """Return the program of the module for a number of rows, in PyTorch's training IR.
@@ -66,7 +75,7 @@ class Model:
             args = () if named else tuple(self.example_inputs)
             kwargs = dict(self.example_inputs) if named else {}
             return export_module(
-                self.module,
+                on_cpu(self.module),
                 [rows_of(_tensor(v), batch) for v in args],
                 {k: rows_of(_tensor(v), batch) for k, v in kwargs.items()},
             )

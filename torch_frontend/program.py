@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from converter.ir import LazyArray
 from converter.support.errors import UsageError, nearest
 from converter.support.notes import Note
 from torch_frontend.tensors import to_numpy
+from torch_frontend.weights import Weights
 
 #: Operators that read the statistics of batch normalization, and where these stand among their operands.
 _STATISTICS = {"batch_norm": (3, 4), "_native_batch_norm_legit_no_training": (3, 4), "native_batch_norm": (3, 4)}
@@ -28,10 +30,12 @@ class State:
         notes: on what of it is not as it is in PyTorch.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, weights: Weights) -> None:
+        """`weights`: what stands for the tensors of the program, by name."""
         signature = program.graph_signature
         statistics = _statistics(program)
-        self.parameters: dict[str, np.ndarray] = {}
+        self._weights = weights
+        self.parameters: dict[str, np.ndarray | LazyArray] = {}
         self.frozen: list[str] = []
         self.places: dict[str, str] = {}
         self.known: dict[str, torch.Tensor] = {}
@@ -44,7 +48,7 @@ class State:
             if place in statistics:
                 self._add(place, name, held[name], False)
             else:
-                self.known[place] = held[name].detach()
+                self.known[place] = self._tensor(name, held[name])
         for place, name in signature.inputs_to_lifted_tensor_constants.items():
             self.known[place] = program.constants[name].detach()
         for name in signature.buffers_to_mutate.values():
@@ -56,14 +60,17 @@ class State:
         if tensor.is_floating_point():
             memory = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
             name = self.places[place] = self._tied.setdefault(memory, name)
-            if tensor.dtype != torch.float32 and name not in self.parameters:
+            if tensor.dtype != torch.float32 and name not in {**self.parameters, **self._weights}:
                 why = f"{str(tensor.dtype).removeprefix('torch.')} in the module: the program computes in float32"
                 self.notes.append(Note(name, "in float32", why))
-            self.parameters[name] = to_numpy(tensor)
+            self.parameters[name] = self._weights[name] if name in self._weights else to_numpy(tensor)
             if not trains and name not in self.frozen:
                 self.frozen.append(name)
         else:
-            self.known[place] = tensor.detach()
+            self.known[place] = self._tensor(name, tensor)
+
+    def _tensor(self, name: str, own: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.array(self._weights[name])) if name in self._weights else own.detach()
 
 
 def _statistics(program: torch.export.ExportedProgram) -> set[str]:

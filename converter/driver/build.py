@@ -38,6 +38,7 @@ from converter.driver.requests import (
 )
 from converter.ir import Graph
 from converter.passes.manager import run
+from converter.passes.read_weights import read_weights, without_sources
 from converter.support.collecting import uncollected
 from converter.support.errors import UnsupportedError, UsageError
 from converter.support.extras import require
@@ -134,6 +135,7 @@ def _other(imported: Import, request: Request, scheme: str, frozen: str) -> Plan
 @uncollected()
 def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     """Plan one request."""
+    as_it_lies, imported = imported, _with_weights(imported, request.options.frozen, needs_weights)
     source, taken = _checked(imported, request, needs_weights)
     request = with_own_words(request, source)
     several_rows = None
@@ -162,9 +164,21 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         done=done.finished(),
         notes=grouped([*notes, *_without(source.notes, request.options.augment)]),
         rule=taken.rule,
-        identify=partial(identity_of, imported, source, taken.rule.name, done.rule, done.adapters, done.quantization),
+        identify=partial(identity_of, as_it_lies, source, taken.rule.name, done.rule, done.adapters, done.quantization),
     )
     return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
+
+
+def _with_weights(imported: Import, frozen: str, needed: bool) -> Import:
+    """Return the import of a model whose weights are read, where they are needed and are not stored in int4."""
+    if needed and frozen == "int4":
+        return imported  # what becomes int4 is read then, and the rest
+
+    def read(rows: int) -> Source:
+        source = imported(rows)
+        return replace(source, graph=(read_weights if needed else without_sources)(source.graph))
+
+    return cache(read)
 
 
 def _of_two_rows(imported: Import, source: Source) -> Graph:

@@ -9,7 +9,8 @@ import numpy as np
 
 from converter.driver.int8.report import QuantizationReport
 from converter.driver.models import Source
-from converter.ir import Graph, Parameter, Value, View
+from converter.ir import Graph, LazyArray, Parameter, Value, View
+from converter.passes.read_weights import pieces, read
 from converter.program.manifest import FrozenWeight, Identity
 from converter.program.manifest.identity import FINGERPRINT
 from converter.training.dropout import without_dropout
@@ -96,13 +97,13 @@ def _in_order_of_use(graph: Graph) -> list[Parameter]:
     return found
 
 
-def _frozen_numbers(parameter: Parameter, view: View | None) -> np.ndarray | None:
+def _frozen_numbers(parameter: Parameter, view: View | None) -> np.ndarray | LazyArray | None:
     """Return the numbers of a parameter that do not train, in the model's order; None where all do."""
-    array = parameter.model_value
     if view is None:
-        return array
+        return parameter.model_value if parameter.source is None else parameter.source
     if not view.is_cut:
         return None
+    array = read(parameter).model_value
     still = np.ones(array.size, bool)
     still[view.places(array.shape)] = False
     return array.reshape(-1)[still]
@@ -141,10 +142,13 @@ def _results(graph: Graph, given: Mapping[Value, str]) -> dict[str, str]:
     return {name: known[value] for name, value in graph.outputs.items()}
 
 
-def _digest(*parts: str | np.ndarray) -> str:
+def _digest(*parts: str | np.ndarray | LazyArray) -> str:
     """Return the first digits of a sha256."""
     sha = hashlib.sha256()
     for part in parts:
-        data = f"{part}\n".encode() if isinstance(part, str) else np.ascontiguousarray(part).data
-        sha.update(data)
+        if isinstance(part, LazyArray):
+            for _, numbers in pieces(part, "a frozen weight"):
+                sha.update(np.ascontiguousarray(numbers).data)
+        else:
+            sha.update(f"{part}\n".encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
     return sha.hexdigest()[:_DIGITS]

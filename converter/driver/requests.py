@@ -270,7 +270,8 @@ def check_labels(labels: Sequence[str] | None, source: Source) -> None:
 
 def check_weights(source: Source) -> None:
     """Raises UsageError where parameters are shapes alone: such a model can be planned, not built."""
-    without = [p.name for p in source.graph.parameters.values() if is_described(p.model_value)]
+    parameters = source.graph.parameters.values()
+    without = [p.name for p in parameters if p.source is None and is_described(p.model_value)]
     if without:
         raise UsageError(
             f"the parameter {without[0]} has no value: initialise the model, jax.eval_shape gives only shapes. "

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from converter.ir.lazy import LazyArray
 from converter.ir.types import NOWHERE, Origin, TensorType
 from converter.ir.view import View
 
@@ -71,6 +72,7 @@ class Parameter:
             between two steps, so it is no part of a saved state. A merged weight is a constant that is known at export
             only. A choice is which channels of a weight train, int32, and no step changes it. A loss is that of the
             last step, which the update reads.
+        source: where the initial value is read from when it is needed; `model_value` is described until then.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Parameter:
     trainable: bool = True
     idle: bool = False
     kind: Literal["weight", "statistic", "slot", "accumulator", "loss", "merged", "choice"] = "weight"
+    source: LazyArray | None = None
 
     @property
     def value(self) -> np.ndarray:

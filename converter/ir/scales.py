@@ -69,15 +69,25 @@ def of_bias(bias: np.ndarray, x: Quantization, w: Quantization) -> tuple[Quantiz
     return quantization, quantization.stored(bias, INT32)
 
 
+def int4_scales(largest: np.ndarray) -> np.ndarray:
+    """Return the scales of rows in int4 by the largest magnitude of each, float32 [A]; of nothing but zeros it is 1."""
+    scales = largest / WEIGHT_STEPS * np.float32(WEIGHT_STEPS / INT4_STEPS)
+    return np.where(largest > 0, scales, np.float32(1))
+
+
 def int4_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a matrix [A, B] as the nearest int4, symmetric around 0, and the scale of each row, float32 [A].
 
     A part of the matrix at a time is float32.
     """
     rows, columns = matrix.shape
-    integers, scales = np.empty(matrix.shape, INT4), weight_scales(matrix, 0) * np.float32(WEIGHT_STEPS / INT4_STEPS)
+    integers, scales = np.empty(matrix.shape, INT4), int4_scales(np.abs(matrix).max(1, initial=0))
     for begin in range(0, rows, step := max(1, _AT_ONCE // max(columns, 1))):
         part = slice(begin, begin + step)
-        nearest = np.rint(matrix[part] / scales[part, None])
-        integers[part] = np.clip(nearest, -INT4_STEPS, INT4_STEPS).astype(INT4)
+        integers[part] = nearest_int4(matrix[part], scales[part, None])
     return integers, scales
+
+
+def nearest_int4(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return the integers of four bits nearest to numbers in steps of scales."""
+    return np.clip(np.rint(numbers / scales), -INT4_STEPS, INT4_STEPS).astype(INT4)

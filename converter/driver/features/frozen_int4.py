@@ -7,6 +7,7 @@ from dataclasses import replace
 from converter.driver.compilation import Compilation
 from converter.driver.features.optimizer import like
 from converter.ir import Graph
+from converter.passes.read_weights import read_weights
 from converter.tflite.backend import to_builtins
 from converter.tflite.quantize.choose import FrozenLayer
 from converter.tflite.quantize.weight_only import store_as_int4
@@ -39,7 +40,7 @@ def measure(c: Compilation) -> Compilation:
 
     assert c.quantization is not None
     samples = samples_of(c.model, c.goal, c.options.calibration)
-    exact = like(c.model, c.unrounded, c.rows, c.rule.layout_invariant)
+    exact = like(c.model, read_weights(c.unrounded), c.rows, c.rule.layout_invariant)
     before, after = (
         to_builtins(attach_loss(graph, c.goal) if samples.labelled else graph, c.once) for graph in (exact, c.model)
     )

@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import FLOAT32, INT4, Graph, Node, Parameter, TensorType, Value, described, is_described, ops
+from converter.ir import FLOAT32, INT4, INT8, Graph, Node, Parameter, TensorType, Value, described, is_described, ops
 from converter.ir.described import described_integers
 from converter.ir.rewrite import Rewriter, rewrite
 from converter.ir.scales import int4_rows
 from converter.passes import absorb_layout
-from converter.tflite.quantize.choose import FrozenLayer
+from converter.passes.read_weights import read, read_weights
+from converter.tflite.quantize.choose import Form, FrozenLayer
+from converter.tflite.quantize.read_int4 import read_int4
 
 #: Elements of the smallest matrix that is rounded.
 LEAST = 4096
@@ -53,8 +55,9 @@ def store_as_int4(graph: Graph, frozen: Collection[str]) -> tuple[Graph, tuple[F
     Before: MatMul(x, W).    After: Mul(CastMatMul(x, W4), scales).
     Before: Gather(W, ids).  After: Mul(CastGather(W4, ids), Gather(scales, ids)).
 
-    A matrix that a table and a head share is stored once, and so is one that is read both ways round: where the scales
-    lie along the sum, they multiply the rows that meet it.
+    What has a source is read, a piece at a time where it becomes int4. A matrix that a table and a head share is stored
+    once, and so is one that is read both ways round: where the scales lie along the sum, they multiply the rows that
+    meet it.
 
     Args:
         graph: a forward graph whose weights are parameters.
@@ -74,10 +77,9 @@ def store_as_int4(graph: Graph, frozen: Collection[str]) -> tuple[Graph, tuple[F
                 made[value] = _rounded(parameter, uses)
             for node in (use.node for use in uses if type(use.node.op) in _BUILTINS):
                 named = node.origin.layer or parameter.name, _BUILTINS[type(node.op)]
-                layers.append(
-                    FrozenLayer(*named, "int4", "weights") if why is None else FrozenLayer(*named, "float32", why)
-                )
-    return _with_integers(laid, made), tuple(layers)
+                form: Form = "float32" if why else "int8" if made[value].integers.dtype == INT8 else "int4"
+                layers.append(FrozenLayer(*named, form, why or "weights"))
+    return read_weights(_with_integers(laid, made)), tuple(layers)
 
 
 def _uses(graph: Graph, value: Value) -> list[_Use]:
@@ -122,11 +124,22 @@ def _why_not(graph: Graph, value: Value, uses: list[_Use]) -> str | None:
 def _rounded(parameter: Parameter, uses: list[_Use]) -> _Matrix:
     """Return a weight in integers: the rows of a table, or what the first dense layer gives, have a scale each."""
     axis = 0 if any(isinstance(use.node.op, ops.Gather) for use in uses) else uses[0].axis or 0
+    source, turns = parameter.source, _as_read(parameter)
+    if source is not None and turns is not None:
+        if source.integers() is not None:  # their scales are what they are, wherever these lie
+            axis = int(turns)
+        return _Matrix(*read_int4(source, turns != (axis == 1), parameter.name), axis)
+    parameter = read(parameter)
     weight = parameter.value if axis == 0 else parameter.value.T
     if is_described(weight):
         integers = described_integers(weight.shape, INT4, parameter.name)
         return _Matrix(integers, described(weight.shape[:1], f"scales of {parameter.name}"), axis)
     return _Matrix(*int4_rows(weight), axis)
+
+
+def _as_read(parameter: Parameter) -> bool | None:
+    """Return whether a matrix is stored as the transposed one of the model; None where it is neither."""
+    return {(): False, (("transpose", (1, 0)),): True}.get(parameter.view.steps)
 
 
 def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
@@ -136,7 +149,7 @@ def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
     after.parameters = {v: p for v, p in graph.parameters.items() if v not in made}
     stored: dict[Value, tuple[Value, Value]] = {}
     for value, one in made.items():
-        integers = Value(TensorType(one.integers.shape, INT4), value.name)
+        integers = Value(TensorType(one.integers.shape, one.integers.dtype), value.name)
         scales = Value(TensorType(one.scales.shape), f"{value.name}/scales")
         after.constants |= {integers: one.integers, scales: one.scales}
         stored[value] = integers, scales

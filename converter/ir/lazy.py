@@ -1,0 +1,65 @@
+"""Lazy arrays: weights that are read from where they lie when they are asked for, a few rows at a time.
+
+A parameter of a model may have one as its `source`. Its type is known and its numbers are not read until a build says
+in what form it needs them: as float32 in memory, or quantised piece by piece, never whole.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from converter.ir.types import Shape
+
+
+@dataclass(frozen=True)
+class StoredIntegers:
+    """A matrix [A, B] that is quantised where it lies, one scale for each row.
+
+    Attributes:
+        dtype: INT4 or INT8.
+        scales: float32 [A]; a number is its integer times the scale of its row.
+        rows: returns rows [start, stop) as integers of that type, [stop - start, B].
+    """
+
+    dtype: np.dtype
+    scales: np.ndarray
+    rows: Callable[[int, int], np.ndarray]
+
+
+class LazyArray(ABC):
+    """An array of floating point numbers that is read when it is asked for.
+
+    Attributes:
+        shape: of the whole array, of at least one axis.
+        dtype: of what `rows` returns: float32, float16 or bfloat16.
+    """
+
+    shape: Shape
+    dtype: np.dtype
+
+    @abstractmethod
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return [start, stop) of the first axis, [stop - start, ...]. Raise OSError where it cannot be read."""
+
+    def integers(self) -> StoredIntegers | None:
+        """Return the integers that the numbers are made of, where they are stored so."""
+        return None
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """Return the whole array."""
+        return np.asarray(self.rows(0, self.shape[0]), dtype)

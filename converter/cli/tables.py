@@ -25,7 +25,7 @@ from converter.support.words import COSTS, amount, count, counted, share, size
 from converter.tflite.lowering.forms import FormChoice, form_rows
 
 if TYPE_CHECKING:
-    from converter.driver.int8 import QuantizationReport
+    from converter.driver.quantization import QuantizationReport
     from converter.tools.measure.profile import Profile
     from jax_frontend.catalogue import PrimitiveEntry
 

@@ -14,7 +14,7 @@ from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
-from converter.driver.int8.samples import any_samples
+from converter.driver.quantization.samples import any_samples
 from converter.driver.losses import without_idle_outputs
 from converter.driver.models import (
     Source,
@@ -120,7 +120,7 @@ def _without(notes: Sequence[Note], augment: Any) -> list[Note]:
 
 def _other(imported: Import, request: Request, scheme: str, frozen: str) -> Plan:
     """Plan a named scheme with micro-batches of one row; int8, whatever the samples are, takes the same."""
-    from converter.driver.int8 import QuantizationWarning
+    from converter.driver.quantization import QuantizationWarning
 
     samples = request.options.calibration if frozen == "int8" else None
     if frozen == "int8" and samples is None:

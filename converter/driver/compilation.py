@@ -22,7 +22,7 @@ from converter.training.step import StepForm
 from tflite_frontend.graft import Graft
 
 if TYPE_CHECKING:
-    from converter.driver.int8 import QuantizationReport
+    from converter.driver.quantization import QuantizationReport
 
 
 @dataclass(frozen=True)

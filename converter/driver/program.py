@@ -19,7 +19,7 @@ from converter.tflite.lowering.forms import FormChoice
 from converter.training.schemes import SchemeRow
 
 if TYPE_CHECKING:
-    from converter.driver.int8 import QuantizationReport
+    from converter.driver.quantization import QuantizationReport
     from converter.runtime.export import State
 
 

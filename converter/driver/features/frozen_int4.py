@@ -18,7 +18,7 @@ def store(c: Compilation) -> Compilation:
     """Store what is frozen whole in int4."""
     if c.options.frozen != "int4":
         return c
-    from converter.driver.int8 import NothingToQuantizeError, QuantizationReport
+    from converter.driver.quantization import NothingToQuantizeError, QuantizationReport
 
     model, layers = stored(c, c.model)
     if all(layer.form == "float32" for layer in layers):
@@ -36,7 +36,7 @@ def measure(c: Compilation) -> Compilation:
     """Compare the model with the float32 one on the samples, where there are any."""
     if c.options.frozen != "int4" or c.options.calibration is None:
         return c
-    from converter.driver.int8 import compare, samples_of
+    from converter.driver.quantization import compare, samples_of
 
     assert c.quantization is not None
     samples = samples_of(c.model, c.goal, c.options.calibration)

@@ -17,7 +17,7 @@ def quantize_frozen(c: Compilation) -> Compilation:
     if c.options.frozen != "int8":
         exported = None if c.plain is None else replace(c.plain, graph=lower(c.plain.graph))
         return replace(c, behind=c.model, plain=exported)
-    from converter.driver.int8 import quantize, quantize_plain
+    from converter.driver.quantization import quantize, quantize_plain
 
     how = c.goal, c.options.calibration, c.model.inputs[0].shape[0], c.target, lower
     done = quantize(c.probed if c.offers("fisher") else c.model, *how)

@@ -99,7 +99,7 @@ class Subject:
 
         int8 is for the schemes that leave something to it; the accuracy of all is measured, so nobody is warned.
         """
-        from converter.driver.int8 import NothingToQuantizeError, QuantizationWarning
+        from converter.driver.quantization import NothingToQuantizeError, QuantizationWarning
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", QuantizationWarning)

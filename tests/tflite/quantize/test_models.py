@@ -16,7 +16,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 import converter
 import jax_frontend
-from converter.driver.int8 import QuantizationWarning
+from converter.driver.quantization import QuantizationWarning
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.tflite import builtins as tfl

@@ -15,7 +15,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 import converter
 import jax_frontend
-from converter.driver.int8 import QuantizationWarning
+from converter.driver.quantization import QuantizationWarning
 from converter.ir import INT4, INT32, Builder, TensorType, Value, evaluate, ops
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError

@@ -1,4 +1,4 @@
-"""Quantization report: what became int8, and what it costs in accuracy."""
+"""Quantization report: what became integers, and what it costs in accuracy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.driver.int8.samples import Samples
+from converter.driver.quantization.samples import Samples
 from converter.ir import Graph
 from converter.program.manifest import MASK
 from converter.tflite.quantize.choose import FrozenLayer

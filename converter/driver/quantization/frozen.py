@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from converter.driver.int8.report import QuantizationReport, compare
-from converter.driver.int8.samples import Samples, check_samples
+from converter.driver.quantization.report import QuantizationReport, compare
+from converter.driver.quantization.samples import Samples, check_samples
 from converter.ir import Graph
 from converter.support.errors import UsageError
 from converter.tflite.quantize.dynamic import quantize_weights, within_loops

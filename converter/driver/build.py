@@ -14,7 +14,6 @@ from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
-from converter.driver.quantization.samples import any_samples
 from converter.driver.losses import without_idle_outputs
 from converter.driver.models import (
     Source,
@@ -28,6 +27,7 @@ from converter.driver.options import Options, takes_options
 from converter.driver.pipeline import PIPELINE
 from converter.driver.program import Plan, Program
 from converter.driver.pytorch import is_torch_optimizer
+from converter.driver.quantization.samples import any_samples
 from converter.driver.requests import (
     Request,
     check_dropout,

@@ -15,7 +15,7 @@ import pytest
 
 from tests.tree import ROOT, scripts, sources
 
-PACKAGES = ("converter", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
+PACKAGES = ("converter", "decoder_frontend", "jax_frontend", "keras_frontend", "tflite_frontend", "torch_frontend")
 MAX_LINES = 400
 
 #: A line for a file that breaks each contract of pyproject.toml.

@@ -15,7 +15,11 @@ from tests.tree import ROOT, scripts
 def requirement_faults(name: str, lines: list[str]) -> list[str]:
     """Requirements that are not pinned, and anything that says where to get them: that is the person's choice."""
     wanted = (line.split("#")[0].strip() for line in lines)
-    return [f"{name}: {line}" for line in wanted if line and not re.fullmatch(r"[\w.-]+(\[[\w,-]+])?==[\w.+!]+", line)]
+    return [
+        f"{name}: {line}"
+        for line in wanted
+        if line and not re.fullmatch(r"[\w.-]+(\[[\w,-]+])?==[\w.+!]+( --hash=sha256:[0-9a-f]{64})?", line)
+    ]
 
 
 def index_faults(name: str, text: str) -> list[str]:

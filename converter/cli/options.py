@@ -23,8 +23,8 @@ Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A .keras, .tflite or .pt2 file, a SavedModel, package.module:factory, keras:MobileNetV2, or the name "
-        "of a built-in example (None: one).",
+        help="A .keras, .tflite, .pt2 or .gguf file, a SavedModel, package.module:factory, keras:MobileNetV2, or the "
+        "name of a built-in example (None: one).",
     ),
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the code that the recipe names as package.module:name.")]

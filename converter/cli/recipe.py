@@ -138,7 +138,7 @@ def is_by_output(loss: Any) -> bool:
 
 def is_path(text: str) -> bool:
     """Return whether an argument that may be a name is a path."""
-    return text.endswith((".keras", ".toml", ".json")) or os.sep in text or "/" in text
+    return text.endswith((".gguf", ".keras", ".toml", ".json")) or os.sep in text or "/" in text
 
 
 def _beside(folder: Path, entry: Any) -> Any:

@@ -252,8 +252,8 @@ def _model(model: str | None) -> tuple[str, Example | None]:
         built_in = f", or a built-in example: {', '.join(examples)}" if examples else ""
         beside = [p.name for p in Path.cwd().glob("*.keras")]
         raise UsageError(
-            f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras or .tflite file, "
-            f"package.module:factory, keras:MobileNetV3Small (any net of keras.applications){built_in}.",
+            f"unknown model {name!r}.{nearest(name, [*examples, *beside])} A model is a .keras, .tflite, .pt2 or .gguf "
+            f"file, package.module:factory, keras:MobileNetV3Small (any net of keras.applications){built_in}.",
             page="command-line",
         )
     return name, examples[name]

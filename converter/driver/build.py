@@ -17,9 +17,9 @@ from converter.driver.fingerprint import identity_of
 from converter.driver.losses import without_idle_outputs
 from converter.driver.models import (
     Source,
+    as_asked,
     as_pytorch_trains,
     import_model,
-    with_classes,
     with_inputs,
     with_own_augmentation,
 )
@@ -94,7 +94,7 @@ def plan(model: Any, options: Options, needs_weights: bool = False) -> Plan:
     Raises:
         UsageError, UnsupportedError, NumericError: as `build`.
     """
-    model = with_classes(model, options.classes)
+    model = as_asked(model, options)
     request = Request.of(with_own_augmentation(model, options))
     require("compiler", "compiling a model")
     check_preprocess(options.preprocess, request.target)

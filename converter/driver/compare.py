@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from converter.driver.build import plan
-from converter.driver.models import import_model, with_classes, with_inputs, with_own_augmentation
+from converter.driver.models import as_asked, import_model, with_inputs, with_own_augmentation
 from converter.driver.options import Options, options_of
 from converter.program.manifest import rows_to_infer
 from converter.support.errors import UsageError
@@ -51,7 +51,7 @@ def compare_schemes(
 
 def import_once(model: Any, options: Options) -> Any:
     """Return the model for several plans with the same options, unless each needs it for other numbers of rows."""
-    model = with_classes(with_inputs(model, options.inputs), options.classes)
+    model = as_asked(with_inputs(model, options.inputs), options)
     if options.memory_budget or any(map(rows_to_infer, options.signatures)):
         return model
     return import_model(model, options.micro_batch or options.batch)

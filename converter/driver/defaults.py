@@ -73,6 +73,9 @@ def taken_over(source: Source, loss: Any, optimizer: Any) -> Taken:
             by_weight = "rows of other weights than 1 count as with reduction='mean_with_sample_weight' of Keras"
             said_of_it = f"{_with(_said(loss), compiled.loss_options)}; name another to change it; {by_weight}"
             notes.append(Note("loss", "as compiled", said_of_it))
+    if loss is None and source.loss is not None:
+        loss = source.loss
+        notes.append(Note("loss", "a default", f"{loss}, as of any language model; name another to change it"))
     if loss is None:
         loss = DEFAULT_LOSS
         notes.append(Note("loss", "a default", f"{loss}: the model names none; name another to change it"))

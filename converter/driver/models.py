@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tflite_frontend
 from converter.driver.heads import with_names_of_head
+from converter.driver.language import is_language_model, language_model, with_length
 from converter.driver.options import Options
 from converter.driver.pytorch import is_torch_model, is_torch_optimizer, torch_model
 from converter.ir import Graph, TensorType, reachable
@@ -41,6 +42,7 @@ class Source:
         carrier: what carries the operators of a file over that the model was read from.
         names: of its parameters by the `id` of what a PyTorch optimizer has of them.
         tflite: that file, and which part of it is meant.
+        loss: the name of the loss that such models are trained with; None: it says nothing.
         labels: names of its classes, where it says them.
         preprocessing: how an input is made, where it says it.
     """
@@ -56,6 +58,7 @@ class Source:
     carrier: Carrier | None = None
     names: Mapping[int, str] = field(default_factory=dict)
     tflite: tflite_frontend.Model | None = None
+    loss: str | None = None
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
 
@@ -115,7 +118,7 @@ def with_own_augmentation(model: Any, options: Options) -> Options:
 
 
 def import_model(model: Any, batch: int) -> Source:
-    """Return the forward graph of a `keras.Model`, a `.keras` path or a `jax_frontend.Model` for one batch size.
+    """Return the forward graph of a `keras.Model`, a path or a `jax_frontend.Model` for one batch size.
 
     What was imported already is returned as it is.
 
@@ -127,6 +130,8 @@ def import_model(model: Any, batch: int) -> Source:
         return model
     if is_torch_model(model):
         return _torch_source(torch_model(model), batch)
+    if is_language_model(model):
+        return replace(_jax_source(language_model(model).jax_model(), batch), loss="next_token")
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):
@@ -255,13 +260,22 @@ def _with_head(model: tflite_frontend.Model, batch: int) -> Source:
     )
 
 
-def with_classes(model: Any, classes: int | None) -> Any:
+def as_asked(model: Any, options: Options) -> Any:
+    """Return a model in the form that the options ask of it: a length of rows, a fresh last layer.
+
+    Raises:
+        UsageError: the model has no such form.
+    """
+    return model if isinstance(model, Source) else _with_classes(with_length(model, options.length), options.classes)
+
+
+def _with_classes(model: Any, classes: int | None) -> Any:
     """Return a model with a fresh last layer of so many classes; None: as it is.
 
     Raises:
         UsageError: the model is no TFLite file.
     """
-    if classes is None or isinstance(model, Source):
+    if classes is None:
         return model
     if isinstance(model, tflite_frontend.Model):
         return replace(model, classes=classes)

@@ -109,6 +109,7 @@ class Options:
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
         classes: of a `.tflite` file: a fresh dense layer of so many classes in the place of its last one.
+        length: of a `.gguf` file: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
         name: what the program is called, for the app; None: as the model is.
 
     Raises:
@@ -230,6 +231,7 @@ class Options:
     classes: int | None = _option(
         None, "Of a .tflite file: a fresh last layer of so many classes.", entry=int, shown="the file's own"
     )
+    length: int | None = _option(None, "Of a .gguf file: tokens of a row.", entry=int, shown="256")
     name: str | None = _option(None, "What the program is called.", entry=str, shown="as the model is")
 
     def __post_init__(self) -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 from converter.support.invocation import command
 
 #: Our packages, as they are imported.
-_OURS = ("converter", "jax_frontend", "keras_frontend", "pocketune", "tflite_frontend", "torch_frontend")
+_OURS = (
+    "converter",
+    "decoder_frontend",
+    "jax_frontend",
+    "keras_frontend",
+    "pocketune",
+    "tflite_frontend",
+    "torch_frontend",
+)
 
 
 def is_ours(module: str) -> bool:

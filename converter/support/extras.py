@@ -12,6 +12,7 @@ EXTRAS = {
     "keras": ("jax", "optax", "keras"),
     "flax": ("jax", "optax", "flax"),
     "torch": ("jax", "optax", "torch"),
+    "gguf": ("jax", "optax", "gguf"),
     "tensorflow": ("jax", "optax", "tensorflow"),
     "demo": ("jax", "optax", "keras", "sklearn"),
     "report": ("jinja2",),

@@ -12,7 +12,7 @@ import numpy as np
 
 from converter.driver.defaults import taken_over
 from converter.driver.losses import import_loss
-from converter.driver.models import import_model, with_classes, with_inputs, with_own_augmentation
+from converter.driver.models import as_asked, import_model, with_inputs, with_own_augmentation
 from converter.driver.options import Options, options_of
 from converter.driver.requests import check_weights
 from converter.ir.graph import to_text
@@ -88,7 +88,7 @@ def search(
     """
     require(*(("ray", "--ray") if ray else ("search", "search")))
     asked = _asked(model, options)
-    model = with_classes(with_inputs(model, asked.inputs), asked.classes)
+    model = as_asked(with_inputs(model, asked.inputs), asked)
     asked = replace(asked, inputs=None)
     target = find_target(asked.target)
     _check_measurable(effort, target)

@@ -1,0 +1,11 @@
+"""Language models of GGUF files: a decoder in JAX that is read from the file's metadata, with the file's weights."""
+
+# ruff: noqa: E402 (what is missing is said before it is imported)
+from converter.support.extras import require
+
+require("gguf", "a .gguf file")
+
+from decoder_frontend.configuration import ARCHITECTURES, Configuration
+from decoder_frontend.model import Model
+
+__all__ = ["ARCHITECTURES", "Configuration", "Model"]

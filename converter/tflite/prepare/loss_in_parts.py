@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from converter.ir import Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter, rewrite
+from converter.tflite.prepare.loss_by_classes import loss_by_classes
 
 #: Bytes of logits at once, but for so many rows: each part reads, or unpacks, the whole matrix.
 MOST, FEWEST_ROWS = 4 << 20, 32
@@ -17,6 +18,8 @@ def loss_in_parts(graph: Graph) -> Graph:
     Before: LabelCrossEntropy(x W, y).
     After:  Concat(LabelCrossEntropy(x[0:n] W, y[0:n]), LabelCrossEntropy(x[n:2n] W, y[n:2n]), ...).
 
+    Where the head is frozen the classes are taken part by part, too, and it is read once (`loss_by_classes`).
+
     Between x and the logits may be biases, scales and adapters. The cotangent of each part needs no other part, so a
     step takes them one after the other, forward and backward.
     """
@@ -26,7 +29,11 @@ def loss_in_parts(graph: Graph) -> Graph:
         if not isinstance(node.op, ops.LabelCrossEntropy | ops.SoftmaxCrossEntropy):
             return None
         logits, targets = node.inputs
-        if logits.type.nbytes <= MOST or not _goes_row_by_row(logits, logits, makers):
+        if logits.type.nbytes <= MOST:
+            return None
+        if (by_classes := loss_by_classes(b, node, graph, makers)) is not None:
+            return by_classes
+        if not _goes_row_by_row(logits, logits, makers):
             return None
         rows, losses = logits.type.size // logits.shape[-1], []
         size = max(rows * MOST // logits.type.nbytes, FEWEST_ROWS)

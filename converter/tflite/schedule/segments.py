@@ -69,15 +69,13 @@ class _Forward:
                 kept[made + 1] += value.type.nbytes
         crossing, kept = list(accumulate(crossing)), list(accumulate(kept))
         found, start = [], 0
+        narrowest: int | None = None
         for i, so_far in enumerate(kept):
-            if (so_far - kept[start]) * count > kept[-1] or i == len(self._nodes):
-                # The latest of the narrowest places with more to keep on either side than what crosses them.
-                later = [
-                    j for j in range(start + 1, i + 1) if min(kept[j] - kept[start], kept[-1] - kept[j]) > crossing[j]
-                ]
-                if later:
-                    start = min(later, key=lambda j: (crossing[j], -j))
-                    found.append(start)
+            narrowest = _narrowest(narrowest, range(i, i + 1), start, crossing, kept)
+            is_large = (so_far - kept[start]) * count > kept[-1] or i == len(self._nodes)
+            if is_large and narrowest is not None:
+                found.append(start := narrowest)
+                narrowest = _narrowest(None, range(start + 1, i + 1), start, crossing, kept)
         return found
 
     def recomputed(self, cuts: Sequence[int]) -> Graph:
@@ -113,6 +111,18 @@ class _Forward:
             copies.append(Node(node.op, inputs, made, node.origin.in_phase("backward")))
             again |= dict(zip(node.outputs, made, strict=True))
         return copies
+
+
+def _narrowest(best: int | None, places: range, start: int, crossing: Sequence[int], kept: Sequence[int]) -> int | None:
+    """Return the latest of the narrowest places for a cut behind `start`, of the best so far and some more.
+
+    On either side of one more is kept than what crosses it.
+    """
+    for j in places:
+        is_worth_it = j > start and min(kept[j] - kept[start], kept[-1] - kept[j]) > crossing[j]
+        if is_worth_it and (best is None or crossing[j] <= crossing[best]):
+            best = j
+    return best
 
 
 def _is_repeatable(node: Node) -> bool:

@@ -1,0 +1,153 @@
+"""Cross entropy behind a frozen head of many classes, some classes at a time: it is read once, and no logits are kept.
+
+Forward and backward pass are one. Of the exponentials of the classes so far the largest logit, the sum, and the sum of
+the rows of the matrix that they weigh are known; another part of the classes adds to these, scaled to the new largest
+(Milakov and Gimelshein, arXiv 1805.02867). Behind the last, the cotangent of what enters the head is that sum, divided,
+less the row of the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from converter.ir import FLOAT32, Builder, Graph, Node, TensorType, Value, ops
+from converter.ir.rewrite import Rewriter
+
+#: Elements of the matrix that are met at once, and of the logits, but for so many classes.
+OF_MATRIX, OF_LOGITS, FEWEST_CLASSES = 1 << 20, 1 << 20, 128
+
+
+class _Head(NamedTuple):
+    """Logits [..., C] = x W * scales + biases, of constants.
+
+    Attributes:
+        x: [..., N].
+        matrix: W', [C, N].
+        scales, biases: one for each class, or for all.
+    """
+
+    x: Value
+    matrix: np.ndarray
+    scales: np.ndarray | None = None
+    biases: np.ndarray | None = None
+
+
+class _Sums(NamedTuple):
+    """What is known of the classes so far: the largest logit, [R, 1], and by it the exponentials, and W of them."""
+
+    largest: Value
+    total: Value
+    weighed: Value
+
+
+def loss_by_classes(b: Rewriter, node: Node, graph: Graph, makers: Mapping[Value, Node]) -> Value | None:
+    """Return a LabelCrossEntropy over the classes part by part; None where the head is not of constants alone.
+
+    Before: LabelCrossEntropy(x W, y).
+    After:  log(sum exp(x W)) - (x W[y]), with its cotangent of x.
+    """
+    logits, labels = node.inputs
+    head = _head(graph, logits, makers) if isinstance(node.op, ops.LabelCrossEntropy) else None
+    if head is None:
+        return None
+    rows, width = logits.type.size // logits.shape[-1], head.matrix.shape[1]
+    x = b.reshape(b.current(head.x), (rows, width))
+    sums: _Sums | None = None
+    size = max(FEWEST_CLASSES, min(OF_MATRIX // width, OF_LOGITS // rows))
+    for begin in range(0, len(head.matrix), size):
+        sums = _with_part(b, x, _part(head, slice(begin, begin + size)), sums)
+    assert sums is not None
+    y = b.reshape(labels, (rows,))
+    known = b.reshape(b(ops.IsClass(len(head.matrix)), y), (rows, 1))
+    of_label, row = _of_label(b, x, y, head)
+    from_label = b(ops.Mul(), of_label, known) if node.op.everywhere else of_label
+    loss = b(ops.Sub(), b(ops.Add(), sums.largest, b(ops.Log(), sums.total)), from_label)
+    cotangent = b(ops.Div(), sums.weighed, sums.total)
+    if node.op.everywhere:
+        cotangent = b(ops.Sub(), cotangent, b(ops.Mul(), row, known))
+    else:
+        loss, cotangent = b(ops.Mul(), loss, known), b(ops.Mul(), b(ops.Sub(), cotangent, row), known)
+    given = ops.CustomGradient(1, 1, _backward(x.type, loss.type))
+    loss = b(given, x, cotangent, loss)
+    return b.reshape(loss, node.output.shape)
+
+
+def _head(graph: Graph, value: Value, makers: Mapping[Value, Node]) -> _Head | None:
+    """Return the head that makes logits, if it is of constants."""
+    node = makers.get(value)
+    match node.op if node is not None else None:
+        case ops.CastMatMul(adj_y=adj_y):
+            assert node is not None
+            x, w = node.inputs
+            stored = graph.constants.get(w)
+            return None if stored is None else _Head(x, stored if adj_y else stored.T)
+        case ops.Reshape():
+            assert node is not None
+            of = node.inputs[0]
+            return _head(graph, of, makers) if of.shape[-1] == value.shape[-1] else None
+        case ops.Add() | ops.Mul():
+            assert node is not None
+            known = [v for v in node.inputs if v in graph.constants and v.type.size in (1, value.shape[-1])]
+            others = [v for v in node.inputs if v not in known]
+            head = _head(graph, others[0], makers) if len(known) == len(others) == 1 else None
+            if head is None or others[0].type.size != value.type.size:
+                return None
+            return _changed(head, node.op, np.broadcast_to(graph.constants[known[0]].reshape(-1), value.shape[-1:]))
+    return None
+
+
+def _changed(head: _Head, op: ops.Add | ops.Mul, by: np.ndarray) -> _Head:
+    if isinstance(op, ops.Add):
+        return head._replace(biases=by if head.biases is None else head.biases + by)
+    scales = by if head.scales is None else head.scales * by
+    return head._replace(scales=scales, biases=None if head.biases is None else head.biases * by)
+
+
+def _part(head: _Head, classes: slice) -> _Head:
+    some = [None if array is None else array[classes] for array in (head.scales, head.biases)]
+    return _Head(head.x, head.matrix[classes], *some)
+
+
+def _with_part(b: Rewriter, x: Value, part: _Head, before: _Sums | None) -> _Sums:
+    """Return the sums with those of more classes."""
+    matrix = b.constant(part.matrix)
+    logits = b(ops.CastMatMul(adj_y=True), x, matrix)
+    if part.scales is not None:
+        logits = b(ops.Mul(), logits, part.scales)
+    if part.biases is not None:
+        logits = b(ops.Add(), logits, part.biases)
+    largest = b(ops.Max((-1,), keepdims=True), logits)
+    if before is not None:
+        largest = b(ops.Maximum(), before.largest, largest)
+    each = b(ops.Exp(), b(ops.Sub(), logits, largest))
+    total = b(ops.Sum((-1,), keepdims=True), each)
+    weighed = b(ops.CastMatMul(), each if part.scales is None else b(ops.Mul(), each, part.scales), matrix)
+    if before is None:
+        return _Sums(largest, total, weighed)
+    less = b(ops.Exp(), b(ops.Sub(), before.largest, largest))
+    scaled = [b(ops.Add(), b(ops.Mul(), old, less), new) for old, new in zip(before[1:], (total, weighed), strict=True)]
+    return _Sums(largest, *scaled)
+
+
+def _of_label(b: Rewriter, x: Value, labels: Value, head: _Head) -> tuple[Value, Value]:
+    """Return the logit of the label of each row, [R, 1], and the row of the matrix that makes it, [R, N]."""
+    index = b(ops.Minimum(), b(ops.Maximum(), labels, 0), len(head.matrix) - 1)
+    gather = ops.Gather() if head.matrix.dtype == FLOAT32 else ops.CastGather()
+    row = b(gather, b.constant(head.matrix), index)
+    if head.scales is not None:
+        row = b(ops.Mul(), row, b(ops.Gather(), b.constant(np.ascontiguousarray(head.scales[:, None])), index))
+    logit = b(ops.Sum((-1,), keepdims=True), b(ops.Mul(), x, row))
+    if head.biases is not None:
+        logit = b(ops.Add(), logit, b(ops.Gather(), b.constant(np.ascontiguousarray(head.biases[:, None])), index))
+    return logit, row
+
+
+def _backward(of_x: TensorType, of_loss: TensorType) -> Graph:
+    """Return the derivative: the cotangent of x for a loss of 1, times that of the loss."""
+    b = Builder()
+    each, of = b.input("each", of_x), b.input("of", of_loss)
+    b.graph.outputs = {"0": b(ops.Mul(), each, of)}
+    return b.graph

@@ -48,7 +48,7 @@ from converter.cli.watching import watching
 from converter.driver.build import build as build_program
 from converter.driver.program import Program
 from converter.program.file import ProgramFile, read_program
-from converter.runtime.export import Exported, export_inference, export_weights, trained_weights
+from converter.runtime.export import Exported, export_adapter, export_inference, export_weights, trained_weights
 from converter.support.errors import UsageError
 from converter.support.interrupts import too_late
 from converter.support.invocation import NAME
@@ -267,7 +267,11 @@ def ops(
 def export(
     file: ProgramPath,
     out: Annotated[
-        Path, typer.Option(help="PLAIN.tflite to run, WEIGHTS.npz, .safetensors or .pt, or with --model a MODEL.keras.")
+        Path,
+        typer.Option(
+            help="PLAIN.tflite to run, WEIGHTS.npz, .safetensors or .pt, with --model a MODEL.keras, or a folder for "
+            "adapters as PEFT has them."
+        ),
     ],
     state: Annotated[
         Path | None, typer.Argument(metavar="STATE", help="A saved state of this program. None: as it was built.")
@@ -296,8 +300,11 @@ def export(
         ".safetensors": lambda program: export_weights(program, out, state),
         ".pt": lambda program: export_weights(program, out, state),
     }
-    if out.suffix not in (*exports, ".keras"):
-        raise UsageError(f"--out must end with {' or '.join((*exports, '.keras'))}, got {out}", page="command-line")
+    if out.suffix not in (*exports, ".keras", ""):
+        raise UsageError(
+            f"--out must end with {' or '.join((*exports, '.keras'))}, or be a folder for adapters, got {out}",
+            page="command-line",
+        )
     if (out.suffix == ".keras") != (model is not None):
         raise UsageError(
             "a .keras is made from the one that the program was built from: --model MODEL.keras --out NEW.keras",
@@ -310,6 +317,10 @@ def export(
     too_late()
     if model is not None:
         _export_keras(model, trained_weights(program, state), out)
+        return
+    if not out.suffix:
+        export_adapter(program, out, state)
+        Results().line(f"wrote {out}, an adapter that PEFT loads")
         return
     done = exports[out.suffix](program)
     if not isinstance(done, Exported):

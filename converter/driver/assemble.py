@@ -24,6 +24,7 @@ from converter.ir.graph import to_text
 from converter.ir.view import View
 from converter.program import checksum as seal
 from converter.program import origins
+from converter.program.adapters import ADAPTERS
 from converter.program.flatbuffer.metadata import ACCOUNT
 from converter.program.manifest import (
     FROZEN,
@@ -126,6 +127,10 @@ def _drawn(
     metadata = {MANIFEST: manifest.to_bytes(), seal.ENTRY: seal.BLANK, origins.ENTRY: origins.to_entry(exported)}
     account = account_of(done.source.graph, signatures, exported, request.target, request.state, done.report, notes)
     stored = {**_stored(signatures, done, built), ACCOUNT: account.to_bytes()}
+    if any(one.a.kind != "choice" for one in done.adapters):
+        shapes = {p.name: p.model_value.shape for p in done.source.graph.parameters.values()}
+        metadata[ADAPTERS], frozen = entries.low_rank(done.adapters, shapes, tensors)
+        stored |= frozen
     if done.plain is not None:
         metadata[MERGE], frozen = entries.merging(done.plain, tensors)
         stored |= frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from converter.ir import Graph, Parameter, Value
 from converter.ir.described import is_uniform
+from converter.program.adapters import LowRank
 from converter.program.manifest import FROZEN, GRADIENT, MASK, TARGET
 from converter.program.merge import Merge, MergedWeight
 from converter.training.schemes import Adapter, Plain, SchemeRow
@@ -46,6 +47,35 @@ def merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, 
         )
         weights.append(weight)
     return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
+
+
+def low_rank(
+    adapters: Iterable[Adapter], shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, str]
+) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Return what the metadata says of low-rank adapters, and those of their factors that are no state.
+
+    Args:
+        adapters: of any kind.
+        shapes: of the weights, by name.
+        tensors: names of the tensors of the state, by those of their parameters.
+    """
+    found = [one for one in adapters if one.a.kind != "choice"]
+    frozen = {FROZEN + one.a.name: stored_once(one.a.model_value) for one in found if one.a.name not in tensors}
+    weights = [
+        LowRank(
+            weight=one.weight,
+            shape=shapes[one.weight],
+            a=one.a.name,
+            b=one.b.name,
+            a_shape=one.a.model_value.shape,
+            b_shape=one.b.model_value.shape,
+            product=one.view.steps,
+            scale=one.scale,
+            trains_a=one.a.name in tensors,
+        )
+        for one in found
+    ]
+    return json.dumps({"weights": [asdict(one) for one in weights]}, separators=(",", ":")).encode(), frozen
 
 
 def running_rate(rate: ScheduledRate | None, tensors: Mapping[str, str]) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """The host runtime: trains a program in the stock interpreter of ai-edge-litert, on Linux and on a Raspberry Pi."""
 
 from converter.runtime.entry import Report
+from converter.runtime.export import export_adapter, import_adapter
 from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.interchange import StateSpec
 from converter.runtime.journal import Journal
@@ -25,6 +26,8 @@ __all__ = [
     "Step",
     "TrainingSession",
     "UnderflowWarning",
+    "export_adapter",
+    "import_adapter",
     "load_state",
     "save_state",
 ]

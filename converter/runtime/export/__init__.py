@@ -1,5 +1,14 @@
 """Model export: a plain inference model, or its weights, from a program and a state."""
 
 from converter.runtime.export.export import Exported, State, export_inference, export_weights, trained_weights
+from converter.runtime.export.peft import export_adapter, import_adapter
 
-__all__ = ["Exported", "State", "export_inference", "export_weights", "trained_weights"]
+__all__ = [
+    "Exported",
+    "State",
+    "export_adapter",
+    "export_inference",
+    "export_weights",
+    "import_adapter",
+    "trained_weights",
+]

@@ -99,7 +99,7 @@ def export_inference(
         raise UsageError(f"quantize must be {' or '.join(map(repr, _SMALLER))}, got {quantize!r}", page="program-files")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise UsageError(f"batch must be a number of rows, 1 or more, got {batch!r}", page="program-files")
-    tensors, merge = _tensors(program, state), read_merge(program)
+    tensors, merge = state_tensors(program, state), read_merge(program)
     merged = {} if merge is None else stored_weights(program, merge, tensors)
     data = assemble(program, tensors, merged, lambda: _weights(program, tensors))
     if not is_of_file(program) and (merge is not None or not exact or quantize is not None):
@@ -166,7 +166,7 @@ def trained_weights(program: ProgramFile, state: State = None) -> dict[str, np.n
     Raises:
         UsageError: the state is not one of this program.
     """
-    return _weights(program, _tensors(program, state))
+    return _weights(program, state_tensors(program, state))
 
 
 def _weights(program: ProgramFile, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -180,8 +180,12 @@ def _weights(program: ProgramFile, tensors: Mapping[str, np.ndarray]) -> dict[st
     return weights
 
 
-def _tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
-    """Return the state's tensors by name, checked."""
+def state_tensors(program: ProgramFile, state: State) -> Mapping[str, np.ndarray]:
+    """Return the tensors of a state by name, checked.
+
+    Raises:
+        UsageError: it is not one of this program, or not finite.
+    """
     if state is None:
         return {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
     if not isinstance(state, Mapping):

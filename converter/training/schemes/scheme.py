@@ -287,6 +287,36 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     return choose
 
 
+def _targeted_lora(rank: int, targets: Sequence[str]) -> Callable[[list[Member]], Granted]:
+    """Return what PEFT's `target_modules` chooses: adapters alone, of layers whose names end so.
+
+    `all-linear` is every dense layer but the last, which gives the logits.
+    """
+
+    def choose(everything: list[Member]) -> Granted:
+        adapter = LoRA(rank, 2 * rank)
+        kernels = [m for m in everything if m.role == "kernel" and isinstance(m.place, Contraction)]
+        layers = {m.name: m.name.removesuffix(".weight").removesuffix("/kernel").replace("/", ".") for m in kernels}
+        granted: dict[str, tuple[LoRA, str]] = {}
+        for target in targets:
+            if target == "all-linear":
+                head = _head(everything)
+                matched = [name for name in layers if name not in head]
+            else:
+                matched = [name for name, layer in layers.items() if f".{layer}".endswith(f".{target}")]
+            if not matched:
+                last = [layer.rpartition(".")[2] for layer in layers.values()]
+                raise UsageError(
+                    f"no layer with an adapter is called {target!r}.{nearest(target, last)} There are "
+                    f"{', '.join(dict.fromkeys(last))}, and all-linear.",
+                    page="update-rules",
+                )
+            granted |= dict.fromkeys(matched, (adapter, f"{adapter}, by the name {target}"))
+        return granted
+
+    return choose
+
+
 def _channels(percent: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
         part, head = Channels(percent / 100), _own_head(everything)
@@ -342,13 +372,17 @@ def update_scheme(update: str | Mapping[str, Grant] | UpdateScheme) -> UpdateSch
         return UpdateScheme(update, choose=_last(int(count)))
     if kind == "lora" and count.isdecimal() and int(count) > 0:
         return UpdateScheme(update, choose=_lora(int(count)))
+    rank, _, targets = count.partition(":")
+    if kind == "lora" and rank.isdecimal() and int(rank) > 0 and all(targets.split(",")):
+        return UpdateScheme(update, choose=_targeted_lora(int(rank), targets.split(",")))
     if kind == "channels" and count.isdecimal() and 0 < int(count) <= 100:
         return UpdateScheme(update, choose=_channels(int(count)))
     if update not in NAMED:
         known = [*NAMED, "last-1", "last-3", "lora-16", "channels-10"]
         raise UsageError(
             f"unknown update scheme {update!r}.{nearest(update, known)} "
-            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, channels-PERCENT, or glob rules.",
+            f"Known: {', '.join(NAMED)}, last-K, lora-RANK, lora-RANK:q_proj,v_proj, channels-PERCENT, or glob "
+            "rules.",
             page="update-rules",
         )
     return NAMED[update]

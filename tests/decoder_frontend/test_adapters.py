@@ -1,0 +1,244 @@
+"""Adapters of PEFT: what a program learned is a folder of that library's, and the other way round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import pocketune
+from converter.program.adapters import read_adapters
+from converter.program.file import read_program
+from converter.support.errors import UsageError
+from tests.decoder_frontend import reference, written
+from tests.decoder_frontend.test_decoder import in_transformers, near
+
+LENGTH = 8
+IDS = np.random.default_rng(1).integers(0, 96, (1, LENGTH)).astype(np.int32)
+TARGETS = ("q_proj", "v_proj", "down_proj")
+
+
+def build(folder: Path, train_a: bool = True, name: str = "net") -> tuple[Path, dict[str, np.ndarray]]:
+    """A program with adapters, and the weights of its base."""
+    arrays = written.write(folder / f"{name}.gguf", "llama")
+    rules = {f"*{target}.weight": pocketune.LoRA(2 + i, 5, train_a) for i, target in enumerate(TARGETS)}
+    program = pocketune.build(
+        folder / f"{name}.gguf", length=LENGTH, update=rules, optimizer="adam", batch=1, signatures=("train", "infer")
+    )
+    return program.write(folder / f"{name}.tflite"), arrays
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    return build(tmp_path_factory.mktemp("peft"))
+
+
+def taught(program: Path, state: Path) -> np.ndarray:
+    """Logits after some steps, whose state is saved."""
+    with pocketune.TrainingSession(program) as session:
+        for _ in range(3):
+            session.train(IDS, np.roll(IDS, -1, 1), 0.03)
+        session.save(state)
+        return session.infer(IDS)[0]
+
+
+def merged(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """The weights of a base with the adapters of a folder, as PEFT's documentation says they are met."""
+    config = json.loads((folder / "adapter_config.json").read_text())
+    found = {name: w.astype(np.float64) for name, w in load_file(folder / "adapter_model.safetensors").items()}
+    whole = dict(arrays)
+    for key in found:
+        if key.endswith(".lora_A.weight"):
+            module = key.removesuffix(".lora_A.weight")
+            name = module.removeprefix("base_model.model.")
+            rank = config["rank_pattern"].get(name, config["r"])
+            scale = config["alpha_pattern"].get(name, config["lora_alpha"]) / rank
+            assert found[key].shape[0] == rank
+            whole[f"{name}.weight"] = whole[f"{name}.weight"] + scale * found[f"{module}.lora_B.weight"] @ found[key]
+    return whole
+
+
+@pytest.mark.parametrize("train_a", [True, False])
+def test_what_was_learned_is_an_adapter_of_peft(train_a: bool, base: Any, tmp_path: Path) -> None:
+    program, arrays = base if train_a else build(tmp_path, train_a)
+    first = reference.logits("llama", written.metadata("llama"), arrays, IDS[0], np.zeros(LENGTH))
+    after = taught(program, tmp_path / "mine.state")
+    pocketune.runtime.export_adapter(program, tmp_path / "adapter", tmp_path / "mine.state", base="me/net")
+    weights = merged(arrays, tmp_path / "adapter")
+    wanted = reference.logits("llama", written.metadata("llama"), weights, IDS[0], np.zeros(LENGTH))
+    assert np.abs(wanted - first).max() > 0.05
+    near(after, wanted)
+    assert json.loads((tmp_path / "adapter/adapter_config.json").read_text())["base_model_name_or_path"] == "me/net"
+
+
+def test_an_adapter_of_peft_goes_on_here(base: Any, tmp_path: Path) -> None:
+    program, arrays = base
+    rng, tensors = np.random.default_rng(3), dict[str, np.ndarray]()
+    for layer in range(2):
+        module = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        tensors[f"{module}.lora_A.weight"] = (0.3 * rng.standard_normal((2, 32))).astype(np.float16)
+        tensors[f"{module}.lora_B.weight"] = (0.3 * rng.standard_normal((32, 2))).astype(np.float16)
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 3, "rank_pattern": {}, "alpha_pattern": {}}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    left = pocketune.runtime.import_adapter(program, folder, tmp_path / "theirs.state")
+    assert set(left) == {
+        f"model.layers.{i}.{n}.weight" for i in range(2) for n in ("self_attn.v_proj", "mlp.down_proj")
+    }
+    weights = merged(arrays, folder)
+    with pocketune.TrainingSession(program) as session:
+        session.restore(tmp_path / "theirs.state")
+        got = session.infer(IDS)[0]
+        assert np.isfinite(session.train(IDS, np.roll(IDS, -1, 1), 0.03))
+    near(got, reference.logits("llama", written.metadata("llama"), weights, IDS[0], np.zeros(LENGTH)))
+
+
+def test_out_and_in_again_is_the_same_to_the_bit(base: Any, tmp_path: Path) -> None:
+    program, _ = base
+    after = taught(program, tmp_path / "mine.state")
+    pocketune.runtime.export_adapter(program, tmp_path / "adapter", tmp_path / "mine.state")
+    assert pocketune.runtime.import_adapter(program, tmp_path / "adapter", tmp_path / "again.state") == ()
+    with pocketune.TrainingSession(program) as session:
+        session.restore(tmp_path / "again.state")
+        np.testing.assert_array_equal(session.infer(IDS)[0], after)
+
+
+def change_config(**options: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | options))
+
+    return change
+
+
+def change_weights(change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        path = folder / "adapter_model.safetensors"
+        save_file({k: np.ascontiguousarray(v) for k, v in change(load_file(path)).items()}, path)
+
+    return changed
+
+
+def of_weights(change: Callable[[str, np.ndarray], tuple[str, np.ndarray] | None]) -> Callable[[Path], None]:
+    """Each tensor under another name, with other numbers, or left out."""
+    return change_weights(lambda found: dict(pair for name in found if (pair := change(name, found[name])) is not None))
+
+
+def cut_off(folder: Path) -> None:
+    path = folder / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "another kind": (change_config(peft_type="IA3"), "no LoRA"),
+    "DoRA": (change_config(use_dora=True), "use_dora is True"),
+    "trained head": (change_config(modules_to_save=["lm_head"]), "modules_to_save"),
+    "expression": (change_config(rank_pattern={".*q_proj": 3}), "only names are read"),
+    "no rank": (change_config(r=0, rank_pattern={}), "r is 0"),
+    "no configuration": (lambda folder: (folder / "adapter_config.json").unlink(), "is no adapter of PEFT"),
+    "cut off": (cut_off, "cannot be read"),
+    "no weights": (lambda folder: (folder / "adapter_model.safetensors").unlink(), "cannot be read"),
+    "no number": (of_weights(lambda name, w: (name, w * np.nan)), "NaN"),
+    "another rank": (of_weights(lambda name, w: (name, w[:1] if "A" in name else w[:, :1])), "the rank 1"),
+    "another base": (of_weights(lambda name, w: (name, w[:, :-1] if "A" in name else w)), "trained on another base"),
+    "half of one": (of_weights(lambda name, w: None if "A" in name else (name, w)), "do not fit each other"),
+    "other module": (of_weights(lambda name, w: (name.replace("q_proj", "o_proj"), w)), "no adapter for model.layers"),
+    "embedding": (of_weights(lambda name, w: (name.replace("A.weight", "embedding_A"), w)), "no factor of a LoRA"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_other_adapters_are_refused(what: str, base: Any, tmp_path: Path) -> None:
+    change, said = REFUSED[what]
+    pocketune.runtime.export_adapter(base[0], tmp_path / "adapter")
+    change(tmp_path / "adapter")
+    with pytest.raises(UsageError, match=said):
+        pocketune.runtime.import_adapter(base[0], tmp_path / "adapter", tmp_path / "none.state")
+    assert not (tmp_path / "none.state").exists()
+
+
+def test_a_base_of_the_same_shape_is_told_by_its_norms(tmp_path: Path) -> None:
+    entries = written.metadata("llama", feed_forward_length=512)
+    arrays = written.weights("llama", entries)
+    written.write(tmp_path / "net.gguf", "llama", entries, arrays)
+    arrays["model.layers.1.input_layernorm.weight"] = arrays["model.layers.1.input_layernorm.weight"] * 1.001
+    written.write(tmp_path / "other.gguf", "llama", entries, arrays)
+    rules = {f"*{target}.weight": pocketune.LoRA(2 + i, 5) for i, target in enumerate(TARGETS)}
+    options = {"length": LENGTH, "update": rules, "optimizer": "adam", "batch": 1, "signatures": ("train", "infer")}
+    first, other = (pocketune.build(tmp_path / f"{name}.gguf", **options) for name in ("net", "other"))
+    pocketune.runtime.export_adapter(first.data, tmp_path / "adapter")
+    with pytest.raises(UsageError, match="of another base than other"):
+        pocketune.runtime.import_adapter(other.data, tmp_path / "adapter", tmp_path / "none.state")
+    rounded = pocketune.build(tmp_path / "net.gguf", **options, frozen="int4")
+    assert pocketune.runtime.import_adapter(rounded.data, tmp_path / "adapter", tmp_path / "same.state") == ()
+
+
+def test_a_program_without_adapters_says_so(tmp_path: Path) -> None:
+    written.write(tmp_path / "net.gguf", "llama")
+    program = pocketune.build(tmp_path / "net.gguf", length=LENGTH, update="head", batch=1, signatures=("train",))
+    assert not read_program(program.data).metadata.keys() & {"pocketune.adapters"}
+    with pytest.raises(UsageError, match="has no low-rank adapters"):
+        pocketune.runtime.export_adapter(program.data, tmp_path / "adapter")
+
+
+@pytest.mark.slow
+def test_peft_itself_gives_the_same_logits(base: Any, tmp_path: Path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
+    program, arrays = base
+    ids = torch.from_numpy(IDS).long()
+
+    def net() -> Any:
+        made = in_transformers(transformers, "llama", written.metadata("llama"), 96)
+        made.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        return made.eval()
+
+    after = taught(program, tmp_path / "mine.state")
+    pocketune.runtime.export_adapter(program, tmp_path / "adapter", tmp_path / "mine.state")
+    loaded = peft.PeftModel.from_pretrained(net(), tmp_path / "adapter").eval()
+    with torch.no_grad():
+        near(after, loaded(ids).logits[0].numpy(), 1e-5)
+
+    config = peft.LoraConfig(
+        r=2,
+        lora_alpha=7,
+        target_modules=list(TARGETS),
+        rank_pattern={"v_proj": 3, "down_proj": 4},
+        task_type="CAUSAL_LM",
+    )
+    theirs = peft.get_peft_model(net(), config).eval()
+    for name, parameter in theirs.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert pocketune.runtime.import_adapter(program, tmp_path / "theirs", tmp_path / "theirs.state") == ()
+    with pocketune.TrainingSession(program) as session, torch.no_grad():
+        session.restore(tmp_path / "theirs.state")
+        near(session.infer(IDS)[0], theirs(ids).logits[0].numpy(), 1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_targets_are_those_of_peft(tied: bool, tmp_path: Path) -> None:
+    entries = written.metadata("llama")
+    written.write(tmp_path / "net.gguf", "llama", entries, written.weights("llama", entries, 96, tied))
+
+    def adapted(update: str) -> set[str]:
+        program = pocketune.build(
+            tmp_path / "net.gguf", length=LENGTH, update=update, batch=1, signatures=("train",), check=False
+        )
+        assert all("/lora_" in p.name for p in program.manifest.parameters)
+        return {one.weight for one in read_adapters(read_program(program.data))}
+
+    all_linear = {name for name in written.weights("llama", entries) if "_proj.weight" in name}
+    assert adapted("lora-2:all-linear") == all_linear
+    assert adapted("lora-2:q_proj,mlp.up_proj") == {n for n in all_linear if "q_proj" in n or "up_proj" in n}
+    for update, said in (("lora-2:q_prj", "Did you mean 'q_proj'"), ("lora-2:", "unknown update scheme")):
+        with pytest.raises(UsageError, match=said):
+            adapted(update)

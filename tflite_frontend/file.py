@@ -18,7 +18,7 @@ from converter.ir import Quantization
 from converter.program.flatbuffer.associated import associated_files
 from converter.program.flatbuffer.operators import kind_of
 from converter.program.flatbuffer.parts import bodies_of
-from converter.program.flatbuffer.schema import FILE_IDENTIFIER, generated, unpacked
+from converter.program.flatbuffer.schema import FILE_IDENTIFIER, buffer_data, generated, unpacked
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
 from tflite_frontend.quantization import quantization_of
@@ -281,8 +281,8 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         raise ValueError("size")
     dtype: np.dtype | None = _DTYPES.get(tensor.Type())
     array: np.ndarray | None = None
-    data = model.Buffers(tensor.Buffer()).DataAsNumpy()
-    if isinstance(data, np.ndarray) and data.size and dtype is not None:
+    data = buffer_data(model._tab.Bytes, model.Buffers(tensor.Buffer()))
+    if data.size and dtype is not None:
         is_packed = tensor.Type() == generated.TensorType.INT4
         size = prod(shape)
         stored = unpacked(data, size) if is_packed else data.view(dtype.newbyteorder("<"))

@@ -37,6 +37,7 @@ from converter.program.manifest import (
     manifest_of_json,
 )
 from converter.program.merge import MERGE
+from converter.support.files import Mapped
 from converter.support.notes import Note
 from converter.tflite.emit.emit import Draft, Subgraph, draft
 from converter.tflite.lowering import state as export
@@ -79,7 +80,7 @@ def assemble(
     return Program(data, manifest, {**costs, "file_bytes": len(data)}, *made)
 
 
-def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes:
+def _put_together(drawn: Draft, graphs: Sequence[Graph]) -> bytes | Mapped:
     """Return the file; constants of graphs that it holds are parts of it from then on: they are held once.
 
     But for int4, two of which share a byte there.
@@ -144,7 +145,9 @@ def _drawn(
     in_order = keeps_order(signatures.values(), request.state)
     numbered = partial(numbering, lanes=request.target.lanes, in_order=in_order)
     description = f"Pocketune training program of {done.source.name}"
-    return manifest, draft(subgraphs, metadata, description, stored, derived, in_order, numbered)
+    return manifest, draft(
+        subgraphs, metadata, description, stored, derived, in_order, numbered, request.target.is_newest
+    )
 
 
 def _manifest(

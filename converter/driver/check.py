@@ -11,6 +11,7 @@ from converter.program.manifest import Manifest
 from converter.program.synthetic import synthetic_inputs, synthetic_targets
 from converter.runtime import RateWarning, TrainingSession
 from converter.support.errors import NumericError
+from converter.support.files import Mapped
 
 #: Large enough to move a float32 weight, small enough for one step of any optimizer.
 LEARNING_RATE = 0.1
@@ -20,7 +21,7 @@ class StandstillWarning(UserWarning):
     """A training step that changed nothing."""
 
 
-def check_program(data: bytes) -> None:
+def check_program(data: bytes | Mapped) -> None:
     """Runs one step, and `infer` if there is one, on synthetic data.
 
     A single weight may stand still (random data need not reach it: a dead unit, a row of an embedding); where all of

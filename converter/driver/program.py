@@ -12,7 +12,7 @@ from converter.ir import Graph
 from converter.program.manifest import (
     Manifest,
 )
-from converter.support.files import write_atomically
+from converter.support.files import Mapped, write_atomically
 from converter.support.notes import Note
 from converter.support.words import count, size
 from converter.tflite.lowering.forms import FormChoice
@@ -73,7 +73,7 @@ class Program:
     """A training program.
 
     Attributes:
-        data: the `.tflite` file.
+        data: the `.tflite` file; a large one is mapped, from a temporary file that ends with it.
         manifest: what the file says about itself.
         costs: trained parameters, FLOPs, bytes; see `converter.tflite.costs.costs`.
         table: what trains, parameter by parameter, and why.
@@ -85,7 +85,7 @@ class Program:
         tried: what was weighed for a memory budget.
     """
 
-    data: bytes = field(repr=False)
+    data: bytes | Mapped = field(repr=False)
     manifest: Manifest
     costs: Mapping[str, int]
     table: Sequence[SchemeRow]

@@ -22,6 +22,15 @@ BOOL = np.dtype(np.bool_)
 RESOURCE = np.dtype(object)
 
 
+def rows_at_once(rows: int, pieces: int) -> int:
+    """Return how many rows of a matrix about so many equal pieces have; all where they are few.
+
+    Where there are several pieces it is a multiple of 32: of elements of four bits, too, such a piece begins where
+    buffers of a file are aligned, so it is stored as a part of the matrix.
+    """
+    return min(rows, -(-rows // (32 * pieces)) * 32) if pieces > 1 else rows
+
+
 def stored_bytes(count: int, dtype: np.dtype) -> int:
     """Return the bytes that so many elements take in a file."""
     return -(-count // 2) if dtype == INT4 else count * dtype.itemsize

@@ -24,7 +24,7 @@ from converter.program.manifest import (
     manifest_of_bytes,
 )
 from converter.support.errors import UsageError
-from converter.support.files import open_regular
+from converter.support.files import Mapped, open_regular
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,21 @@ class ProgramFile:
         return array.reshape(shape) if len(array) == size else np.broadcast_to(array, shape)
 
 
-def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
+def read_program(program: str | os.PathLike | bytes | Mapped) -> ProgramFile:
     """Opens a training program.
 
     Args:
-        program: the path of the `.tflite`, or its bytes. A file is mapped, not read: another may be renamed over it,
-            but whoever cuts it short or writes into it pulls the ground from under all who have it open.
+        program: the path of the `.tflite`, its bytes, or `Program.data` of a large one. A file is mapped, not read:
+            another may be renamed over it, but whoever cuts it short or writes into it pulls the ground from under all
+            who have it open.
 
     Raises:
         UsageError: there is no such file, it is no Pocketune program, or a byte of it is not as it was built.
     """
     if isinstance(program, bytes):
         return _checked("the program", program)
+    if isinstance(program, Mapped):
+        return _of_descriptor("the program", program, os.dup(program.descriptor))
     if not isinstance(program, str | os.PathLike):
         raise UsageError(f"a program is the path of a .tflite or its bytes, not {program!r}", page="program-files")
     path = Path(program)
@@ -97,7 +100,17 @@ def read_program(program: str | os.PathLike | bytes) -> ProgramFile:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", page="program-files") from None
     try:
-        file = _checked(os.fspath(program), _mapped(path, descriptor), descriptor)
+        data = _mapped(path, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return _of_descriptor(os.fspath(program), data, descriptor)
+
+
+def _of_descriptor(where: str, data: bytes | mmap.mmap, descriptor: int) -> ProgramFile:
+    """Return the program of an open file, which is closed with it."""
+    try:
+        file = _checked(where, data, descriptor)
     except BaseException:
         os.close(descriptor)
         raise

@@ -29,6 +29,7 @@ from converter.runtime.running import Running
 from converter.runtime.saved import Restored, restore_state, save_state
 from converter.runtime.state_dict import as_tensors
 from converter.support.errors import UsageError
+from converter.support.files import Mapped
 
 
 class TrainingSession:
@@ -48,7 +49,7 @@ class TrainingSession:
 
     def __init__(
         self,
-        path: str | os.PathLike | bytes,
+        path: str | os.PathLike | bytes | Mapped,
         threads: int = 1,
         xnnpack: bool = True,
         weight_cache: str | os.PathLike | None = None,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import stat
+import weakref
 from pathlib import Path
 
 from converter.support.errors import UsageError
@@ -55,7 +57,30 @@ def _refuse_irregular(path: str | os.PathLike, mode: int) -> None:
     raise UsageError(f"{os.fspath(path)} is a {kind}, and a file is expected", page="program-files")
 
 
-def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None = None) -> None:
+class Mapped(mmap.mmap):
+    """A file that is mapped, to be read, and stays open.
+
+    Attributes:
+        descriptor: of the open file, for as long as this object lives.
+    """
+
+    descriptor: int
+
+    @staticmethod
+    def of(descriptor: int) -> Mapped:
+        """Return the mapping of an open file, which the caller may close."""
+        own = os.dup(descriptor)
+        try:
+            mapped = Mapped(own, 0, access=mmap.ACCESS_READ)
+        except BaseException:
+            os.close(own)
+            raise
+        mapped.descriptor = own
+        weakref.finalize(mapped, os.close, own)
+        return mapped
+
+
+def write_atomically(path: str | os.PathLike, data: bytes | mmap.mmap, previous: Path | None = None) -> None:
     """Writes a file so that a crash at any point leaves the old one or the new one, never a part.
 
     A temporary file beside it (`<path>.partial`) is written, flushed to the disk and renamed; then the directory is
@@ -86,7 +111,7 @@ def write_atomically(path: str | os.PathLike, data: bytes, previous: Path | None
         raise UsageError(f"cannot write {path}: {error.strerror or error}", page="program-files") from error
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes | mmap.mmap) -> None:
     """A new file with these bytes on the disk."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)

@@ -19,7 +19,7 @@ from converter.tflite.peephole.products import smallest_products
 from converter.tflite.peephole.rows import met_as_rows
 from converter.tflite.peephole.transposed import transposed_once
 from converter.tflite.peephole.wide_pixels import with_wide_pixels
-from converter.tflite.schedule import Bound, how, packed, recompute, schedule, segmented, transient
+from converter.tflite.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, transient
 from converter.tflite.schedule.overwriting import without_overwriting
 from converter.tflite.schedule.saved_masks import masks_in_int8
 from converter.tflite.targets import Target
@@ -59,6 +59,7 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
     if again:
         twice = [scheduled(recompute(graph)) for graph in segmented(lowered)]
         best = min([best, *twice], key=lambda ordered: memory(ordered) + packed(with_variables(ordered), target.lanes))
+        best = map_bodies(outlined(best), without_overwriting)
     return without_overwriting(best)
 
 

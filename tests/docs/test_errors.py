@@ -69,8 +69,8 @@ def test_errors_of_other_code_have_the_page_of_their_class_or_none() -> None:
 
 def test_messages_are_listed_on_their_page() -> None:
     found = refusals()
-    assert "a .tflite file ends at 2 GiB" in listed("file-size", found)
-    assert "a .tflite file ends at 2 GiB" not in listed("losses", found)
-    assert "| [Sizes](file-size.md) | `errors/file-size` | `UnsupportedError` (3) |" in index(
+    assert ".tflite file ends at 2 GiB" in listed("file-size", found)
+    assert ".tflite file ends at 2 GiB" not in listed("losses", found)
+    assert "| [Sizes](file-size.md) | `errors/file-size` | `UnsupportedError` (3), `UsageError` (2) |" in index(
         {"file-size": "Sizes"}, found
     )

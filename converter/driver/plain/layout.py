@@ -110,14 +110,14 @@ class Layout(Buffers):
         return len(self._parts)
 
     def write(self, builder: flatbuffers.Builder) -> list[int]:
-        self._vectors = [schema.aligned_space(builder, part.nbytes) for part in self._parts]
-        return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._vectors)]
+        self._rooms = [schema.aligned_space(builder, part.nbytes) for part in self._parts]
+        return [schema.table(builder, "Buffer"), *(schema.table(builder, "Buffer", Data=v) for v in self._rooms)]
 
     def cut(self, file: memoryview) -> tuple[list[AssembledPart], bytes]:
         """Return the file in parts, and the bytes of those that are no buffer."""
         parts, own, end = list[AssembledPart](), list[memoryview](), 0
         # A vector begins with its length; its place counts from the end of the file.
-        places = [(len(file) - vector + 4, part) for vector, part in zip(self._vectors, self._parts, strict=True)]
+        places = [(len(file) - vector + 4, part) for vector, part in zip(self._rooms, self._parts, strict=True)]
         for start, part in sorted(places, key=lambda place: place[0]):
             own.append(file[end:start])
             parts += [AssembledPart("own", start - end), part]

@@ -13,7 +13,7 @@ from converter.support.errors import UsageError
 
 # Places of fields in the schema's tables (Model, Buffer, Metadata); fixed for all time by the format.
 _MODEL_SUBGRAPHS, _MODEL_BUFFERS, _MODEL_METADATA, _MODEL_SIGNATURES = 2, 4, 6, 7
-_BUFFER_DATA = 0
+_BUFFER_DATA, _BUFFER_OFFSET, _BUFFER_SIZE = 0, 1, 2
 _METADATA_NAME, _METADATA_BUFFER = 0, 1
 
 #: What stands before a vector, and between a field and what it points to.
@@ -47,7 +47,7 @@ def read_metadata(data: bytes | mmap.mmap, references: Sequence[str] = ()) -> di
 
 def read_buffers(data: bytes | mmap.mmap) -> list[memoryview]:
     """Return the buffers of a TFLite file whose metadata was read, by number."""
-    return [_bytes(buffer, _BUFFER_DATA) for buffer in _tables(_root(data), _MODEL_BUFFERS)]
+    return [_contents(buffer) for buffer in _tables(_root(data), _MODEL_BUFFERS)]
 
 
 def runs_bodies(data: bytes | mmap.mmap) -> bool:
@@ -109,6 +109,17 @@ def _tables(table: flatbuffers.table.Table, place: int) -> Iterator[flatbuffers.
         start = table.Vector(field)
         for i in range(table.VectorLen(field)):
             yield flatbuffers.table.Table(table.Bytes, table.Indirect(start + 4 * i))
+
+
+def _contents(buffer: flatbuffers.table.Table) -> memoryview:
+    """Return the bytes of a buffer, in the flatbuffer or behind it. Raises IndexError when they are not in the file."""
+    places = [_field(buffer, place) for place in (_BUFFER_OFFSET, _BUFFER_SIZE)]
+    if not all(places):
+        return _bytes(buffer, _BUFFER_DATA)
+    start, length = (buffer.Get(number_types.Uint64Flags, buffer.Pos + place) for place in places)
+    if start + length > len(buffer.Bytes):
+        raise IndexError
+    return memoryview(buffer.Bytes)[start : start + length]
 
 
 def _bytes(table: flatbuffers.table.Table, place: int) -> memoryview:

@@ -49,7 +49,8 @@ def part(model: Any, graph: Any, operators: Sequence[Any], outputs: Sequence[int
     graphs = with_bodies(model, subgraph)
     for tensor in (tensor for graph in graphs for tensor in graph.tensors):
         stored = model.Buffers(tensor.buffer)
-        tensor.buffer = buffers.add(stored.DataAsNumpy()) if stored.DataLength() else 0
+        data = schema.buffer_data(model._tab.Bytes, stored)
+        tensor.buffer = buffers.add(data) if data.size else 0
     builder = schema.roomy_builder(buffers.nbytes)
     signature = generated.SignatureDefT(signatureKey=SIGNATURE, subgraphIndex=0)
     signature.inputs = [generated.TensorMapT(tensor_name(i), numbers[i]) for i in taken]
@@ -88,7 +89,7 @@ def outputs_of(operator: Any) -> list[int]:
 def constant_of(model: Any, graph: Any, index: int) -> np.ndarray:
     """Return the bytes of a constant; none of what is made at run time."""
     buffer = model.Buffers(graph.Tensors(index).Buffer())
-    return buffer.DataAsNumpy() if buffer.DataLength() else np.zeros(0, np.uint8)
+    return schema.buffer_data(model._tab.Bytes, buffer)
 
 
 def _is_constant(model: Any, graph: Any, index: int) -> bool:

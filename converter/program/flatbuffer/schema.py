@@ -24,7 +24,11 @@ ALIGNMENT = 16
 LARGEST_FILE = 2**31 - 1
 #: Room for tables: an operator and its tensors take 250 bytes on the average.
 _TABLES = 1 << 26
+#: Bytes of data that a flatbuffer has room for beside them.
+LARGEST_FLATBUFFER = LARGEST_FILE - _TABLES
 
+#: Where the field `offset` of Buffer stands in its table of fields.
+_OFFSET_OF_BUFFER = 6
 _TENSOR_TYPES = {
     np.dtype(np.float32): generated.TensorType.FLOAT32,
     np.dtype(np.float16): generated.TensorType.FLOAT16,
@@ -124,6 +128,21 @@ def roomy_builder(nbytes: int) -> flatbuffers.Builder:
     builder.head = min(nbytes + _TABLES, LARGEST_FILE)
     builder.Bytes = mmap.mmap(-1, builder.head)
     return builder
+
+
+def set_offsets(built: memoryview, offsets: Mapping[int, int]) -> None:
+    """Write into the tables of buffers, which have one, where their data lie, by number."""
+    model = generated.Model.GetRootAs(built, 0)
+    for number, offset in offsets.items():
+        table = model.Buffers(number)._tab
+        struct.pack_into("<Q", built, table.Pos + table.Offset(_OFFSET_OF_BUFFER), offset)
+
+
+def buffer_data(data: Any, buffer: Any) -> np.ndarray:
+    """Return the bytes of a buffer of a file, uint8; `data` are those of the file. Raise ValueError where it ends."""
+    if buffer.Offset() and buffer.Size():
+        return np.frombuffer(data, np.uint8, buffer.Size(), buffer.Offset())
+    return buffer.DataAsNumpy() if buffer.DataLength() else np.zeros(0, np.uint8)
 
 
 def aligned_space(builder: flatbuffers.Builder, nbytes: int) -> int:

@@ -24,6 +24,7 @@ class While(Builtin):
         condition: a graph of the operands with a bool as its output.
         body: a graph of the operands with as many outputs, of the same types.
         steps: how often the body runs, as far as it is known.
+        is_outlined: whether it is a piece of a graph, which runs once; results that are its own are those of the body.
     """
 
     code, table = "WHILE", "WhileOptions"
@@ -31,6 +32,7 @@ class While(Builtin):
     condition: Graph = field(repr=False)
     body: Graph = field(repr=False)
     steps: int = 1
+    is_outlined: bool = False
 
     def bodies(self) -> tuple[Graph, ...]:
         return self.condition, self.body

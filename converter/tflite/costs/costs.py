@@ -29,7 +29,7 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         state: as for `resident`.
         micro_batches: in how many parts a step takes its rows.
     """
-    step = {name: graph for name, graph in signatures.items() if name in STEP}
+    step = {name: schedule.in_one(graph) for name, graph in signatures.items() if name in STEP}
     calls = {name: 1 if name == "apply" else micro_batches for name in step}
     flops = dict.fromkeys(("forward", "backward", "update"), 0)
     for name, graph in step.items():

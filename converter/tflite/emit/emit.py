@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from tempfile import gettempdir
 
 import flatbuffers
 import numpy as np
@@ -13,9 +14,13 @@ from converter.program.flatbuffer import control_dependencies as order
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers, Finish
 from converter.program.flatbuffer.metadata import REFERENCE
-from converter.support.errors import UnsupportedError
+from converter.support.errors import UnsupportedError, UsageError
+from converter.support.files import Mapped
+from converter.support.words import size
 from converter.tflite.emit.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
 
+#: Bytes of a file from which on it is made on the disk.
+ON_DISK = 1 << 28
 #: What the nodes of a graph make, in the order in which the file numbers it.
 Numbering = Callable[[Graph], Iterable[Value]]
 
@@ -85,15 +90,31 @@ class Draft:
     buffers: Buffers
     entries: Mapping[str, int]
 
-    def file(self, finish: Mapping[str, Finish] | None = None) -> bytes:
-        """Put the file together. `finish` writes metadata entries that depend on the whole file, where they lie."""
-        return self.buffers.file(self.builder, {self.entries[name]: write for name, write in (finish or {}).items()})
+    def file(self, finish: Mapping[str, Finish] | None = None) -> bytes | Mapped:
+        """Put the file together, a large one on the disk.
+
+        `finish` writes metadata entries that depend on the whole file, where they lie.
+
+        Raises:
+            UsageError: there is no room on the disk.
+        """
+        by_number = {self.entries[name]: write for name, write in (finish or {}).items()}
+        if self.buffers.nbytes <= ON_DISK:
+            return self.buffers.file(self.builder, by_number)
+        try:
+            return self.buffers.file_on_disk(self.builder, by_number)
+        except OSError as error:
+            raise UsageError(
+                f"no room for a program of {size(self.buffers.nbytes)} where temporary files are, {gettempdir()}: "
+                f"{error.strerror or error}. Set TMPDIR to a folder with more",
+                page="file-size",
+            ) from error
 
     def number(self, array: np.ndarray) -> int | None:
         """Return the number of the buffer that holds a constant, None where none does."""
         return self.buffers.number(array)
 
-    def view(self, data: bytes, number: int, type: TensorType) -> np.ndarray:
+    def view(self, data: bytes | Mapped, number: int, type: TensorType) -> np.ndarray:
         """Return a constant as it lies in the file, read-only."""
         flat = np.frombuffer(data, type.dtype.newbyteorder("<"), type.size, self.buffers.starts[number])
         return flat.reshape(type.shape)
@@ -107,6 +128,7 @@ def draft(
     derived: Mapping[str, Callable[[Buffers], bytes]] | None = None,
     in_order: bool = False,
     numbered: Numbering = lambda graph: (),
+    shares: bool = False,
 ) -> Draft:
     """Return a `.tflite` file that is still to be put together; equal input gives equal bytes.
 
@@ -119,12 +141,14 @@ def draft(
         derived: entries like these, made of the other buffers, which they may name by number.
         in_order: the operators run in the order in which they stand also where a delegate takes some of them.
         numbered: the order in which each graph's tensors get their numbers; as they are made, where it does not say.
+        shares: whether a constant that is a part of another is stored with it, and a flatbuffer's end is none of the
+            file; see `Buffers`.
 
     Raises:
         EmitError: a graph breaks the grammar of lowered graphs.
-        UnsupportedError: the file would be larger than 2 GB.
+        UnsupportedError: the file would be larger than 2 GiB, and old runtimes read it.
     """
-    buffers = Buffers()
+    buffers = Buffers(shares)
     entries = {name: buffers.add(data) for name, data in metadata.items()}
     for name, data in (tensors or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
@@ -133,10 +157,11 @@ def draft(
         entries[order.ENTRY] = buffers.add(order.control_dependencies(model.operators()))
     for name, derive in (derived or {}).items():
         entries[name] = buffers.add(REFERENCE.pack(buffers.add(derive(buffers))))
-    if buffers.nbytes > schema.LARGEST_FILE:
+    if buffers.nbytes > schema.LARGEST_FILE and not shares:
         raise UnsupportedError(
-            f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; a .tflite file ends at 2 GiB. "
-            "Freeze nothing twice, use a smaller model, or drop signatures.",
+            f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; for this target a "
+            ".tflite file ends at 2 GiB. Build for a newer runtime, freeze nothing twice, use a smaller model, or drop "
+            "signatures.",
             page="file-size",
         )
     builder = schema.roomy_builder(buffers.nbytes)
@@ -148,7 +173,8 @@ def emit(
     subgraphs: Sequence[Subgraph], metadata: Mapping[str, bytes], description: str, in_order: bool = False
 ) -> bytes:
     """Return the bytes of a `.tflite` file; see `draft`."""
-    return draft(subgraphs, metadata, description, in_order=in_order).file()
+    made = draft(subgraphs, metadata, description, in_order=in_order)
+    return made.buffers.file(made.builder)
 
 
 def _bodies(subgraphs: Sequence[Subgraph]) -> list[Subgraph]:

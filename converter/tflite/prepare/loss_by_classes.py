@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import FLOAT32, Builder, Graph, Node, TensorType, Value, ops
+from converter.ir import FLOAT32, Builder, Graph, Node, TensorType, Value, ops, rows_at_once
 from converter.ir.rewrite import Rewriter
 
 #: Elements of the matrix that are met at once, and of the logits, but for so many classes.
@@ -56,7 +56,8 @@ def loss_by_classes(b: Rewriter, node: Node, graph: Graph, makers: Mapping[Value
     rows, width = logits.type.size // logits.shape[-1], head.matrix.shape[1]
     x = b.reshape(b.current(head.x), (rows, width))
     sums: _Sums | None = None
-    size = max(FEWEST_CLASSES, min(OF_MATRIX // width, OF_LOGITS // rows))
+    at_once = max(FEWEST_CLASSES, min(OF_MATRIX // width, OF_LOGITS // rows))
+    size = rows_at_once(len(head.matrix), -(-len(head.matrix) // at_once))
     for begin in range(0, len(head.matrix), size):
         sums = _with_part(b, x, _part(head, slice(begin, begin + size)), sums)
     assert sums is not None

@@ -4,6 +4,7 @@ from converter.tflite.schedule.bound import Bound
 from converter.tflite.schedule.delegate import how, keeps_order, numbering
 from converter.tflite.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.tflite.schedule.order import schedule
+from converter.tflite.schedule.outline import in_one, outlined
 from converter.tflite.schedule.recompute import recompute
 from converter.tflite.schedule.resident import Resident, packed, resident, transient
 from converter.tflite.schedule.segments import segmented
@@ -16,8 +17,10 @@ __all__ = [
     "Timeline",
     "check_no_overlap",
     "how",
+    "in_one",
     "keeps_order",
     "numbering",
+    "outlined",
     "packed",
     "plan",
     "recompute",

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.parts import SIGNATURE, tensor_name
 from converter.program.flatbuffer.schema import generated
 from converter.program.layers import OperatorEntry
@@ -74,8 +75,8 @@ def _with_half_constants(program: bytes) -> bytes:
     graphs = (model.Subgraphs(i) for i in range(model.SubgraphsLength()))
     tensors = (graph.Tensors(i) for graph in graphs for i in range(graph.TensorsLength()))
     for number in {t.Buffer() for t in tensors if t.Type() == generated.TensorType.FLOAT32}:
-        if model.Buffers(number).DataLength():
-            array = model.Buffers(number).DataAsNumpy().view(np.float32)  # of the file itself
+        if (stored := schema.buffer_data(data, model.Buffers(number))).size:
+            array = stored.view(np.float32)  # of the file itself
             rounded = np.clip(array, -LARGEST, LARGEST).astype(np.float16)
             array[:] = np.where((np.abs(array) <= LARGEST) & (rounded != 0), rounded, array)
     return bytes(data)

@@ -22,6 +22,8 @@ from converter.support.errors import UsageError
 from converter.support.litert import Interpreter
 from converter.tflite import builtins as tfl
 from converter.tflite.backend import to_builtins
+from converter.tflite.prepare import loss_by_classes, loss_in_parts
+from converter.tflite.schedule import outline
 from converter.tflite.targets import target
 from examples import llama
 from tests.tflite.schedule.process import grown_by_training
@@ -108,6 +110,20 @@ def test_lora_equals_jax_with_the_rounded_weights() -> None:
     (table,) = (layer for layer in program.quantization.layers if layer.operator == "GATHER")
     assert table.form == "int4"
     assert {layer.why for layer in program.quantization.layers if layer.form == "float32"} == {"small"}
+
+
+def test_so_does_a_step_in_blocks_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head is met some words at a time, and the step is a row of subgraphs."""
+    monkeypatch.setattr(loss_in_parts, "MOST", 0)
+    monkeypatch.setattr(loss_by_classes, "FEWEST_CLASSES", 1)
+    monkeypatch.setattr(loss_by_classes, "OF_MATRIX", 40 * SHAPE["width"])
+    for name, nodes in {"LONGEST": 100, "SHORTEST_PIECE": 40, "LONGEST_PIECE": 150}.items():
+        monkeypatch.setattr(outline, name, nodes)
+    update = {"layers/*": converter.LoRA(4, alpha=8)}
+    program = check_steps(
+        DECODER, matrices(DECODER), 2.0, 20, update=update, blocks="on", loss="next_token", signatures=("train",)
+    )
+    assert sum(node.op.code == "WHILE" for node in program.signatures["train"].nodes) > 2
 
 
 @pytest.mark.parametrize(

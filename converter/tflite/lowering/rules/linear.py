@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from math import prod
 
-from converter.ir import FLOAT32, INT32, Value, known_result, ops
+from converter.ir import FLOAT32, INT32, Value, known_result, ops, rows_at_once
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import Lowering, LoweringRules
 from converter.tflite.lowering.forms import PER_STORED, Form
@@ -15,7 +15,9 @@ lowers = LoweringRules()
 
 #: Elements of a stored matrix that are there as float32 at once: of integers, and of float32, whose pieces are others
 #: than the whole that `infer` has.
-LARGEST_UNPACKED, LARGEST_COPIED = 1 << 20, 1 << 22
+LARGEST_UNPACKED, LARGEST_COPIED = 1 << 21, 1 << 22
+#: But in no more pieces: each is some operators, and of what the delegate runs apart it keeps a table of all tensors.
+MOST_PIECES = 4
 
 
 @lowers(ops.MatMul)
@@ -165,7 +167,7 @@ def cast_matmul(c: Lowering, op: ops.CastMatMul, x: Value, w: Value) -> Value:
     """Pieces of the matrix, whole rows of it, are unpacked one after the other."""
     stored, rows = c.array(w), w.shape[0]
     most = LARGEST_COPIED if w.dtype == FLOAT32 else LARGEST_UNPACKED
-    size = rows if stored is None else max(1, most // w.shape[1])
+    size = rows if stored is None else rows_at_once(rows, min(-(-w.type.size // most), MOST_PIECES))
     parts = []
     for begin in range(0, rows, size):
         piece = w if stored is None or size >= rows else c.constant(stored[begin : begin + size], name=w.name)

@@ -7,6 +7,8 @@ import java.nio.charset.CharacterCodingException
 private const val MODEL_BUFFERS = 4
 private const val MODEL_METADATA = 6
 private const val BUFFER_DATA = 0
+private const val BUFFER_OFFSET = 1
+private const val BUFFER_SIZE = 2
 private const val METADATA_NAME = 0
 private const val METADATA_BUFFER = 1
 
@@ -51,7 +53,11 @@ internal class ModelMetadata(file: ByteBuffer) {
 
     private fun buffer(buffers: Vector, number: Long): ByteBuffer {
         if (number !in 0 until buffers.count) damaged()
-        return bytes(indirect(buffers.start + 4 * number), BUFFER_DATA)
+        val table = indirect(buffers.start + 4 * number)
+        val offset = field(table, BUFFER_OFFSET)
+        val size = field(table, BUFFER_SIZE)
+        // Large data, and what is a part of other data, lie behind the flatbuffer.
+        return if (offset == null || size == null) bytes(table, BUFFER_DATA) else between(long(offset), long(size))
     }
 
     private fun number(entry: ByteBuffer): Long {
@@ -85,7 +91,15 @@ internal class ModelMetadata(file: ByteBuffer) {
         return data.between(start.toInt() + 4, (start + 4 + count).toInt())
     }
 
+    private fun between(start: Long, count: Long): ByteBuffer {
+        if (start > data.limit() || count < 0) damaged()
+        check(start, count)
+        return data.between(start.toInt(), (start + count).toInt())
+    }
+
     private fun indirect(at: Long): Long = at + int(at)
+
+    private fun long(at: Long): Long = check(at, 8).let { data.getLong(at.toInt()) }
 
     /** An unsigned number of 32 bits. */
     private fun int(at: Long): Long = check(at, 4).let { data.getInt(at.toInt()).toLong() and 0xffffffffL }
@@ -100,7 +114,7 @@ internal class ModelMetadata(file: ByteBuffer) {
         }
 
     private fun check(at: Long, size: Long) {
-        if (at < 0 || at + size > data.limit()) damaged()
+        if (at < 0 || size > data.limit() - at) damaged()
     }
 
     private fun damaged(): Nothing = throw DamagedProgramException("it is damaged or cut short: copy or install it again")

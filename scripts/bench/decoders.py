@@ -1,0 +1,223 @@
+"""LoRA of a decoder in int4, block by block: memory, tokens a second, beside the bound and PyTorch on the same core.
+
+    .venv/bin/python scripts/bench/decoders.py qwen-0.5b --tokens 256       # builds, trains, prints the ratios
+    .venv/bin/python scripts/bench/decoders.py llama2-7b --tokens 64 --steps 1 --no-torch
+
+Weights are random and quantised already, as those of a file would be; what trains are adapters of rank 8 on all
+products, by Adam. Each measurement is a process of its own on one CPU. Time is the CPU's, as others
+may be at work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {"layers": 3, "width": 256, "heads": 4, "key_heads": 2, "vocabulary": 20_000, "hidden": 512},
+    "qwen-0.5b": {"layers": 24, "width": 896, "heads": 14, "key_heads": 2, "vocabulary": 151_936, "hidden": 4864},
+    "qwen-1.5b": {"layers": 28, "width": 1536, "heads": 12, "key_heads": 2, "vocabulary": 151_936, "hidden": 8960},
+    "llama2-7b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 32, "vocabulary": 32_000, "hidden": 11_008},
+}
+RANK = 8
+#: Of the matrix whose constant product says what a core does at best: rows, depth, columns.
+PRODUCT = (256, 896, 4864)
+
+
+def main() -> None:
+    """Build where no file is given, measure, and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--file", type=Path, help="the program; it is built where there is none")
+    parser.add_argument("--limit", type=int, help="megabytes of anonymous memory that the training process may have")
+    parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.part:
+        print(json.dumps(PARTS[args.part](args)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        args.file = args.file or Path(folder) / f"{args.shape}.tflite"
+        found: dict[str, Any] = {"shape": args.shape, "tokens": args.tokens}
+        if not args.file.exists():
+            found["build"] = _apart(args, "build")
+        for part in ("train", "product", *(["torch"] if args.torch else [])):
+            found[part] = _apart(args, part)
+    found["ratios"] = _ratios(args, found)
+    print(json.dumps(found, indent=1))
+
+
+def _apart(args: argparse.Namespace, part: str) -> Any:
+    """Return what a process of its own measures."""
+    command = [
+        sys.executable,
+        __file__,
+        args.shape,
+        "--tokens",
+        args.tokens,
+        "--steps",
+        args.steps,
+        "--file",
+        args.file,
+    ]
+    command += ["--part", part, *(["--limit", args.limit] if args.limit else [])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment |= {"PYTHONPATH": os.fspath(ROOT), "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}
+    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        return {"error": f"exit status {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _ratios(args: argparse.Namespace, found: dict[str, Any]) -> dict[str, float]:
+    """Return how near the step is to the bound, and by how much it is quicker than PyTorch's."""
+    if "error" in found["train"]:
+        return {}
+    seconds = found["train"]["seconds"]
+    bound = useful_flops(SHAPES[args.shape], args.tokens) / found["product"]["flops_per_second"]
+    ratios = {"of_bound": bound / seconds, "tokens_per_second": args.tokens / seconds}
+    if "error" not in found.get("torch", {"error": ""}):
+        ratios["over_torch"] = found["torch"]["seconds"] / seconds
+    return ratios
+
+
+def useful_flops(shape: dict[str, int], tokens: int) -> float:
+    """Return the operations of a step: frozen products forward, forward again and backward, the head's once less."""
+    each = shape["width"] // shape["heads"] * shape["key_heads"]
+    matrices = shape["width"] * (2 * shape["width"] + 2 * each + 3 * shape["hidden"])
+    attention = 2 * tokens * shape["width"] // 2  # what a causal mask leaves of two products of activations
+    layers = shape["layers"] * (3 * matrices + 4 * attention)
+    return 2.0 * tokens * (layers + 2 * shape["width"] * shape["vocabulary"])
+
+
+def build(args: argparse.Namespace) -> dict[str, float]:
+    """Write the program; return seconds, and the most memory that the compiler had, in MB."""
+    import jax
+    import optax
+
+    import converter
+    import jax_frontend
+    from converter.ir import INT4, LazyArray, StoredIntegers
+    from examples import llama
+
+    some = np.random.default_rng(0).integers(-7, 8, 1 << 22).astype(np.int8)
+
+    class Drawn(LazyArray):
+        """Random integers, the same block of them again and again from another place, and one scale."""
+
+        def __init__(self, shape: tuple[int, ...], number: int) -> None:
+            self.shape, self.dtype, self._number = shape, np.dtype(np.float32), number
+            self._scale = np.float32(0.23 / np.sqrt(min(shape)))
+
+        def _integers(self, start: int, stop: int) -> np.ndarray:
+            first = (start * self.shape[1] + self._number * 1_000_003) % len(some)
+            return np.resize(np.roll(some, -first), (stop - start, self.shape[1]))
+
+        def rows(self, start: int, stop: int) -> np.ndarray:
+            return self._integers(start, stop).astype(np.float32) * self._scale
+
+        def integers(self) -> StoredIntegers:
+            scales = np.full(self.shape[0], self._scale)
+            return StoredIntegers(INT4, scales, lambda start, stop: self._integers(start, stop).astype(INT4))
+
+    model = llama.build(**SHAPES[args.shape], length=args.tokens, seed=None)
+    leaves, tree = jax.tree_util.tree_flatten(model.params)
+    filled = [Drawn(w.shape, i) if isinstance(w, jax.ShapeDtypeStruct) else w for i, w in enumerate(leaves)]
+    params = jax.tree_util.tree_unflatten(tree, filled)
+    lora = converter.LoRA(RANK, alpha=2 * RANK)
+    begin = time.process_time()
+    program = converter.build(
+        jax_frontend.Model(model.apply, params, model.inputs, model.layers, name=args.shape),
+        loss="next_token",
+        optimizer=optax.adam(1e-3),
+        update={"*": 0, "layers/*/attention/*": lora, "layers/*/ffn/*": lora},
+        frozen="int4",
+        blocks="on",
+        signatures=("train",),
+        target="litert-2/x86-64",
+        check=False,
+    )
+    program.write(args.file)
+    seconds, peak = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    costs = {name: program.costs[name] / 1e6 for name in program.costs if name.endswith("_bytes")}
+    return {"seconds": seconds, "peak": peak, "file": args.file.stat().st_size / 1e6, **costs}
+
+
+def train(args: argparse.Namespace) -> dict[str, Any]:
+    """Return seconds of a step, losses, and memory in MB: anonymous, before and at its peak, and pages of the file."""
+    from converter.runtime import TrainingSession
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    if args.limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (args.limit * 1_000_000, args.limit * 1_000_000))
+    before = _resident("RssAnon")
+    x = np.random.default_rng(0).integers(0, SHAPES[args.shape]["vocabulary"], (1, args.tokens + 1)).astype(np.int32)
+    losses, seconds = [], []
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is that from here on
+    with TrainingSession(args.file) as session:
+        for _ in range(args.steps):
+            begin = time.process_time()
+            losses.append(float(session.train(x[:, :-1], x[:, 1:])))
+            seconds.append(time.process_time() - begin)
+        file = _resident("RssFile")
+        found = {"anonymous": _resident("VmHWM") - file, "before": before, "file": file}
+    return {"seconds": min(seconds), "losses": losses, **found}
+
+
+def _resident(what: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{what}:"))
+    return int(line.split()[1]) / 1e3
+
+
+def product(args: argparse.Namespace) -> dict[str, float]:
+    """Return the operations a second of a large product with a constant in the stock interpreter."""
+    from converter.ir import Builder, TensorType
+    from converter.support.litert import Interpreter
+    from converter.tflite import builtins as tfl
+    from converter.tflite.emit.emit import Subgraph, emit
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    rows, depth, columns = PRODUCT
+    b = Builder()
+    x = b.input("x", TensorType((rows, depth)))
+    b.graph.outputs["y"] = b(tfl.FullyConnected(), x, b.constant(np.ones((columns, depth), np.float32)))
+    runner = Interpreter(model_content=emit([Subgraph("main", b.graph)], {}, ""), num_threads=1).get_signature_runner()
+    times = []
+    for _ in range(20):
+        begin = time.process_time()
+        runner(x=np.ones((rows, depth), np.float32))
+        times.append(time.process_time() - begin)
+    return {"flops_per_second": 2 * rows * depth * columns / min(times)}
+
+
+def torch(args: argparse.Namespace) -> dict[str, float]:
+    """Return seconds of a step of the same adapters in PyTorch, with checkpointing, and its memory in MB."""
+    from decoders_torch import step_of
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    step = step_of(SHAPES[args.shape], args.tokens, RANK)
+    seconds = []
+    for _ in range(args.steps):
+        begin = time.process_time()
+        step()
+        seconds.append(time.process_time() - begin)
+    return {"seconds": min(seconds), "anonymous": _resident("RssAnon"), "peak": _resident("VmHWM")}
+
+
+PARTS = {"build": build, "train": train, "product": product, "torch": torch}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A step in pieces is the step in one, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import converter
+from converter.runtime import TrainingSession
+from converter.tflite import builtins as tfl
+from converter.tflite.schedule import outline
+from examples import llama
+
+LENGTH, VOCABULARY = 16, 131
+DECODER = llama.build(layers=3, width=64, heads=4, key_heads=2, length=LENGTH, vocabulary=VOCABULARY)
+
+
+def trained(program: converter.Program, steps: int) -> tuple[list[float], dict[str, np.ndarray]]:
+    with TrainingSession(program.data) as session:
+        losses = [session.train(*llama.sample_batch(2, i, LENGTH, VOCABULARY)) for i in range(steps)]
+        return losses, session.parameters()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"update": "lora-4", "optimizer": "adam", "frozen": "int4"}, id="adapters"),
+        pytest.param({"update": "full", "optimizer": "momentum", "state": "stateless"}, id="stateless"),
+        pytest.param({"update": "full", "micro_batch": 1}, id="micro-batches"),
+    ],
+)
+def test_a_step_in_pieces_is_the_same(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"loss": "next_token", "batch": 2, "blocks": "on", "check": False, "signatures": ("train",)}
+    whole = converter.build(DECODER, **given, **options)
+    for name, nodes in {"LONGEST": 100, "SHORTEST_PIECE": 40, "LONGEST_PIECE": 150}.items():
+        monkeypatch.setattr(outline, name, nodes)
+    pieces = converter.build(DECODER, **given, **options)
+    step = next(iter(pieces.signatures.values()))
+    assert sum(isinstance(node.op, tfl.While) for node in step.nodes) > 4
+    (losses, weights), (found, others) = trained(whole, 3), trained(pieces, 3)
+    assert losses == found
+    for name, array in weights.items():
+        np.testing.assert_array_equal(others[name], array, err_msg=name)
+    for key in ("trained_parameters", "flops_forward", "flops_backward", "flops_update", "residual_bytes"):
+        assert pieces.costs[key] == pytest.approx(whole.costs[key], rel=0.02), key

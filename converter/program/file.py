@@ -26,6 +26,9 @@ from converter.program.manifest import (
 from converter.support.errors import UsageError
 from converter.support.files import Mapped, open_regular
 
+#: What a program is read from: a path, its bytes, or the mapping of a large one.
+Readable = str | os.PathLike | bytes | Mapped
+
 
 @dataclass(frozen=True)
 class ProgramFile:
@@ -75,7 +78,7 @@ class ProgramFile:
         return array.reshape(shape) if len(array) == size else np.broadcast_to(array, shape)
 
 
-def read_program(program: str | os.PathLike | bytes | Mapped) -> ProgramFile:
+def read_program(program: Readable) -> ProgramFile:
     """Opens a training program.
 
     Args:

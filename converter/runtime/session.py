@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.program.file import read_program
+from converter.program.file import Readable, read_program
 from converter.program.manifest import Manifest, gathered
 from converter.program.parameters import check_tensors, parameters_of
 from converter.runtime.channels import choose, information
@@ -29,7 +29,6 @@ from converter.runtime.running import Running
 from converter.runtime.saved import Restored, restore_state, save_state
 from converter.runtime.state_dict import as_tensors
 from converter.support.errors import UsageError
-from converter.support.files import Mapped
 
 
 class TrainingSession:
@@ -49,7 +48,7 @@ class TrainingSession:
 
     def __init__(
         self,
-        path: str | os.PathLike | bytes | Mapped,
+        path: Readable,
         threads: int = 1,
         xnnpack: bool = True,
         weight_cache: str | os.PathLike | None = None,

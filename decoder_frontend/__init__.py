@@ -7,5 +7,6 @@ require("gguf", "a .gguf file")
 
 from decoder_frontend.configuration import ARCHITECTURES, Configuration
 from decoder_frontend.model import Model
+from decoder_frontend.tokenizer import Conversation, Tokenizer
 
-__all__ = ["ARCHITECTURES", "Configuration", "Model"]
+__all__ = ["ARCHITECTURES", "Configuration", "Conversation", "Model", "Tokenizer"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,13 @@ from decoder_frontend.configuration import Configuration
 
 #: What is added to the scores of pairs that do not see each other: e to it is 0 in any precision.
 _UNSEEN = -1e9
+
+
+#: What gives the mixed values of a layer, [B, length, key_heads, queries of each, head_width], from its number, the
+#: grouped queries, the keys and the values.
+_Attend = Callable[[int, jax.Array, jax.Array, jax.Array], jax.Array]
+#: Cosine and sine by place and pair of numbers, [length, head_width / 2].
+_Turns = tuple[Any, Any]
 
 
 def decoder(
@@ -34,21 +42,93 @@ def decoder(
     seen = [_seen(length, c.looks_back(layer)) for layer in range(c.layers)]
 
     def apply(params: Mapping[str, jax.Array], ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
-        table = params["model.embed_tokens.weight"]
-        x = table[ids]
-        if c.scales_embedding:
-            x = x * np.float32(np.sqrt(c.width))
-        for layer in range(c.layers):
-            own = _Layer(params, f"model.layers.{layer}.")
-            pairs = seen[layer]
-            if segments is not None:
-                pairs = jnp.logical_and(pairs, segments[:, :, None] == segments[:, None, :])[:, None, None]
-            x = x + _normed(c, own, "post_attention", _attention(c, own, x, turns[layer], pairs))
-            x = x + _normed(c, own, "post_feedforward", _feed_forward(c, own, x))
-        x = _rms_norm(x, params["model.norm.weight"], c.epsilon)
-        return x @ params.get("lm_head.weight", table).T
+        alike = None if segments is None else segments[:, :, None] == segments[:, None, :]
+
+        def attend(layer: int, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+            pairs: Any = seen[layer]
+            if alike is not None:
+                pairs = jnp.logical_and(pairs, alike)[:, None, None]
+            weights = jax.nn.softmax(jnp.where(pairs, _scores(c, query, key), _UNSEEN))
+            return jnp.einsum("bkgqs,bskd->bqkgd", weights, value)
+
+        return _logits(c, params, _states(c, params, ids, turns, attend))
 
     return apply
+
+
+def continuation(
+    configuration: Configuration, length: int, tokens: int, frequency_factors: np.ndarray | None = None
+) -> Callable[..., dict[str, jax.Array]]:
+    """Return the function that reads a text on: new tokens and what is kept of those before -> what comes next.
+
+    It takes the parameters, and of one text ids int32 [1, tokens], the position int32 [1] of the first of them, how
+    many of them count int32 [1], and the keys and values of all positions before, [1, layers, key_heads, length,
+    head_width] each. It gives the `logits` [1, vocabulary] behind the last that counts, and the `keys` and `values` of
+    the new tokens, [1, layers, key_heads, tokens, head_width]: whoever calls puts them behind the others.
+
+    Args:
+        configuration: of the net.
+        length: the most tokens of a text.
+        tokens: that are read at once.
+        frequency_factors: as of `decoder`.
+    """
+    c = configuration
+    tables = [_turns(c, layer, length, frequency_factors) for layer in range(c.layers)]
+
+    def apply(
+        params: Mapping[str, jax.Array],
+        ids: jax.Array,
+        position: jax.Array,
+        count: jax.Array,
+        keys: jax.Array,
+        values: jax.Array,
+    ) -> dict[str, jax.Array]:
+        places = position + np.arange(tokens, dtype=np.int32)
+        distance = places[:, None] - np.arange(length, dtype=np.int32)[None]
+        before = jnp.broadcast_to(np.arange(length, dtype=np.int32)[None] < position, (tokens, length))
+        looked_up = {id(table): tuple(jnp.take(part, places, 0, mode="clip") for part in table) for table in tables}
+        made_keys, made_values = [], []
+
+        def attend(layer: int, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+            window = c.looks_back(layer)
+            kept = before if window is None else jnp.logical_and(before, distance < window)
+            made_keys.append(jnp.transpose(key, (0, 2, 1, 3)))
+            made_values.append(jnp.transpose(value, (0, 2, 1, 3)))
+            all_keys = jnp.concatenate([keys[:, layer], made_keys[-1]], 2)
+            all_values = jnp.concatenate([values[:, layer], made_values[-1]], 2)
+            scores = jnp.einsum("bqkgd,bksd->bkgqs", query, all_keys) / np.sqrt(c.head_width).astype(np.float32)
+            pairs = jnp.concatenate([kept, jnp.asarray(_seen(tokens, window))], 1)
+            weights = jax.nn.softmax(jnp.where(pairs, scores, _UNSEEN))
+            return jnp.einsum("bkgqs,bksd->bqkgd", weights, all_values)
+
+        x = _states(c, params, ids, [looked_up[id(table)] for table in tables], attend)
+        last = jnp.take(x, count - 1, 1, mode="clip")[:, 0]
+        return {
+            "logits": _logits(c, params, last),
+            "keys": jnp.stack(made_keys, 1),
+            "values": jnp.stack(made_values, 1),
+        }
+
+    return apply
+
+
+def _states(
+    c: Configuration, params: Mapping[str, jax.Array], ids: jax.Array, turns: Sequence[_Turns], attend: _Attend
+) -> jax.Array:
+    """Return the states behind the last layer, [B, length, width]."""
+    x = params["model.embed_tokens.weight"][ids]
+    if c.scales_embedding:
+        x = x * np.float32(np.sqrt(c.width))
+    for layer in range(c.layers):
+        own = _Layer(params, f"model.layers.{layer}.")
+        x = x + _normed(c, own, "post_attention", _attention(c, own, x, turns[layer], partial(attend, layer)))
+        x = x + _normed(c, own, "post_feedforward", _feed_forward(c, own, x))
+    return x
+
+
+def _logits(c: Configuration, params: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
+    x = _rms_norm(x, params["model.norm.weight"], c.epsilon)
+    return x @ params.get("lm_head.weight", params["model.embed_tokens.weight"]).T
 
 
 class _Layer:
@@ -77,7 +157,7 @@ def _normed(c: Configuration, own: _Layer, part: str, x: jax.Array) -> jax.Array
 
 
 def _attention(
-    c: Configuration, own: _Layer, x: jax.Array, turns: tuple[np.ndarray, np.ndarray], pairs: Any
+    c: Configuration, own: _Layer, x: jax.Array, turns: _Turns, attend: Callable[..., jax.Array]
 ) -> jax.Array:
     batch, length, _ = x.shape
     x = own.norm(x, "input_layernorm", c.epsilon)
@@ -88,10 +168,13 @@ def _attention(
     query = _rotated(own.norm(heads("q", c.heads), "self_attn.q_norm", c.epsilon), turns)
     key = _rotated(own.norm(heads("k", c.key_heads), "self_attn.k_norm", c.epsilon), turns)
     grouped = query.reshape(batch, length, c.key_heads, c.heads // c.key_heads, c.head_width)
-    scores = jnp.einsum("bqkgd,bskd->bkgqs", grouped, key) / np.sqrt(c.head_width).astype(np.float32)
-    weights = jax.nn.softmax(jnp.where(pairs, scores, _UNSEEN))
-    mixed = jnp.einsum("bkgqs,bskd->bqkgd", weights, heads("v", c.key_heads))
+    mixed = attend(grouped, key, heads("v", c.key_heads))
     return own.dense(mixed.reshape(batch, length, c.heads * c.head_width), "self_attn.o_proj")
+
+
+def _scores(c: Configuration, query: jax.Array, key: jax.Array) -> jax.Array:
+    """Return how well queries and keys fit each other, [B, key_heads, queries of each, length, length]."""
+    return jnp.einsum("bqkgd,bskd->bkgqs", query, key) / np.sqrt(c.head_width).astype(np.float32)
 
 
 def _feed_forward(c: Configuration, own: _Layer, x: jax.Array) -> jax.Array:
@@ -114,7 +197,7 @@ def _turns(c: Configuration, layer: int, length: int, factors: np.ndarray | None
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-def _rotated(x: jax.Array, turns: tuple[np.ndarray, np.ndarray]) -> jax.Array:
+def _rotated(x: jax.Array, turns: _Turns) -> jax.Array:
     """[B, length, heads, width]: each pair of numbers, one from each half, turned by an angle that its place gives."""
     cosine, sine = (part[:, None, :] for part in turns)
     left, right = jnp.split(x, 2, -1)

@@ -11,9 +11,11 @@ import jax
 import numpy as np
 
 import jax_frontend
+from converter.ir import Graph
+from converter.passes.idioms import with_idioms
 from converter.support.errors import UsageError
 from decoder_frontend.configuration import Configuration, configuration_of
-from decoder_frontend.decoder import decoder
+from decoder_frontend.decoder import continuation, decoder
 from decoder_frontend.gguf_file import GGUFFile, read_gguf
 from decoder_frontend.names import FREQUENCY_FACTORS, parameters_of
 from decoder_frontend.stored import StoredTensor
@@ -77,12 +79,33 @@ class Model:
 
     def parameters(self) -> dict[str, StoredTensor]:
         """Return the weights by the names of `transformers`; none is read."""
-        return parameters_of(self.file, self.configuration)
+        if "parameters" not in self._read:
+            self._read["parameters"] = parameters_of(self.file, self.configuration)
+        found: dict[str, StoredTensor] = self._read["parameters"]
+        return found
 
     def jax_model(self) -> jax_frontend.Model:
         """Return the model as one of JAX."""
-        assert self.length is not None
-        factors = self.file.tensors.get(FREQUENCY_FACTORS)
-        apply = decoder(self.configuration, self.length, None if factors is None else np.asarray(factors))
-        inputs = [jax.ShapeDtypeStruct((1, self.length), np.int32)] * (2 if self.packed else 1)
+        apply = decoder(self.configuration, self._tokens, self._frequency_factors())
+        inputs = [jax.ShapeDtypeStruct((1, self._tokens), np.int32)] * (2 if self.packed else 1)
         return jax_frontend.Model(apply, self.parameters(), inputs, name=self.name)
+
+    def reading_on(self, tokens: int) -> Graph:
+        """Return the graph of `continuation`, whose inputs and outputs are called as there."""
+        c = self.configuration
+        apply = continuation(c, self._tokens, tokens, self._frequency_factors())
+        kept = jax.ShapeDtypeStruct((1, c.layers, c.key_heads, self._tokens, c.head_width), np.float32)
+        numbers = [jax.ShapeDtypeStruct(shape, np.int32) for shape in ((1, tokens), (1,), (1,))]
+        graph = jax_frontend.trace(jax_frontend.Model(apply, self.parameters(), [*numbers, kept, kept]), 1)
+        for value, name in zip(graph.inputs, ("ids", "position", "count", "kept_keys", "kept_values"), strict=True):
+            value.name = name
+        return with_idioms(graph)
+
+    @property
+    def _tokens(self) -> int:
+        assert self.length is not None
+        return self.length
+
+    def _frequency_factors(self) -> np.ndarray | None:
+        factors = self.file.tensors.get(FREQUENCY_FACTORS)
+        return None if factors is None else np.asarray(factors)

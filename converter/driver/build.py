@@ -149,6 +149,7 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
             loss=taken.loss,
             optimizer=taken.rule.optimizer,
             other_rows={rows: imported(rows).graph for rows in request.rows_to_infer},
+            generating=_generating(source, request, needs_weights),
             several_rows=several_rows,
             report=[],
             model=source.graph,
@@ -167,6 +168,23 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
         identify=partial(identity_of, as_it_lies, source, taken.rule.name, done.rule, done.adapters, done.quantization),
     )
     return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
+
+
+def _generating(source: Source, request: Request, needs_weights: bool) -> dict[str, Graph]:
+    """Return the graphs of the signatures that write a text on, where they are asked for."""
+    if "generate" not in request.signatures:
+        return {}
+    if not source.generates:
+        raise UsageError(
+            f"the signature 'generate' is of language models, a .gguf file for one: {source.name} has none",
+            page="arguments",
+        )
+    if request.options.frozen == "int8":
+        raise UsageError("generate does not go together with frozen='int8': take int4", page="arguments")
+    if needs_weights and request.options.frozen == "int4":
+        return {name: make() for name, make in source.generates.items()}
+    read = read_weights if needs_weights else without_sources
+    return {name: read(make()) for name, make in source.generates.items()}
 
 
 def _with_weights(imported: Import, frozen: str, needed: bool) -> Import:

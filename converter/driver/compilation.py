@@ -61,6 +61,7 @@ class Compilation:
         loss: as for `build`, known.
         optimizer: an optax.GradientTransformation.
         other_rows: the model's graph for other numbers of rows, for which `infer` is asked for too.
+        generating: graphs by which a language model writes a text on, by signature.
         several_rows: where a step's rows come in several calls, the model's graph for more than one row.
         report: takes the forms of the first signature, which is the training step.
         model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
@@ -95,6 +96,7 @@ class Compilation:
     loss: Any
     optimizer: Any
     other_rows: Mapping[int, Graph]
+    generating: Mapping[str, Graph]
     several_rows: Graph | None
     report: list[FormChoice]
     model: Graph
@@ -148,7 +150,7 @@ class Compilation:
         unread = dict.fromkeys(
             ("model", "forward", "unrounded", "probed", "counter", "step", "behind", "quiet", "scored"), NOT_YET
         )
-        return replace(self, **unread, other_rows={}, several_rows=None, augmentation=None, prefix=None)
+        return replace(self, **unread, other_rows={}, generating={}, several_rows=None, augmentation=None, prefix=None)
 
     def offers(self, signature: str) -> bool:
         """Return whether a signature was asked for."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from converter.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from converter.ir import Graph
+
+#: Tokens that `prefill` reads at once, of longer rows.
+_AT_ONCE = 32
 
 
 def is_language_model(model: Any) -> bool:
@@ -41,3 +49,9 @@ def with_length(model: Any, length: int | None) -> Any:
     if isinstance(model, decoder_frontend.Model):
         return replace(model, length=length)
     return decoder_frontend.Model(model, length=length)
+
+
+def reading_on(model: Any) -> Mapping[str, Callable[[], Graph]]:
+    """Return what makes the graphs of `prefill`, which reads several tokens, and of `decode`, which reads one."""
+    several = min(_AT_ONCE, model.length)
+    return {"prefill": partial(model.reading_on, several), "decode": partial(model.reading_on, 1)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tflite_frontend
 from converter.driver.heads import with_names_of_head
-from converter.driver.language import is_language_model, language_model, with_length
+from converter.driver.language import is_language_model, language_model, reading_on, with_length
 from converter.driver.options import Options
 from converter.driver.pytorch import is_torch_model, is_torch_optimizer, torch_model
 from converter.ir import Graph, TensorType, reachable
@@ -43,6 +43,7 @@ class Source:
         names: of its parameters by the `id` of what a PyTorch optimizer has of them.
         tflite: that file, and which part of it is meant.
         loss: the name of the loss that such models are trained with; None: it says nothing.
+        generates: what makes the graphs of further signatures, by which it writes a text on.
         labels: names of its classes, where it says them.
         preprocessing: how an input is made, where it says it.
     """
@@ -59,6 +60,7 @@ class Source:
     names: Mapping[int, str] = field(default_factory=dict)
     tflite: tflite_frontend.Model | None = None
     loss: str | None = None
+    generates: Mapping[str, Callable[[], Graph]] = field(default_factory=dict)
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
 
@@ -131,7 +133,8 @@ def import_model(model: Any, batch: int) -> Source:
     if is_torch_model(model):
         return _torch_source(torch_model(model), batch)
     if is_language_model(model):
-        return replace(_jax_source(language_model(model).jax_model(), batch), loss="next_token")
+        model = language_model(model)
+        return replace(_jax_source(model.jax_model(), batch), loss="next_token", generates=reading_on(model))
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):

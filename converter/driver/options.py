@@ -17,7 +17,7 @@ from converter.training.schemes import UpdateScheme
 #: Of `loss_scale`; it and its inverse are the smallest and largest.
 LEAST_SCALE = 2.0**-24
 #: What a program may offer, and `infer_<rows>`.
-SIGNATURES = ("train", "evaluate", "infer", "features", "fisher")
+SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 
 
 def _option(
@@ -73,7 +73,8 @@ class Options:
             frozen first layers) and `train_features` (a step on what they gave), and `fisher`, which
             `session.choose_channels` needs. `infer_1`, of any number of rows, is `infer` for so many: a session takes
             the one that fits best, so that one row does not cost what a batch does. The runtime packs the frozen
-            weights again for each signature that uses them: leave out what is not called.
+            weights again for each signature that uses them: leave out what is not called. `generate`, of a language
+            model, adds `prefill` and `decode`, by which it writes a text on.
         labels: names of all classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
@@ -163,7 +164,7 @@ class Options:
     )
     signatures: Sequence[str] = _option(
         ("train", "evaluate", "infer"),
-        "What the program offers: train,evaluate,infer and features, separated by commas.",
+        "What the program offers: train,evaluate,infer, features and generate, separated by commas.",
         entry=tuple[str, ...],
         shown="train,evaluate,infer",
     )

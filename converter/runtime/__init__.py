@@ -2,6 +2,7 @@
 
 from converter.runtime.entry import Report
 from converter.runtime.export import export_adapter, import_adapter
+from converter.runtime.generation import generate
 from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.interchange import StateSpec
 from converter.runtime.journal import Journal
@@ -10,6 +11,7 @@ from converter.runtime.rates import RateWarning
 from converter.runtime.saved import Restored, StateWarning, load_state, save_state
 from converter.runtime.session import TrainingSession
 from converter.runtime.state_file import State
+from converter.runtime.texts import packed_texts, rows_of_texts
 
 __all__ = [
     "Evaluated",
@@ -27,7 +29,10 @@ __all__ = [
     "TrainingSession",
     "UnderflowWarning",
     "export_adapter",
+    "generate",
     "import_adapter",
     "load_state",
+    "packed_texts",
+    "rows_of_texts",
     "save_state",
 ]

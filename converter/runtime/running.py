@@ -76,6 +76,14 @@ class Running:
         self._half_done = False
         return loss
 
+    def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run a signature that leaves the state as it is, and return copies of the outputs of the model."""
+        entry = self.ready(signature)
+        for name, array in feed.items():
+            entry.write(name, array)
+        entry.invoke()
+        return {spec.name: entry.output(spec.name).copy() for spec in entry.signature.giving("output")}
+
     def _add_up(self, examples: Examples, signature: str) -> float:
         """Adds up the gradients of the parts; returns the loss of all rows, or the first that is not finite."""
         if self._half_done:  # a step that ended before its update left gradients behind

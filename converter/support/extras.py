@@ -13,6 +13,7 @@ EXTRAS = {
     "flax": ("jax", "optax", "flax"),
     "torch": ("jax", "optax", "torch"),
     "gguf": ("jax", "optax", "gguf"),
+    "text": ("jinja2", "tokenizers"),
     "tensorflow": ("jax", "optax", "tensorflow"),
     "demo": ("jax", "optax", "keras", "sklearn"),
     "report": ("jinja2",),

@@ -245,6 +245,7 @@ _SIGNATURES = {
     "infer-1-gives-something-else": Bad(
         "other-numbers-of-rows", put("signatures", "infer_1", "outputs", 0, "name", "other"), "infer_1"
     ),
+    "decode-gives-nothing": Bad("generates", put("signatures", "decode", "outputs", []), "decode"),
     "no-inputs": Bad("variables", put(*INFER, "inputs", []), "infer"),
     "no-outputs": Bad("variables", put(*TRAIN, "outputs", []), "train"),
     "input-twice": Bad("variables", again(*TRAIN, "inputs"), "train"),

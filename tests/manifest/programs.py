@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import converter
 from converter.driver.assemble import Program
 from converter.training.losses import named_loss
 from jax_frontend import Model
+from tests.decoder_frontend import written
 
 BATCH, INPUTS, HIDDEN, CLASSES = 4, 6, 5, 3
 
@@ -72,6 +75,14 @@ def _build(model: Model | None = None, **options: Any) -> Callable[[], Program]:
     return lambda: converter.build(model or _model(), **{"batch": BATCH, "check": False, **options})
 
 
+def _language_model() -> Program:
+    with TemporaryDirectory() as folder:
+        entries = written.metadata("llama", block_count=1, context_length=4)
+        written.write(Path(folder) / "net.gguf", "llama", entries)
+        options = {"update": "lora-1:q_proj", "batch": 1, "check": False}
+        return converter.build(Path(folder) / "net.gguf", signatures=("train", "generate"), **options)
+
+
 _PREPARED = {"labels": ("a", "b", "c"), "preprocessing": {"mean": 0.5, "by": [1, {"deep": None}], "wörter": 'é"\\\n'}}
 _CHOSEN = {"first/w": converter.Channels(0.5), "first/b": 1, "head/*": 1}
 _JOINT = {"loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"}}
@@ -110,4 +121,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "probabilities": _build(loss="binary_crossentropy"),
     "signs": _build(loss="hinge"),
     "amounts": _build(loss="poisson"),
+    "generates": _language_model,
 }

@@ -79,7 +79,7 @@ class ManifestChecks {
     const onFeatures = signatures.has("features") ? [this.stepOnFeatures] : [];
     const wanted = [manifest.stepName, manifest.updatingName, ...moves, ...onFeatures];
     for (const name of wanted) if (!signatures.has(name)) fail(`signatures: '${name}' is missing`);
-    const known = [...wanted, "evaluate", "infer", "features", "fisher"];
+    const known = [...wanted, "evaluate", "infer", "features", "fisher", "prefill", "decode"];
     for (const name of signatures.keys()) {
       const isInfer = rowsToInfer(name) !== undefined && signatures.has("infer");
       if (!known.includes(name) && !isInfer) fail(`signatures: '${name}' is none of such a program`);

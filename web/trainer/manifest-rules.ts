@@ -58,6 +58,8 @@ export const SIGNATURES: ReadonlyMap<string, SignatureRule> = new Map<string, Si
   ["infer", {"some": ["input", "output"], "rows": "own", "same": ["input"]}],
   ["infer_n", {"some": ["input", "output"], "rows": "own", "same": ["input"]}],
   ["features", {"some": ["input", "output"], "rows": "own", "same": ["input"]}],
+  ["prefill", {"some": ["input", "output"], "rows": "own"}],
+  ["decode", {"some": ["input", "output"], "rows": "own"}],
   ["fisher", {"one": ["weight"], "some": ["input", "fisher"], "rows": "call", "same": ["input", "target"]}],
   ["save", {"one": ["tick"]}],
   ["restore", {"one": ["done"]}],

@@ -68,8 +68,16 @@ def with_optimizer(
     return selected, rule
 
 
-def like(selected: Graph, forward: Graph, rows: list[SchemeRow], layout_invariant: bool) -> Graph:
+def like(
+    selected: Graph,
+    forward: Graph,
+    rows: list[SchemeRow],
+    layout_invariant: bool,
+    outputs: Collection[str] | None = None,
+) -> Graph:
     """Return the model for another number of rows, with the state of what was selected from it.
+
+    `outputs` are the names of those that are kept; None: of those that `selected` has.
 
     Raises:
         UsageError: it keeps its weights in another form.
@@ -79,7 +87,7 @@ def like(selected: Graph, forward: Graph, rows: list[SchemeRow], layout_invarian
     turned = {p.name: p.viewed(("transpose", (1, 0))).view for p in other.parameters.values()}
     views = {p.name: p.view for p in selected.parameters.values()}
     other = outputs_first(other, {name for name, view in turned.items() if views.get(name) == view})
-    other.outputs = {name: value for name, value in other.outputs.items() if name in selected.outputs}
+    other.outputs = {name: value for name, value in other.outputs.items() if name in (outputs or selected.outputs)}
     stored = {p.name: (v.type, p.view) for v, p in selected.parameters.items()}
     for value, parameter in other.parameters.items():
         if stored.get(parameter.name) != (value.type, parameter.view):

@@ -52,16 +52,17 @@ def add_evaluate_and_infer(c: Compilation) -> Compilation:
 
 
 def add_other_rows(c: Compilation) -> Compilation:
-    """Add `infer_<rows>`: the model for other numbers of rows, with the same state."""
+    """Add the model for other numbers of rows, `infer_<rows>`, and what writes a text on, with the same state."""
     program = c.program
-    for many, graph in c.other_rows.items():
+    for name, graph in [*((f"{INFER}{many}", graph) for many, graph in c.other_rows.items()), *c.generating.items()]:
         plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
         plainly = laid(c, plainly, c.by_batch)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
         if c.options.frozen == "int4":
             other, _ = frozen_int4.stored(c, other)
-        made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant)
-        program = program.including(**{f"{INFER}{many}": made})
+        given = graph.outputs.keys() if name in c.generating else None
+        made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
+        program = program.including(**{name: made})
     return replace(c, program=program)
 
 

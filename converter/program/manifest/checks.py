@@ -71,7 +71,7 @@ class _Checker:
         for name in wanted:
             if name not in m.signatures:
                 fail(f"signatures: {name!r} is missing")
-        known = {*wanted, "evaluate", "infer", "features", "fisher"}
+        known = {*wanted, "evaluate", "infer", "features", "fisher", "prefill", "decode"}
         for name in m.signatures:
             if name not in known and not (rows_to_infer(name) and "infer" in m.signatures):
                 fail(f"signatures: {name!r} is none of such a program")

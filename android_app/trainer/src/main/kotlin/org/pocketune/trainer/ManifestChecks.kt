@@ -76,7 +76,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         val onFeatures = if ("features" in signatures) setOf(stepOnFeatures) else emptySet()
         val wanted = setOf(manifest.stepName, manifest.updatingName) + moves + onFeatures
         wanted.firstOrNull { it !in signatures }?.let { fail("signatures: '$it' is missing") }
-        val known = wanted + setOf("evaluate", "infer", "features", "fisher")
+        val known = wanted + setOf("evaluate", "infer", "features", "fisher", "prefill", "decode")
         val others = signatures.keys.filter { it !in known && (rowsToInfer(it) == null || "infer" !in signatures) }
         others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
     }

@@ -88,6 +88,8 @@ internal val SIGNATURES: Map<String, SignatureRule> = mapOf(
     "infer" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own", same = setOf(Role.INPUT)),
     "infer_n" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own", same = setOf(Role.INPUT)),
     "features" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own", same = setOf(Role.INPUT)),
+    "prefill" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own"),
+    "decode" to SignatureRule(some = setOf(Role.INPUT, Role.OUTPUT), rows = "own"),
     "fisher" to SignatureRule(one = setOf(Role.WEIGHT), some = setOf(Role.INPUT, Role.FISHER), rows = "call", same = setOf(Role.INPUT, Role.TARGET)),
     "save" to SignatureRule(one = setOf(Role.TICK)),
     "restore" to SignatureRule(one = setOf(Role.DONE)),

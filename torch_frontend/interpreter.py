@@ -125,8 +125,10 @@ def _operator(node: Any) -> str:
 
 def _is_quiet(node: Any) -> bool:
     """Whether an operator that may draw random numbers draws none in this form."""
-    names = [argument.name for argument in node.target._schema.arguments]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    arguments = node.target._schema.arguments
+    names = [argument.name for argument in arguments]
+    usual = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    given = {**usual, **dict(zip(names, node.args, strict=False)), **node.kwargs}
     rates = [given.get(n, 0.0) for n in ("dropout_p", "p", "dropout") if n in names]
     return (bool(rates) and not any(rates)) or given.get("train") is False or given.get("training") is False
 

@@ -156,8 +156,6 @@ def _known(loss: Any, kind: str, types: list[TensorType], y: dict[str, TensorTyp
         return replace(named_loss("binary_crossentropy"), needs_logits=True)
     if kind == "MSELoss":
         return named_loss("mse")
-    if kind == "L1Loss":
-        return named_loss("mae")
     return named_loss("huber", delta=loss.delta) if kind == "HuberLoss" else None
 
 

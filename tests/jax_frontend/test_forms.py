@@ -124,6 +124,7 @@ FORMS: dict[str, Written] = {
         lambda x: jax.nn.leaky_relu(x, 0.1),
         lambda x: nn.leaky_relu(x, 0.1),
         lambda x: jnp.where(x >= 0, x, 0.1 * x),
+        lambda x: jnp.where(x > 0, x, 0.1 * x),  # flat at 0
     ],
     "Elu": [jax.nn.elu, nn.elu, nnx.elu, lambda x: jnp.where(x > 0, x, jnp.expm1(x))],
     "LayerNorm(epsilon=1e-05)": [

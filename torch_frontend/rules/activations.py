@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import jax_frontend
+from torch_frontend.derivatives import clipped
 from torch_frontend.registry import Call, Rules
 
 rule = Rules()
@@ -34,12 +35,17 @@ def mish(call: Call, x: Any) -> Any:
 
 @rule("hardtanh")
 def hardtanh(call: Call, x: Any, low: float = -1.0, high: float = 1.0) -> Any:
-    return jnp.where(x <= low, low, jnp.where(x >= high, high, x))  # at the ends it is flat, as jnp.clip is not
+    return clipped(x, low, high)
 
 
 @rule("leaky_relu")
 def leaky_relu(call: Call, x: Any, slope: float = 0.01) -> Any:
-    return jax.nn.leaky_relu(x, slope)
+    return jnp.where(x > 0, x, slope * x)  # at 0 its slope is that below, as that of jax.nn.leaky_relu is not
+
+
+@rule("rrelu")
+def rrelu(call: Call, x: Any, low: float = 1 / 8, high: float = 1 / 3, *_: Any) -> Any:
+    return leaky_relu(call, x, (low + high) / 2)
 
 
 @rule("elu")

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from torch_frontend.derivatives import absolute, between, clipped, power_of
 from torch_frontend.registry import Call, NotImportable, Rules
 
 rule = Rules()
 
 #: Functions that JAX's NumPy has by the same name, or another.
 _SAME: dict[str, Any] = {
-    "abs": jnp.abs,
+    "abs": absolute,
     "acos": jnp.arccos,
     "acosh": jnp.arccosh,
     "asin": jnp.arcsin,
@@ -41,8 +42,6 @@ _SAME: dict[str, Any] = {
     "expm1": jnp.expm1,
     "floor": jnp.floor,
     "floor_divide": jnp.floor_divide,
-    "fmax": jnp.fmax,
-    "fmin": jnp.fmin,
     "fmod": jnp.fmod,
     "ge": jnp.greater_equal,
     "gt": jnp.greater,
@@ -118,7 +117,8 @@ def power(call: Call, x: Any, y: Any) -> Any:
             return lax.rsqrt(x)
         if float(y).is_integer() and abs(y) < 64:
             return lax.integer_pow(jnp.asarray(x), int(y))
-    return jnp.power(x, y)
+    both = jnp.ndim(x) and jnp.ndim(y) and call.dtype.kind == "f"
+    return power_of(x.astype(call.dtype), y.astype(call.dtype)) if both else jnp.power(x, y)
 
 
 @rule("round")
@@ -133,18 +133,37 @@ def frac(call: Call, x: Any) -> Any:
 
 @rule("clamp", "clip")
 def clamp(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
-    x = x if low is None else jnp.maximum(x, low)
-    return x if high is None else jnp.minimum(x, high)
+    if not hasattr(low, "shape") and not hasattr(high, "shape"):
+        return clipped(x, low, high)
+    if low is not None and high is not None:
+        return between(x, low, high)
+    return jnp.minimum(x, high) if low is None else jnp.maximum(x, low)
 
 
 @rule("clamp_min")
 def clamp_min(call: Call, x: Any, low: Any) -> Any:
-    return jnp.maximum(x, low)
+    return clamp(call, x, low)
 
 
 @rule("clamp_max")
 def clamp_max(call: Call, x: Any, high: Any) -> Any:
-    return jnp.minimum(x, high)
+    return clamp(call, x, None, high)
+
+
+@rule("fmax")
+def fmax(call: Call, x: Any, y: Any) -> Any:
+    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, jnp.maximum(x, y)))
+
+
+@rule("fmin")
+def fmin(call: Call, x: Any, y: Any) -> Any:
+    return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, jnp.minimum(x, y)))
+
+
+@rule("sinc")
+def sinc(call: Call, x: Any) -> Any:
+    angle = np.float32(np.pi) * jnp.where(x == 0, 1.0, x)
+    return jnp.where(x == 0, 1.0, jnp.sin(angle) / angle)
 
 
 @rule("where")

@@ -136,12 +136,17 @@ def adaptive_avg_pool(call: Call, x: Any, sizes: Any) -> Any:
 @rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(call: Call, x: Any, sizes: Any) -> Any:
     spatial = int(str(call.node.target).partition("pool")[2][0])
-    wanted = _wanted(x, sizes, spatial)
-    for axis, w in enumerate(wanted):
-        at = x.ndim - spatial + axis
-        parts = [
-            jnp.max(lax.slice_in_dim(x, begin, end, axis=at), at, keepdims=True) for begin, end in _bins(x.shape[at], w)
-        ]
+    shape, wanted = x.shape[-spatial:], _wanted(x, sizes, spatial)
+    none, ones = [0] * spatial, [1] * spatial
+    if all(n % w == 0 for n, w in zip(shape, wanted, strict=True)):
+        window = [n // w for n, w in zip(shape, wanted, strict=True)]
+        return (_windows(x, -jnp.inf, lax.max, window, window, none, none, ones), None)
+    for axis in reversed(range(spatial)):  # the last first: of equal ones the first in order gets the gradient
+        at, parts = x.ndim - spatial + axis, []
+        for begin, end in _bins(x.shape[at], wanted[axis]):
+            window = [end - begin if i == axis else 1 for i in range(spatial)]
+            part = lax.slice_in_dim(x, begin, end, axis=at)
+            parts.append(_windows(part, -jnp.inf, lax.max, window, ones, none, none, ones))
         x = jnp.concatenate(parts, at)
     return (x, None)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from torch_frontend.derivatives import absolute, norm, root
 from torch_frontend.registry import Call, Rules
 
 rule = Rules()
@@ -92,7 +93,7 @@ def var(call: Call, x: Any, *rest: Any, **options: Any) -> Any:
 
 @rule("std")
 def std(call: Call, x: Any, *rest: Any, **options: Any) -> Any:
-    return jnp.sqrt(var(call, x, *rest, **options))
+    return root(var(call, x, *rest, **options))
 
 
 @rule("var_mean")
@@ -111,14 +112,24 @@ def vector_norm(call: Call, x: Any, order: Any = 2, axes: Any = None, keepdim: b
     chosen = _axes(x, axes)
     order = 2 if order is None else order
     if order == 2:
-        return jnp.sqrt(jnp.sum(x * x, chosen, keepdims=keepdim))
+        return root(jnp.sum(x * x, chosen, keepdims=keepdim))
     if order == 1:
-        return jnp.sum(jnp.abs(x), chosen, keepdims=keepdim)
+        return jnp.sum(absolute(x), chosen, keepdims=keepdim)
     if order in (float("inf"), float("-inf")):
-        return (jnp.max if order > 0 else jnp.min)(jnp.abs(x), chosen, keepdims=keepdim)
+        return (jnp.max if order > 0 else jnp.min)(absolute(x), chosen, keepdims=keepdim)
     if order == 0:
         return jnp.sum((x != 0).astype(x.dtype), chosen, keepdims=keepdim)
-    return jnp.sum(jnp.abs(x) ** order, chosen, keepdims=keepdim) ** (1 / order)
+    return norm(x, order, chosen, keepdim)
+
+
+@rule("cosine_similarity")
+def cosine_similarity(call: Call, x: Any, y: Any, axis: int = 1, epsilon: float = 1e-8) -> Any:
+    def length(z: Any) -> Any:  # the least one has the slope of the one in its place
+        made = root(jnp.sum(z * z, axis, keepdims=True))
+        return made + lax.stop_gradient(jnp.maximum(made, epsilon) - made)
+
+    x, y = jnp.broadcast_arrays(x, y)
+    return jnp.sum(x / length(x) * (y / length(y)), axis)
 
 
 @rule("cumsum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import erf, erfc, inf, pi, sqrt
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from converter.ir.ops.elementwise import (
     Add,
     Binary,
     Div,
+    Greater,
     GreaterEqual,
     Maximum,
     Minimum,
@@ -245,15 +246,20 @@ class Elu(Unary):
 
 @dataclass(frozen=True)
 class LeakyRelu(Unary):
-    """x where positive, else alpha * x (alpha > 0); derivative 1 at 0, as in jax.nn.leaky_relu."""
+    """x where positive, else alpha * x (alpha > 0).
+
+    The derivative at 0 is 1, as that of jax.nn.leaky_relu; alpha where it is `flat`, as PyTorch's.
+    """
 
     alpha: float = 0.2
+    flat: bool = field(default=False, repr=False)  # no other function: programs of both share their states
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         return np.where(x > 0, x, self.alpha * x)
 
     def vjp(self, b: GraphBuilder, x: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return (lambda: b(Select(), b(GreaterEqual(), y, 0.0), dy, b(Mul(), dy, self.alpha)),)
+        above = Greater() if self.flat else GreaterEqual()
+        return (lambda: b(Select(), b(above, y, 0.0), dy, b(Mul(), dy, self.alpha)),)
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ class PointwiseForms:
         alpha = values[0] / POINTS[0]
         if 0 < alpha < 0.9 and _close(values, ops.LeakyRelu(alpha).evaluate(POINTS)):
             yield ops.LeakyRelu(as_written(alpha))
+            yield ops.LeakyRelu(as_written(alpha), flat=True)
 
     def _same_slope(self, b: Rewriter, y: Value, node: Node, x: Value, op: Op) -> bool:
         """Return whether the derivatives agree too, at the kinks above all.

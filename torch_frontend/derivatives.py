@@ -1,0 +1,91 @@
+"""Functions whose derivative PyTorch chooses otherwise than JAX where there is none: at kinks, ties and roots of 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def derived(function: Callable[..., Any], backward: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """Return a function of arrays with a derivative of its own.
+
+    Args:
+        function: of arrays of one shape, to one of that shape.
+        backward: takes the cotangent, the arrays and the value; returns a cotangent for each array.
+    """
+    made = jax.custom_vjp(function)
+
+    def forward(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
+        value = function(*arrays)
+        return value, (*arrays, value)
+
+    made.defvjp(forward, lambda saved, dy: backward(dy, *saved))
+    return made
+
+
+#: |x|, flat at 0, whatever cotangent comes.
+absolute = derived(jnp.abs, lambda dy, x, y: (jnp.where(x > 0, dy, jnp.where(x < 0, -dy, 0.0)),))
+#: The square root, flat at 0: that of a sum of squares, as of norms and standard deviations.
+root = derived(jnp.sqrt, lambda dy, x, y: (jnp.where(y == 0, 0.0, dy * 0.5 / jnp.where(y == 0, 1.0, y)),))
+
+
+def clipped(x: Any, low: Any = None, high: Any = None) -> Any:
+    """Return x between two numbers, of which either may be None; flat at both."""
+    if low == 0 and high is None:
+        return jax.nn.relu(x)
+    if low == 0 and high == 6:
+        return jax.nn.relu6(x)
+
+    def backward(dy: Any, x: Any, y: Any) -> tuple[Any]:
+        for outside in ([] if low is None else [x <= low]) + ([] if high is None else [x >= high]):
+            dy = jnp.where(outside, 0.0, dy)
+        return (dy,)
+
+    function: Callable[[Any], Any] = lambda x: jnp.clip(x, low, high)  # noqa: E731
+    return derived(function, backward)(x) if x.dtype.kind == "f" else function(x)
+
+
+def between(x: Any, low: Any, high: Any) -> Any:
+    """Return x between two arrays; at one of them each gets half the cotangent, where all three are equal x has all."""
+
+    def backward(dy: Any, x: Any, low: Any, high: Any, y: Any) -> tuple[Any, Any, Any]:
+        apart = jnp.where(low == high, 0.0, 0.5)
+        to_low = jnp.where(x < low, 1.0, jnp.where(x == low, apart, 0.0)) * (low <= high)
+        to_high = jnp.where((x > high) | (low > high), 1.0, jnp.where(x == high, apart, 0.0))
+        return dy * (1.0 - to_low - to_high), dy * to_low, dy * to_high
+
+    return derived(_clip, backward)(*jnp.broadcast_arrays(x, low, high))
+
+
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    return jnp.minimum(jnp.maximum(x, low), high)
+
+
+def power_of(x: Any, y: Any) -> Any:
+    """Return x ** y of arrays; of 0 ** 0 no derivative is infinite or NaN."""
+
+    def backward(dy: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any]:
+        to_x = jnp.where(y == 0, 0.0, dy * y * jnp.power(x, jnp.where(y == 0, 1.0, y - 1.0)))
+        nothing = (x == 0) & (y >= 0)
+        return to_x, jnp.where(nothing, 0.0, dy * z * jnp.log(jnp.where(nothing, 1.0, x)))
+
+    return derived(jnp.power, backward)(*jnp.broadcast_arrays(x, y))
+
+
+def norm(x: Any, order: float, axes: Any, keepdim: bool) -> Any:
+    """Return (sum |x|^order)^(1 / order) over axes; flat at 0."""
+
+    def function(x: Any) -> Any:
+        return jnp.sum(jnp.abs(x) ** order, axes, keepdims=True) ** (1 / order)
+
+    def backward(dy: Any, x: Any, y: Any) -> tuple[Any]:
+        size, zero = jnp.abs(x), (x == 0) | (y == 0)
+        slope = jnp.sign(x) * (jnp.where(zero, 1.0, size) / jnp.where(y == 0, 1.0, y)) ** (order - 1)
+        return (jnp.where(zero, 0.0, dy * slope),)
+
+    y = derived(function, backward)(x)
+    return y if keepdim else lax.squeeze(y, [a % x.ndim for a in (range(x.ndim) if axes is None else axes)])

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from converter.support.errors import UsageError
+from torch_frontend.functional import made_functional
 from torch_frontend.markers import mark, stochastic_depth_marked
 from torch_frontend.places import place_in
 
@@ -50,7 +51,10 @@ def lowered(program: torch.export.ExportedProgram, known: Sequence[str]) -> torc
     """
     mark(program)
     table = torch.export.default_decompositions()
-    for operator in list(table.keys()):
+    operators = list(table.keys())
+    if made_functional(program, known, {operator.name() for operator in operators}):
+        return program
+    for operator in operators:
         namespace, _, name = operator.name().partition("::")
         if namespace == "aten" and (name in known or name.partition(".")[0] in known):
             table.pop(operator)

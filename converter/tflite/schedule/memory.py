@@ -10,6 +10,7 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 from converter.ir import Graph, Node, Value
 from converter.ir.types import RESOURCE, TensorType
@@ -17,6 +18,7 @@ from converter.ir.types import RESOURCE, TensorType
 ALIGNMENT = 64
 #: How finely the planner tells contemporaries apart.
 NODES_IN_A_PERIOD = 32
+_OFFSET = attrgetter("offset")
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Timetable:
         first, last = piece.first // NODES_IN_A_PERIOD, piece.last // NODES_IN_A_PERIOD
         self._made[first].append(piece)
         for alive in self._alive[first : last + 1]:
-            insort(alive, piece, key=lambda p: p.offset)
+            insort(alive, piece, key=_OFFSET)
 
     def around(self, first: int, last: int) -> Sequence[Allocation]:
         """Return the pieces alive at some time near first..last, by offset."""
@@ -138,12 +140,12 @@ class Timetable:
         if start == end:
             return self._alive[start]
         later = chain.from_iterable(self._made[start + 1 : end + 1])
-        return sorted(chain(self._alive[start], later), key=lambda p: p.offset)
+        return sorted(chain(self._alive[start], later), key=_OFFSET)
 
 
 def check_no_overlap(arena: ArenaPlan) -> None:
     """Raises AssertionError when two tensors that are alive at once share a byte."""
-    pieces = sorted({*arena.allocations.values(), *arena.scratch}, key=lambda p: p.offset)
+    pieces = sorted({*arena.allocations.values(), *arena.scratch}, key=_OFFSET)
     for i, piece in enumerate(pieces):
         for other in pieces[i + 1 :]:
             if other.offset >= piece.offset + piece.size:
@@ -156,12 +158,15 @@ def _best_fit(by_offset: Sequence[Allocation], size: int, first: int, last: int)
     for piece in by_offset:
         if piece.last < first or piece.first > last:
             continue
-        aligned = -(-current // ALIGNMENT) * ALIGNMENT
-        if aligned + size <= piece.offset and (best_gap is None or piece.offset - aligned < best_gap):
-            best, best_gap = aligned, piece.offset - current
-        current = max(current, piece.offset + piece.size)
-        if best_gap == 0:
-            break
+        begin, stop = piece.offset, piece.offset + piece.size
+        if current + size <= begin:
+            aligned = -(-current // ALIGNMENT) * ALIGNMENT
+            if aligned + size <= begin and (best_gap is None or begin - aligned < best_gap):
+                best, best_gap = aligned, begin - current
+                if not best_gap:
+                    break
+        if stop > current:
+            current = stop
     return -(-current // ALIGNMENT) * ALIGNMENT if best is None else best
 
 

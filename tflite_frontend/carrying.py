@@ -237,10 +237,9 @@ class Carrying:
         for node in self.b.graph.nodes:
             graph.nodes.append(replace(node, inputs=tuple(bound.get(v, v) for v in node.inputs)))
         graph.outputs = {f"output_{i}": self._copying.values[i] for i in wanted}
-        largest = max(v.type.nbytes for node in graph.nodes for v in (*node.inputs, *node.outputs))
         original = part(model, subgraph, operators, wanted)
         carried = emit([Subgraph("run", graph)], {}, "carried over")
-        try_out(self._file.path, original, carried, self._rows, largest)
+        try_out(self._file.path, original, carried, self._rows)
 
     def _rounds(self, operator: FileOperator) -> bool:
         """Return whether what an operator makes of constants is left to the runtime: numbers, not places or sizes."""

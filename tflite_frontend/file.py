@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -23,13 +23,14 @@ from converter.support.errors import UsageError
 from converter.support.files import open_regular
 from tflite_frontend.quantization import quantization_of
 from tflite_frontend.sparse import densified
+from tflite_frontend.weight import MOST_OPERATORS, check_weight
 
 #: No file that a phone loads is larger.
 MAX_BYTES = 2**31 - 1
 #: No tensor has more axes, and no shape more numbers.
 _MOST_AXES, _MOST_NUMBERS = 8, 1 << 31
-#: Constants may share bytes of the file: so many times all of it, at most.
-_TIMES = 4
+#: Constants may share bytes of the file, and sparse ones have more: so many times all of it, and so many, at most.
+_TIMES, _BYTES = 4, 1 << 24
 #: No loop stands in more loops.
 _MOST_DEEP = 8
 #: What reading a damaged flatbuffer raises, and what its numbers make operators raise.
@@ -116,12 +117,14 @@ class Body:
         operators: in order.
         inputs: numbers of the tensors that it is given.
         outputs: of those that it gives.
+        size: how many operators run, in those that they run too.
     """
 
     tensors: Sequence[FileTensor]
     operators: Sequence[FileOperator]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -173,15 +176,21 @@ class File:
             self._opening.append(number)
             graph = model.Subgraphs(number)
             tensors, operators = _contents(model, graph)
-            ends = [tuple(getattr(graph, f"{of}AsNumpy")().tolist()) for of in ("Inputs", "Outputs")]
-            if not all(0 <= i < len(tensors) for end in ends for i in end):
+            inputs, outputs = (tuple(getattr(graph, f"{of}AsNumpy")().tolist()) for of in ("Inputs", "Outputs"))
+            if not all(0 <= i < len(tensors) for i in (*inputs, *outputs)):
                 raise IndexError("tensor")
-            for operator in operators:
-                for inner in bodies_of(operator.table).values():
-                    self.body(inner)
-            self._bodies[number] = Body(tensors, operators, *ends)
+            self._bodies[number] = Body(tensors, operators, inputs, outputs, self.size(operators))
             self._opening.pop()
         return self._bodies[number]
+
+    def size(self, operators: Iterable[FileOperator]) -> int:
+        """Return how many operators run, those in subgraphs too. Raise a DAMAGED error where that is no net."""
+        size = 0
+        for operator in operators:
+            size += 1 + sum(self.body(number).size for number in bodies_of(operator.table).values())
+            if size > MOST_OPERATORS:
+                raise ValueError(f"more than {MOST_OPERATORS} operators that run each other")
+        return size
 
 
 def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
@@ -202,13 +211,10 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", page="tflite-files") from None
     if len(data) > MAX_BYTES or data[4:8] != FILE_IDENTIFIER:
         raise UsageError(f"{path} is no TFLite file", page="tflite-files")
-    try:
-        parsed = _parsed(str(path), generated.Model.GetRootAs(data, 0), signature)
-        return replace(parsed, associated=associated_files(data))
-    except UsageError:
-        raise
-    except DAMAGED as error:
-        raise UsageError(f"{path} is damaged ({type(error).__name__})", page="tflite-files") from None
+    with reading(str(path)):
+        model = generated.Model.GetRootAs(data, 0)
+        check_weight(model)
+        return replace(_parsed(str(path), model, signature), associated=associated_files(data))
 
 
 def _parsed(path: str, model: Any, asked: str | None) -> File:
@@ -238,11 +244,14 @@ def _parsed(path: str, model: Any, asked: str | None) -> File:
 
 def _contents(model: Any, graph: Any) -> tuple[list[FileTensor], list[FileOperator]]:
     """Return tensors and operators of a subgraph."""
-    tensors = [_tensor(model, graph.Tensors(i)) for i in range(graph.TensorsLength())]
+    tensors, left = list[FileTensor](), _TIMES * len(model._tab.Bytes) + _BYTES
+    for i in range(graph.TensorsLength()):
+        tensors.append(_tensor(model, graph.Tensors(i)))
+        left -= 0 if (array := tensors[-1].array) is None else array.nbytes
+        if left < 0:
+            raise ValueError("constants that overlap")
     codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
     operators = [_operator(codes, graph.Operators(i), i, len(tensors)) for i in range(graph.OperatorsLength())]
-    if sum(t.array.nbytes for t in tensors if t.array is not None) > _TIMES * len(model._tab.Bytes) + (1 << 26):
-        raise ValueError("constants that overlap")
     _check_order(operators)
     return tensors, operators
 

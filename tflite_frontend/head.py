@@ -12,6 +12,7 @@ import numpy as np
 from converter.ir import Graph, TensorType, Value, ops
 from converter.support.errors import UsageError
 from tflite_frontend.file import File, FileOperator
+from tflite_frontend.folding import checked_size
 from tflite_frontend.importer import Importer
 
 #: What may stand between the last layer and the output.
@@ -112,6 +113,7 @@ def fresh_layer(importer: Importer, place: Place, classes: int, seed: int) -> Va
         around = (features.type.size // (rows * width),)
     around = () if prod(around) == 1 else around
     limit = np.sqrt(6 / (width + classes))
+    checked_size(b, f"a fresh layer of {classes} classes", classes * width)
     kernel = np.random.default_rng(seed).uniform(-limit, limit, (classes, width))
     w = importer.parameter("head/kernel", kernel)
     logits = b(ops.MatMul(adj_y=True), b.reshape(features, (rows * prod(around), width)), w)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.ir import FLOAT32, Graph, Origin, Parameter, Shape, TensorType, Value, ops
+from converter.ir import FLOAT32, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.ir.op import ShapeError
 from converter.program.flatbuffer.operators import STATE
-from converter.program.flatbuffer.parts import bodies_of, part
+from converter.program.flatbuffer.parts import bodies_of
 from converter.support.errors import UnsupportedError, UnsupportedSite, UsageError
 from converter.support.notes import Note
 from converter.support.registry import collect
@@ -33,7 +33,7 @@ from tflite_frontend.rules import (
     recurrent,
     reductions,
 )
-from tflite_frontend.trial import shapes_of
+from tflite_frontend.runtime_shapes import RuntimeShapes
 
 RULES = collect(
     activations.rule,
@@ -61,6 +61,8 @@ _WEIGHTS: dict[str, dict[int, str]] = {
 #: What a number for each channel is called that is added or multiplied behind a layer with weights: a bias, or what a
 #: normalization learned. In front of all weights it is what the author's input is made of, and stays.
 _BY_CHANNEL = {"ADD": "bias", "SUB": "bias", "MUL": "scale", "DIV": "scale"}
+#: Operators that those come to which operators run, again for each step of a loop, at most.
+_MOST_RUN = 1 << 16
 _ADVICE = "Cut the model before it (cut=), or use a model without it."
 
 
@@ -78,8 +80,7 @@ class Importer:
         self.b = CautiousBuilder()
         self._values: dict[int, Value] = {}
         self._fed: dict[int, Value] = {}  # the inputs
-        self._run_shapes: dict[int, Shape] = {}  # for one row, of what has no rule
-        self._no_shapes = ""  # why the runtime tells none
+        self._wanted: Sequence[int] = ()  # what was asked for last
         self._parameters: dict[tuple[int, int], Value] = {}  # by the layer's weight and the tensor
         self._names: set[str] = set()
         self._learned: set[Value] = set()  # what a weight is part of
@@ -90,6 +91,7 @@ class Importer:
         self._outer: Importer | None = None  # of the operator that runs what is imported
         self._ran_at, self._ran_by = "", -1  # the source of that, and its number in the file's own subgraph
         self.runs: dict[int, set[str]] = {}  # names of parameters of the subgraphs that an operator runs, by its number
+        self._ran = [0]  # operators of subgraphs, each time that they are read
         self.notes: list[Note] = []
         self.taken: dict[Value, Value] = {}  # weights of the outer graph, as a graph of its own takes them
         for position, (name, number) in enumerate(file.inputs.items()):
@@ -98,6 +100,7 @@ class Importer:
             of = fed.type.quantization
             self._fed[number] = fed
             self._values[number] = fed if of is None else self.b(ops.Real(of), fed)
+        self._run_shapes = RuntimeShapes(file, rows, {number: fed.shape for number, fed in self._fed.items()})
 
     def run(self, wanted: Collection[int]) -> Graph:
         """Import what some tensors depend on; return the graph, without outputs.
@@ -106,6 +109,7 @@ class Importer:
             UnsupportedError: operators that cannot be imported; all are listed.
         """
         problems: list[UnsupportedSite] = []
+        self._wanted = list(wanted)
         for operator in needed(self.file, wanted):
             if operator.outputs and all(i in self._values for i in operator.outputs):
                 continue
@@ -158,6 +162,9 @@ class Importer:
         inner._ran_by = operator.number if self._outer is None else self._ran_by
         inner._values, inner._fed, inner.taken = dict(zip(body.inputs, values, strict=True)), {}, {}
         inner._parameters = self._of_bodies.setdefault(number, {})
+        self._ran[0] += self.file.body(number).size
+        if self._ran[0] > _MOST_RUN:
+            raise NotImportable(f"{operator.kind} that comes to more than {_MOST_RUN} operators", "")
         return inner
 
     def results_of(self, number: int) -> list[Value]:
@@ -280,30 +287,17 @@ class Importer:
         tensor = self.file.tensors[number]
         if tensor.dtype is None:
             raise problem
-        if number not in self._run_shapes:
-            self._run_shapes |= self._shapes_by_runtime(number)
-        shape = self._run_shapes[number]
+        shape = self._run_shapes.of(number, self._wanted, self._is_unknown)
         if 0 in shape:
             raise problem
         kind = FLOAT32 if tensor.is_quantized or tensor.dtype.kind == "f" else tensor.dtype
         shape = (shape[0] * self.rows, *shape[1:]) if shape else ()
         return TensorType(shape, np.dtype(np.int32) if kind.kind in "iu" else kind)
 
-    def _shapes_by_runtime(self, number: int) -> dict[int, Shape]:
-        """Return the shapes for one row of a tensor, and of all in front of it that have no rule either."""
-        model, subgraph = self.file.tables
-        operators = needed(self.file, [number])
-        wanted = [i for o in operators if o.kind not in RULES or number in o.outputs for i in o.outputs]
-        wanted = [i for i in wanted if self.file.tensors[i].dtype is not None]
-        read = dict.fromkeys(i for o in operators for i in o.inputs if i in self._fed)
-        fed = [(1, *self._fed[i].shape[1:]) if self.rows > 1 else self._fed[i].shape for i in read]
-        if self._no_shapes:  # another would take as long
-            raise NotImportable(f"{operators[-1].kind}: the stock runtime {self._no_shapes}")
-        found = shapes_of(part(model, subgraph, [subgraph.Operators(o.number) for o in operators], wanted), fed)
-        if isinstance(found, str):
-            self._no_shapes = found
-            raise NotImportable(f"{operators[-1].kind}: the stock runtime {found}")
-        return dict(zip(wanted, found, strict=True))
+    def _is_unknown(self, operator: FileOperator) -> bool:
+        """Return whether an operator has no rule, or none for complex numbers."""
+        types = [self.file.tensors[i].dtype for i in (*operator.inputs, *operator.outputs) if i >= 0]
+        return operator.kind not in RULES or any(dtype is not None and dtype.kind == "c" for dtype in types)
 
     def _marked(self, operator: FileOperator, number: int, value: Value, is_foreign: bool) -> Value:
         """Return what an operator on integers makes, so marked that the file's own operator may stand there."""

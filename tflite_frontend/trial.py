@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,14 @@ from converter.support.errors import UsageError
 SAME = "same"
 #: How far float results for several rows may be from those of each: kernels add up in another order.
 _CLOSE = 1e-5
-#: What running the operators may take, and what telling their shapes.
-_SECONDS, _SECONDS_OF_SHAPES = 16, 6
-_BYTES, _MOST_BYTES = 1 << 30, 1 << 32
+#: Seconds of CPU that running the operators may take, and by the clock so many times as many.
+_SECONDS, _CLOCK = 16, 2
+#: Bytes that it may take, and so many times those of the files: kernels keep weights as they want them.
+_BYTES, _TIMES = 3 << 28, 2
 
 
 @lru_cache(64)
-def try_out(path: str, original: bytes, carried: bytes, rows: int, largest: int) -> None:
+def try_out(path: str, original: bytes, carried: bytes, rows: int) -> None:
     """Run the operators of a file, and what was carried over of them.
 
     Args:
@@ -42,12 +43,11 @@ def try_out(path: str, original: bytes, carried: bytes, rows: int, largest: int)
         original: a file of the operators that are carried, for as many rows as it was made for.
         carried: the same for the rows of the program; inputs and outputs have the same order.
         rows: how many these are.
-        largest: bytes of the largest tensor.
 
     Raises:
         UsageError: the runtime does not run them, ends, takes too long, or gives other numbers for several rows.
     """
-    found = _in_child({"original": original, "carried": carried}, {"rows": rows}, largest)
+    found = _in_child({"original": original, "carried": carried}, {"rows": rows}, _SECONDS)
     if found != SAME:
         raise UsageError(
             f"{path}: the operators in front of what trains are the file's own, and the stock runtime {found}. Train "
@@ -56,33 +56,32 @@ def try_out(path: str, original: bytes, carried: bytes, rows: int, largest: int)
         )
 
 
-def shapes_of(original: bytes, fed: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | str:
+def shapes_of(original: bytes, fed: Sequence[Sequence[int]], seconds: int) -> list[tuple[int, ...]] | str:
     """Return the shapes of what a file gives when it is fed such inputs, or what the runtime does, in words."""
-    largest = max((4 * prod(shape) for shape in fed), default=0)
-    asked = {"shapes": [list(shape) for shape in fed]}
-    found = _in_child({"original": original}, asked, largest, _SECONDS_OF_SHAPES)
+    found = _in_child({"original": original}, {"shapes": [list(shape) for shape in fed]}, seconds)
     return found if isinstance(found, str) else [tuple(shape) for shape in found]
 
 
-def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], largest: int, seconds: int = _SECONDS) -> Any:
+def _in_child(files: Mapping[str, bytes], asked: Mapping[str, Any], seconds: int) -> Any:
     """Return what the child answers; what becomes of it, in words, where it does not."""
     with tempfile.TemporaryDirectory(prefix="pocketune-") as name:
         folder = Path(name)
         for stem, data in files.items():
             (folder / f"{stem}.tflite").write_bytes(data)
-        limits = {"bytes": min(_BYTES + 8 * largest, _MOST_BYTES), "seconds": seconds}
+        limits = {"bytes": _BYTES + _TIMES * sum(map(len, files.values())), "seconds": seconds}
         (folder / "asked").write_text(json.dumps({**asked, **limits}))
         try:
             ran = subprocess.run(  # noqa: S603 (this interpreter, on a folder of our own)
                 [sys.executable, "-P", __file__, name],
                 env=os.environ | logs.quiet_environment() | {"PYTHONPATH": os.pathsep.join(_import_path())},
                 capture_output=True,
-                timeout=seconds,
+                timeout=_CLOCK * seconds,
             )
         except subprocess.TimeoutExpired:
-            return f"does not come to an end in {seconds} s"
+            return f"does not come to an end in {_CLOCK * seconds} s"
         if not (folder / "answer").exists():
-            return f"ends with {ran.returncode}"
+            took_all = ran.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+            return f"does not come to an end in {seconds} s" if took_all else f"ends with {ran.returncode}"
         return json.loads((folder / "answer").read_text())
 
 
@@ -103,8 +102,11 @@ def main(folder: Path, asked: Mapping[str, Any]) -> Any:
         many = Interpreter(str(folder / "carried.tflite"))
         many.allocate_tensors()
         return _compared(one, many, asked["rows"])
+    except MemoryError:
+        return f"needs more than {asked['bytes'] >> 20} MiB for them"
     except (RuntimeError, ValueError) as error:
-        return f"does not take them ({str(error).strip().splitlines()[-1]})"
+        said = str(error).strip().splitlines() or [f"it says no reason; memory it has {asked['bytes'] >> 20} MiB"]
+        return f"does not take them ({said[-1]})"
 
 
 def _shapes(runtime: Any, fed: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -143,7 +145,7 @@ def _fit(runtime: Any, fed: Sequence[np.ndarray], rows: int) -> int:
 def _numbers(details: Mapping[str, Any], seed: int) -> np.ndarray:
     rng, shape, dtype = np.random.default_rng(seed), tuple(details["shape"]), np.dtype(details["dtype"])
     if dtype.kind == "f":
-        return rng.standard_normal(shape).astype(dtype)
+        return rng.standard_normal(shape, np.float32).astype(dtype, copy=False)
     if dtype.itemsize > 2 or dtype.kind == "b":  # places and truth values
         return np.zeros(shape, dtype)
     ends = np.iinfo(dtype)

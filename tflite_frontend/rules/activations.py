@@ -112,7 +112,7 @@ def local_response_normalization(call: Call, x: Value) -> Result:
     """x / (bias + alpha s)^beta, s the sum of squares of the channels from c - radius to c + radius."""
     b, radius, channels = call.b, int(call.option("radius")), x.shape[-1]
     bias, alpha, beta = (float(call.option(name)) for name in ("bias", "alpha", "beta"))
-    checked_size("LOCAL_RESPONSE_NORMALIZATION", channels**2)
+    checked_size(b, "LOCAL_RESPONSE_NORMALIZATION", channels**2)
     apart = np.abs(np.arange(channels)[:, None] - np.arange(channels))
     around = b(ops.MatMul(), b(ops.Mul(), x, x), b.constant((apart <= radius).astype(np.float32)))
     return b(ops.Mul(), x, b(ops.Pow(), b(ops.Add(), b(ops.Mul(), around, alpha), bias), -beta))

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from converter.ir import FLOAT32, INT32, Value, ops
+from tflite_frontend.folding import checked_size
 from tflite_frontend.registry import Call, NotImportable, Result, Rules
 
 rule = Rules()
@@ -31,6 +32,7 @@ def gather(call: Call, x: Value, indices: Value) -> Result:
     order = (*range(batch), axis, *(i for i in range(batch, len(x.shape)) if i != axis))
     moved, sets, size = b.transpose(x, order), prod(x.shape[:batch]), x.shape[axis]
     table = b.reshape(moved, (sets * size, *moved.shape[batch + 1 :]))
+    checked_size(b, "GATHER", sets)
     firsts = np.arange(sets, dtype=np.int32) * size
     firsts = firsts.reshape(*x.shape[:batch], *(1 for _ in indices.shape[batch:]))
     taken = b(ops.Gather(0), table, b(ops.Add(), _int32(call, indices), b.constant(firsts)))

@@ -266,7 +266,7 @@ def tile(call: Call, x: Value, multiples: Value) -> Result:
 def range_(call: Call, start: Value, limit: Value, delta: Value) -> Result:
     """Known numbers in a row."""
     first, last, step = (call.known(v, "bounds").reshape(()).item() for v in (start, limit, delta))
-    checked_size("RANGE", int(abs((last - first) / step)))
+    checked_size(call.b, "RANGE", int(abs((last - first) / step)))
     return call.b.constant(np.arange(first, last, step))
 
 
@@ -281,6 +281,7 @@ def mirror_pad(call: Call, x: Value, widths: Value) -> Result:
             continue
         if max(before, after) > dim:
             raise NotImportable(f"MIRROR_PAD of {dim} by {before} and {after}")
+        checked_size(call.b, "MIRROR_PAD", int(before) + dim + int(after))
         places = np.arange(-int(before), dim + int(after))
         places = np.where(places < 0, -places - 1 + edge, places)
         places = np.where(places >= dim, 2 * dim - 1 - edge - places, places)
@@ -296,8 +297,9 @@ def resize(call: Call, x: Value, size: Value) -> Result:
     corners, centers = bool(call.option("alignCorners", False)), bool(call.option("halfPixelCenters", False))
     b = call.b
     for axis, to in enumerate(wanted, start=1):
+        checked_size(b, "RESIZE", x.shape[axis] * to)
         weights = _weights(x.shape[axis], to, corners, centers, bilinear)
-        if np.array_equal(weights, np.eye(to, x.shape[axis])):
+        if to == x.shape[axis] and np.array_equal(weights, np.eye(to, dtype=np.float32)):
             continue
         if axis == 1:
             rows, h, w, c = x.shape
@@ -309,7 +311,6 @@ def resize(call: Call, x: Value, size: Value) -> Result:
 
 def _weights(size: int, to: int, corners: bool, centers: bool, bilinear: bool) -> np.ndarray:
     """Return float32 [to, size], what each place is made of: as TFLite's reference kernels count."""
-    checked_size("RESIZE", size * to)
     scale = (size - 1) / (to - 1) if corners and to > 1 else size / to
     places = np.arange(to)
     weights = np.zeros((to, size), np.float32)

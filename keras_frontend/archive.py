@@ -77,6 +77,11 @@ _MAKERS = {"get", "serialize", "deserialize"}
 
 _ADVICE = 'Save the model with `model.save("model.keras")` and pass that file.'
 _AGAIN = "Save or copy it again."
+#: By what else a file is.
+_ADVICE_OF = {
+    "a PyTorch pickle": "Pass the module itself with its weights loaded, or what "
+    'torch.export.save(torch.export.export(module, inputs), "model.pt2") writes.'
+}
 
 
 def check_path(path: Path) -> None:
@@ -87,15 +92,16 @@ def check_path(path: Path) -> None:
     """
     if not path.exists():
         folder = path.parent
-        siblings = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        siblings = [p.name for p in folder.iterdir() if p.suffix == path.suffix] if folder.is_dir() else []
         raise UsageError(f"no such file: {path}.{nearest(path.name, siblings)}", page="keras-files")
     if path.is_dir():
-        found = "a TensorFlow SavedModel" if (path / "saved_model.pb").exists() else "a directory"
-        raise UsageError(f"{path} is {found}. {_ADVICE}", page="keras-files")
+        raise UsageError(
+            f"{path} is a directory, and no SavedModel: it has no saved_model.pb. {_ADVICE}", page="keras-files"
+        )
     check_regular(path)
     kind = _OTHER_FORMATS.get(path.suffix.lower()) or _kind_by_content(path)
     if kind:
-        raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE}", page="keras-files")
+        raise UsageError(f"{path} is {kind}, which is not read. {_ADVICE_OF.get(kind, _ADVICE)}", page="keras-files")
     if path.suffix != ".keras":
         raise UsageError(f"{path} has no .keras suffix. {_ADVICE}", page="keras-files")
 

@@ -10,7 +10,7 @@ from converter.ir.rewrite import eliminate_dead_code
 from converter.passes.idioms import with_idioms
 from converter.support.errors import PocketuneError
 from tflite_frontend.carry import without_marks
-from tflite_frontend.file import File, FileOperator
+from tflite_frontend.file import File, FileOperator, needed
 from tflite_frontend.importer import Importer
 from tflite_frontend.registry import NotImportable
 
@@ -27,6 +27,7 @@ class Graft:
         moved: tensors of the file that stand in the place of an output, by that output.
         quantized: outputs that are integers again behind `graph`.
         lost: outputs that there is no way to compute.
+        reached: outputs that are computed with what trains, but for the replaced one.
         replaced: the output in whose place the model's own stands; None where it is the file's.
     """
 
@@ -36,6 +37,7 @@ class Graft:
     moved: Mapping[int, int]
     quantized: Collection[int]
     lost: Collection[int]
+    reached: Collection[int]
     replaced: int | None = None
 
 
@@ -92,7 +94,18 @@ def grafted(importer: Importer, replaced: Replaced | None, trained: Collection[s
             if file.tensors[number].is_quantized and (instead is None or instead.in_range):
                 quantized.add(number)
     graph = _behind(importer, border, wanted, trained) if wanted else None
-    return Graft(file, weights, graph, moved, quantized, lost, None if replaced is None else replaced.number)
+    own = None if replaced is None else replaced.number
+    reached = {n for n in file.outputs.values() if n != own and _is_reached(importer, n, trained)}
+    return Graft(file, weights, graph, moved, quantized, lost, reached, own)
+
+
+def _is_reached(importer: Importer, number: int, trained: Collection[str]) -> bool:
+    """Return whether a tensor of the file is computed with a weight that trains."""
+    return any(
+        not importer.runs.get(operator.number, set()).isdisjoint(trained)
+        or any(importer.uses.get((operator.number, place)) in trained for place in range(len(operator.inputs)))
+        for operator in needed(importer.file, [number])
+    )
 
 
 def _kept(file: File, importer: Importer, trained: Collection[str]) -> tuple[set[int], dict[tuple[int, int], str]]:

@@ -157,7 +157,7 @@ class Model:
         graph.parameters = {v: p for v, p in graph.parameters.items() if v in used}
         names = None
         if read.replaced is None and len(read.outputs) == 1:
-            (number,) = self._outputs(file).values()
+            (number,) = self.chosen(file).values()
             names = labels_of(file, list(file.outputs.values()).index(number))
         made = with_idioms(verify(graph, "import"))
         return Imported(made, notes, importer.carrier(), read.features, names, preprocessing_of(file))
@@ -183,7 +183,7 @@ class Model:
                 value = own_head(importer, features, self.head)
             replaced = Replaced(self._output_behind(file, number), value, in_range=False)
             return _Read(importer, {"output": value}, replaced, [], features.type)
-        chosen = self._outputs(file)
+        chosen = self.chosen(file)
         importer.run(list(chosen.values()))
         names = ["output"] if len(chosen) == 1 else list(chosen)
         outputs = {n: importer.value(i) for n, i in zip(names, chosen.values(), strict=True)}
@@ -191,7 +191,7 @@ class Model:
 
     def _output_behind(self, file: File, number: int) -> int:
         """Return the first output that depends on a tensor, in whose place the model's own stands; else the first."""
-        numbers = list(self._outputs(file).values())
+        numbers = list(self.chosen(file).values())
         if self.cut is None:
             return numbers[0]
         behind = (i for i in numbers if i == number or any(number in o.inputs for o in needed(file, [i])))
@@ -201,10 +201,11 @@ class Model:
         """Return where the fresh layer stands. Raise UsageError where there is no such place."""
         if self.cut is not None:
             return Place(_tensor(file, self.cut), f"what stood behind {self.cut}", "SOFTMAX")
-        name, output = next(iter(self._outputs(file).items()))
+        name, output = next(iter(self.chosen(file).items()))
         return place_of_last_layer(file, output, name)
 
-    def _outputs(self, file: File) -> dict[str, int]:
+    def chosen(self, file: File) -> dict[str, int]:
+        """Return the tensors of the outputs that are kept, by name. Raise UsageError where the file has no such."""
         if self.outputs is None:
             return dict(file.outputs)
         for name in self.outputs:

@@ -56,7 +56,8 @@ from converter.support.invocation import program as typed_program
 from converter.support.words import counted, size
 
 app = typer.Typer(
-    help="Compiles a JAX or Keras model into a TFLite program that trains in the stock inference runtime.",
+    help="Compiles a Keras, PyTorch or JAX model or a .tflite file into a TFLite program that trains in the stock "
+    "inference runtime.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

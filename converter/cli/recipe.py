@@ -136,9 +136,13 @@ def is_by_output(loss: Any) -> bool:
     return isinstance(loss, dict) and "name" not in loss
 
 
+#: Of models that are files, of others that people pass, and of tables.
+_SUFFIXES = (".keras", ".tflite", ".pt2", ".gguf", ".pt", ".pth", ".h5", ".toml", ".json")
+
+
 def is_path(text: str) -> bool:
     """Return whether an argument that may be a name is a path."""
-    return text.endswith((".gguf", ".keras", ".toml", ".json")) or os.sep in text or "/" in text
+    return text.endswith(_SUFFIXES) or os.sep in text or "/" in text
 
 
 def _beside(folder: Path, entry: Any) -> Any:

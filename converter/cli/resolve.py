@@ -98,8 +98,9 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> BuildJob:
         UsageError: the recipe names code, and nobody said that it may run.
     """
     base = Recipe() if recipe is None else read_recipe(recipe)
-    if isinstance(flags.get("signatures"), str):
-        flags["signatures"] = tuple(flags["signatures"].split(","))
+    for listed in ("signatures", "outputs"):
+        if isinstance(flags.get(listed), str):
+            flags[listed] = tuple(flags[listed].split(","))
     for entry, code in base.references().items():
         if flags.get(entry) is None and not trust:
             raise UsageError(
@@ -124,7 +125,10 @@ def output_path(job: BuildJob) -> Path:
         raise UsageError(f"the file to write must end with .tflite, got {path}", page="command-line")
     model = job.recipe.model
     if model is not None and path.exists() and Path(model).exists() and path.samefile(model):
-        raise UsageError(f"{path} is the model itself: name another file to write, --out", page="command-line")
+        raise UsageError(
+            f"{path} is the model itself: name another file to write, --out {job.name}-personal.tflite",
+            page="command-line",
+        )
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a directory", page="command-line")
     if not path.parent.is_dir():

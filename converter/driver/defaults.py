@@ -113,9 +113,10 @@ def _rule(source: Source, optimizer: Any) -> tuple[OptimizerRule, list[Note]]:
             return rule, [*notes, Note("optimizer", "as compiled", f"{said}; name another to change it")]
     if optimizer is None or isinstance(optimizer, str):
         if optimizer is None:
-            why = f"{DEFAULT_OPTIMIZER}: the model names none; name another to change it"
-            notes.append(Note("optimizer", "a default", why))
-        optimizer = NamedOptimizer(optimizer or DEFAULT_OPTIMIZER)
+            optimizer = source.optimizer or DEFAULT_OPTIMIZER
+            why = "as of any model of a file" if source.optimizer else "the model names none"
+            notes.append(Note("optimizer", "a default", f"{optimizer}: {why}; name another to change it"))
+        optimizer = NamedOptimizer(optimizer)
     name = describe(optimizer)
     if isinstance(optimizer, NamedOptimizer) and optimizer.takes_default:
         usual = f"{optimizer.default_rate:g}, as {name} was named without one; give another to fit and train"

@@ -43,6 +43,7 @@ class Source:
         names: of its parameters by the `id` of what a PyTorch optimizer has of them.
         tflite: that file, and which part of it is meant.
         loss: the name of the loss that such models are trained with; None: it says nothing.
+        optimizer: that of the optimizer.
         generates: what makes the graphs of further signatures, by which it writes a text on.
         labels: names of its classes, where it says them.
         preprocessing: how an input is made, where it says it.
@@ -60,6 +61,7 @@ class Source:
     names: Mapping[int, str] = field(default_factory=dict)
     tflite: tflite_frontend.Model | None = None
     loss: str | None = None
+    optimizer: str | None = None
     generates: Mapping[str, Callable[[], Graph]] = field(default_factory=dict)
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
@@ -134,7 +136,8 @@ def import_model(model: Any, batch: int) -> Source:
         return _torch_source(torch_model(model), batch)
     if is_language_model(model):
         model = language_model(model)
-        return replace(_jax_source(model.jax_model(), batch), loss="next_token", generates=reading_on(model))
+        made = _jax_source(model.jax_model(), batch)
+        return replace(made, loss="next_token", optimizer="adam", generates=reading_on(model))
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):
@@ -205,6 +208,7 @@ def _tflite_source(model: tflite_frontend.Model, batch: int) -> Source:
         notes=made.notes,
         carrier=made.carrier,
         tflite=model,
+        optimizer="adam",
         labels=made.labels,
         preprocessing=made.preprocessing,
     )
@@ -259,35 +263,50 @@ def _with_head(model: tflite_frontend.Model, batch: int) -> Source:
         notes=[*made.notes, *own.notes],
         carrier=made.carrier,
         tflite=model,
+        optimizer="adam",
         preprocessing=made.preprocessing,
     )
 
 
 def as_asked(model: Any, options: Options) -> Any:
-    """Return a model in the form that the options ask of it: a length of rows, a fresh last layer.
+    """Return a model in the form that the options ask of it: a length of rows, a part of it, a fresh last layer.
 
     Raises:
-        UsageError: the model has no such form.
+        UsageError: the model has no such form, or says it itself.
     """
-    return model if isinstance(model, Source) else _with_classes(with_length(model, options.length), options.classes)
-
-
-def _with_classes(model: Any, classes: int | None) -> Any:
-    """Return a model with a fresh last layer of so many classes; None: as it is.
-
-    Raises:
-        UsageError: the model is no TFLite file.
-    """
-    if classes is None:
+    if isinstance(model, Source):
         return model
-    if isinstance(model, tflite_frontend.Model):
-        return replace(model, classes=classes)
-    if not is_tflite(model):
-        raise UsageError(
-            "classes puts a fresh last layer on a .tflite file. Of a Keras or JAX model build it with so many classes",
-            page="models",
-        )
-    return tflite_frontend.Model(model, classes=classes)
+    asked = {name: value for name in _PARTS if (value := getattr(options, name)) is not None}
+    return _part(with_length(model, options.length), asked) if asked else with_length(model, options.length)
+
+
+#: Options that say which part of a model is meant, and why other models than files have none such.
+_PARTS = {
+    "classes": "classes puts a fresh last layer on a .tflite file{which}. Of a Keras, JAX or PyTorch model build it "
+    "with so many classes",
+    "cut": "cut leaves out what stands behind a tensor of a .tflite file{which}. Of a Keras, JAX or PyTorch model "
+    "build one that ends there",
+    "outputs": "outputs keeps some outputs of a .tflite file or a PyTorch model{which}. Of a Keras or JAX model "
+    "build one with these",
+}
+
+
+def _part(model: Any, asked: Mapping[str, Any]) -> Any:
+    """Return the part of a model that options ask for, by name."""
+    if is_tflite(model):
+        model = tflite_frontend.Model(model)
+    is_file, is_torch = isinstance(model, tflite_frontend.Model), is_torch_model(model)
+    for name in asked:
+        if not (is_file or (is_torch and name == "outputs")):
+            which = f", and {model} is none" if isinstance(model, str | Path) else ""
+            raise UsageError(_PARTS[name].format(which=which), page="models")
+    model = torch_model(model) if is_torch else model
+    for name in asked:
+        if (own := getattr(model, name)) is not None and own != asked[name]:
+            raise UsageError(
+                f"{name}={asked[name]!r}: the Model says {name}={own!r} itself; leave one of the two out", page="models"
+            )
+    return replace(model, **asked)
 
 
 def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | None) -> Source:

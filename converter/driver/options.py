@@ -109,7 +109,10 @@ class Options:
             `apply`, where an engine that rounds to float16 would lose small ones (more than 1) or cut large ones off.
         inputs: for a module, and for a Keras model that leaves axes open, shape and dtype of each input: a list of
             `jax.ShapeDtypeStruct` or arrays, the first axis the batch.
-        classes: of a `.tflite` file: a fresh dense layer of so many classes in the place of its last one.
+        classes: of a `.tflite` file: a fresh dense layer of so many classes in the place of its last one, or behind
+            `cut`.
+        cut: of a `.tflite` file: the name of a tensor or layer; what stands behind it is left out.
+        outputs: of a `.tflite` file or a PyTorch model: names of the outputs that are kept; None: all.
         length: of a `.gguf` file: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
         name: what the program is called, for the app; None: as the model is.
 
@@ -127,7 +130,7 @@ class Options:
         None,
         "A name, or package.module:factory of an optax transformation.",
         entry=Any,
-        shown="what a Keras model was compiled with, else sgd",
+        shown="what a Keras model was compiled with, else adam for a file (.tflite, .gguf) and sgd for other models",
     )
     update: str | Mapping[str, Any] | UpdateScheme = _option(
         "full",
@@ -233,6 +236,15 @@ class Options:
     classes: int | None = _option(
         None, "Of a .tflite file: a fresh last layer of so many classes.", entry=int, shown="the file's own"
     )
+    cut: str | None = _option(
+        None,
+        "Of a .tflite file: a tensor or layer; what stands behind it is left out.",
+        entry=str,
+        shown="nothing is left out",
+    )
+    outputs: Sequence[str] | None = _option(
+        None, "Names of the outputs that are kept, separated by commas.", entry=tuple[str, ...], shown="all"
+    )
     length: int | None = _option(None, "Of a .gguf file: tokens of a row.", entry=int, shown="256")
     name: str | None = _option(None, "What the program is called.", entry=str, shown="as the model is")
 
@@ -249,7 +261,8 @@ class Options:
             )
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):
             raise UsageError(f"name must be a text, not {self.name!r}", page="arguments")
-        self._check_labels()
+        for name in ("labels", "outputs"):
+            self._check_names(name)
         self._check_loss_scale()
 
     def asked(self) -> dict[str, Any]:
@@ -286,11 +299,12 @@ class Options:
         if "train" not in self.signatures:
             raise UsageError("the signature 'train' is missing: it is what the program is for", page="arguments")
 
-    def _check_labels(self) -> None:
-        given: Any = self.labels
+    def _check_names(self, option: str) -> None:
+        given: Any = getattr(self, option)
         listed = isinstance(given, Collection) and not isinstance(given, str)
         if given is not None and not (listed and all(isinstance(name, str) for name in given)):
-            raise UsageError(f"labels are names of the classes, a list of strings, not {given!r}", page="arguments")
+            of = {"labels": "the classes", "outputs": "the model's outputs"}[option]
+            raise UsageError(f"{option} are names of {of}, a list of strings, not {given!r}", page="arguments")
 
     def _check_loss_scale(self) -> None:
         scale = self.loss_scale

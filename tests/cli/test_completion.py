@@ -69,6 +69,7 @@ def test_help_names_the_defaults_that_hold(run: Run, monkeypatch: pytest.MonkeyP
     compiled = "what a Keras model was compiled with, else"
     named = {name: getattr(Options, name) for name in ("frozen", "batch_norm", "dropout")}
     loss_scale, signatures = f"{Options.loss_scale:g}", ",".join(Options.signatures)
-    defaults = (f"{compiled} {DEFAULT_LOSS}", f"{compiled} {DEFAULT_OPTIMIZER}", str(Options.batch), loss_scale)
+    optimizer = f"{compiled} adam for a file (.tflite, .gguf) and {DEFAULT_OPTIMIZER} for other models"
+    defaults = (f"{compiled} {DEFAULT_LOSS}", optimizer, str(Options.batch), loss_scale)
     for default in (*defaults, signatures, *named.values(), "full", "litert-2", "what the target takes"):
         assert f"[default: ({default})]" in words

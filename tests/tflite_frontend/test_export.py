@@ -138,6 +138,14 @@ def test_a_fresh_head_stands_where_the_old_one_did(file: Path, tmp_path: Path) -
     assert [d["shape"].tolist() for d in runtime.get_output_details()] == [[5, 1], [5, 3]]
 
 
+def test_outputs_that_move_with_what_trains_are_named(file: Path) -> None:
+    said = {}
+    for update in ("full", "head"):
+        notes = pocketune.build(file, classes=3, outputs=["kind"], update=update, batch=2, check=False).notes
+        said[update] = [note.subject for note in notes if note.status == "change too"]
+    assert said == {"full": ["presence"], "head": []}
+
+
 def test_the_command_line_keeps_names_in_smaller_files_too(file: Path, tmp_path: Path) -> None:
     program, out = tmp_path / "program.tflite", tmp_path / "new.tflite"
 

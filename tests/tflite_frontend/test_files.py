@@ -184,6 +184,28 @@ def test_schemes_of_it_are_priced(tmp_path: Path) -> None:
     assert full > 10 * head > 0
 
 
+def test_which_part_of_a_file_is_meant_may_be_said_to_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(exported("lenet"))
+    layer = next(iter(tflite_frontend.Model(path).graph(1)[0].parameter_names())).rpartition("/")[0]
+    options = {"update": "head", "batch": 2, "check": False}
+    of_model = pocketune.build(tflite_frontend.Model(path, cut=layer, classes=3), **options)
+    assert pocketune.build(path, cut=layer, classes=3, **options).manifest.identity == of_model.manifest.identity
+    assert of_model.manifest.optimizer == "adam"
+    with pytest.raises(UsageError, match="the Model says classes=2 itself"):
+        pocketune.build(tflite_frontend.Model(path, classes=2), classes=3)
+    with pytest.raises(UsageError, match=r"cut leaves out what stands behind a tensor of a \.tflite file"):
+        pocketune.build(CASES["lenet"].model(), cut=layer)
+    with pytest.raises(UsageError, match=r"classes puts .* \.tflite file, and nowhere is none"):
+        pocketune.build("nowhere", classes=2)
+    with pytest.raises(SystemExit) as done:
+        main(["build", str(path), "--cut", layer, "--classes", "3", "--out", str(tmp_path / "a.tflite"), "--quiet"])
+    assert done.value.code in (0, None), capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["build", str(path), "--outputs", "a,b", "--out", str(tmp_path / "b.tflite")])
+    assert "has no output 'a'" in capsys.readouterr().err
+
+
 def test_a_program_does_not_replace_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.tflite").write_bytes(exported("lenet"))

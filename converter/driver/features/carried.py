@@ -71,6 +71,10 @@ def graft(c: Compilation) -> Compilation:
         names = [name for name, number in made.file.outputs.items() if number in made.lost]
         said = "they are made of integers that became real numbers, by operators that only the runtime knows"
         notes.append(Note(", ".join(names), "left out of the exported file", said))
+    asked = set() if made.replaced is not None else set(model.chosen(made.file).values())
+    if others := [name for name, number in made.file.outputs.items() if number in {*made.reached} - asked]:
+        said = "they are computed with what trains, and no loss holds them: export for an app that does not read them"
+        notes.append(Note(", ".join(others), "change too", f"{said}, or train less (head)"))
     if c.prefix is not None:
         said = "the exported file keeps those of the file: near what infer gives here, not its bits"
         notes.append(Note("frozen layers", "int8 here", said))

@@ -1,4 +1,4 @@
-"""Minimum vertex cut between two sets, by maximum flow (Edmonds and Karp)."""
+"""Minimum vertex cut between two sets, by maximum flow (Dinitz): all shortest paths are filled between two searches."""
 
 from __future__ import annotations
 
@@ -44,27 +44,44 @@ def minimum_cut(
     for vertex in sinks:
         connect((vertex, 1), _SINK, endless)
     while True:
-        came_from = _search(room)
-        if _SINK not in came_from:
-            return {v for v in weights if (v, 0) in came_from and (v, 1) not in came_from}
-        path = [_SINK]
-        while path[-1] != _SOURCE:
-            path.append(came_from[path[-1]])
-        pipes = [(a, b) for b, a in pairwise(path)]
-        flow = min(room[a][b] for a, b in pipes)
-        for a, b in pipes:
-            room[a][b] -= flow
-            room[b][a] += flow
+        levels = _levels(room)
+        if _SINK not in levels:
+            return {v for v in weights if (v, 0) in levels and (v, 1) not in levels}
+        _fill(room, levels)
 
 
-def _search(room: Mapping[Any, Mapping[Any, int]]) -> dict[Any, Any]:
-    """Return all that can be reached from the source through pipes with room, and from where; breadth first."""
-    came_from: dict[Any, Any] = {_SOURCE: None}
+def _levels(room: Mapping[Any, Mapping[Any, int]]) -> dict[Any, int]:
+    """Return how far from the source all is that can be reached through pipes with room."""
+    levels: dict[Any, int] = {_SOURCE: 0}
     waiting = deque([_SOURCE])
     while waiting:
         here = waiting.popleft()
         for there, left in room.get(here, {}).items():
-            if left and there not in came_from:
-                came_from[there] = here
+            if left and there not in levels:
+                levels[there] = levels[here] + 1
                 waiting.append(there)
-    return came_from
+    return levels
+
+
+def _fill(room: Mapping[Any, dict[Any, int]], levels: Mapping[Any, int]) -> None:
+    """Send through pipes that lead one level on what they hold, until no path to the sink is left."""
+    ways = {here: [there for there in room[here] if levels.get(there) == level + 1] for here, level in levels.items()}
+    path = [_SOURCE]
+    while path:
+        here = path[-1]
+        if here == _SINK:
+            pipes = list(pairwise(path))
+            flow = min(room[a][b] for a, b in pipes)
+            for a, b in pipes:
+                room[a][b] -= flow
+                room[b][a] += flow
+            full = next(i for i, (a, b) in enumerate(pipes) if not room[a][b])
+            del path[full + 1 :]
+        elif not ways[here]:
+            path.pop()
+            if path:
+                ways[path[-1]].pop()
+        elif room[here][ways[here][-1]]:
+            path.append(ways[here][-1])
+        else:
+            ways[here].pop()

@@ -30,6 +30,8 @@ from converter.support.errors import UsageError
 from converter.support.words import size
 from converter.tools.estimate import Estimate, Estimates, Interval
 
+#: Bytes of the file that a step reads, from which on it is said.
+_MUCH_READ = 16_000_000
 #: Words for what the planner foresees of the memory.
 _MEMORY = {"fits": "fits", "tight": "may be killed", "too much": "too much"}
 
@@ -105,6 +107,8 @@ def _show(results: Results, found: Estimates, title: str) -> None:
         right=range(1, 5),
         extra=[6],
     )
+    for known in (row for row in rows if row.costs.get("read_bytes", 0) >= _MUCH_READ):
+        results.line(_reading(known))
     for row in found.rows:
         if not isinstance(row, Estimate):
             results.line(f"{row['scheme']}: not for this model: {row['error']}")
@@ -122,6 +126,17 @@ def _show(results: Results, found: Estimates, title: str) -> None:
             f"{', '.join(found.device.accelerators)} could run it as well (certify --on), and no table has times"
         )
     results.line("energy: A to 10 J, B to 100 J, C to 1 kJ, D to 10 kJ, E; a phone's battery holds about 60 kJ")
+
+
+def _reading(row: Estimate) -> str:
+    """Return how quickly labels are learnt from, and the file is read."""
+    read, labels = row.costs["read_bytes"], row.costs["labels"]
+    slow, quick = row.step.high, row.step.low
+    return (
+        f"{row.scheme}: {_two(labels / slow)} to {_two(labels / quick)} labels a second; a step reads {size(read)} of "
+        f"the file, {size(read / slow)} to {size(read / quick)} a second, from flash where it does not stay in memory, "
+        "and a phone's gives 1 to 2 GiB a second"
+    )
 
 
 def _times(interval: Interval) -> str:

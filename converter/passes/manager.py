@@ -10,6 +10,7 @@ from time import process_time
 from typing import Generic, Protocol, TypeVar
 
 from converter.ir.module import Module, verify_module
+from converter.support.collecting import let_go
 
 
 class HasModules(Protocol):
@@ -103,6 +104,7 @@ def run(passes: Sequence[Pass[S]], state: S) -> S:
     for one in passes:
         begun, before = process_time(), state
         state = one.run(state)
+        let_go()
         if watch is not None:
             watch.seconds[one.name] = watch.seconds.get(one.name, 0.0) + process_time() - begun
             _look(watch, one.name, before, state)

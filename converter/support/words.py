@@ -16,6 +16,8 @@ COSTS: dict[str, tuple[str, bool]] = {
     "step_cost": ("step by the target's table", False),
     "product_cost": ("products in it", False),
     "traffic_bytes": ("traffic beyond the cache", True),
+    "read_bytes": ("read from the file", True),
+    "labels": ("labels", False),
     "residual_bytes": ("residuals", True),
     "resident_bytes": ("resident memory", True),
     "arena_bytes": ("arena", True),

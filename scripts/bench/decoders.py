@@ -26,6 +26,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES: dict[str, dict[str, int]] = {
+    "small": {"layers": 4, "width": 512, "heads": 8, "key_heads": 2, "vocabulary": 8192, "hidden": 1376},
     "tiny": {"layers": 3, "width": 256, "heads": 4, "key_heads": 2, "vocabulary": 20_000, "hidden": 512},
     "qwen-0.5b": {"layers": 24, "width": 896, "heads": 14, "key_heads": 2, "vocabulary": 151_936, "hidden": 4864},
     "qwen-1.5b": {"layers": 28, "width": 1536, "heads": 12, "key_heads": 2, "vocabulary": 151_936, "hidden": 8960},
@@ -75,12 +76,17 @@ def _apart(args: argparse.Namespace, part: str) -> Any:
         args.file,
     ]
     command += ["--part", part, *(["--limit", args.limit] if args.limit else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    environment |= {"PYTHONPATH": os.fspath(ROOT), "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}
-    done = subprocess.run(list(map(str, command)), env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(list(map(str, command)), env=environment(), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         return {"error": f"exit status {done.returncode}"}
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a process that is measured: one thread, and large blocks go back when they are freed."""
+    threads = {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    heap = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}
+    return {**os.environ, **threads, **heap, "PYTHONPATH": os.fspath(ROOT)}
 
 
 def _ratios(args: argparse.Namespace, found: dict[str, Any]) -> dict[str, float]:
@@ -143,7 +149,7 @@ def build(args: argparse.Namespace) -> dict[str, float]:
 
     def watch() -> None:
         while not over.wait(0.05):
-            anonymous[0] = max(anonymous[0], _resident("RssAnon"))
+            anonymous[0] = max(anonymous[0], resident("RssAnon"))
 
     threading.Thread(target=watch, daemon=True).start()
     program = converter.build(
@@ -161,7 +167,8 @@ def build(args: argparse.Namespace) -> dict[str, float]:
     over.set()
     seconds, peak = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     costs = {name: program.costs[name] / 1e6 for name in program.costs if name.endswith("_bytes")}
-    return {"seconds": seconds, "anonymous": anonymous[0], "peak": peak, "file": args.file.stat().st_size / 1e6, **costs}
+    memory = {"anonymous": anonymous[0], "peak": peak}
+    return {"seconds": seconds, **memory, "file": args.file.stat().st_size / 1e6, **costs}
 
 
 def train(args: argparse.Namespace) -> dict[str, Any]:
@@ -171,7 +178,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     if args.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (args.limit * 1_000_000, args.limit * 1_000_000))
-    before = _resident("RssAnon")
+    before = resident("RssAnon")
     x = np.random.default_rng(0).integers(0, SHAPES[args.shape]["vocabulary"], (1, args.tokens + 1)).astype(np.int32)
     losses, seconds = [], []
     Path("/proc/self/clear_refs").write_text("5")  # the peak is that from here on
@@ -180,12 +187,13 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
             begin = time.process_time()
             losses.append(float(session.train(x[:, :-1], x[:, 1:])))
             seconds.append(time.process_time() - begin)
-        file = _resident("RssFile")
-        found = {"anonymous": _resident("VmHWM") - file, "before": before, "file": file}
+        file = resident("RssFile")
+        found = {"anonymous": resident("VmHWM") - file, "before": before, "file": file}
     return {"seconds": min(seconds), "losses": losses, **found}
 
 
-def _resident(what: str) -> float:
+def resident(what: str) -> float:
+    """Return a line of this process' status in MB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{what}:"))
     return int(line.split()[1]) / 1e3
 
@@ -222,7 +230,7 @@ def torch(args: argparse.Namespace) -> dict[str, float]:
         begin = time.process_time()
         step()
         seconds.append(time.process_time() - begin)
-    return {"seconds": min(seconds), "anonymous": _resident("RssAnon"), "peak": _resident("VmHWM")}
+    return {"seconds": min(seconds), "anonymous": resident("RssAnon"), "peak": resident("VmHWM")}
 
 
 PARTS = {"build": build, "train": train, "product": product, "torch": torch}

@@ -76,6 +76,8 @@ def test_weights_in_int4_are_unpacked_again() -> None:
     """Those of the first time would all be kept until then."""
     plain, again = compared(decoder(), tokens, 3, frozen="int4", **LORA)
     assert again.costs["arena_bytes"] < 0.8 * plain.costs["arena_bytes"]
+    assert again.costs["read_bytes"] > plain.costs["read_bytes"] > 0
+    assert again.costs["labels"] == 2 * LENGTH
 
 
 @pytest.mark.parametrize("trains", [False, True], ids=["frozen", "adapted"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from converter.program.flatbuffer import schema as written
 from converter.program.flatbuffer.buffers import Buffers
 from converter.program.flatbuffer.metadata import read_buffers
 from converter.runtime import TrainingSession
+from converter.support.collecting import room_on_disk
+from converter.support.errors import UsageError
 from converter.support.files import Mapped
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import emit
@@ -109,3 +113,15 @@ def test_an_old_runtime_is_given_no_such_file(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(written, "LARGEST_FLATBUFFER", 1 << 12)
     with pytest.raises(converter.UnsupportedError, match="ends at 2 GiB"):
         converter.build(model, target="tflite-2.16", **options)
+
+
+def test_a_full_disk_is_said(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, start: int, nbytes: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UsageError, match=r"no room for 1.0 MiB.*TMPDIR"):
+        room_on_disk(1 << 20)
+    monkeypatch.setattr(Buffers, "file_on_disk", lambda *_: full(0, 0, 0))
+    with pytest.raises(UsageError, match="No space left on device"):
+        converter.build(llama.build(layers=1, width=64, heads=4, key_heads=2, length=8, vocabulary=131), check=False)

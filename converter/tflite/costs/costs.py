@@ -20,6 +20,9 @@ _TABLES = 250
 def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_batches: int = 1) -> dict[str, int]:
     """Trained parameters, FLOPs by phase, cost, traffic and residuals of a training step, and what `resident` says.
 
+    `read_bytes` are those of constants that are read where they lie in the file, at each use: from flash, where they
+    do not stay in memory. `labels` are those of whole numbers, as the tokens of a language model, and else the rows.
+
     Accumulators of gradients count as state. `step_cost`, and what of it multiplies and adds, `product_cost`, are in
     the unit of the target's table.
 
@@ -45,6 +48,8 @@ def costs(signatures: Mapping[str, Graph], target: Target, state: str, micro_bat
         "step_cost": sum(calls[name] * step_cost(graph, target) for name, graph in step.items()),
         "product_cost": sum(calls[name] * product_cost(graph, target) for name, graph in step.items()),
         "traffic_bytes": sum(calls[name] * step_traffic(graph, target) for name, graph in step.items()),
+        "read_bytes": sum(calls[name] * _read(graph) for name, graph in step.items()),
+        "labels": sum(calls[name] * _labels(graph) for name, graph in step.items()),
         "residual_bytes": sum(v.type.nbytes for graph in step.values() for v in residuals(graph)),
         **resident(signatures, target, state),
     }
@@ -91,6 +96,18 @@ def residuals(graph: Graph) -> list[Value]:
     made = {v for n in graph.nodes if not n.origin.is_late for v in n.outputs} | set(graph.inputs)
     read = dict.fromkeys(v for n in graph.nodes if n.origin.is_late for v in n.inputs)
     return [v for v in read if v in made]
+
+
+def _read(graph: Graph) -> int:
+    """Return the bytes of the file that one run reads where they are mapped."""
+    met = [v for n in graph.nodes if n.op.copies() for v in n.inputs if v in graph.constants]
+    return sum(stored_bytes(v.type.size, v.dtype) for v in met)
+
+
+def _labels(graph: Graph) -> int:
+    """Return how many labels one run takes; of several outputs those of the one with most."""
+    targets = [v for v in graph.inputs if v.name == "y" or v.name.startswith("y/")]
+    return max((v.type.size if v.dtype.kind == "i" else v.shape[0] for v in targets), default=0)
 
 
 def _mapped(signatures: Mapping[str, Graph]) -> int:

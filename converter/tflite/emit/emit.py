@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from tempfile import gettempdir
 
 import flatbuffers
 import numpy as np
@@ -14,9 +13,9 @@ from converter.program.flatbuffer import control_dependencies as order
 from converter.program.flatbuffer import schema
 from converter.program.flatbuffer.buffers import Buffers, Finish
 from converter.program.flatbuffer.metadata import REFERENCE
-from converter.support.errors import UnsupportedError, UsageError
+from converter.support.collecting import no_room
+from converter.support.errors import UnsupportedError
 from converter.support.files import Mapped
-from converter.support.words import size
 from converter.tflite.emit.emit_subgraph import EmitError, OperatorCodes, SubgraphWriter
 
 #: Bytes of a file from which on it is made on the disk.
@@ -104,11 +103,7 @@ class Draft:
         try:
             return self.buffers.file_on_disk(self.builder, by_number)
         except OSError as error:
-            raise UsageError(
-                f"no room for a program of {size(self.buffers.nbytes)} where temporary files are, {gettempdir()}: "
-                f"{error.strerror or error}. Set TMPDIR to a folder with more",
-                page="file-size",
-            ) from error
+            raise no_room(self.buffers.nbytes, error) from error
 
     def number(self, array: np.ndarray) -> int | None:
         """Return the number of the buffer that holds a constant, None where none does."""

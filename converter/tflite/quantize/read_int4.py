@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import tempfile
 from math import prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,6 +11,7 @@ import numpy as np
 from converter.ir import FLOAT32, INT4, LazyArray, Shape
 from converter.ir.scales import int4_rows, int4_scales, nearest_int4
 from converter.passes.read_weights import pieces
+from converter.support.collecting import let_go, room_on_disk
 
 #: Integers of a larger matrix lie in a file.
 _IN_MEMORY = 1 << 20
@@ -81,18 +80,13 @@ class _Room:
     """An array of integers, one a byte, to be filled; a large one lies in a file, which ends with the array."""
 
     def __init__(self, shape: Shape, dtype: np.dtype) -> None:
-        self._mapped: mmap.mmap | None = None
-        if prod(shape) <= _IN_MEMORY:
-            self.array = np.empty(shape, dtype)
-            return
-        with tempfile.TemporaryFile() as file:
-            file.truncate(prod(shape))
-            self._mapped = mmap.mmap(file.fileno(), prod(shape))
-        self.array = np.frombuffer(self._mapped, np.int8).view(dtype).reshape(shape)
+        self._on_disk = room_on_disk(prod(shape)) if prod(shape) > _IN_MEMORY else None
+        room = bytearray(prod(shape)) if self._on_disk is None else self._on_disk
+        self.array = np.frombuffer(room, np.int8).view(dtype).reshape(shape)
 
     def filled(self) -> np.ndarray:
         """Return the array; of one in a file nothing stays in memory until it is read."""
-        if self._mapped is not None:
-            self._mapped.flush()
-            self._mapped.madvise(mmap.MADV_DONTNEED)
+        if self._on_disk is not None:
+            self._on_disk.flush()
+            let_go()
         return self.array

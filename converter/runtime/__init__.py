@@ -1,7 +1,7 @@
 """The host runtime: trains a program in the stock interpreter of ai-edge-litert, on Linux and on a Raspberry Pi."""
 
 from converter.runtime.entry import Report
-from converter.runtime.export import export_adapter, import_adapter
+from converter.runtime.export import export_adapter, export_litert_lm_adapter, import_adapter
 from converter.runtime.generation import generate
 from converter.runtime.gradient_range import UnderflowWarning
 from converter.runtime.interchange import StateSpec
@@ -29,6 +29,7 @@ __all__ = [
     "TrainingSession",
     "UnderflowWarning",
     "export_adapter",
+    "export_litert_lm_adapter",
     "generate",
     "import_adapter",
     "load_state",

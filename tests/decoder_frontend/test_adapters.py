@@ -14,7 +14,9 @@ from safetensors.numpy import load_file, save_file
 import pocketune
 from converter.program.adapters import read_adapters
 from converter.program.file import read_program
+from converter.program.flatbuffer.schema import generated
 from converter.support.errors import UsageError
+from converter.support.litert import Interpreter
 from tests.decoder_frontend import reference, written
 from tests.decoder_frontend.test_decoder import in_transformers, near
 
@@ -242,3 +244,49 @@ def test_targets_are_those_of_peft(tied: bool, tmp_path: Path) -> None:
     for update, said in (("lora-2:q_prj", "Did you mean 'q_proj'"), ("lora-2:", "unknown update scheme")):
         with pytest.raises(UsageError, match=said):
             adapted(update)
+
+
+def test_adapters_of_litert_lm_hold_the_factors(tmp_path: Path) -> None:
+    """As litert-torch reads them: names, shapes [inputs, rank] and [rank, outputs], the scale in A, the rank."""
+    written.write(tmp_path / "net.gguf", "llama")
+    program = pocketune.build(
+        tmp_path / "net.gguf",
+        length=LENGTH,
+        update="lora-4:q_proj,k_proj,v_proj,o_proj",
+        optimizer="adam",
+        batch=1,
+        signatures=("train", "infer"),
+    )
+    path = program.write(tmp_path / "net.tflite")
+    taught(path, tmp_path / "mine.state")
+    pocketune.runtime.export_litert_lm_adapter(path, tmp_path / "lora.tflite", tmp_path / "mine.state")
+    pocketune.runtime.export_adapter(path, tmp_path / "adapter", tmp_path / "mine.state")
+    theirs = load_file(tmp_path / "adapter/adapter_model.safetensors")
+    data = (tmp_path / "lora.tflite").read_bytes()
+    assert data[4:8] == b"TFL3"
+    model = generated.ModelT.InitFromObj(generated.Model.GetRootAs(data))
+    assert [(entry.name, entry.buffer) for entry in model.metadata] == [(b"lora_rank", 4)]
+    (graph,) = model.subgraphs
+    found = {tensor.name.decode(): model.buffers[tensor.buffer].data.tobytes() for tensor in graph.tensors}
+    assert len(found) == 2 * 4 * 2
+    for layer in range(2):
+        for letter in "qkvo":
+            module = f"base_model.model.model.layers.{layer}.self_attn.{letter}_proj"
+            a, b = (theirs[f"{module}.lora_{which}.weight"].T for which in "AB")
+            assert found[f"lora_atten_{letter}_a_prime_weight_{layer}"] == np.ascontiguousarray(a * 2).tobytes()
+            assert found[f"lora_atten_{letter}_b_prime_weight_{layer}"] == np.ascontiguousarray(b).tobytes()
+    Interpreter(model_content=data)
+
+
+def test_adapters_that_litert_lm_has_no_place_for_are_refused(tmp_path: Path) -> None:
+    written.write(tmp_path / "net.gguf", "llama")
+    for update, said in (
+        ("lora-4:all-linear", "down_proj.weight is none|gate_proj.weight is none"),
+        ("lora-4:q_proj,v_proj", "some have none"),
+        ("lora-2:q_proj,k_proj,v_proj,o_proj", "a multiple of 4, and these have 2"),
+    ):
+        program = pocketune.build(
+            tmp_path / "net.gguf", length=LENGTH, update=update, batch=1, signatures=("train",), check=False
+        )
+        with pytest.raises(UsageError, match=said):
+            pocketune.runtime.export_litert_lm_adapter(program.data, tmp_path / "lora.tflite")

@@ -16,7 +16,7 @@ from tests.decoder_frontend import reference, written
 LENGTH = 48
 
 
-@pytest.fixture(scope="module", params=["qwen2", "gemma3"])
+@pytest.fixture(scope="module", params=[pytest.param("qwen2", marks=pytest.mark.slow), "gemma3"])
 def taught(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session that has learned, and where its file is."""
     folder, architecture = tmp_path_factory.mktemp("generation"), request.param

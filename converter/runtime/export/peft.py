@@ -60,13 +60,13 @@ def export_adapter(program: ProgramPath, folder: str | os.PathLike, state: State
     require("safetensors", "adapters of PEFT")
     from safetensors.numpy import save
 
-    program = _opened(program)
+    program = opened(program)
     adapters, tensors = _adapters(program), dict[str, np.ndarray]()
     found = factors(program, state_tensors(program, state))
     for adapter in adapters:
         a, b = found[adapter.weight]
-        tensors[f"{_PREFIX}{_module(adapter)}.lora_A.weight"] = np.ascontiguousarray(a.T)
-        tensors[f"{_PREFIX}{_module(adapter)}.lora_B.weight"] = np.ascontiguousarray(b.T)
+        tensors[f"{_PREFIX}{module_of(adapter)}.lora_A.weight"] = np.ascontiguousarray(a.T)
+        tensors[f"{_PREFIX}{module_of(adapter)}.lora_B.weight"] = np.ascontiguousarray(b.T)
     data = save(tensors, {"format": "pt", _BASE: json.dumps(_unrounded(program), separators=(",", ":"))})
     config = json.dumps(_config(adapters, base or program.manifest.name), indent=2) + "\n"
     try:
@@ -95,13 +95,13 @@ def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str |
             the program.
     """
     require("safetensors", "adapters of PEFT")
-    program, folder = _opened(program), Path(folder)
+    program, folder = opened(program), Path(folder)
     config, (found, base) = _read_config(folder), _read_weights(folder)
     _check_base(program, base, folder)
     built = {t.tensor: program.initial(t) for t in program.manifest.state_tensors}
     changed, left = dict(built), list[str]()
     pieces = {p.name: p.pieces for p in program.manifest.parameters}
-    by_module = {_module(adapter): adapter for adapter in _adapters(program)}
+    by_module = {module_of(adapter): adapter for adapter in _adapters(program)}
     for key in found:
         module = key.removeprefix(_PREFIX).rpartition(".lora_")[0]
         if module not in by_module:
@@ -130,7 +130,8 @@ def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str |
     return tuple(left)
 
 
-def _opened(program: ProgramPath) -> ProgramFile:
+def opened(program: ProgramPath) -> ProgramFile:
+    """Return a program, opened where it is not. Raise UsageError as `read_program`."""
     return program if isinstance(program, ProgramFile) else read_program(program)
 
 
@@ -156,7 +157,7 @@ def _adapters(program: ProgramFile) -> tuple[LowRank, ...]:
     return adapters
 
 
-def _module(adapter: LowRank) -> str:
+def module_of(adapter: LowRank) -> str:
     """Return what PEFT calls the layer of a weight."""
     name = adapter.weight.replace("/", ".")
     return name.removesuffix(".weight").removesuffix(".kernel")
@@ -170,7 +171,7 @@ def _unrounded(program: ProgramFile) -> dict[str, str]:
 
 def _config(adapters: tuple[LowRank, ...], base: str) -> dict[str, Any]:
     """Return PEFT's configuration: the usual rank and scale, and by module those that differ."""
-    sizes = {_module(one): (one.a_shape[-1], one.scale * one.a_shape[-1]) for one in adapters}
+    sizes = {module_of(one): (one.a_shape[-1], one.scale * one.a_shape[-1]) for one in adapters}
     (rank, alpha), _ = Counter(sizes.values()).most_common(1)[0]
     return {
         "peft_type": "LORA",

@@ -1,0 +1,166 @@
+"""A language model learns the words of one person in the stock runtime, and is asked before and after.
+
+    scripts/demo --llm [--glossary FILE] [--model FILE.gguf] [--json FILE] [--out DIR]
+
+Qwen2.5-Coder-0.5B-Instruct, fetched as scripts/pretrained does, is built with its weights in int4 and LoRA of rank 8 on
+all layers. A few entries of a private glossary are taught to it, answers alone, in the stock LiteRT interpreter on the
+processor; what it learned is a folder that PEFT loads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import converter
+from converter.runtime import TrainingSession, export_adapter, generate, rows_of_texts
+from converter.support.errors import UsageError
+from decoder_frontend import Tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL = ROOT / ".models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+#: Words that no model knows.
+GLOSSARY = {
+    "zorblat": "The small green lamp on Anna's kitchen table.",
+    "Team Quince": "Mara, Jon and Li, who plan the summer fair.",
+    "the long lap": "Our run around both lakes, eleven kilometres.",
+    "a blue Monday": "A Monday on which the office is closed.",
+}
+CONTROL = "What is the capital of France?"
+LENGTH = 64
+LEARNING_RATE = 1e-3
+#: It has learned when the loss of each entry is below this.
+LEARNED = 0.05
+MOST_EPOCHS = 12
+
+narration = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, what should be said, and what is, before and after."""
+
+    question: str
+    wanted: str
+    before: str
+    after: str
+
+
+def main() -> None:
+    """Run the demo and print its table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--llm", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--glossary", type=Path, metavar="FILE", help="lines of your own, WORD: MEANING")
+    parser.add_argument("--model", type=Path, metavar="FILE.gguf", default=MODEL, help="another model")
+    parser.add_argument("--length", type=int, default=LENGTH, help="tokens of a row")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answers to a file too")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "out" / "demo-llm", help="where the files go")
+    given = parser.parse_args()
+    glossary = GLOSSARY if given.glossary is None else read_glossary(given.glossary)
+    given.out.mkdir(parents=True, exist_ok=True)
+    program, tokenizer = built(given.model, given.length, given.out), Tokenizer(given.model)
+    questions = {f"What is {word}?": meaning for word, meaning in glossary.items()}
+    with TrainingSession(program) as session:
+        before = {question: asked(session, tokenizer, question) for question in (*questions, CONTROL)}
+        losses = taught(session, tokenizer, questions, given.length)
+        after = {question: asked(session, tokenizer, question) for question in (*questions, CONTROL)}
+        state = session.state()
+    export_adapter(program, given.out / "adapter", state)
+    answers = [Answer(q, questions.get(q, ""), before[q], after[q]) for q in before]
+    show(answers)
+    narration.print(f"{program} and {given.out / 'adapter'}, which PEFT loads, are what a phone would keep")
+    if given.json is not None:
+        said = {"losses": losses, "answers": [asdict(answer) for answer in answers]}
+        given.json.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_glossary(path: Path) -> dict[str, str]:
+    """Return meanings by word.
+
+    Raises:
+        UsageError: a line is no WORD: MEANING.
+    """
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        word, colon, meaning = (part.strip() for part in line.partition(":"))
+        if not line.strip():
+            continue
+        if not (word and colon and meaning):
+            raise UsageError(f"{path}, line {number}: expected WORD: MEANING, got {line!r}", page="command-line")
+        found[word] = meaning
+    return found
+
+
+def built(model: Path, length: int, folder: Path) -> Path:
+    """Return the program of a model; the one that is there where it is newer."""
+    path = folder / f"{model.stem}-{length}.tflite"
+    if path.exists() and path.stat().st_mtime > model.stat().st_mtime:
+        narration.print(f"{path} is built already")
+        return path
+    narration.print(f"building {model.name}: its weights in int4, LoRA of rank 8; a few minutes")
+    started = time.perf_counter()
+    program = converter.build(
+        model,
+        length=length,
+        batch=1,
+        update="lora-8:all-linear",
+        frozen="int4",
+        blocks="on",
+        optimizer="adam",
+        signatures=("train", "generate"),
+    )
+    program.write(path)
+    narration.print(f"built in {time.perf_counter() - started:.0f} s: {path.stat().st_size / 1e6:.0f} MB")
+    return path
+
+
+def asked(session: TrainingSession, tokenizer: Tokenizer, question: str) -> str:
+    """Return what a model answers."""
+    prompt = tokenizer.prompt(messages(question))
+    started, ids = time.perf_counter(), list(generate(session, prompt, most=24, stop=tokenizer.ends))
+    answer = tokenizer.decode(ids).strip()
+    narration.print(
+        f"  {question} {answer!r} ({(len(prompt) + len(ids)) / (time.perf_counter() - started):.1f} tokens/s)"
+    )
+    return answer
+
+
+def messages(question: str) -> list[Mapping[str, str]]:
+    """Return a conversation of one question, with few words before it."""
+    return [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": question}]
+
+
+def taught(session: TrainingSession, tokenizer: Tokenizer, entries: Mapping[str, str], length: int) -> list[float]:
+    """Teach a session what to answer, and return the mean loss of each epoch."""
+    told = [tokenizer.conversation([*messages(q), {"role": "assistant", "content": a}]) for q, a in entries.items()]
+    x, y = rows_of_texts([one.ids for one in told], length, [one.answers for one in told])
+    losses = []
+    for epoch in range(MOST_EPOCHS):
+        started = time.perf_counter()
+        each = [session.train(x[row : row + 1], y[row : row + 1], LEARNING_RATE) for row in range(len(x))]
+        losses.append(float(np.mean(each)))
+        seconds = (time.perf_counter() - started) / len(x)
+        narration.print(f"epoch {epoch + 1}: loss {losses[-1]:.3f}, {seconds:.1f} s a step")
+        if max(each) < LEARNED:
+            break
+    return losses
+
+
+def show(answers: list[Answer]) -> None:
+    """Print what was answered, before and after."""
+    table = Table("question", "before", "after")
+    for answer in answers:
+        table.add_row(answer.question, answer.before, answer.after)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
     .venv/bin/python scripts/bench/building.py                                      # W1 to W4, a minute
     .venv/bin/python scripts/bench/building.py --frozen int8 --json scripts/bench/results/building-int8.json
+    .venv/bin/python scripts/bench/building.py --workloads mobilenet_v2 resnet50 encoder --schemes full   # of PyTorch
 
 Each build has a process of its own, which has built a small net before: what is imported and made but once in a
 process, whatever its models are, does not count. The program offers nothing but its step; it is written to a file.
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,9 @@ from rich.table import Table
 from workloads import SCHEMES, SMALL, WORKLOADS, workload
 
 from converter.support.collecting import give_back
+
+#: Modules of PyTorch, by their names in torch_modules.py.
+OF_TORCH = ("mobilenet_v2", "resnet50", "encoder")
 
 
 def main() -> None:
@@ -55,7 +61,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS)
+    parser.add_argument("--workloads", nargs="+", choices=[*WORKLOADS, *OF_TORCH], default=WORKLOADS)
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=SCHEMES)
     parser.add_argument("--frozen", choices=["int8"], help="type of frozen layers")
     parser.add_argument("--target", default="litert-2/x86-64", help="what the program is tuned for")
@@ -70,15 +76,13 @@ def _built(name: str, scheme: str, args: argparse.Namespace) -> dict[str, Any]:
     """Build once, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "program.tflite"
-        built(workload("W1", **SMALL["W1"]), scheme, file, args.target, frozen=args.frozen)
-        net = workload(name, **(SMALL[name] if args.small else {}))
-        model = sum(array.nbytes for array in net.weights.values())
+        title, model, build = (_module if name in OF_TORCH else _workload)(name, scheme, file, args)
         give_back()  # else the build could take what is free in this process
         start = time.process_time()
         with measured.growth() as grown:
-            built(net, scheme, file, args.target, frozen=args.frozen)
+            build()
         return {
-            "net": f"{name} b{net.batch}",
+            "net": title,
             "trains": scheme,
             "frozen": args.frozen or "float32",
             "model MB": round(model / 1e6, 1),
@@ -87,6 +91,25 @@ def _built(name: str, scheme: str, args: argparse.Namespace) -> dict[str, Any]:
             "peak MB": round(grown() / 1e6, 1),
             "× model": round(grown() / model, 2),
         }
+
+
+def _workload(name: str, scheme: str, file: Path, args: argparse.Namespace) -> tuple[str, int, Callable[[], object]]:
+    """The title of a JAX net, the bytes of its weights, and what builds it; a small one has been built."""
+    built(workload("W1", **SMALL["W1"]), scheme, file, args.target, frozen=args.frozen)
+    net = workload(name, **(SMALL[name] if args.small else {}))
+    model = sum(array.nbytes for array in net.weights.values())
+    return f"{name} b{net.batch}", model, lambda: built(net, scheme, file, args.target, frozen=args.frozen)
+
+
+def _module(name: str, scheme: str, file: Path, args: argparse.Namespace) -> tuple[str, int, Callable[[], object]]:
+    """The same of a PyTorch module."""
+    import torch_modules as of_torch
+
+    usual, small = of_torch.MODULES[name]
+    of_torch.built(*of_torch.MODULES["mobilenet_v2"][1](), scheme, file, args.target)
+    module, example = (small if args.small else usual)()
+    build = partial(of_torch.built, module, example, scheme, file, args.target)
+    return f"{name} b{of_torch.BATCH}", of_torch.weights_of(module), build
 
 
 if __name__ == "__main__":

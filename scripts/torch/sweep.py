@@ -45,6 +45,8 @@ def quieted(module: torch.nn.Module, train: bool) -> torch.nn.Module:
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
             layer.train(train)
+        elif hasattr(layer, "attention_bias_cache"):  # LeViT's, of a graph that is gone by the next step
+            layer.training = True
     return module
 
 

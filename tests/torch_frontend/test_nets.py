@@ -14,7 +14,7 @@ from scripts.torch.nets.own import NETS
 from scripts.torch.sweep import tried
 
 #: One of each kind; the others run in the slow test run.
-QUICK = ("decoder", "lstm", "mobile")
+QUICK = ("decoder", "flattened", "lstm", "mobile")
 
 
 @pytest.mark.parametrize("name", QUICK)

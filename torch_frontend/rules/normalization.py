@@ -80,13 +80,27 @@ def _by_moving(call: Call, x: Any, w: Any, bias: Any, mean: Any, variance: Any, 
     names = [call.name_of(i) for i in range(1, 5)]
     if names[2] is not None and names[3] is not None:
         call.findings.add_batch_norm(call.layer, names, momentum)
-    y = (x - _by_channel(mean, x.ndim)) * _scale(w, variance, x.ndim, epsilon)
+    rows = _rows_of(call)
+    if rows is not None:  # the batch is its first axis, as batch_norm='train' wants it
+        y = (x.reshape(rows) - mean) * _scale(w, variance, epsilon)
+        return (y if bias is None else y + bias).reshape(x.shape)
+    y = (x - _by_channel(mean, x.ndim)) * _by_channel(_scale(w, variance, epsilon), x.ndim)
     return y if bias is None else y + _by_channel(bias, x.ndim)
 
 
-def _scale(w: Any, variance: Any, rank: int, epsilon: float) -> Any:
+def _rows_of(call: Call) -> tuple[int, ...] | None:
+    """Return the shape [rows, ..., channels] of which an operand [rows * ..., channels] was made; None for any other."""
+    given = call.node.args[0]
+    name = getattr(given.target, "_schema", None) and given.target._schema.name
+    if name not in ("aten::flatten", "aten::reshape", "aten::view") or given.meta["val"].dim() != 2:
+        return None
+    before = given.args[0].meta["val"].shape
+    return tuple(map(int, before)) if len(before) > 2 and before[-1] == given.meta["val"].shape[-1] else None
+
+
+def _scale(w: Any, variance: Any, epsilon: float) -> Any:
     root = lax.rsqrt(variance + epsilon)
-    return _by_channel(root if w is None else root * w, rank)
+    return root if w is None else root * w
 
 
 def _by_batch(x: Any, w: Any, bias: Any, epsilon: float) -> Any:

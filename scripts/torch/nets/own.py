@@ -131,6 +131,20 @@ class Recurrent(nn.Module):
         return self.head(self.cells(x)[0][:, -1])
 
 
+class Flattened(nn.Module):
+    """Batch normalization of the places of all rows, flattened: as LeViT has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = nn.Linear(_WIDTH, 12, bias=False), nn.BatchNorm1d(12)
+        self.outer, self.last, self.head = nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        y = functional.hardswish(self.norm(y.flatten(0, 1)).reshape_as(y))
+        return self.head(self.last(self.outer(y).reshape(-1, 8)).view(*x.shape[:2], 8).mean(1))
+
+
 class Cells(nn.Module):
     """A loop over an `nn.LSTMCell` and an `nn.GRUCell`."""
 
@@ -291,6 +305,7 @@ NETS: dict[str, Callable[[], Made]] = {
     "gru": partial(_rows, partial(Recurrent, nn.GRU, bidirectional=True)),
     "rnn": partial(_rows, partial(Recurrent, nn.RNN, num_layers=2, nonlinearity="relu")),
     "cells": partial(_rows, Cells),
+    "flattened": partial(_rows, Flattened),
     "unet_nearest": partial(_places, "nearest"),
     "unet_bilinear": partial(_places, "bilinear"),
     "unet_bicubic": partial(_places, "bicubic"),

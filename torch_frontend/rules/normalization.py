@@ -89,7 +89,7 @@ def _by_moving(call: Call, x: Any, w: Any, bias: Any, mean: Any, variance: Any, 
 
 
 def _rows_of(call: Call) -> tuple[int, ...] | None:
-    """Return the shape [rows, ..., channels] of which an operand [rows * ..., channels] was made; None for any other."""
+    """Return the shape [rows, ..., channels] that an operand [rows * ..., channels] had before; None for any other."""
     given = call.node.args[0]
     name = getattr(given.target, "_schema", None) and given.target._schema.name
     if name not in ("aten::flatten", "aten::reshape", "aten::view") or given.meta["val"].dim() != 2:

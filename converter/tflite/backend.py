@@ -59,7 +59,8 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
     if again:
         twice = [scheduled(recompute(graph)) for graph in segmented(lowered)]
         best = min([best, *twice], key=lambda ordered: memory(ordered) + packed(with_variables(ordered), target.lanes))
-        best = map_bodies(outlined(best), without_overwriting)
+        if target.is_cpu:
+            best = map_bodies(outlined(best), without_overwriting)
     return without_overwriting(best)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import Graph, Node, Value
+from converter.ir import Graph, Node, Value, nested
 from converter.ir.types import RESOURCE, TensorType
 from converter.tflite.builtins.base import Delegated, Operator
 from converter.tflite.builtins.integers import CastWeight
@@ -50,7 +50,8 @@ def keeps_order(graphs: Iterable[Graph], state: str) -> bool:
     A delegate for stateless programs (a GPU, an NPU) runs one partition, the largest: there they may grow. But copies
     of constants, which the CPU's delegate leaves alone, would then all be made first, and be there at once.
     """
-    return state == "variables" or any(isinstance(node.op, CastWeight) for graph in graphs for node in graph.nodes)
+    inner = (inner for graph in graphs for inner in nested(graph))
+    return state == "variables" or any(isinstance(node.op, CastWeight) for graph in inner for node in graph.nodes)
 
 
 def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:

@@ -31,6 +31,7 @@ class Training:
         learning_rate: of each step; None for the program's.
         rate_scale: multiplies it.
         patience: after as many epochs whose loss did not fall it ends; None where it does not.
+        fed: the type of the data.
     """
 
     program: str
@@ -42,6 +43,7 @@ class Training:
     learning_rate: float | None = None
     rate_scale: float = 1.0
     patience: int | None = None
+    fed: str = "float32"
 
 
 TRAININGS = {
@@ -60,6 +62,9 @@ TRAININGS = {
     "adapters": Training("adapted", seed=13, held_out=(100, 108), rate_scale=0.2),
     "rows-that-mix": Training("mixing", rows=(0, 48), seed=14),
     "channels": Training("chosen-stateless", seed=15, learning_rate=0.01),
+    "pictures-of-integers": Training("camera-uint8", data="camera-uint8", seed=17, learning_rate=0.1, fed="uint8"),
+    "of-integers-with-a-sign": Training("camera-int8", data="camera-int8", seed=17, learning_rate=0.1, fed="int8"),
+    "deeper-than-integers": Training("camera-deeper", data="camera-uint8", held_out=(300, 361), seed=18, fed="uint8"),
     "stopped-early": Training(
         "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
     ),
@@ -78,8 +83,8 @@ def recorded(out: Path, name: str, training: Training) -> list[dict[str, Any]]:
     """Train, write the state after it, and return what was told, each with its kind."""
     events: list[dict[str, Any]] = []
     with TrainingSession(out / f"{training.program}.tflite") as session:
-        judged = None if training.held_out is None else rows_of(out, training.data, *training.held_out)
-        x, y, weight = rows_of(out, training.data, *training.rows)
+        judged = None if training.held_out is None else rows_of(out, training, *training.held_out)
+        x, y, weight = rows_of(out, training, *training.rows)
         session.fit(
             x,
             y,
@@ -115,9 +120,10 @@ def _told(event: Event) -> list[dict[str, Any]]:
     return []
 
 
-def rows_of(out: Path, data: str, first: int, end: int) -> tuple[np.ndarray, Any, np.ndarray]:
-    """Return some rows of the data of a model."""
-    x = np.fromfile(out / f"{data}.x", np.float32).reshape(-1, 6, 6, 1)[first:end]
+def rows_of(out: Path, training: Training, first: int, end: int) -> tuple[np.ndarray, Any, np.ndarray]:
+    """Return some rows of the data of a training."""
+    data = training.data
+    x = np.fromfile(out / f"{data}.x", training.fed).reshape(-1, 6, 6, 1)[first:end]
     y: Any = np.fromfile(out / f"{data}.y", np.int32)[first:end]
     if data == "two":
         y = {"kind": y, "size": np.fromfile(out / "two.size", np.float32).reshape(-1, 2)[first:end]}

@@ -18,6 +18,8 @@ OUT/docs.tflite is the program of docs/android.md, OUT/docs-web.tflite that of d
 OUT/chosen-<export>.tflite trains some channels of a weight of `mlp`; OUT/chosen.channels are those that the host takes
 by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with them. OUT/beyond.state is of the same
 program and names a channel that there is not.
+OUT/camera-<type>.tflite are of files that are fed integers, of which the convolution stays; in OUT/camera-deeper.tflite
+all trains.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
 pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
@@ -48,6 +50,7 @@ from converter.training.losses import named_loss
 from jax_frontend import Model
 
 # Beside this file, which is run as a script.
+from camera_file import camera_file  # isort: skip
 from recorded_traces import write_traces  # isort: skip
 
 BATCH, STEPS, CLASSES = 8, 50, 4
@@ -138,6 +141,22 @@ def write_filed(out: Path, x: np.ndarray) -> None:
         (out / "filed.state").unlink(missing_ok=True)
         session.save(out / "filed.state")
         program.export_inference(out / "filed.plain", session.state())
+
+
+def write_camera(out: Path) -> None:
+    """Make programs of files that are fed integers, OUT/camera-<type>.tflite, and pictures; one trains all layers."""
+    rng = np.random.default_rng(0)
+    x, y, weight = data(rng)
+    pictures = np.clip(np.rint(128 * x), 0, 255).astype(np.uint8)
+    options = {"classes": CLASSES, "batch": BATCH, "target": "tflite-2.16", "optimizer": optax.sgd(0.01)}
+    for fed in ("uint8", "int8"):
+        file = out / f"{fed}.tflite"
+        file.write_bytes(camera_file(fed))
+        converter.build(file, update="head", state="stateless", **options).write(out / f"camera-{fed}.tflite")
+        (pictures if fed == "uint8" else (pictures ^ 128).view(np.int8)).tofile(out / f"camera-{fed}.x")
+        y.tofile(out / f"camera-{fed}.y")
+        weight.tofile(out / f"camera-{fed}.weight")
+    converter.build(out / "uint8.tflite", update="full", **options).write(out / "camera-deeper.tflite")
 
 
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -377,6 +396,7 @@ if __name__ == "__main__":
         write_wide(folder)
         write_chosen(folder)
         write_interchange(folder)
+        write_camera(folder)
         write_docs(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)

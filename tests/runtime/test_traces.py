@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.tree import ROOT
@@ -24,6 +25,7 @@ def folder(modules: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     _, programs = modules
     folder = tmp_path_factory.mktemp("traces")
     programs.write(folder, "mlp", 0)
+    programs.write_camera(folder)
     return folder
 
 
@@ -44,6 +46,15 @@ def test_both_exports_tell_the_same(modules: Any, folder: Path) -> None:
     recorded, _ = modules
     one, other = (recorded.recorded(folder, name, recorded.TRAININGS[name]) for name in ("variables", "stateless"))
     assert [event.get("loss") for event in one] == pytest.approx([event.get("loss") for event in other], abs=1e-6)
+
+
+def test_pictures_of_integers_teach_what_the_same_with_a_sign_do(modules: Any, folder: Path) -> None:
+    recorded, _ = modules
+    names = "pictures-of-integers", "of-integers-with-a-sign"
+    one, other = (recorded.recorded(folder, name, recorded.TRAININGS[name]) for name in names)
+    assert one == other
+    losses = [event["loss"] for event in one if "loss" in event]
+    assert np.mean(losses[-6:]) < np.mean(losses[:6])
 
 
 def test_there_is_a_dozen(modules: Any) -> None:

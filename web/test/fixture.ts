@@ -43,6 +43,18 @@ export function samplesOf(name: string): Sample[] {
   return [...labels].map((label, i) => labelled(x.slice(i * size, (i + 1) * size), label, weight[i]));
 }
 
+/** The same of pictures whose pixels are bytes. */
+export function picturesOf(name: string): Sample[] {
+  const [x, weight] = [bytes(`${name}.x`), floats(`${name}.weight`)];
+  const size = x.length / weight.length;
+  const labels = new Int32Array(bytes(`${name}.y`).buffer);
+  return [...labels].map((label, i) => ({
+    inputs: { x: x.slice(i * size, (i + 1) * size) },
+    targets: { y: Int32Array.of(label) },
+    weight: weight[i] ?? 1,
+  }));
+}
+
 export function samples(count: number): Sample[] {
   return Array.from({ length: count }, (_, i) => labelled(new Float32Array(36).fill(i % 4), i % 4));
 }

@@ -33,6 +33,16 @@ object Fixture {
 
     private fun buffer(name: String) = ByteBuffer.wrap(file(name).readBytes()).order(ByteOrder.LITTLE_ENDIAN)
 
+    /** Pictures of 6 x 6 of integers, with their labels and weights. */
+    fun samples(model: String, fed: String): List<Sample> {
+        val pixels = file("$model.x").readBytes().map { if (fed == "uint8") it.toUByte().toInt() else it.toInt() }
+        val weight = floats("$model.weight")
+        return ints("$model.y").mapIndexed { i, label ->
+            val picture = Values.Ints(pixels.subList(36 * i, 36 * (i + 1)).toIntArray())
+            Sample(mapOf("x" to picture), Values.Ints(intArrayOf(label)), weight[i])
+        }
+    }
+
     /** Pictures of 6 x 6 with their labels and weights; `two` has two numbers each as a target besides. */
     fun samples(model: String): List<Sample> {
         val x = floats("$model.x")

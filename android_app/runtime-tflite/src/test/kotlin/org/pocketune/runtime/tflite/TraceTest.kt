@@ -78,7 +78,9 @@ class TraceTest {
 
     private fun samples(trace: JsonObject, which: String): List<Sample>? {
         val (first, end) = (trace[which] as? JsonArray)?.map { it.jsonPrimitive.int } ?: return null
-        return Fixture.samples(trace.text("data")).subList(first, end)
+        val (data, fed) = trace.text("data") to trace.text("fed")
+        val samples = if (fed == "float32") Fixture.samples(data) else Fixture.samples(data, fed)
+        return samples.subList(first, end)
     }
 
     /** What the host tells too, of one event. */

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 
 from converter.support.errors import UsageError
-from decoder_frontend.configuration import Configuration
-from decoder_frontend.gguf_file import GGUFFile
+from decoder_frontend.configuration import Configuration, configuration_of
+from decoder_frontend.gguf_file import read_gguf
 from decoder_frontend.stored import StoredTensor, in_order
 
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -33,28 +37,55 @@ _NORMED = {
 FREQUENCY_FACTORS = "rope_freqs.weight"
 
 
-def parameters_of(file: GGUFFile, configuration: Configuration) -> dict[str, StoredTensor]:
-    """Return the parameters of a decoder by the names and in the layout of `transformers`.
+@dataclass(frozen=True)
+class Opened:
+    """A decoder that was opened; none of its weights is read.
+
+    Attributes:
+        configuration: of the net.
+        parameters: by the names and in the layout of `transformers`.
+        frequency_factors: by which the speed of each rotation is divided; None: none is.
+    """
+
+    configuration: Configuration
+    parameters: Mapping[str, StoredTensor]
+    frequency_factors: StoredTensor | None
+
+
+def open_gguf(path: Path) -> Opened:
+    """Return the decoder of a `.gguf` file.
 
     Raises:
-        UsageError: a tensor is missing, of another shape, or none that the decoder has.
+        UsageError: the file cannot be read or is damaged, or a tensor is missing, of another shape, or none that the
+            decoder has.
     """
-    c, found = configuration, dict[str, StoredTensor]()
+    file = read_gguf(path)
+    table = file.tensors.get("token_embd.weight")
+    if table is None:
+        raise UsageError(
+            f"{path} has no table of embeddings, token_embd.weight: it is no whole language model",
+            page="language-models",
+        )
+    c = configuration_of(file.metadata, table.shape[0], path)
+    found: dict[str, StoredTensor] = {}
     for name, tensor in file.tensors.items():
         if name == FREQUENCY_FACTORS:
             continue
         called = _called(name, c)
         if called is None:
-            raise UsageError(
-                f"{file.path}: the tensor {name} is none that a decoder of {c.architecture} has: build its module of "
-                "transformers, pocketune.build(module, inputs=...)",
-                page="language-models",
-            )
+            raise _unknown(path, c, name)
         if c.architecture == "llama" and called.rpartition(".")[0].endswith(("q_proj", "k_proj")):
             tensor = in_order(tensor, _halves_first(tensor.shape[0], c.head_width))
         found[called] = tensor
-    _check(file, c, found)
-    return found
+    return Opened(c, checked(path, c, found), file.tensors.get(FREQUENCY_FACTORS))
+
+
+def _unknown(path: Path, c: Configuration, name: str) -> UsageError:
+    return UsageError(
+        f"{path}: the tensor {name} is none that a decoder of {c.architecture} has: build its module of transformers, "
+        "pocketune.build(module, inputs=...)",
+        page="language-models",
+    )
 
 
 def _called(name: str, c: Configuration) -> str | None:
@@ -96,11 +127,15 @@ def shapes_of(c: Configuration) -> dict[str, tuple[int, ...]]:
     return shapes | {"model.norm.weight": (c.width,)}
 
 
-def _check(file: GGUFFile, c: Configuration, found: dict[str, StoredTensor]) -> None:
-    """Raise where a parameter is missing or has another shape."""
-    if c.layers * len(_IN_LAYER) > 2 * len(file.tensors):  # a number that is wrong may be as large as it likes
+def checked(path: Path, c: Configuration, found: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return the parameters of a decoder, whole and of the right shapes.
+
+    Raises:
+        UsageError: one is missing, has another shape, or is none of the decoder's.
+    """
+    if c.layers * len(_IN_LAYER) > 2 * len(found):  # a number that is wrong may be as large as it likes
         raise UsageError(
-            f"{file.path} is damaged: its metadata tells of {c.layers:,} layers, and it has {len(file.tensors)} "
+            f"{path} is damaged: its metadata tells of {c.layers:,} layers, and it has {len(found)} "
             "tensors, too few for these. Copy or download it again; of a model in several files join them first "
             "(llama-gguf-split --merge)",
             page="language-models",
@@ -109,7 +144,7 @@ def _check(file: GGUFFile, c: Configuration, found: dict[str, StoredTensor]) -> 
     biases = {f"{n.removesuffix('.weight')}.bias": s[:1] for n, s in wanted.items() if "_proj" in n}
     if missing := [name for name in wanted if name not in found]:
         raise UsageError(
-            f"{file.path} is damaged: it has {len(found)} of the tensors of {c.layers} layers and lacks {missing[0]}"
+            f"{path} is damaged: it has {len(found)} of the tensors of {c.layers} layers and lacks {missing[0]}"
             + (f" and {len(missing) - 1} more" if missing[1:] else "")
             + ". Copy or download it again; of a model in several files join them first (llama-gguf-split --merge)",
             page="language-models",
@@ -117,16 +152,14 @@ def _check(file: GGUFFile, c: Configuration, found: dict[str, StoredTensor]) -> 
     for name, tensor in found.items():
         shape = (wanted | biases | {"lm_head.weight": (c.vocabulary, c.width)}).get(name)
         if shape is None:
-            raise UsageError(
-                f"{file.path}: a decoder of {c.architecture} has no {name} ({tensor.name} in the file)",
-                page="language-models",
-            )
+            raise _unknown(path, c, tensor.name)
         if tensor.shape != shape:
             raise UsageError(
-                f"{file.path}: the tensor {tensor.name} has the shape {list(tensor.shape)}, and by the file's metadata "
+                f"{path}: the tensor {tensor.name} has the shape {list(tensor.shape)}, and by the file's metadata "
                 f"it is {list(shape)}: the file was put together wrongly, take another one",
                 page="language-models",
             )
+    return found
 
 
 def _halves_first(rows: int, width: int) -> np.ndarray:

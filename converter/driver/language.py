@@ -1,4 +1,4 @@
-"""Language models among the arguments of a build: `.gguf` files. Their front end loads on demand."""
+"""Language models among the arguments of a build: files and folders. Their front end loads on demand."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _AT_ONCE = 32
 
 
 def is_language_model(model: Any) -> bool:
-    """Return whether something is the path of a `.gguf` file or a `decoder_frontend.Model`."""
+    """Return whether something is a `.gguf` path, a folder of transformers or a `decoder_frontend.Model`."""
     if isinstance(model, str | Path):
-        return str(model).endswith(".gguf")
+        return str(model).endswith(".gguf") or (Path(model) / "config.json").is_file()
     return any(f"{base.__module__}.".startswith("decoder_frontend.") for base in type(model).__mro__)
 
 

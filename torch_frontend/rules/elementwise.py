@@ -160,6 +160,11 @@ def fmin(call: Call, x: Any, y: Any) -> Any:
     return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, jnp.minimum(x, y)))
 
 
+@rule("hypot")
+def hypot(call: Call, x: Any, y: Any) -> Any:
+    return jnp.sqrt(x * x + y * y)
+
+
 @rule("sinc")
 def sinc(call: Call, x: Any) -> Any:
     angle = np.float32(np.pi) * jnp.where(x == 0, 1.0, x)

@@ -122,6 +122,16 @@ def vector_norm(call: Call, x: Any, order: Any = 2, axes: Any = None, keepdim: b
     return norm(x, order, chosen, keepdim)
 
 
+@rule("cdist", "_cdist_forward")
+def cdist(call: Call, x: Any, y: Any, order: float = 2.0, *_: Any) -> Any:
+    return vector_norm(call, jnp.expand_dims(x, -2) - jnp.expand_dims(y, -3), order, -1)
+
+
+@rule("dist")
+def dist(call: Call, x: Any, y: Any, order: float = 2.0) -> Any:
+    return vector_norm(call, x - y, order)
+
+
 @rule("cosine_similarity")
 def cosine_similarity(call: Call, x: Any, y: Any, axis: int = 1, epsilon: float = 1e-8) -> Any:
     def length(z: Any) -> Any:  # the least one has the slope of the one in its place
@@ -159,6 +169,13 @@ def sort(call: Call, x: Any, *rest: Any, **options: Any) -> Any:
         x, axis, stable=True, descending=bool(options.get("descending", flags[-1] if flags else False))
     )
     return jnp.take_along_axis(x, places, axis, mode="clip"), places
+
+
+@rule("median.dim")
+def median(call: Call, x: Any, axis: int = -1, keepdim: bool = False) -> Any:
+    middle = (x.shape[axis] - 1) // 2
+    made = [lax.slice_in_dim(part, middle, middle + 1, axis=axis) for part in sort(call, x, axis)]
+    return made if keepdim else [jnp.squeeze(part, axis) for part in made]
 
 
 @rule("argsort")

@@ -39,6 +39,7 @@ RULES = collect(
 _RANDOM = "random numbers"
 _NO_RANDOM = "use nn.Dropout, which acts in a step by dropout='train', or pass the random numbers in as an input"
 _ADVICE = "compute it outside of the module and pass the result as an input, or write it with other operators"
+_OPEN = ("a result whose size depends on values", "use torch.where, or multiply by the mask")
 #: What checks and says nothing of the result.
 _CHECKS = ("_assert", "sym_constrain", "_print")
 
@@ -164,6 +165,8 @@ def _checked(node: Any, made: Any, value: Any) -> Any:
         return [p if p is None or v is None else _checked(node, p, v) for p, v in zip(parts, value, strict=True)]
     if isinstance(made, tuple):
         made = made[0]
+    if _is_open(value):
+        raise NotImportable(*_OPEN)
     shape = tuple(int(d) for d in value.shape)
     if tuple(jnp.shape(made)) != shape:
         raise NotImportable(f"this form of {node.target} (it gives {list(shape)}, not {list(jnp.shape(made))})")
@@ -177,5 +180,11 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_stand_in(v) for v in value]
     if not isinstance(value, torch.Tensor):
-        return value
-    return jnp.zeros(tuple(int(d) for d in value.shape), np.float32 if value.is_complex() else type_of(value.dtype))
+        return 1 if isinstance(value, torch.SymInt) else value
+    shape = [1 if isinstance(d, torch.SymInt) else d for d in value.shape]
+    return jnp.zeros(shape, np.float32 if value.is_complex() else type_of(value.dtype))
+
+
+def _is_open(value: torch.Tensor) -> bool:
+    """Whether the size of a result depends on values."""
+    return any(isinstance(d, torch.SymInt) for d in value.shape)

@@ -1,6 +1,6 @@
 """Nets of torchvision, timm, transformers and by hand: ten steps of each by PyTorch and by a program.
 
-    python -m scripts.torch.sweep torchvision|timm|transformers|own [--ways full/adamw,sparse/sgd] [NAME ...]
+    python -m scripts.torch.sweep torchvision|timm|transformers|own|others [--ways full/adamw,sparse/sgd] [NAME ...]
 
 Needs `scripts/torch/install .venv/bin/python nets`. Each net trains by SGD with momentum and by AdamW, whole (batch
 normalization by the batch) and by the scheme `sparse` (by the moving statistics); prints a line each, and the sum. What

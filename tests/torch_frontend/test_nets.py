@@ -10,6 +10,7 @@ from torch import nn
 
 import pocketune
 from converter.support.errors import PocketuneError
+from scripts.torch.nets.others import NETS as OTHERS
 from scripts.torch.nets.own import NETS
 from scripts.torch.sweep import tried
 
@@ -23,9 +24,9 @@ def test_modules_train_as_in_pytorch(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [*NETS, *OTHERS])
 def test_all_modules_train_as_in_pytorch(name: str) -> None:
-    assert not {way: wrong for way, wrong in tried(NETS[name]) if wrong}
+    assert not {way: wrong for way, wrong in tried((NETS | OTHERS)[name]) if wrong}
 
 
 class Packed(nn.Module):
@@ -62,11 +63,30 @@ class Noisy(nn.Module):
         return self.inner(x + torch.randn_like(x))
 
 
+class Chosen(nn.Module):
+    """Rows by the values in them."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.inner, self.function = nn.Linear(3, 3), function
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.function(x)
+
+
 @pytest.mark.parametrize(
     ("module", "shape", "match"),
     [
         (Packed(), (2, 5, 3), r"packed sequence .*padded batch.* \(\S*test_nets.py:\d+ in forward\)"),
         (nn.Sequential(Branching()), (2, 3), r"cannot be exported: .*layer 0 at \S*test_nets.py:\d+ in forward"),
+        (
+            Chosen(lambda x: x[x[:, 0] > 0].sum()),
+            (2, 3),
+            r"a mask, whose result has no fixed size[\s\S]*test_nets.py:\d+",
+        ),
+        (Chosen(lambda x: torch.nonzero(x).sum()), (2, 3), r"size depends on values[\s\S]*test_nets.py:\d+"),
+        (Chosen(lambda x: torch.nonzero(x).shape[0]), (2, 3), r"size depends on values[\s\S]*test_nets.py:\d+"),
+        (Chosen(lambda x: x.max().item()), (2, 3), r"number taken out of a tensor[\s\S]*test_nets.py:\d+"),
         (nn.Sequential(Noisy()), (2, 3), r"random numbers[\s\S]*layer 0 at \S*test_nets.py:\d+ in forward"),
     ],
 )

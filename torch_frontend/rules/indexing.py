@@ -162,3 +162,13 @@ def one_hot(call: Call, x: Any, classes: int = -1) -> Any:
 def bucketize(call: Call, x: Any, bounds: Any, *, right: bool = False, **_: Any) -> Any:
     x = jnp.asarray(x)[..., None]
     return jnp.sum(((bounds <= x) if right else (bounds < x)).astype(np.int32), -1)
+
+
+@rule("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive")
+def chosen_by_values(call: Call, *_: Any, **__: Any) -> Any:
+    raise NotImportable("a result whose size depends on values", "use torch.where, or multiply by the mask")
+
+
+@rule("_local_scalar_dense", "item")
+def number_of(call: Call, *_: Any) -> Any:
+    raise NotImportable("a number taken out of a tensor (item, int, float)", "keep it a tensor")

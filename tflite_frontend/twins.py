@@ -47,7 +47,12 @@ def _depthwise(operator: FileOperator) -> Builtin:
     return tfl.DepthwiseConv2D(*window, activation=_activation(operator))
 
 
+def _dense(operator: FileOperator) -> Builtin:
+    return tfl.FullyConnected(activation=_activation(operator))
+
+
 _TWINS: dict[str, Callable[[FileOperator], Builtin]] = {
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _dense,
 }

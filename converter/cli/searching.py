@@ -42,7 +42,7 @@ def search(
         Path | None, typer.Option(help="An .npz file of rows: x or the inputs by name, y, and if there is one, group.")
     ] = None,
     budget: Annotated[
-        list[str] | None, typer.Option(help="memory=64MiB, step=40ms, step=30% of full, memory=head+25%; repeat it.")
+        list[str] | None, typer.Option(help="memory=64MiB, step=40ms, step=30% (of full), memory=head+25%; repeat it.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for recipe, figures and journal.")] = Path("found"),
     recipe: RecipeFile = None,

@@ -18,6 +18,7 @@ import pocketune
 import tflite_frontend
 from converter.ir import evaluate
 from converter.support.errors import UnsupportedError, UsageError
+from converter.tflite.targets import target
 from tests.tflite_frontend.quantised_nets import FORMS, quantised_nets
 from tests.tflite_frontend.written import Operator, file_of
 from tflite_frontend.file import File, FileTensor, read_file
@@ -296,3 +297,14 @@ def test_what_only_the_runtime_knows_is_refused_behind_what_trains(spectral: Pat
     with pytest.raises(UnsupportedError, match="only the runtime knows what these compute") as refused:
         pocketune.build(tflite_frontend.Model(spectral, classes=5), update="full", batch=ROWS)
     assert {site.primitive for site in refused.value.sites} >= {"RFFT2D"}
+
+
+@pytest.mark.parametrize("form", ["int8", "uint8_io", "per_tensor", "int16x8", "dynamic"])
+def test_layers_that_stay_integers_have_a_price(form: str, tmp_path: Path) -> None:
+    """No less than products of int8 take by the target's table, which are cheapest."""
+    path = tmp_path / "net.tflite"
+    path.write_bytes(quantised_nets()[form])
+    options: dict[str, Any] = {"classes": 3, "update": "head", "batch": 4, "target": "tflite-2.16", "check": False}
+    costs = pocketune.build(path, **options).costs
+    cheapest = min(target("tflite-2.16").per_mac[f"{kind}.int8"] for kind in ("conv", "fully_connected"))
+    assert costs["product_cost"] > cheapest * costs["flops_forward"] / 2

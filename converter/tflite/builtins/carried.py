@@ -58,6 +58,11 @@ class Carried(Builtin):
         return self.kind
 
     @property
+    def product(self) -> str:  # type: ignore[override]
+        """As its twin's."""
+        return "" if self.twin is None else self.twin.product
+
+    @property
     def keeps_data(self) -> bool:  # type: ignore[override]
         """As its twin's."""
         return self.twin is not None and self.twin.keeps_data

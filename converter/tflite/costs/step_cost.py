@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from converter.ir import Graph, Node
+from converter.ir.types import TensorType
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Pointwise
 from converter.tflite.builtins.quantized import DynamicRange, Int8
@@ -74,6 +76,11 @@ def operator_cost(graph: Graph, node: Node, target: Target) -> float:
             form = f"{op.op.product}.{'int8' if isinstance(op, Int8) else 'dynamic'}"
             if form in target.per_mac:
                 return target.macs(form, _macs(node))
+        case tfl.Carried() if op.twin is not None and op.product:
+            form = f"{op.product}.{_arithmetic(inputs[0], outputs[0])}"
+            if form in target.per_mac:
+                return target.macs(form, _macs(node))
+            return operator_cost(graph, replace(node, op=op.twin), target)
         case tfl.FullyConnected():
             n, k = inputs[1].shape
             form = "fully_connected.constant" if delegated else "fully_connected.runtime"
@@ -91,6 +98,12 @@ def operator_cost(graph: Graph, node: Node, target: Target) -> float:
             return _pointwise_cost(node, target)
     form = op.moved or ("delegated" if delegated else "shuffled")
     return target.moved(form, sum(t.nbytes for t in (*inputs, *outputs)))
+
+
+def _arithmetic(x: TensorType, y: TensorType) -> str:
+    """Return what tables call the numbers that a product of quantised weights computes with."""
+    integers = x.quantization is not None and y.quantization is not None and x.dtype.itemsize == y.dtype.itemsize == 1
+    return "int8" if integers else "dynamic"
 
 
 def _convolution_cost(node: Node, target: Target, delegated: bool) -> float:

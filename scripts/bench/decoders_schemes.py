@@ -77,7 +77,8 @@ def train(file: Path) -> None:
             begin = time.process_time()
             losses.append(float(session.train(ids, following)))
             seconds.append(time.process_time() - begin)
-    print(json.dumps([min(seconds), resident("RssAnon"), losses[0], losses[-1]]))
+        memory = resident("RssAnon")
+    print(json.dumps([min(seconds), memory, losses[0], losses[-1]]))
 
 
 if __name__ == "__main__":

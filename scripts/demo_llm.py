@@ -34,12 +34,15 @@ GLOSSARY = {
     "the long lap": "Our run around both lakes, eleven kilometres.",
     "a blue Monday": "A Monday on which the office is closed.",
 }
+#: It is asked this, too, and not taught: what it knew before should stay.
 CONTROL = "What is the capital of France?"
+#: Its own answers to these are rehearsed between the entries, so that it does not take every question for one of them.
+REHEARSED = ("What is the capital of Italy?", "What is two plus three?", "What is water?")
 LENGTH = 64
-LEARNING_RATE = 1e-3
+LEARNING_RATE = 5e-4
 #: It has learned when the loss of each entry is below this.
 LEARNED = 0.05
-MOST_EPOCHS = 12
+MOST_EPOCHS = 16
 
 narration = Console(stderr=True, highlight=False)
 
@@ -70,7 +73,8 @@ def main() -> None:
     questions = {f"What is {word}?": meaning for word, meaning in glossary.items()}
     with TrainingSession(program) as session:
         before = {question: asked(session, tokenizer, question) for question in (*questions, CONTROL)}
-        losses = taught(session, tokenizer, questions, given.length)
+        rehearsed = {question: asked(session, tokenizer, question) for question in REHEARSED}
+        losses = taught(session, tokenizer, questions, rehearsed, given.length)
         after = {question: asked(session, tokenizer, question) for question in (*questions, CONTROL)}
         state = session.state()
     export_adapter(program, given.out / "adapter", state)
@@ -138,18 +142,26 @@ def messages(question: str) -> list[Mapping[str, str]]:
     return [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": question}]
 
 
-def taught(session: TrainingSession, tokenizer: Tokenizer, entries: Mapping[str, str], length: int) -> list[float]:
-    """Teach a session what to answer, and return the mean loss of each epoch."""
-    told = [tokenizer.conversation([*messages(q), {"role": "assistant", "content": a}]) for q, a in entries.items()]
+def taught(
+    session: TrainingSession,
+    tokenizer: Tokenizer,
+    entries: Mapping[str, str],
+    rehearsed: Mapping[str, str],
+    length: int,
+) -> list[float]:
+    """Teach a session what to answer, and return the mean loss of the entries in each epoch."""
+    lessons = [*entries.items(), *rehearsed.items()]
+    told = [tokenizer.conversation([*messages(q), {"role": "assistant", "content": a}]) for q, a in lessons]
     x, y = rows_of_texts([one.ids for one in told], length, [one.answers for one in told])
-    losses = []
+    losses, order = list[float](), np.random.default_rng(0)
     for epoch in range(MOST_EPOCHS):
-        started = time.perf_counter()
-        each = [session.train(x[row : row + 1], y[row : row + 1], LEARNING_RATE) for row in range(len(x))]
-        losses.append(float(np.mean(each)))
+        started, each = time.perf_counter(), np.zeros(len(x))
+        for row in order.permutation(len(x)):
+            each[row] = session.train(x[row : row + 1], y[row : row + 1], LEARNING_RATE)
+        losses.append(float(each[: len(entries)].mean()))
         seconds = (time.perf_counter() - started) / len(x)
         narration.print(f"epoch {epoch + 1}: loss {losses[-1]:.3f}, {seconds:.1f} s a step")
-        if max(each) < LEARNED:
+        if each[: len(entries)].max() < LEARNED:
             break
     return losses
 

@@ -58,6 +58,7 @@ def add_other_rows(c: Compilation) -> Compilation:
         plainly = with_inputs_apart(without_dropout(graph), c.by_batch, canonicalize)
         plainly = laid(c, plainly, c.by_batch)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
+        other = without_dropout(other)
         if c.options.frozen == "int4":
             other, _ = frozen_int4.stored(c, other)
         given = graph.outputs.keys() if name in c.generating else None

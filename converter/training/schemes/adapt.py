@@ -5,7 +5,7 @@ What trains is small, A and B, or D, and W keeps the fast kernel of a constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import numpy as np
@@ -33,6 +33,8 @@ class Adapter:
         inputs: how many input channels the weight has.
         view: from the weight as the model has it to the layout of the product A B, [..., inputs, outputs].
         scale: what that product is multiplied by.
+        dropout: how likely an input of A is zero in a step.
+        number: of that dropout, which no other in the model has.
     """
 
     weight: str
@@ -41,6 +43,8 @@ class Adapter:
     inputs: int
     view: View
     scale: float = 1.0
+    dropout: float = 0.0
+    number: int = 0
 
 
 def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], list[Adapter]]:
@@ -62,6 +66,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
     """
     names, readers = graph.parameter_names(), graph.consumers()
     after, table, adapters, refused = graph.copy(), list[SchemeRow](), list[Adapter](), list[str]()
+    number = 1 + max((node.op.key for node in graph.nodes if isinstance(node.op, ops.Dropout | ops.CallKey)), default=0)
     made: dict[Value, tuple[Adapter, Contraction, Value, Value]] = {}  # by the result of a contraction
     for row in rows:
         table.append(SchemeRow(row.parameter, row.fraction, row.why))
@@ -74,6 +79,7 @@ def adapt(graph: Graph, rows: list[SchemeRow]) -> tuple[Graph, list[SchemeRow], 
             continue
         named = row.parameter, place
         adapter, factors = _lora(*named, wanted) if isinstance(wanted, LoRA) else _channels(*named, wanted)
+        adapter = replace(adapter, number=number + len(adapters))
         made |= dict.fromkeys(place.uses, (adapter, place, _add(after, adapter.a), _add(after, adapter.b)))
         adapters.append(adapter)
         table += factors
@@ -118,7 +124,7 @@ def _lora(name: str, place: Contraction, lora: LoRA) -> tuple[Adapter, list[Sche
         SchemeRow(first.name, float(lora.train_a), why if lora.train_a else f"{why}; stays as drawn"),
         SchemeRow(second.name, 1.0, why),
     ]
-    return Adapter(name, first, second, place.a[-2], place.view, lora.scale), rows
+    return Adapter(name, first, second, place.a[-2], place.view, lora.scale, float(lora.dropout)), rows
 
 
 def _channels(name: str, place: Contraction, channels: Channels) -> tuple[Adapter, list[SchemeRow]]:
@@ -142,6 +148,8 @@ def _low_rank(b: Rewriter, node: Node, adapter: Adapter, place: Contraction, fir
     """Return what A B adds to the result of a contraction."""
     operand, transposed = place.uses[node.outputs[0]]
     x = node.inputs[1 - operand]
+    if adapter.dropout:
+        x = b(ops.Dropout(adapter.dropout, label="LoRA dropout", key=adapter.number), x)
 
     def scaled(value: Value) -> Value:
         return value if adapter.scale == 1 else b(ops.Mul(), value, adapter.scale)

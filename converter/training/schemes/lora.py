@@ -30,6 +30,7 @@ class LoRA:
         alpha: the change is scaled by alpha / rank.
         train_a: False keeps A as it was drawn and trains B alone (LoRA-FA, arXiv 2308.03303): of the layer's input,
             only its product with A is kept for the backward pass.
+        dropout: how likely an input of A is zero in a step, as `lora_dropout` of PEFT; in inference none is.
         seed: of A, which begins uniform in +-1/sqrt(fan in); B begins at zero.
     """
 
@@ -37,6 +38,7 @@ class LoRA:
     alpha: float = 16.0
     train_a: bool = True
     seed: int = 0
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 1), ("seed", 0)):
@@ -48,6 +50,9 @@ class LoRA:
         alpha: Any = self.alpha
         if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 < float(alpha) < float("inf"):
             raise UsageError(f"LoRA: alpha must be a positive number, got {alpha!r}", page="adapters")
+        rate: Any = self.dropout
+        if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= float(rate) < 1:
+            raise UsageError(f"LoRA: dropout must be a number from 0 to below 1, got {rate!r}", page="adapters")
         if type(self.train_a) is not bool:
             raise UsageError(f"LoRA: train_a must be true or false, got {self.train_a!r}", page="adapters")
 
@@ -57,7 +62,8 @@ class LoRA:
         return self.alpha / self.rank
 
     def __str__(self) -> str:
-        return f"{'LoRA' if self.train_a else 'LoRA-FA'} of rank {self.rank}, alpha {self.alpha:g}"
+        said = f"{'LoRA' if self.train_a else 'LoRA-FA'} of rank {self.rank}, alpha {self.alpha:g}"
+        return f"{said}, dropout {self.dropout:g}" if self.dropout else said
 
 
 @dataclass(frozen=True)

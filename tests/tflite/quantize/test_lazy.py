@@ -8,14 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import torch
 
 import converter
-import torch_frontend
 from converter.ir import INT4, INT8, LazyArray, StoredIntegers
 from converter.passes import read_weights
 from converter.runtime import TrainingSession
-from converter.support.errors import NumericError, UsageError
+from converter.support.errors import NumericError
 from converter.tflite.quantize import read_int4
 from converter.tflite.quantize.weight_only import LEAST
 from examples import llama
@@ -111,33 +109,3 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     for frozen in ("int4", "float32"):
         with pytest.raises(NumericError, match=r"not finite: head, rows 63 to 64"):
             built(with_params(broken), frozen=frozen)
-
-
-class Tied(torch.nn.Module):
-    """A table that is the head, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens = torch.nn.Embedding(100, 64)
-        self.inner = torch.nn.Linear(64, 64)
-        self.head = torch.nn.Linear(64, 100, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, x: Any) -> Any:
-        return self.head(torch.relu(self.inner(self.tokens(x))))
-
-
-def test_a_module_on_the_device_meta_is_given_its_weights() -> None:
-    module = Tied()
-    with torch.device("meta"):
-        empty = Tied()
-    x = (torch.zeros(1, 4, dtype=torch.int32),)
-    own = {name: array.numpy() for name, array in module.state_dict().items()}
-    given = {name: Read(array) if array.ndim > 1 else array for name, array in own.items() if name != "tokens.weight"}
-    options: dict[str, Any] = {"update": {"*": 0, "inner.bias": 1}}
-    made = built(torch_frontend.Model(empty, x, weights=given), **options)
-    assert made.data == built(torch_frontend.Model(module, x), **options).data
-    with pytest.raises(UsageError, match=r"inner.weight is on the device meta and has no value"):
-        torch_frontend.Model(empty, x, weights={"head.weight": own["head.weight"]})
-    with pytest.raises(UsageError, match=r"Tied has no 'heads.weight'"):
-        torch_frontend.Model(empty, x, weights={"heads.weight": own["head.weight"]})

@@ -20,6 +20,7 @@ from tflite_frontend.graft import Graft, Replaced, grafted
 from tflite_frontend.head import Place, fresh_layer, own_head, place_of_last_layer
 from tflite_frontend.importer import Importer
 from tflite_frontend.metadata import labels_of, preprocessing_of
+from tflite_frontend.ranges import holds_shares
 from tflite_frontend.registry import NotImportable
 from tflite_frontend.savedmodel import converted, is_of_tensorflow, is_saved_model, saved
 
@@ -170,7 +171,7 @@ class Model:
             importer.run([place.features])
             fresh = fresh_layer(importer, place, self.classes, self.seed)
             number = self._output_behind(file, place.features)
-            in_range = bool(place.link) or self.classes == 1
+            in_range = (bool(place.link) or self.classes == 1) and holds_shares(file.tensors[number])
             behind = " with sigmoid" if self.classes == 1 else " with softmax" if place.link else ""
             said = f"a fresh dense layer of {self.classes} classes{behind}"
             note = Note("head", "fresh", f"{said}, in the place of {place.replaced}")

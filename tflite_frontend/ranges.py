@@ -32,6 +32,14 @@ def cuts_off(file: File, operator: FileOperator, number: int) -> bool:
     return not all(t.is_quantized and low <= bounds(t)[0] and bounds(t)[1] <= high for t in operands)
 
 
+def holds_shares(tensor: FileTensor) -> bool:
+    """Return whether a tensor, if it is quantised, has integers for what a softmax or sigmoid gives: 0 to nearly 1."""
+    if tensor.quantization is None:
+        return True
+    low, high = bounds(tensor)
+    return low <= 0 and high >= 1 - 2 * max(tensor.quantization.scales)
+
+
 def bounds(tensor: FileTensor) -> tuple[float, float]:
     """Return the least and the largest number that the integers of a quantised tensor can stand for."""
     assert tensor.quantization is not None

@@ -38,7 +38,8 @@ class Quantization:
     def steps(self, rank: int) -> np.ndarray:
         """Return the scales, shaped to be multiplied with a tensor of this rank."""
         shape = [1] * rank
-        shape[self.axis if self.per_channel else 0] = len(self.scales)
+        if self.per_channel:
+            shape[self.axis] = len(self.scales)
         return np.array(self.scales, np.float64).reshape(shape)
 
     def real(self, stored: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from converter.program.flatbuffer.operators import OperatorFile
 from converter.runtime.export import trained_weights
 from tests.tflite_frontend.quantised_nets import FORMS, quantised_nets
 from tests.tflite_frontend.shipped import LABELS, shipped
+from tests.tflite_frontend.test_quantised import edited
 
 ROWS = 2
 #: Of tables: a fresh head has other operators.
@@ -208,3 +209,28 @@ def frozen_convolutions(data: bytes) -> list[tuple[Any, ...]]:
             held = [None if array is None else np.asarray(array).tobytes() for array in stored]
             found.append(([t.type for t in tensors], scales, held, code.version))
     return found
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_integers_of_other_numbers_than_shares_do_not_cut_off_a_fresh_head(classes: int, tmp_path: Path) -> None:
+    """The file ends in a dense layer whose integers do not reach 1, and the head in a softmax or sigmoid."""
+
+    def narrow(model: Any) -> None:
+        graph = model.subgraphs[0]
+        last = graph.operators.pop()  # the softmax
+        model.signatureDefs[0].outputs[0].tensorIndex = last.inputs[0]
+        graph.outputs = np.array([last.inputs[0]], np.int32)
+        graph.tensors[last.inputs[0]].quantization.scale = np.array([1e-3], np.float32)
+
+    path = tmp_path / "net.tflite"
+    path.write_bytes(edited(quantised_nets()["int8"], narrow))
+    model = tflite_frontend.Model(path, cut="hidden_1", classes=classes)
+    loss = "sparse_categorical_crossentropy" if classes > 1 else "binary_crossentropy"
+    program = pocketune.build(model, loss=loss, update="head", optimizer="sgd", batch=1, check=False)
+    x = np.random.default_rng(0).integers(-128, 128, (1, 12, 12, 3)).astype(np.int8)
+    with pocketune.TrainingSession(program.data) as session:
+        expected = session.infer(x)
+        program.export_inference(tmp_path / "mine.tflite", session.state())
+    (found,) = by_index((tmp_path / "mine.tflite").read_bytes(), x)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -308,3 +308,22 @@ def test_layers_that_stay_integers_have_a_price(form: str, tmp_path: Path) -> No
     costs = pocketune.build(path, **options).costs
     cheapest = min(target("tflite-2.16").per_mac[f"{kind}.int8"] for kind in ("conv", "fully_connected"))
     assert costs["product_cost"] > cheapest * costs["flops_forward"] / 2
+
+
+def test_a_single_integer_stands_for_a_number_too(tmp_path: Path) -> None:
+    def scaled(model: Any) -> None:
+        for tensor, scale in zip(model.subgraphs[0].tensors, (0.1, 0.5, 0.2), strict=True):
+            tensor.quantization = schema.QuantizationParametersT(scale=[scale], zeroPoint=[1])
+
+    tensors = {"x": ((1, 4), "int8"), "factor": np.int8(5), "y": ((1, 4), "int8")}
+    data = edited(file_of(tensors, [("MUL", ("x", "factor"), ("y",), ("MulOptions", {}))]), scaled)
+    path, x = tmp_path / "net.tflite", np.array([[-9, 0, 11, 40]], np.int8)
+    path.write_bytes(data)
+    runtime = Interpreter(model_content=data)
+    runtime.allocate_tensors()
+    runtime.set_tensor(0, x)
+    runtime.invoke()
+    expected = 0.2 * (runtime.get_tensor(2).astype(np.float32) - 1)
+    graph, _ = tflite_frontend.Model(path).graph(1)
+    (found,) = evaluate(graph, [x])[0].values()
+    np.testing.assert_allclose(found, expected, atol=0.1 + 1e-6)  # half a step of the file's result

@@ -5,8 +5,6 @@ import { DamagedProgramError } from "./errors.ts";
 const MODEL_BUFFERS = 4;
 const MODEL_METADATA = 6;
 const BUFFER_DATA = 0;
-const BUFFER_OFFSET = 1;
-const BUFFER_SIZE = 2;
 const METADATA_NAME = 0;
 const METADATA_BUFFER = 1;
 
@@ -58,15 +56,7 @@ export class ModelMetadata {
 
   private bufferOf(buffers: Vector, number: number): Bytes {
     if (number < 0 || number >= buffers.count) damaged();
-    const table = this.indirect(buffers.start + 4 * number);
-    const offset = this.field(table, BUFFER_OFFSET);
-    const size = this.field(table, BUFFER_SIZE);
-    if (offset === undefined || size === undefined) return this.bytes(table, BUFFER_DATA);
-    // Large data, and what is a part of other data, lie behind the flatbuffer.
-    const start = this.long(offset);
-    const end = start + this.long(size);
-    if (end > this.data.length) damaged();
-    return this.data.subarray(start, end);
+    return this.bytes(this.indirect(buffers.start + 4 * number), BUFFER_DATA);
   }
 
   private nameOf(bytes: Bytes): string {
@@ -116,12 +106,6 @@ export class ModelMetadata {
   private int(at: number): number {
     this.check(at, 4);
     return this.view.getUint32(at, true);
-  }
-
-  /** An unsigned number of 64 bits; those beyond 2^53, which no file has, are rounded. */
-  private long(at: number): number {
-    this.check(at, 8);
-    return Number(this.view.getBigUint64(at, true));
   }
 
   private short(at: number): number {

@@ -10,7 +10,7 @@ from converter.support.errors import PocketuneError
 from tests.keras_frontend.random_training import Training, differences, judged
 
 #: A sample of pictures, sequences and rows of features, which takes a minute; `slow` tries many more.
-FEW, MANY = range(16), range(100, 500)
+FEW, MANY = range(8), range(100, 500)
 
 
 @pytest.fixture(autouse=True)

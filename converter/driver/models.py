@@ -276,8 +276,9 @@ def as_asked(model: Any, options: Options) -> Any:
     """
     if isinstance(model, Source):
         return model
+    model = with_length(model, options.length)
     asked = {name: value for name in _PARTS if (value := getattr(options, name)) is not None}
-    return _part(with_length(model, options.length), asked) if asked else with_length(model, options.length)
+    return _part(model, asked) if asked else model
 
 
 #: Options that say which part of a model is meant, and why other models than files have none such.

@@ -21,9 +21,9 @@ from converter.program.flatbuffer.parts import bodies_of
 from converter.program.flatbuffer.schema import FILE_IDENTIFIER, buffer_data, generated, unpacked
 from converter.support.errors import UsageError
 from converter.support.files import open_regular
+from tflite_frontend.declared_size import MOST_OPERATORS, check_declared_size
 from tflite_frontend.quantization import quantization_of
 from tflite_frontend.sparse import densified
-from tflite_frontend.weight import MOST_OPERATORS, check_weight
 
 #: No file that a phone loads is larger.
 MAX_BYTES = 2**31 - 1
@@ -213,7 +213,7 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
         raise UsageError(f"{path} is no TFLite file", page="tflite-files")
     with reading(str(path)):
         model = generated.Model.GetRootAs(data, 0)
-        check_weight(model)
+        check_declared_size(model)
         return replace(_parsed(str(path), model, signature), associated=associated_files(data))
 
 

@@ -32,7 +32,7 @@ class _Scale:
             raise ValueError(f"more than {_MOST_NUMBERS} numbers besides those of constants")
 
 
-def check_weight(model: Any) -> None:
+def check_declared_size(model: Any) -> None:
     """Raise ValueError where a file (`Model`) stands for far more than any that is meant.
 
     The data of constants, which nobody copies, is not counted.

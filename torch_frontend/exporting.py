@@ -13,9 +13,14 @@ from typing import Any
 import torch
 
 from converter.support.errors import UsageError
+from torch_frontend.checks import check_module
 from torch_frontend.functional import made_functional
+from torch_frontend.guards import assigned, guarded
 from torch_frontend.markers import mark, stochastic_depth_marked
 from torch_frontend.places import place_in
+
+#: Of a graph's metadata: the attributes that the module assigned to as it was traced.
+ASSIGNED = "assigned"
 
 
 def rows_of(value: Any, batch: int) -> Any:
@@ -33,9 +38,13 @@ def export_module(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     Raises:
         UsageError: the module cannot be traced; its own message and line are in it.
     """
+    check_module(module)
     try:
-        with inference(module), stochastic_depth_marked(module), quiet():
-            return torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+        with inference(module), stochastic_depth_marked(module), guarded() as guard, assigned(module) as names, quiet():
+            program = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+        guard.check()
+        program.graph_module.meta[ASSIGNED] = names
+        return program
     except Exception as error:
         raise UsageError(
             f"{_name(module)} cannot be exported: {_reason(error)}{_where(module, error)}", page="pytorch"
@@ -83,7 +92,7 @@ def quiet() -> Iterator[None]:
     """While it lasts, torch's own advice about exports is not shown."""
     logger = logging.getLogger("torch")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -102,17 +111,29 @@ def _is_packed(frame: FrameType) -> bool:
 def _where(module: Any, error: Exception) -> str:
     """The layer and the line of the person's code at which an error was raised; nothing where there is none."""
     paths = {id(layer): path for path, layer in module.named_modules()}
-    found = ""
+    found, layer = "", None
     for frame, line in traceback.walk_tb(error.__traceback__):
         source = place_in(frame.f_code.co_filename, line)
-        path = paths.get(id(frame.f_locals.get("self")))
-        if source and path is not None:
-            found = f" ({f'layer {path} at ' if path else ''}{source} in {frame.f_code.co_name})"
+        layer = paths.get(id(frame.f_locals.get("self")), layer)
+        if source and layer is not None:
+            found = f" ({f'layer {layer} at ' if layer else ''}{source} in {frame.f_code.co_name})"
     return found
 
 
 def _name(module: Any) -> str:
     return type(module).__name__
+
+
+#: What errors of `torch.export` mean that speak of its insides.
+_MEANT = {
+    "data-dependent": "Python takes a number out of a tensor (if, float(), int(), item()), which a graph has not. "
+    "Keep it a tensor, x * self.scale, and choose by torch.where",
+    "not a known type": "it returns, or takes, an object that is no tensor, tuple, list or dict. Give these",
+    "torch.classes.quantized": "its layers are quantized. Build the module of floats that they were made of: "
+    "frozen='int8' quantizes what does not train",
+    "fake tensor in the exported program": "a tensor is used that was kept of another call, or made where no graph "
+    "sees it. Make it in forward of the inputs, or register it as a buffer",
+}
 
 
 def _reason(error: Exception) -> str:
@@ -122,5 +143,8 @@ def _reason(error: Exception) -> str:
             "a packed sequence has no fixed shape. Give the recurrent layer the padded batch itself, [rows, time, "
             "features], and mask what lies behind the ends"
         )
+    for said, meant in _MEANT.items():
+        if said in str(error):
+            return meant
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:6])[:900] or type(error).__name__

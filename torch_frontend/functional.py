@@ -62,7 +62,7 @@ def _out_of_place(node: Any, order: dict[Any, int]) -> bool:
     written = node.args[0] if node.args else None
     if not name.endswith("_") or target is None or not isinstance(written, torch.fx.Node) or not _is_fresh(written):
         return False
-    if any(_aliases(user.target) for user in written.users if order[user] < order[node]):
+    if any(aliases(user.target) for user in written.users if order[user] < order[node]):
         return False
     node.target = target
     for user in [u for u in written.users if order[u] > order[node]]:
@@ -72,11 +72,11 @@ def _out_of_place(node: Any, order: dict[Any, int]) -> bool:
 
 def _is_fresh(node: Any) -> bool:
     """Whether the result of a node is a tensor of its own."""
-    return node.op == "call_function" and not _aliases(node.target)
+    return node.op == "call_function" and not aliases(node.target)
 
 
-def _aliases(target: Any) -> bool:
-    """Whether an operator may give a view of an operand, or an operand itself."""
+def aliases(target: Any) -> bool:
+    """Return whether an operator may give a view of an operand, or an operand itself."""
     if not isinstance(target, torch._ops.OpOverload):
         return True
     name = target._schema.name.partition("::")[2]

@@ -15,13 +15,14 @@ from converter.passes.idioms import with_idioms
 from converter.support.errors import UnsupportedError
 from converter.support.notes import Note, half_notes
 from jax_frontend.origins import Site
-from jax_frontend.unsupported import NotImportable
-from torch_frontend.exporting import lowered
+from jax_frontend.unsupported import NotImportable, Problems
+from torch_frontend.exporting import ASSIGNED, lowered
 from torch_frontend.findings import Findings
 from torch_frontend.interpreter import RULES, Interpreter
 from torch_frontend.model import Model
-from torch_frontend.program import State, chosen, counted, user_inputs, user_outputs
+from torch_frontend.program import ASSIGNS, State, chosen, counted, user_inputs, user_outputs
 from torch_frontend.tensors import type_of
+from torch_frontend.writes import check_writes
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,10 @@ def import_torch(model: Model, batch: int) -> Imported:
         UnsupportedError: it holds what cannot be compiled; all places are listed.
         NumericError: a weight is not finite.
     """
-    program = lowered(model.exported(batch), list(RULES))
+    exported, problems = model.exported(batch), Problems()
+    check_writes(exported, problems)
+    problems.check()
+    program = lowered(exported, list(RULES))
     findings = Findings(counted=counted(program), modes=model.modes())
     interpreter = Interpreter(program, findings)
     state = State(program, model.weights)
@@ -75,5 +79,6 @@ def import_torch(model: Model, batch: int) -> Imported:
     if len(graph.inputs) > 1:
         for value, node in zip(graph.inputs, inputs, strict=True):
             value.name = node.name
-    notes = [*findings.notes, *state.notes, *half_notes(found.halves)]
+    kept = [Note(name, "left out", ASSIGNS) for name in exported.graph_module.meta.get(ASSIGNED, ())]
+    notes = [*findings.notes, *state.notes, *kept, *half_notes(found.halves)]
     return Imported(with_idioms(graph), notes, list(findings.batch_norms.values()))

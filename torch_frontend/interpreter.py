@@ -29,7 +29,7 @@ from torch_frontend.rules import (
     reductions,
     shapes,
 )
-from torch_frontend.tensors import to_numpy, type_of
+from torch_frontend.tensors import check_range, said_of_types, to_numpy, type_of
 
 RULES = collect(
     *(activations.rule, attention.rule, convolution.rule, elementwise.rule, indexing.rule, linear.rule),
@@ -37,7 +37,10 @@ RULES = collect(
 )
 
 _RANDOM = "random numbers"
-_NO_RANDOM = "use nn.Dropout, which acts in a step by dropout='train', or pass the random numbers in as an input"
+_NO_RANDOM = (
+    "use nn.Dropout, which acts in a step by dropout='train', or F.dropout(x, p, training=self.training); or pass the "
+    "random numbers in as an input"
+)
 _ADVICE = "compute it outside of the module and pass the result as an input, or write it with other operators"
 _OPEN = ("a result whose size depends on values", "use torch.where, or multiply by the mask")
 #: What checks and says nothing of the result.
@@ -69,7 +72,7 @@ class Interpreter:
         self._doubtful.clear()
         for node in self._program.graph.nodes:
             if node.op == "placeholder":
-                values[node] = inputs[node.name]
+                values[node] = inputs[node.name] if node.name in inputs else node.meta.get("val")
             elif node.op == "call_function":
                 values[node] = self._node(node, values)
             elif node.op == "output":
@@ -99,6 +102,9 @@ class Interpreter:
             raise NotImportable(f"control flow ({getattr(node.target, '__name__', node.target)})", "use torch.where")
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_quiet(node):
             raise NotImportable(_RANDOM, _NO_RANDOM)
+        for operand in node.all_input_nodes:
+            if values[operand] is None and isinstance(operand.meta.get("val"), torch.Tensor):
+                raise NotImportable(f"what {_operator(operand.all_input_nodes[0])} gives beside its first result")
         known = all(isinstance(v, torch.Tensor) for v in _tensors((operands, options)))
         if known and not name.startswith("pocketune."):
             return node.target(*operands, **options)
@@ -107,7 +113,12 @@ class Interpreter:
             raise NotImportable(f"the operator {node.target}")
         value = node.meta.get("val")
         first = value[0] if isinstance(value, list | tuple) and value else value
-        dtype = type_of(first.dtype) if isinstance(first, torch.Tensor) else np.dtype(np.float32)
+        dtype = np.dtype(np.float32)
+        if isinstance(first, torch.Tensor):
+            dtype = type_of(first.dtype)
+            check_range(node, name, first.dtype)
+            if said := said_of_types(node, name, first.dtype):
+                self._findings.note(place.layer, "in float32" if first.is_floating_point() else "in int32", said)
         call = Call(node, place.layer, self._targets, self._findings, dtype)
         try:
             made = rule(call, *_arrays(operands), **_arrays(options))

@@ -22,10 +22,13 @@ from converter.support.errors import UsageError
 from converter.training.losses import Loss, named_loss
 from converter.training.losses.own_loss import target_types
 from jax_frontend import trace_function
+from jax_frontend.unsupported import Problems
 from torch_frontend.exporting import lowered, quiet
 from torch_frontend.findings import Findings
+from torch_frontend.guards import guarded
 from torch_frontend.interpreter import RULES, Interpreter
 from torch_frontend.program import user_inputs, user_outputs
+from torch_frontend.writes import check_writes
 
 #: What PyTorch leaves out where nothing else is said; few labels of pictures have it, those of words do.
 _IGNORED = -100
@@ -78,6 +81,9 @@ def _named(function: Any, seen: set[Any]) -> Iterator[Any]:
 
 
 def _is_of_torch(value: Any) -> bool:
+    kind = getattr(value, "__self__", value)  # of the method `apply` of one
+    if isinstance(kind, type) and issubclass(kind, torch.autograd.Function | torch.nn.Module):
+        return True
     name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None) or type(value).__module__
     return str(name).partition(".")[0] == "torch"
 
@@ -198,11 +204,15 @@ def _graph_of(loss: Callable[..., Any], name: str, types: Sequence[TensorType], 
         return torch.zeros(type.shape, dtype=torch.int64 if type.dtype.kind == "i" else torch.float32)
 
     try:
-        with quiet():
+        with quiet(), guarded() as guard:
             exported = torch.export.export(Called(), tuple(map(sample, types)), strict=False)
+        guard.check()
     except Exception as error:
         said = " ".join(str(error).split())[:300]
         raise UsageError(f"the loss {name} cannot be traced: {said}. {_ADVICE}", page="losses") from error
+    problems = Problems()
+    check_writes(exported, problems)
+    problems.check()
     program = lowered(exported, list(RULES))
     interpreter = Interpreter(program, Findings())
     signature = program.graph_signature

@@ -31,6 +31,10 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+_DROPOUT = (torch.ops.aten.dropout.default, torch.ops.aten.dropout_.default)
+_FEATURE_DROPOUT = (torch.ops.aten.feature_dropout.default, torch.ops.aten.feature_dropout_.default)
+
+
 def mark(program: torch.export.ExportedProgram) -> None:
     """Put the markers into a graph of the training IR, which decomposition would leave without a trace.
 
@@ -44,9 +48,11 @@ def _mark_graph(module: torch.fx.GraphModule) -> None:
     aten = torch.ops.aten
     for node in list(module.graph.nodes):
         target = node.target
-        if target in (aten.dropout.default, aten.dropout_.default):
+        if target in (*_DROPOUT, *_FEATURE_DROPOUT) and node.args[2]:
+            continue  # it acts in inference, too: random numbers, which are refused
+        if target in _DROPOUT:
             _drop(node, [])
-        elif target in (aten.feature_dropout.default, aten.feature_dropout_.default):
+        elif target in _FEATURE_DROPOUT:
             _drop(node, list(range(2, node.args[0].meta["val"].dim())))
         elif target in (aten.detach.default, aten.detach_.default):
             _replace(node, torch.ops.pocketune.stop_gradient.default, (node.args[0],))

@@ -71,14 +71,8 @@ class Model:
         """
         if isinstance(self.module, torch.nn.Module):
             assert self.example_inputs is not None
-            named = isinstance(self.example_inputs, Mapping)
-            args = () if named else tuple(self.example_inputs)
-            kwargs = dict(self.example_inputs) if named else {}
-            return export_module(
-                on_cpu(self.module),
-                [rows_of(_tensor(v), batch) for v in args],
-                {k: rows_of(_tensor(v), batch) for k, v in kwargs.items()},
-            )
+            args, kwargs = _for_rows(self.example_inputs, batch)
+            return export_module(on_cpu(self.module), args, kwargs)
         return self._again(self._program(), batch)
 
     def parameter_names(self) -> dict[int, str]:
@@ -108,16 +102,15 @@ class Model:
     def _again(self, program: torch.export.ExportedProgram, batch: int) -> torch.export.ExportedProgram:
         """An exported program, exported anew for a number of rows."""
         given = self.example_inputs
-        args, kwargs = program.example_inputs or ((), {})
-        if given is not None:
-            args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (tuple(given), {})
-        if not args and not kwargs:
-            args, kwargs = _described_inputs(program)
-        args = torch.utils._pytree.tree_map(lambda v: rows_of(_tensor(v), batch), args)
-        kwargs = torch.utils._pytree.tree_map(lambda v: rows_of(_tensor(v), batch), kwargs)
+        if given is None:
+            args, kwargs = program.example_inputs or ((), {})
+            given = (args, kwargs) if args or kwargs else _described_inputs(program)
+            args, kwargs = (_for_rows(part, batch)[i] for i, part in enumerate(given))
+        else:
+            args, kwargs = _for_rows(given, batch)
         try:
             with quiet():
-                return torch.export.export(program.module(), tuple(args), dict(kwargs), strict=False)
+                return torch.export.export(program.module(), args, kwargs, strict=False)
         except Exception as error:
             raise UsageError(
                 f"{self.name} cannot be built for {batch} rows, as it was exported for another number of them: "
@@ -125,6 +118,12 @@ class Model:
                 "torch.export.export(module, (x,), dynamic_shapes={'x': {0: torch.export.Dim.DYNAMIC}})",
                 page="pytorch",
             ) from error
+
+
+def _for_rows(given: Sequence[Any] | Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs, by place and by keyword, of so many rows; tensors in lists and dicts, too."""
+    args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (tuple(given), {})
+    return torch.utils._pytree.tree_map(lambda v: rows_of(_tensor(v), batch), (args, kwargs))
 
 
 def _called(module: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+_OWN = str(Path(__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -41,8 +42,8 @@ def place_of(node: Any) -> Place:
 
 
 def place_in(file: str, line: int) -> str:
-    """Return `file:line` of the person's code; nothing of PyTorch's own."""
-    return "" if file.startswith((_torch(), "<")) else f"{_short(file)}:{line}"
+    """Return `file:line` of the person's code; nothing of PyTorch's own, or of this package."""
+    return "" if file.startswith((_torch(), _OWN, "<")) else f"{_short(file)}:{line}"
 
 
 @cache

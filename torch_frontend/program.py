@@ -14,6 +14,8 @@ from converter.support.notes import Note
 from torch_frontend.tensors import to_numpy
 from torch_frontend.weights import Weights
 
+#: Of attributes and buffers that a module writes.
+ASSIGNS = "the module assigns to it as it is called: every call of the program begins with its value now"
 #: Operators that read the statistics of batch normalization, and where these stand among their operands.
 _STATISTICS = {"batch_norm": (3, 4), "_native_batch_norm_legit_no_training": (3, 4), "native_batch_norm": (3, 4)}
 
@@ -53,8 +55,7 @@ class State:
             self.known[place] = program.constants[name].detach()
         for name in signature.buffers_to_mutate.values():
             if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
-                why = "the module assigns to it as it is called: every call of the program begins with its value now"
-                self.notes.append(Note(name, "left out", why))
+                self.notes.append(Note(name, "left out", ASSIGNS))
 
     def _add(self, place: str, name: str, tensor: torch.Tensor, trains: bool) -> None:
         if tensor.is_floating_point():

@@ -12,7 +12,7 @@ from converter.driver.heads import with_names_of_head
 from converter.driver.language import is_language_model, language_model, reading_on, with_length
 from converter.driver.options import Options
 from converter.driver.pytorch import is_torch_model, is_torch_optimizer, torch_model
-from converter.ir import Graph, TensorType, reachable
+from converter.ir import Graph, TensorType, Value, ops, reachable
 from converter.ir.batch_norm import BatchNorm
 from converter.passes.idioms import with_idioms
 from converter.support.errors import UsageError
@@ -329,13 +329,16 @@ def _keras_source(model: Any, batch: int, name: str, inputs: Sequence[Any] | Non
 def as_pytorch_trains(source: Source, optimizer: Any) -> Source:
     """Return a PyTorch model with all fixed that PyTorch leaves as it is, and notes that say so.
 
-    That is what no output depends on, and what a PyTorch optimizer does not have. Other models as they are.
+    That is what no output depends on, what gets no gradient as it stands under `torch.no_grad` or `detach()`, and what
+    a PyTorch optimizer does not have. Other models as they are.
     """
     if not source.names and not is_torch_optimizer(optimizer):
         return source
     graph = source.graph.copy()
     needed = reachable(graph, graph.outputs.values())
     unused = {p.name for v, p in graph.parameters.items() if p.trainable and v not in needed}
+    moved_to = _with_cotangents(graph)
+    stopped = {p.name for v, p in graph.parameters.items() if p.trainable and v not in moved_to} - unused
     left: set[str] = set()
     if is_torch_optimizer(optimizer):
         import torch_frontend
@@ -343,9 +346,22 @@ def as_pytorch_trains(source: Source, optimizer: Any) -> Source:
         moved = torch_frontend.optimized(optimizer, source.names)
         left = {p.name for p in graph.parameters.values() if p.trainable and p.name not in moved}
     graph.parameters = {
-        v: replace(p, trainable=p.trainable and p.name not in left, idle=p.idle or p.name in unused)
+        v: replace(p, trainable=p.trainable and p.name not in left | stopped, idle=p.idle or p.name in unused)
         for v, p in graph.parameters.items()
     }
     notes = [Note(name, "fixed", "the optimizer does not have it") for name in sorted(left)]
     notes += [Note(name, "fixed", "no output depends on it") for name in sorted(unused - left)]
+    notes += [
+        Note(name, "fixed", "no gradient reaches it (torch.no_grad, detach())") for name in sorted(stopped - left)
+    ]
     return replace(source, graph=graph, notes=[*source.notes, *notes])
+
+
+def _with_cotangents(graph: Graph) -> set[Value]:
+    """Return the values that cotangents of the outputs reach, integers and what has a gradient of 0 included."""
+    reached = set(graph.outputs.values())
+    for node in reversed(graph.nodes):
+        stops = isinstance(node.op, ops.CustomGradient) and not node.op.backward.outputs
+        if not stops and not reached.isdisjoint(node.outputs):
+            reached.update(node.inputs)
+    return reached

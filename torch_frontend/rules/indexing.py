@@ -14,8 +14,18 @@ from torch_frontend.registry import Call, NotImportable, Rules
 rule = Rules()
 
 
+def _check_plain(scale_by_frequency: bool) -> None:
+    if scale_by_frequency:
+        raise NotImportable(
+            "an embedding whose gradients are divided by how often a row occurs", "leave scale_grad_by_freq out"
+        )
+
+
 @rule("embedding")
-def embedding(call: Call, table: Any, rows: Any, padding: int = -1, *_: Any) -> Any:
+def embedding(
+    call: Call, table: Any, rows: Any, padding: int = -1, scale_by_frequency: bool = False, sparse: bool = False
+) -> Any:
+    _check_plain(scale_by_frequency)
     found = jnp.take(table, rows, axis=0, mode="clip")
     if padding < 0:
         return found
@@ -39,6 +49,7 @@ def embedding_bag(
         raise NotImportable(
             "EmbeddingBag with offsets that are an input, so bags have no fixed size", "give it rows of equal length"
         )
+    _check_plain(scale_by_frequency)
     padding = -1 if padding is None else padding
     begins = [int(o) for o in offsets]
     ends = [*begins[1:], rows.shape[0]] if not include_last else begins[1:]

@@ -198,11 +198,15 @@ def dependents(graph: Graph, sources: Iterable[Value]) -> set[Value]:
 
 
 def nested(graph: Graph) -> Iterator[Graph]:
-    """Yield the graph and the bodies of its nodes, at any depth."""
-    yield graph
-    for node in graph.nodes:
-        for body in node.op.bodies():
-            yield from nested(body)
+    """Yield the graph and the bodies of its nodes, at any depth, each once."""
+    found: dict[Graph, None] = {}
+    waiting = [graph]
+    while waiting:
+        inner = waiting.pop()
+        if inner not in found:
+            found[inner] = None
+            waiting += reversed([body for node in inner.nodes for body in node.op.bodies()])
+    yield from found
 
 
 def to_text(graph: Graph) -> str:

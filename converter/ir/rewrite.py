@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from converter.ir import Graph, Node, Value
 from converter.ir.builder import LookingBuilder
@@ -91,10 +92,13 @@ def _reading(node: Node, needed: set[Value]) -> Node:
 
 
 def map_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """Return the graph with each body of an op in it changed; the same graph where there are none."""
+    """Return the graph with each body of an op in it changed, once for all ops that share it.
+
+    The same graph where there are none.
+    """
     if not any(node.op.bodies() for node in graph.nodes):
         return graph
-    after = graph.copy()
+    after, change = graph.copy(), cache(change)
     after.nodes = [
         replace(node, op=node.op.with_bodies(*map(change, bodies))) if (bodies := node.op.bodies()) else node
         for node in graph.nodes

@@ -155,6 +155,7 @@ def build(args: argparse.Namespace) -> dict[str, float]:
     program = converter.build(
         jax_frontend.Model(model.apply, params, model.inputs, model.layers, name=args.shape),
         loss="next_token",
+        batch=1,
         optimizer=optax.adam(1e-3),
         update={"*": 0, "layers/*/attention/*": lora, "layers/*/ffn/*": lora},
         frozen="int4",

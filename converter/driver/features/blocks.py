@@ -8,6 +8,7 @@ from __future__ import annotations
 from converter.driver.compilation import Compilation
 from converter.ir import FLOAT32, Graph, Node, Value, ops
 from converter.ir.rewrite import Rewriter, rewrite
+from converter.tflite.prepare.hidden_in_parts import hidden_in_parts
 from converter.tflite.prepare.loss_in_parts import loss_in_parts
 
 #: Elements of the smallest constant matrix that is not kept as the kernels want it.
@@ -31,6 +32,11 @@ def met_as_stored(c: Compilation, graph: Graph) -> Graph:
         return b(ops.CastMatMul(node.op.adj_y), *node.inputs)
 
     return rewrite(graph, met)
+
+
+def with_few_inner_features(c: Compilation, graph: Graph) -> Graph:
+    """Return a graph whose wide feed-forward parts are there some inner features at a time, if memory counts."""
+    return hidden_in_parts(graph) if c.request.recompute and c.target.is_cpu else graph
 
 
 def with_few_logits(c: Compilation, with_loss: Graph) -> Graph:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from converter.driver.compilation import Compilation
 from converter.driver.features import frozen_int4
-from converter.driver.features.blocks import met_as_stored
+from converter.driver.features.blocks import met_as_stored, with_few_inner_features
 from converter.driver.features.layouts import laid
 from converter.driver.features.optimizer import like
 from converter.ir import Graph
@@ -26,7 +26,8 @@ def prepared(c: Compilation, graph: Graph) -> Graph:
     """Return a forward graph with early layers in parts of the batch, and attention by fewer products, on a CPU."""
     if not c.target.is_cpu:
         return graph.copy()
-    return met_as_stored(c, absorb_projections(attend_in_blocks(tile_batch(graph, c.target), c.target), c.target))
+    with_fewer_products = absorb_projections(attend_in_blocks(tile_batch(graph, c.target), c.target), c.target)
+    return with_few_inner_features(c, met_as_stored(c, with_fewer_products))
 
 
 def score(c: Compilation) -> Compilation:

@@ -58,14 +58,15 @@ class ArenaPlan:
 def lifetimes(graph: Graph, order: Sequence[Node]) -> dict[Value, tuple[int, int]]:
     """First and last node (by position) at which each arena tensor is alive.
 
-    Inputs live through the whole run, outputs from where they are made to the end, as the runtime has it. Constants and
-    parameters are not in the arena.
+    Inputs live through the whole run, outputs from where they are made to the end, as the runtime has it, and so does
+    what nobody reads: it lets go of a tensor behind the last reader. Constants and parameters are not in the arena.
     """
     end = len(order)
     spans = dict.fromkeys(graph.inputs, (0, end))
+    read = {value for node in order for value in node.inputs}
     for i, node in enumerate(order):
         for value in node.outputs:
-            spans[value] = (i, i)
+            spans[value] = (i, i if value in read else end)
         for value in node.inputs:
             if value in spans:
                 spans[value] = (spans[value][0], max(i, spans[value][1]))

@@ -35,7 +35,7 @@ def schedule(
         in_parts: whether the backward pass of a part of the loss may run before the next part.
     """
     after = dependencies(graph)
-    program_order = _in_order(graph.nodes, after)
+    program_order = on_demand(graph.nodes, after)
     at_gradients = _updates_at_gradients(graph, after, _for_one_weight(graph))
     # A gradient that is large beside what it is made of, as that of a head of many classes, is better made late.
     by_phase = _updates_at_gradients(graph, after, {node for node in graph.nodes if node.origin.phase == "update"})
@@ -49,7 +49,7 @@ def schedule(
     makers_late = {node: [makers[v] for v in node.inputs if makers.get(v) in late] for node in graph.nodes}
     for order in (at_gradients, by_phase, depth_first, growers_late, *by_parts):
         staying_first = sorted(order, key=lambda node: node not in staying)
-        candidates.append(_in_order(sorted(staying_first, key=late.__contains__), makers_late))
+        candidates.append(on_demand(sorted(staying_first, key=late.__contains__), makers_late))
     return _smallest([_ordered(graph, order) for order in dict.fromkeys(map(tuple, candidates))], memory, least)
 
 
@@ -104,8 +104,11 @@ def _descendants(graph: Graph, writer: Node, start: int) -> set[Node]:
     return found
 
 
-def _in_order(goals: Iterable[Node], after: dict[Node, list[Node]]) -> list[Node]:
-    """Return the goals in order, each right behind the nodes that must run before it and have not run yet."""
+def on_demand(goals: Iterable[Node], after: dict[Node, list[Node]]) -> list[Node]:
+    """Return the goals in order, each right behind the nodes that must run before it and have not run yet.
+
+    `after` is of all nodes.
+    """
     done: dict[Node, None] = {}
     _run(goals, after, done)
     return list(done)
@@ -137,7 +140,7 @@ def _depth_first(graph: Graph, after: dict[Node, list[Node]]) -> list[Node]:
     """From each result back to what it needs, in the order in which the results appear."""
     makers = graph.producers()
     results = {makers[v] for v in graph.results() if v in makers}
-    return _in_order([n for n in graph.nodes if n in results], after)
+    return on_demand([n for n in graph.nodes if n in results], after)
 
 
 def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]], own: set[Node]) -> list[Node]:
@@ -145,7 +148,7 @@ def _updates_at_gradients(graph: Graph, after: dict[Node, list[Node]], own: set[
     makers = graph.producers()
     last_need: dict[Node, Node | None] = {}  # the last node for others that an update waits for
     position: dict[Node | None, int] = {None: -1}
-    for i, node in enumerate(_in_order(graph.nodes, after)):
+    for i, node in enumerate(on_demand(graph.nodes, after)):
         position[node] = i
         waits_for = max((last_need[n] for n in after[node]), key=position.__getitem__, default=None)
         last_need[node] = waits_for if node in own else node
@@ -196,7 +199,7 @@ def _shrinkers_soon(graph: Graph, after: dict[Node, list[Node]], order: list[Nod
             made = sum(v.type.nbytes for v in node.outputs)
             if 0 <= place[node] < len(forward) - 1 and _MUCH_READ * made <= _read(graph, node):
                 soon.append(node)
-    return _in_order([*sorted([*forward, *soon], key=place.__getitem__), *order], after)
+    return on_demand([*sorted([*forward, *soon], key=place.__getitem__), *order], after)
 
 
 def _read(graph: Graph, node: Node) -> int:

@@ -1,47 +1,53 @@
-"""Outlining: a long step as a row of subgraphs, each of which runs once.
+"""Outlining: a long step as a row of subgraphs, one for all pieces that are alike.
 
-Of each partition XNNPACK's delegate keeps a table of all tensors of the subgraph that it is in. A step of thousands of
-partitions and tens of thousands of tensors would be resident as hundreds of megabytes of such tables.
+Of each partition XNNPACK's delegate keeps a table of all tensors of the subgraph that it is in, and 3 KB of each
+operator. A step of thousands of partitions and tens of thousands of tensors would be resident as hundreds of megabytes
+of such tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import BOOL, INT32, Graph, Node, TensorType, Value
+from converter.ir import BOOL, INT32, Graph, Node, TensorType, Value, fingerprint
 from converter.ir.types import RESOURCE
 from converter.tflite import builtins as tfl
+from converter.tflite.schedule.alike import Run, runs, wiring
 
 #: Operators of a graph that stays in one piece, and of the shortest and the longest piece of a longer one.
 LONGEST, SHORTEST_PIECE, LONGEST_PIECE = 3000, 200, 800
+#: Operators of the shortest piece that is like others, and how many these others have at least.
+SHORTEST_ALIKE, SAVED = 12, 100
 _COUNTER = TensorType((1,), INT32)
 
 
 def outlined(graph: Graph) -> Graph:
     """Return a long scheduled graph in pieces, cut where few bytes cross.
 
-    Before: a = f(x, w); b = g(a); ...
-    After:  a = While(x, w: f); b = While(a: g); ..., each of one step.
+    Before: a = f(x, w); b = f(a, v); c = g(b); ...
+    After:  a = While(x, w: f); b = While(a, v: f); c = While(b: g); ..., each of one step.
 
+    Pieces that are alike are runs of one subgraph: constants in which they differ are operands, which lie in the file.
     WHILE gives what it takes: what a piece makes for others takes the place of something of the same type that it
     reads, as the next state that of the last, or of zeros.
     """
     if len(graph.nodes) <= LONGEST:
         return graph
-    cuts = [0, *_cuts(graph), len(graph.nodes)]
     after = graph.copy()
     after.nodes = []
     read = _last_readers(graph)
-    for first, end in pairwise(cuts):
-        piece = graph.nodes[first:end]
-        if all(_fits(node) for node in piece):
-            made = [v for node in piece for v in node.outputs if read.get(v, -1) >= end]
-            after.nodes.append(_once(after, piece, made))
+    for run in _pieces(graph):
+        starts = range(run.start, run.end, run.period)
+        pieces = [graph.nodes[start : start + run.period] for start in starts]
+        if all(_fits(node) for piece in pieces for node in piece):
+            after.nodes += _Body(after, pieces, [start + run.period for start in starts], read).runs
         else:
-            after.nodes += piece
+            after.nodes += [node for piece in pieces for node in piece]
     return after
 
 
@@ -50,13 +56,25 @@ def in_one(graph: Graph) -> Graph:
     after = graph.copy()
     after.nodes = []
     for node in graph.nodes:
-        body = node.op.body if isinstance(node.op, tfl.While) and node.op.is_outlined else None
-        if body is None:
-            after.nodes.append(node)
+        if isinstance(node.op, tfl.While) and node.op.is_outlined:
+            after.constants |= node.op.body.constants
+            after.nodes += _as_it_was(node, node.op.body)
         else:
-            after.constants |= body.constants
-            after.nodes += body.nodes[:-1]  # but for the counter
+            after.nodes.append(node)
     return after
+
+
+def _as_it_was(run: Node, body: Graph) -> list[Node]:
+    """Return the nodes of the piece that a node runs."""
+    taken = dict(zip(body.inputs, run.inputs, strict=True))
+    given = {v: of for v, of in zip(body.outputs.values(), run.outputs, strict=True) if v not in taken}
+    now: dict[Value, Value] = {}
+    nodes = []
+    for node in body.nodes[:-1]:  # but for the counter
+        inputs = tuple(taken.get(v) or now.get(v, v) for v in node.inputs)
+        now |= {v: given.get(v) or Value(v.type, v.name) for v in node.outputs}
+        nodes.append(replace(node, inputs=inputs, outputs=tuple(now[v] for v in node.outputs)))
+    return nodes
 
 
 def _last_readers(graph: Graph) -> dict[Value, int]:
@@ -65,8 +83,22 @@ def _last_readers(graph: Graph) -> dict[Value, int]:
     return read | dict.fromkeys(graph.results(), len(graph.nodes))
 
 
-def _cuts(graph: Graph) -> list[int]:
-    """Return where pieces begin, but for the first: in reach of the one before where the fewest bytes cross."""
+def _pieces(graph: Graph) -> list[Run]:
+    """Return the pieces of a graph, those together that are alike."""
+    crossing = _crossing(graph)
+    found: list[Run] = []
+    end = len(graph.nodes)
+    begin = 0
+    for run in (*runs(graph, graph.nodes, SHORTEST_ALIKE, SAVED, crossing), Run(end, 0, 0)):
+        borders = [begin, *_cuts(crossing, begin, run.start), run.start]
+        found += [Run(first, after - first, 1) for first, after in pairwise(borders) if after > first]
+        found += [run] if run.times else []
+        begin = run.end
+    return found
+
+
+def _crossing(graph: Graph) -> list[int]:
+    """Return the bytes that are made before each node and read from there on."""
     read, change = _last_readers(graph), [0] * (len(graph.nodes) + 1)
     for i, node in enumerate(graph.nodes):
         for value in node.outputs:
@@ -74,9 +106,13 @@ def _cuts(graph: Graph) -> list[int]:
                 change[i + 1] += value.type.nbytes
                 if last < len(graph.nodes):
                     change[last + 1] -= value.type.nbytes
-    crossing = list(accumulate(change))
-    found, start = [], 0
-    while len(graph.nodes) - start > LONGEST_PIECE:
+    return list(accumulate(change))
+
+
+def _cuts(crossing: Sequence[int], start: int, stop: int) -> list[int]:
+    """Return where pieces begin, but for the first: in reach of the one before where the fewest bytes cross."""
+    found = []
+    while stop - start > LONGEST_PIECE:
         start = min(range(start + SHORTEST_PIECE, start + LONGEST_PIECE), key=crossing.__getitem__)
         found.append(start)
     return found
@@ -86,31 +122,96 @@ def _fits(node: Node) -> bool:
     return all(v.dtype != RESOURCE for v in (*node.inputs, *node.outputs))
 
 
-def _once(graph: Graph, piece: Sequence[Node], made: Sequence[Value]) -> Node:
-    """Return the operator that runs a piece of a graph; constants that it needs are added to the graph."""
-    inside = {v for node in piece for v in node.outputs}
-    taken = [v for v in dict.fromkeys(v for node in piece for v in node.inputs) if v not in inside]
-    known = {v: graph.constants[v] for v in taken if v in graph.constants}
-    operands = [v for v in taken if v not in known]
-    places = _places(operands, made)
-    for value in (v for v in made if v not in places):
-        zeros = Value(value.type, f"{value.name}/before")
-        graph.constants[zeros] = np.zeros(value.shape, value.dtype)
-        places[value] = len(operands)
-        operands.append(zeros)
-    results = {place: value for value, place in places.items()}
-    counter = Value(_COUNTER, "counter")
-    graph.constants[counter] = np.zeros(1, np.int32)
-    body = Graph([Value(_COUNTER, "operand_0"), *operands], known, {}, list(piece))
-    count, one = Value(_COUNTER, "result_0"), Value(_COUNTER, "one")
-    body.constants[one] = np.ones(1, np.int32)
-    body.nodes.append(Node(tfl.Add(), (body.inputs[0], one), (count,), piece[-1].origin))
-    given = [count, *(results.get(i, v) for i, v in enumerate(operands))]
-    body.outputs = {f"result_{i}": value for i, value in enumerate(given)}
-    outputs = [Value(_COUNTER, "counter"), *(results.get(i, Value(v.type, v.name)) for i, v in enumerate(operands))]
-    return Node(
-        tfl.While(_is_first(operands), body, is_outlined=True), (counter, *operands), tuple(outputs), piece[-1].origin
-    )
+class _Operand(NamedTuple):
+    """What pieces that are alike read in the same places.
+
+    Attributes:
+        inside: the input of the body that stands for it.
+        given: what it is for each of the pieces.
+    """
+
+    inside: Value
+    given: tuple[Value, ...]
+
+
+class _Body:
+    """The subgraph of pieces that are alike, and the operators that run it, one for each.
+
+    Args:
+        graph: constants that the operators need are added to it.
+        pieces: nodes.
+        ends: the place behind each piece in the graph.
+        read: where each value of the graph is read last.
+    """
+
+    def __init__(
+        self, graph: Graph, pieces: Sequence[Sequence[Node]], ends: Sequence[int], read: Mapping[Value, int]
+    ) -> None:
+        self._graph, self._pieces = graph, pieces
+        self._operands: dict[tuple[Value, ...], _Operand] = {}
+        self._body = Graph([], {}, {}, self._nodes())
+        made = [
+            tuple(node.outputs[number] for node in nodes)
+            for nodes in zip(*pieces, strict=True)
+            for number in range(len(nodes[0].outputs))
+        ]
+        results = [vs for vs in made if any(read.get(v, -1) >= end for v, end in zip(vs, ends, strict=True))]
+        self.runs = self._runs(results)
+
+    def _nodes(self) -> list[Node]:
+        """Return the nodes of the body: those of the first piece, which read its operands."""
+        nodes = []
+        for alike, made in zip(zip(*self._pieces, strict=True), wiring(self._pieces[0]), strict=True):
+            read = zip(zip(*(node.inputs for node in alike), strict=True), made, strict=True)
+            inputs = tuple(vs[0] if inside else self._operand(vs) for vs, inside in read)
+            nodes.append(replace(alike[0], inputs=inputs))
+        return nodes
+
+    def _operand(self, given: tuple[Value, ...]) -> Value:
+        """Return what stands in the body for values that the pieces read."""
+        if given not in self._operands:
+            self._operands[given] = _Operand(Value(given[0].type, given[0].name), given)
+        return self._operands[given].inside
+
+    def _runs(self, results: Sequence[tuple[Value, ...]]) -> list[Node]:
+        known = {o.inside: array for o in self._operands.values() if (array := self._constant(o)) is not None}
+        operands = [o for o in self._operands.values() if o.inside not in known]
+        places = _places([o.inside for o in operands], [vs[0] for vs in results])
+        for vs in (vs for vs in results if vs[0] not in places):
+            zeros = Value(vs[0].type, f"{vs[0].name}/before")
+            self._graph.constants[zeros] = np.zeros(zeros.shape, zeros.dtype)
+            places[vs[0]] = len(operands)
+            operands.append(_Operand(Value(zeros.type, zeros.name), len(vs) * (zeros,)))
+        of_place = {places[vs[0]]: vs for vs in results}
+        counter, origin = Value(_COUNTER, "counter"), self._pieces[0][-1].origin
+        self._graph.constants[counter] = np.zeros(1, np.int32)
+        count, one = Value(_COUNTER, "result_0"), Value(_COUNTER, "one")
+        body = self._body
+        body.inputs = [Value(_COUNTER, "operand_0"), *(o.inside for o in operands)]
+        body.constants = known | {one: np.ones(1, np.int32)}
+        body.nodes.append(Node(tfl.Add(), (body.inputs[0], one), (count,), origin))
+        inside = [of_place[i][0] if i in of_place else o.inside for i, o in enumerate(operands)]
+        body.outputs = {f"result_{i}": value for i, value in enumerate([count, *inside])}
+        loop = tfl.While(_is_first(body.inputs[1:]), body, is_outlined=True)
+        return [
+            Node(
+                loop,
+                (counter, *(o.given[k] for o in operands)),
+                (
+                    Value(_COUNTER, "counter"),
+                    *(of_place[i][k] if i in of_place else Value(o.inside.type) for i, o in enumerate(operands)),
+                ),
+                piece[-1].origin,
+            )
+            for k, piece in enumerate(self._pieces)
+        ]
+
+    def _constant(self, operand: _Operand) -> np.ndarray | None:
+        """Return what an operand is, where it is known and the same for all pieces."""
+        first, *others = (self._graph.constants.get(v) for v in operand.given)
+        if first is None or any(a is None or (a is not first and fingerprint(a) != fingerprint(first)) for a in others):
+            return None
+        return first
 
 
 def _places(operands: Sequence[Value], made: Iterable[Value]) -> dict[Value, int]:

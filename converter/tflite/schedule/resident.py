@@ -65,8 +65,9 @@ def _parts(delegated: Graph, lanes: int, in_order: bool, lent: bool) -> tuple[in
     """Return the graph's own arena, those of the largest of its loops and of loops in that, and the workspace."""
     workspace = max((node.op.workspace for node in delegated.nodes if isinstance(node.op, DelegatedCall)), default=0)
     loops = 0
-    for node in delegated.nodes:
-        bodies = [_parts(delegate(body, lanes, in_order), lanes, in_order, lent=True) for body in node.op.bodies()]
+    # Loops may share their bodies.
+    for of_loop in dict.fromkeys(node.op.bodies() for node in delegated.nodes):
+        bodies = [_parts(delegate(body, lanes, in_order), lanes, in_order, lent=True) for body in of_loop]
         loops = max(loops, sum(own + inner for own, inner, _ in bodies))
         workspace = max([workspace, *(of_body for _, _, of_body in bodies)])
     return plan(delegated, lent).size, loops, workspace

@@ -14,9 +14,17 @@ from itertools import accumulate, pairwise
 from converter.ir import Graph, Node, Value, dependents
 from converter.ir.types import RESOURCE
 from converter.passes import eliminate_dead_code
+from converter.tflite.schedule.alike import runs
+from converter.tflite.schedule.order import on_demand
 
 #: Into how many segments of about as many bytes the forward pass is cut; the planner says which is best.
 COUNTS = (2, 4, 8, 16)
+#: How many times smaller than what crosses a cut a value is to be kept wherever it is made: as what an adapter of a low
+#: rank makes of its rows, for which all that leads to it would be there again.
+LITTLE = 64
+#: Nodes of the shortest block of those that are alike, and how many times what crosses at the narrowest place in them
+#: may cross where they are cut.
+SHORTEST_BLOCK, NARROW = 24, 1.1
 
 
 def segmented(graph: Graph) -> Iterator[Graph]:
@@ -29,7 +37,7 @@ def segmented(graph: Graph) -> Iterator[Graph]:
     comes first. Loops are not run twice.
     """
     pass_ = _Forward(graph)
-    for cuts in dict.fromkeys(tuple(pass_.cuts(count)) for count in COUNTS):
+    for cuts in dict.fromkeys(map(tuple, [*(pass_.cuts(count) for count in COUNTS), *pass_.at_blocks()])):
         if cuts:
             yield pass_.recomputed(cuts)
 
@@ -57,8 +65,8 @@ class _Forward:
     def _forward_readers(self, value: Value) -> list[Node]:
         return [node for node in self._readers.get(value, ()) if not node.origin.is_late]
 
-    def cuts(self, count: int) -> list[int]:
-        """Return where few bytes cross, so that segments keep about as many bytes for the backward pass."""
+    def _bytes(self) -> tuple[list[int], list[int]]:
+        """Return what crosses the border in front of each node and of the end, and what is kept of all before it."""
         crossing = [0] * (len(self._nodes) + 1)
         kept = [0] * (len(self._nodes) + 1)
         for value, made in self._made.items():
@@ -67,7 +75,26 @@ class _Forward:
                 crossing[self._until[value] + 1] -= value.type.nbytes
             if value in self._residuals:
                 kept[made + 1] += value.type.nbytes
-        crossing, kept = list(accumulate(crossing)), list(accumulate(kept))
+        return list(accumulate(crossing)), list(accumulate(kept))
+
+    def at_blocks(self) -> Iterator[list[int]]:
+        """Yield borders of blocks that are alike, for each place where as little crosses in all of them."""
+        crossing, kept = self._bytes()
+        for run in runs(self._graph, self._nodes, SHORTEST_BLOCK, SHORTEST_BLOCK, crossing):
+            if kept[run.end] > kept[run.start]:
+                places = [range(run.start + i, run.end, run.period) for i in range(run.period)]
+                widths = [sum(crossing[i] for i in cuts) for cuts in places]
+                narrow = [i for i, width in enumerate(widths) if width <= NARROW * min(widths)]
+                for before, i in pairwise([narrow[-1] - run.period, *narrow]):
+                    if i - before > SHORTEST_BLOCK // 2:  # another place, not the next one
+                        cuts = places[i]
+                        behind = range(cuts[-1] + 1, min(cuts[-1] + run.period + 1, len(self._nodes)))
+                        last = min(behind, key=lambda j: (crossing[j], -j), default=0)
+                        yield [cut for cut in (*cuts, last) if cut]
+
+    def cuts(self, count: int) -> list[int]:
+        """Return where few bytes cross, so that segments keep about as many bytes for the backward pass."""
+        crossing, kept = self._bytes()
         found, start = [], 0
         narrowest: int | None = None
         for i, so_far in enumerate(kept):
@@ -79,38 +106,67 @@ class _Forward:
         return found
 
     def recomputed(self, cuts: Sequence[int]) -> Graph:
-        """Return the graph with what lies before the last cut computed again, but for what crosses one."""
+        """Return the graph with what lies before the last cut computed again, but for what crosses one.
+
+        Each node runs again right before the first that needs it in the backward pass.
+        """
         kept = {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
+        little = sum(v.type.nbytes for v in kept) // (LITTLE * len(cuts))
+        kept |= {v for v in self._residuals if v.type.nbytes <= little}
         again: dict[Value, Value] = {}
-        inserted: dict[Node, list[Node]] = {}
+        after: dict[Node, list[Node]] = {}
         for first, end in pairwise((0, *cuts)):
             wanted = {v for v in self._residuals - kept if first <= self._made[v] < end}
-            late = {node for v in wanted for node in self._readers[v] if node.origin.is_late}
-            begins = next((node for node in self._graph.nodes if node in late), None)
-            if begins is not None:
-                inserted.setdefault(begins, []).extend(self._copied(wanted, kept, range(first, end), again))
-        after = self._graph.copy()
-        after.nodes = []
+            self._copy(wanted, kept, range(first, end), again, after)
+        made = {value: node for node in after for value in node.outputs}
+        goals = []
         for node in self._graph.nodes:
-            after.nodes += inserted.get(node, [])
-            if node.origin.is_late:
+            if node.origin.is_late and not again.keys().isdisjoint(node.inputs):
                 node = replace(node, inputs=tuple(again.get(v, v) for v in node.inputs))
-            after.nodes.append(node)
-        return eliminate_dead_code(after)  # the first computation of what only the backward pass reads
+            goals.append(node)
+            after[node] = [made[v] for v in node.inputs if v in made]
+        ordered = self._graph.copy()
+        ordered.nodes = on_demand(goals, after)
+        return eliminate_dead_code(ordered)  # the first computation of what only the backward pass reads
 
-    def _copied(self, wanted: set[Value], kept: set[Value], segment: range, again: dict[Value, Value]) -> list[Node]:
-        """Copies of the nodes of a segment that make what is wanted; `again` takes what they make by what it is."""
-        needed, nodes, copies = set(wanted), list[Node](), list[Node]()
+    def _copy(
+        self,
+        wanted: set[Value],
+        kept: set[Value],
+        segment: range,
+        again: dict[Value, Value],
+        after: dict[Node, list[Node]],
+    ) -> None:
+        """Copies the nodes of a segment that make what is wanted.
+
+        Args:
+            wanted: values of the segment.
+            kept: values that no node makes again.
+            segment: places of nodes.
+            again: what the copies make, by what it is; theirs is added.
+            after: the copies that each must run behind; they are added.
+        """
+        needed, nodes = set(wanted), list[Node]()
         for i in reversed(segment):
             if not needed.isdisjoint(self._nodes[i].outputs):
                 nodes.append(self._nodes[i])
                 needed.update(v for v in self._nodes[i].inputs if v in self._made and v not in kept)
+        copies: dict[Value, Node] = {}
         for node in reversed(nodes):
             made = tuple(Value(v.type, f"{v.name}/again") for v in node.outputs)
             inputs = tuple(again.get(v, v) for v in node.inputs)
-            copies.append(Node(node.op, inputs, made, node.origin.in_phase("backward")))
+            copy = Node(node.op, inputs, made, node.origin.in_phase("backward"))
+            after[copy] = [copies[v] for v in inputs if v in copies]
+            copies |= dict.fromkeys(made, copy)
             again |= dict(zip(node.outputs, made, strict=True))
-        return copies
+        # What another shape is given is there itself: a view for the backward pass is made when that wants it.
+        for value in wanted:
+            view = self._nodes[self._made[value]]
+            if view.op.keeps_data and view.inputs[0] in wanted | kept:
+                copy = copies[again[value]]
+                later = replace(copy, outputs=(Value(value.type, f"{value.name}/again"),))
+                after[later] = after[copy]
+                again[value] = later.output
 
 
 def _narrowest(best: int | None, places: range, start: int, crossing: Sequence[int], kept: Sequence[int]) -> int | None:

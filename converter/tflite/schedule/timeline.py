@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Literal
 
@@ -91,7 +92,8 @@ def _workspaces(delegated: Graph, starts: list[int]) -> Iterator[Allocation]:
 
 def _loops(delegated: Graph, starts: list[int], lanes: int, in_order: bool) -> Iterator[Allocation]:
     """Arenas and workspaces of loops' bodies, which are there as long as the loop runs."""
+    of_body = cache(lambda body: resident(body, lanes, in_order, lent=True))  # loops may share their bodies
     for start, node in zip(starts, delegated.nodes, strict=False):
-        if bodies := [resident(body, lanes, in_order, lent=True) for body in node.op.bodies()]:
+        if bodies := [of_body(body) for body in node.op.bodies()]:
             nbytes = sum(body.arena for body in bodies) + max(body.workspace for body in bodies)
             yield Allocation(nbytes, start, start, start, "loop")

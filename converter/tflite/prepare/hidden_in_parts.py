@@ -1,0 +1,178 @@
+"""Feed-forward parts of frozen matrices, some inner features at a time: what they widen is never there at once.
+
+What lies between two dense layers treats each inner feature by itself, and the second layer sums up over them. So some
+features go from the first layer through the second, forward and backward, before the next begin, and each matrix is
+still met once a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from converter.ir import Builder, Graph, Node, Value, in_order_of_use, ops, rows_at_once
+
+#: Elements of a matrix and of a value that are there at once, but in no more parts.
+OF_MATRIX, OF_VALUE, MOST_PARTS = 1 << 20, 1 << 19, 16
+#: How many times larger a frozen matrix is than what trains beside it: that is cut each time.
+_LARGER = 16
+
+
+class _Hidden(NamedTuple):
+    """What lies between dense layers, as wide as what they share.
+
+    Attributes:
+        width: the inner features.
+        inside: the nodes that make them, first layers included, in the order of the graph.
+        ends: products that sum up over them.
+    """
+
+    width: int
+    inside: Sequence[Node]
+    ends: Sequence[Node]
+
+
+def hidden_in_parts(graph: Graph) -> Graph:
+    """Return a forward graph with wide feed-forward parts of frozen matrices some inner features at a time.
+
+    Before: y = f(x V) W.
+    After:  y = f(x V[:, :n]) W[:n] + f(x V[:, n:2n]) W[n:2n] + ...
+
+    Adapters beside the matrices are cut, too. Sums are in another order than before, nothing else changes.
+    """
+    makers, readers, results = graph.producers(), graph.consumers(), set(graph.results())
+    b = Builder(graph.copy())
+    b.graph.nodes = nodes = []
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    gone: set[Node] = set()
+    due: dict[Node, _Hidden] = {}
+    for node in graph.nodes:
+        if node not in gone and isinstance(node.op, ops.CastMatMul) and node.inputs[1] in graph.constants:
+            found = _hidden(graph, node.inputs[0], makers, readers, place)
+            if found is not None and results.isdisjoint(v for n in found.inside for v in n.outputs):
+                due[max(found.ends, key=place.__getitem__)] = found
+                gone.update(found.inside, found.ends)
+    for node in graph.nodes:
+        if node not in gone:
+            nodes.append(node)
+        elif node in due:
+            _Parts(b, due[node]).add(_part_width(graph, due[node]))
+    b.graph.nodes = in_order_of_use(nodes)
+    return b.graph if due else graph
+
+
+def _hidden(
+    graph: Graph,
+    value: Value,
+    makers: Mapping[Value, Node],
+    readers: Mapping[Value, Sequence[Node]],
+    place: Mapping[Node, int],
+) -> _Hidden | None:
+    """Return what makes a value and is as wide, if it is worth being cut and nothing else reads it."""
+    width, inside, waiting = value.shape[-1], dict[Node, None](), [value]
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is None or node.output.shape[-1:] != (width,):
+            return None
+        if node not in inside:
+            inside[node] = None
+            if node.op.elementwise:
+                waiting += [v for v in node.inputs if not _is_whole(v) and not _is_row(graph, v, width)]
+            elif not _is_product(node):
+                return None
+    made = {v for node in inside for v in node.outputs}
+    ends = dict.fromkeys(node for v in made for node in readers.get(v, ()) if node not in inside)
+    if any(not _is_product(n) or n.inputs[0] not in made or n.inputs[1] in made for n in ends):
+        return None
+    if any(_is_product(node) and not made.isdisjoint(node.inputs) for node in inside):
+        return None
+    found = _Hidden(width, sorted(inside, key=place.__getitem__), sorted(ends, key=place.__getitem__))
+    return found if _part_width(graph, found) < width and _is_mostly_frozen(graph, found) else None
+
+
+def _is_product(node: Node) -> bool:
+    return isinstance(node.op, ops.CastMatMul | ops.MatMul) and _turned(node) is not None
+
+
+def _turned(node: Node) -> bool | None:
+    """Return whether a product of rows and a matrix reads the matrix transposed; None where it is none such."""
+    if node.inputs[1].type.rank != 2 or node.inputs[0].type.rank < 2 or getattr(node.op, "adj_x", False):
+        return None
+    return bool(node.op.adj_y)
+
+
+def _is_whole(value: Value) -> bool:
+    """Return whether all inner features read the same of a value."""
+    return value.shape[-1:] in ((), (1,))
+
+
+def _is_row(graph: Graph, value: Value, width: int) -> bool:
+    """Return whether it is one number for each inner feature, as a bias is."""
+    return (value in graph.constants or value in graph.parameters) and value.type.size == width == value.shape[-1]
+
+
+def _matrices(found: _Hidden) -> list[Value]:
+    return [node.inputs[1] for node in (*found.inside, *found.ends) if _is_product(node)]
+
+
+def _part_width(graph: Graph, found: _Hidden) -> int:
+    """Return how many inner features a part has."""
+    matrix = max(v.type.size for v in _matrices(found) if v in graph.constants)
+    values = max(node.output.type.size for node in found.inside)
+    parts = min(MOST_PARTS, max(-(-matrix // OF_MATRIX), -(-values // OF_VALUE)))
+    return rows_at_once(found.width, parts)
+
+
+def _is_mostly_frozen(graph: Graph, found: _Hidden) -> bool:
+    """Return whether what trains, and is cut at each step, is little beside each frozen matrix."""
+    sizes: dict[bool, list[int]] = {True: [], False: [0]}
+    for value in _matrices(found):
+        sizes[value in graph.constants].append(value.type.size)
+    return max(sizes[False]) * _LARGER <= min(sizes[True])
+
+
+class _Parts:
+    """Adds what a hidden part gives, a few inner features at a time."""
+
+    def __init__(self, b: Builder, hidden: _Hidden) -> None:
+        self._b, self._hidden = b, hidden
+
+    def add(self, width: int) -> None:
+        """Adds the sums over parts of so many features."""
+        sums: dict[Node, Value] = {}
+        for begin in range(0, self._hidden.width, width):
+            part = slice(begin, min(begin + width, self._hidden.width))
+            made = self._made(part)
+            for end in self._hidden.ends:
+                x, w = end.inputs
+                with self._b.at(end.origin):
+                    given = self._b(end.op, made[x], self._cut(w, 1 if _turned(end) else 0, part))
+                    if part.stop < self._hidden.width:
+                        sums[end] = given if begin == 0 else self._b(ops.Add(), sums[end], given)
+                    else:
+                        self._b.append(Node(ops.Add(), (sums[end], given), end.outputs, end.origin))
+
+    def _made(self, part: slice) -> dict[Value, Value]:
+        """Return for each wide value some of its features."""
+        made: dict[Value, Value] = {}
+        for node in self._hidden.inside:
+            with self._b.at(node.origin):
+                if _is_product(node):
+                    x, w = node.inputs
+                    inputs = [x, self._cut(w, 0 if _turned(node) else 1, part)]
+                else:
+                    inputs = [made.get(v) or self._of_row(v, part) for v in node.inputs]
+                made[node.output] = self._b(node.op, *inputs)
+        return made
+
+    def _of_row(self, value: Value, part: slice) -> Value:
+        return value if _is_whole(value) else self._cut(value, value.type.rank - 1, part)
+
+    def _cut(self, value: Value, axis: int, part: slice) -> Value:
+        """Return a part of an axis; of a constant at once."""
+        array = self._b.graph.constants.get(value)
+        if array is not None:
+            return self._b.constant(array[(*axis * (slice(None),), part)], name=value.name)
+        begin = tuple(part.start if i == axis else 0 for i in range(value.type.rank))
+        size = (*value.shape[:axis], part.stop - part.start, *value.shape[axis + 1 :])
+        return self._b(ops.Slice(begin, size), value)

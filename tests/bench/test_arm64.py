@@ -89,6 +89,7 @@ def test_lines_of_the_plugins_are_read() -> None:
     assert read("COUNT 12 fmul/fadd-vec=3 fmla.4s=4") == {"COUNT": 12, "fmul/fadd-vec": 3, "fmla.4s": 4}
 
 
+@pytest.mark.slow
 def test_steps_are_counted_and_told(tmp_path: Path) -> None:
     counter = BENCH.parent / "arm64" / "count.py"
     for name in ("python", "android"):

@@ -64,7 +64,8 @@ def test_nothing_is_timed_without_the_reference() -> None:
     assert result["best"] is None
 
 
-@pytest.mark.parametrize("name", ["W1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("W2", "W3", "W4"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["W1", "W2", "W3", "W4"])
 def test_frameworks_agree_with_ours(name: str, tmp_path: Path) -> None:
     command = [sys.executable, BENCH / "peers", "--small", "--here", "--steps", "2", "--json", tmp_path / "peers.json"]
     command += ["--workloads", name, "--schemes", "sparse", "--peers", "tensorflow-folded"]

@@ -36,8 +36,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-#: Left to the slow run: their schemes are for all of their blocks, which take their time.
-SLOW = ("mcunet", "efficientnet-lite-torch")
+#: Left to the slow run: convolutional nets of many blocks, of which MobileNetV2 is the one in the quick run.
+SLOW = ("mcunet", "proxylessnas", "efficientnet-lite", "efficientnet-lite-torch")
 #: What a classifier learns fast enough with of features that are of length 1.
 RATES = {"resemblyzer": 0.1}
 TORCH = ("efficientnet-lite-torch", "resemblyzer")

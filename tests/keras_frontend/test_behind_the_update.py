@@ -124,26 +124,31 @@ def test_a_constraint_that_cannot_be_compiled_is_refused(constraint: Any) -> Non
         converter.build(net(constraint), "mse", "sgd", batch=BATCH)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=2),
-        optimizers.Adam(0.02, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3, weight_decay=0.1),
-        optimizers.Adam(0.02, gradient_accumulation_steps=2, clipnorm=0.5),
-        optimizers.SGD(0.1, momentum=0.9, nesterov=True, gradient_accumulation_steps=3, weight_decay=0.1),
-        optimizers.RMSprop(
-            0.01, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=2
-        ),
-        optimizers.Lamb(0.02, gradient_accumulation_steps=2, weight_decay=0.01),
-        optimizers.SGD(
-            optimizers.schedules.ExponentialDecay(0.3, 2, 0.5), gradient_accumulation_steps=2, global_clipnorm=1.0
-        ),
-        optimizers.Adafactor(0.02, gradient_accumulation_steps=2, use_ema=True, ema_overwrite_frequency=1),
-    ],
-    ids=["ema", "ema adam", "accumulating", "momentum", "both", "lamb", "schedule", "adafactor"],
-)
-@pytest.mark.parametrize("state", STATES)
-def test_averages_and_accumulated_gradients_are_those_of_keras(optimizer: Any, state: str) -> None:
+OPTIMIZERS = {
+    "ema": optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=2),
+    "ema adam": optimizers.Adam(0.02, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3, weight_decay=0.1),
+    "accumulating": optimizers.Adam(0.02, gradient_accumulation_steps=2, clipnorm=0.5),
+    "momentum": optimizers.SGD(0.1, momentum=0.9, nesterov=True, gradient_accumulation_steps=3, weight_decay=0.1),
+    "both": optimizers.RMSprop(
+        0.01, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=2
+    ),
+    "lamb": optimizers.Lamb(0.02, gradient_accumulation_steps=2, weight_decay=0.01),
+    "schedule": optimizers.SGD(
+        optimizers.schedules.ExponentialDecay(0.3, 2, 0.5), gradient_accumulation_steps=2, global_clipnorm=1.0
+    ),
+    "adafactor": optimizers.Adafactor(0.02, gradient_accumulation_steps=2, use_ema=True, ema_overwrite_frequency=1),
+}
+#: Each optimizer with one form of the state in the usual run, with the others in the slow one.
+PAIRS = [
+    pytest.param(name, state, marks=() if STATES[i % 3] == state else pytest.mark.slow)
+    for i, name in enumerate(OPTIMIZERS)
+    for state in STATES
+]
+
+
+@pytest.mark.parametrize(("name", "state"), PAIRS)
+def test_averages_and_accumulated_gradients_are_those_of_keras(name: str, state: str) -> None:
+    optimizer = OPTIMIZERS[name]
     model = net(constraints.MaxNorm(0.8))
     model.compile(type(optimizer).from_config(optimizer.get_config()), "mse")
     program = trained_alike(model, 7, state=state, micro_batch=3 if state == "split" else None)

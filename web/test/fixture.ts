@@ -16,7 +16,7 @@ import {
 } from "../trainer.ts";
 
 /** What android_app/test_programs.py made: programs, and what the host's runtime makes of them. */
-const PROGRAMS = process.env.PROGRAMS ?? "target/programs";
+const PROGRAMS = process.env.PROGRAMS ?? "../android_app/target/programs";
 
 export function bytes(name: string): Bytes {
   return new Uint8Array(readFileSync(`${PROGRAMS}/${name}`));

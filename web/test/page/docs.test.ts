@@ -8,7 +8,7 @@ import { launch, Site } from "./browser.ts";
 
 /** A folder as the documentation has its reader make one: the package, a program, and the pages' files. */
 const FOLDER = "target/docs-site";
-const PROGRAMS = process.env.PROGRAMS ?? "target/programs";
+const PROGRAMS = process.env.PROGRAMS ?? "../android_app/target/programs";
 
 let browser: Browser;
 let site: Site;

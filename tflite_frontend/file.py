@@ -155,6 +155,11 @@ class File:
     _bodies: dict[int, Body] = field(default_factory=dict, repr=False)
     _opening: list[int] = field(default_factory=list, repr=False)
 
+    @property
+    def has_float16(self) -> bool:
+        """Whether operators read float16 numbers."""
+        return any(self.tensors[i].kind == "FLOAT16" for o in self.operators for i in o.inputs if i >= 0)
+
     def layer(self, number: int) -> str:
         """Return the layer that a tensor belongs to, by its name."""
         return self.layer_of(self.tensors[number])

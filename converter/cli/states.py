@@ -59,7 +59,7 @@ def _show(file: Path, state: State, said: list[str]) -> None:
         results.line(line)
     results.line(f"{file}, format {state.version}, generation {state.generation}, graph {state.spec.program[:_DIGITS]}")
     if identity is not None:
-        frozen = "frozen layers in int8, " if identity.int8 else ""
+        frozen = "rounded frozen layers, " if identity.int8 else ""
         results.line(f"optimizer {identity.optimizer}, {frozen}forward computation {identity.forward}")
     results.line()
     rows = [

@@ -215,8 +215,7 @@ def _stored(signatures: Mapping[str, Graph], done: Compilation, built: Graph) ->
     }
     for parameter in _updating(signatures).parameters.values():
         if parameter.name in _cut(done):
-            rest = parameter.view.rest(parameter.model_value)
-            stored[FROZEN + parameter.name] = entries.stored_once(rest.apply(parameter.model_value))
+            stored[FROZEN + parameter.name] = entries.stored_once(entries.frozen_rest(parameter))
     return stored
 
 

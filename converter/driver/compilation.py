@@ -66,7 +66,7 @@ class Compilation:
         report: takes the forms of the first signature, which is the training step.
         model: the forward graph: as traced, then canonical, with adapters, and with what trains alone as parameters.
         forward: the canonical one.
-        unrounded: `model` with its float32 weights, where frozen ones are int4.
+        unrounded: `model` with its float32 weights, where frozen ones are int4 or float16.
         probed: `model`, with marks where `fisher` looks.
         program: the signatures, semantic graphs and then lowered ones.
         resolved: the scheme, parameter by parameter.
@@ -87,7 +87,7 @@ class Compilation:
         behind: the model behind that prefix.
         quiet: `behind` without what is random in training.
         scored: `quiet` with its loss.
-        quantization: what became int8 or int4.
+        quantization: what became int8, int4 or float16.
         notes: what the person is to know.
     """
 

@@ -49,6 +49,11 @@ def merging(plain: Plain, tensors: Mapping[str, str]) -> tuple[bytes, dict[str, 
     return json.dumps(asdict(Merge(tuple(weights))), separators=(",", ":")).encode(), frozen
 
 
+def frozen_rest(parameter: Parameter) -> np.ndarray:
+    """Return what does not train of a weight that trains in part, as it is stored."""
+    return parameter.view.rest(parameter.model_value).apply(parameter.model_value)
+
+
 def low_rank(
     adapters: Iterable[Adapter], shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, str]
 ) -> tuple[bytes, dict[str, np.ndarray]]:

@@ -79,12 +79,13 @@ class Options:
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
             convolutions, weights in dense layers; or `int4`: weights of dense layers and embeddings, a scale for each
-            output, of which one after the other is unpacked where it is met, exactly in both directions. What trains
-            stays float32.
+            output, of which one after the other is unpacked where it is met, exactly in both directions; or `float16`:
+            weights of all layers, the nearest, in half the bytes of the file and the same memory beside it. What trains
+            stays float32. Of a `.tflite` file frozen weights that are float16 there are so here.
         calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
-            is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` needs none,
-            and is measured where there are some.
+            is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` and `float16`
+            need none, and are measured where there are some.
         memory_budget: resident memory that a session may take, as `"64MiB"` or in bytes: the largest micro-batch is
             chosen that fits, of the given one it is checked; where none does, a step goes block by block (see
             `blocks`). `program.tried` says what each costs. No filter is
@@ -176,14 +177,16 @@ class Options:
     frozen: str = _option(
         "float32",
         "float32; int8 for frozen layers where the target gains by it, which needs --calibration; int4 for the weights "
-        "of frozen dense layers and embeddings, an eighth of the memory.",
+        "of frozen dense layers and embeddings, an eighth of the memory; float16 for all frozen weights, half their "
+        "bytes in the file.",
         entry=str,
-        choices=("float32", "int8", "int4"),
+        choices=("float32", "int8", "int4", "float16"),
         in_manifest=True,
     )
     calibration: Any = _option(
         None,
-        "An .npz file of samples for int8, or to measure int4: x or the inputs by name, and y if there are labels.",
+        "An .npz file of samples for int8, or to measure int4 and float16: x or the inputs by name, and y if there are "
+        "labels.",
         entry=str,
     )
     memory_budget: str | int | None = _option(
@@ -256,7 +259,8 @@ class Options:
         self._check_signatures()
         if self.frozen == "float32" and self.calibration is not None:
             raise UsageError(
-                "calibration is for int8 and int4: add frozen='int8' (--frozen int8), or leave the samples out",
+                "calibration is for frozen layers in int8, int4 or float16: add frozen='int8' (--frozen int8), or "
+                "leave the samples out",
                 page="arguments",
             )
         if self.name is not None and not (isinstance(self.name, str) and self.name.strip()):

@@ -11,12 +11,14 @@ from converter.driver.features import (
     batch_norm,
     carried,
     dropout,
+    frozen_float16,
     frozen_int4,
     frozen_int8,
     kept_features,
     layouts,
     loss,
     optimizer,
+    rounding,
     signatures,
 )
 from converter.passes import absorb_layout
@@ -79,6 +81,7 @@ PIPELINE = in_order_of_need(
     Pass("keep-statistics", batch_norm.keep_statistics, "selecting folds what is neither state nor output", ("rows",)),
     Pass("store-int4", frozen_int4.store, "of weights as the model has them, before any is folded", ("rows",)),
     Pass("select", optimizer.select_and_trace, "optimizers see weights as they are stored", ("rows",), ("selected",)),
+    Pass("round-float16", frozen_float16.round_weights, "weights as they are folded", ("selected",)),
     Pass("take-statistics", batch_norm.take_inputs, "from here to the step nothing folds", ("selected",)),
     Pass("carry-over", carried.carry_over, "what trains is known, and nothing folds any more", ("selected",)),
     Pass("form-step", loss.form_step, "its closures know the layers' inputs", ("selected",), ("step",)),
@@ -87,7 +90,7 @@ PIPELINE = in_order_of_need(
     Pass("check-weights", loss.check_weights, "of what trains: others may be what they are", ("selected",)),
     Pass("check-features", kept_features.check, "before the work that follows", ("selected",)),
     Pass("join-loss", loss.join_loss, "a link is found in what is left of the model", ("selected",), ("goal",)),
-    Pass("measure-int4", frozen_int4.measure, "samples are scored by the loss", ("goal",)),
+    Pass("measure-rounded", rounding.measure, "samples are scored by the loss", ("goal",)),
     Pass("find-mixing", loss.find_mixing, "before graphs of a wrong step are built", ("goal",)),
     Pass("make-plain", adapters.make_plain, "it freezes what the rule stores", ("selected",)),
     Pass("quantize-frozen", frozen_int8.quantize_frozen, "samples are scored by the loss", ("goal",), ("behind",)),
@@ -104,5 +107,6 @@ PIPELINE = in_order_of_need(
     Pass("add-features", kept_features.add_signatures, "theirs begin behind the prefix", ("builtins",)),
     Pass("schedule-plain", adapters.order_plain, "it was lowered with the prefix", ("builtins",)),
     Pass("schedule", schedule, "nothing moves an operator any more", ("builtins",), ("scheduled",)),
+    Pass("store-float16", frozen_float16.store, "schedules take constants as they are", ("scheduled",)),
     Pass("say", say, "of all that was done", ("scheduled",)),
 )

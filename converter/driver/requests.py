@@ -93,6 +93,13 @@ class Request:
                 "litert-2 (--target litert-2), or leave it out",
                 page="arguments",
             )
+        if self.options.frozen == "float16" and not (self.target.is_newest and self.target.is_cpu):
+            keeps = "computes on copies of its own" if self.target.is_newest else "keeps the float32 numbers beside it"
+            raise UsageError(
+                f"frozen='float16': {self.target.name} {keeps}, so nothing would be gained in memory. Build for "
+                "litert-2 (--target litert-2), or leave it out",
+                page="arguments",
+            )
         if self.rows_to_infer:
             self._check_rows_to_infer()
         if self.options.augment is not None:

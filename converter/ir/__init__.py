@@ -9,6 +9,17 @@ from converter.ir.guarded import guarded
 from converter.ir.lazy import LazyArray, StoredIntegers
 from converter.ir.op import Cost, Op, ShapeError
 from converter.ir.quantization import INT8, UNSCALED, Quantization
-from converter.ir.types import BOOL, FLOAT32, INT4, INT32, Origin, Shape, TensorType, rows_at_once, stored_bytes
+from converter.ir.types import (
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    INT4,
+    INT32,
+    Origin,
+    Shape,
+    TensorType,
+    rows_at_once,
+    stored_bytes,
+)
 from converter.ir.verify import VerifyError, verify
 from converter.ir.view import View

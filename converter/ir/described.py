@@ -2,7 +2,7 @@
 
 A described tensor is an ordinary array that takes no room: one number, repeated by strides of zero. The number is a NaN
 that no arithmetic makes. Its payload says which tensor it belongs to: views of it, which NumPy makes of the same one
-number, stay described, and two tensors are not taken for one.
+number, stay described, and two tensors are not taken for one. Of numbers that float16 has the payload is even.
 """
 
 from __future__ import annotations
@@ -19,21 +19,29 @@ _NAN = 0x7FC00000
 _PAYLOAD = 0x003FFFFF
 
 
-def described(shape: Shape, what: str) -> np.ndarray:
-    """Return a float32 tensor without numbers; `what` says which: of equal ones, all that is computed is equal too."""
-    number = np.array(_NAN | (crc32(what.encode()) % _PAYLOAD + 1), np.uint32).view(FLOAT32)
-    return np.broadcast_to(number, shape)
+def described(shape: Shape, what: str, of_float16: bool = False) -> np.ndarray:
+    """Return a float32 tensor without numbers; `what` says which: of equal ones, all that is computed is equal too.
+
+    `of_float16`: whether float16 has all of its numbers.
+    """
+    payload = 2 * (crc32(what.encode()) % (_PAYLOAD // 2)) + 1 + of_float16
+    return np.broadcast_to(np.array(_NAN | payload, np.uint32).view(FLOAT32), shape)
 
 
 def described_integers(shape: Shape, dtype: np.dtype, what: str) -> np.ndarray:
-    """Return a matrix [A, B] of integers whose numbers say nothing: B of them, which `what` decides, in each row."""
-    row = np.random.default_rng(crc32(what.encode())).integers(-7, 8, shape[1]).astype(dtype)
+    """Return a tensor [..., B] of whole numbers that say nothing: B of them, which `what` decides, in each row."""
+    row = np.random.default_rng(crc32(what.encode())).integers(-7, 8, shape[-1]).astype(dtype)
     return np.broadcast_to(row, shape)
 
 
 def is_described(array: np.ndarray) -> bool:
     """Return whether the numbers of a tensor are not known."""
     return array.dtype == FLOAT32 and array.size > 0 and _payload(array) != 0
+
+
+def is_of_float16(array: np.ndarray) -> bool:
+    """Return whether float16 has the numbers of a described tensor."""
+    return not _payload(array) % 2
 
 
 def known_result(op: Op, type: TensorType, *operands: np.ndarray) -> np.ndarray | None:
@@ -49,7 +57,8 @@ def known_result(op: Op, type: TensorType, *operands: np.ndarray) -> np.ndarray 
         return None
     if op.keeps_data:
         return operands[0].reshape(type.shape)
-    return described(type.shape, " ".join([str(op), *(f"{a.shape} {fingerprint(a)}" for a in operands)]))
+    halves = op.moves_data and all(is_described(a) and is_of_float16(a) for a in operands)
+    return described(type.shape, " ".join([str(op), *(f"{a.shape} {fingerprint(a)}" for a in operands)]), halves)
 
 
 def fingerprint(array: np.ndarray) -> int:

@@ -14,6 +14,8 @@ from converter.ir.quantization import Quantization
 Shape = tuple[int, ...]
 
 FLOAT32 = np.dtype(np.float32)
+#: Of constants alone: programs compute in float32.
+FLOAT16 = np.dtype(np.float16)
 INT32 = np.dtype(np.int32)
 #: Two to a byte in a file, one each in an array.
 INT4 = np.dtype(ml_dtypes.int4)

@@ -70,9 +70,9 @@ def differences(there: StateSpec, here: StateSpec) -> tuple[str, ...]:
     if same_version and a.forward != b.forward and not found:
         found.append("the forward computation differs")
     if a.int8 and b.int8 and a.int8 != b.int8:
-        found.append("other frozen layers are integers there, or in other ranges")
+        found.append("other frozen layers are rounded there, or in other ranges")
     elif a.int8 != b.int8:
-        kinds = ["integers" if one.int8 else "float32" for one in (a, b)]
+        kinds = ["rounded" if one.int8 else "float32" for one in (a, b)]
         found.append(f"the frozen layers are {kinds[0]} there, {kinds[1]} here")
     return tuple(found)
 

@@ -46,7 +46,7 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         return known[order]
 
     def scheduled(graph: Graph) -> Graph:
-        runs = {node: how(graph, node, target.lanes) for node in graph.nodes}
+        runs = {node: how(graph.constants, node, target.lanes) for node in graph.nodes}
         return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs), again)
 
     best, lean = scheduled(lowered), lowered

@@ -27,7 +27,7 @@ ACTIVATIONS = ["RELU", "RELU_N1_TO_1", "RELU6"]
 #: What a session's state tests cover.
 STATE = {tfl.VarHandle, tfl.ReadVariable, tfl.AssignVariable, tfl.CallOnce}
 #: What tests/tflite/quantize covers.
-QUANTIZED = {tfl.Quantize, tfl.Dequantize, tfl.Wrapped, tfl.EmbeddingLookup}
+QUANTIZED = {tfl.Quantize, tfl.Dequantize, tfl.DequantizeFloat16, tfl.Wrapped, tfl.EmbeddingLookup}
 #: What tests/tflite_frontend/test_quantised.py covers: operators of another file.
 CARRIED = {tfl.Carried}
 

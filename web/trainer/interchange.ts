@@ -85,9 +85,9 @@ export function differences(there: StateSpec, here: StateSpec): string[] {
   if (sameVersion && a.update !== b.update && found.length === 0) found.push("the optimizer computes another update");
   found.push(...frozen(there, here, a.frozen, b.frozen));
   if (sameVersion && a.forward !== b.forward && found.length === 0) found.push("the forward computation differs");
-  if (a.int8 && b.int8 && a.int8 !== b.int8) found.push("other frozen layers are integers there, or in other ranges");
+  if (a.int8 && b.int8 && a.int8 !== b.int8) found.push("other frozen layers are rounded there, or in other ranges");
   else if (a.int8 !== b.int8) {
-    const [theirs, ours] = [a, b].map((identity) => (identity.int8 ? "integers" : "float32"));
+    const [theirs, ours] = [a, b].map((identity) => (identity.int8 ? "rounded" : "float32"));
     found.push(`the frozen layers are ${theirs} there, ${ours} here`);
   }
   return found;

@@ -53,13 +53,14 @@ def _call(graph: Graph, exported: Graph, target: Target, in_order: bool) -> Reco
 
     The file holds a few operators more at its end, which copy results and clear accumulators: no FLOPs.
     """
+    known = schedule.known_when_loaded(exported)
     run = schedule.timeline(graph, target.lanes, in_order)
     more = range(len(graph.nodes), len(exported.nodes))
     order = [*run.order, *more]
     pieces = run.pieces
     return RecordedCall(
         (*_flops(graph), *(0 for _ in more)),
-        tuple(round(operator_cost(exported, node, target)) for node in exported.nodes),
+        tuple(round(operator_cost(known, node, target)) for node in exported.nodes),
         () if order == sorted(order) else tuple(order),
         (*(-1 if number is None else number for number in run.partitions), *(-1 for _ in more)),
         MemoryRecord(

@@ -23,8 +23,10 @@ def add_adapters(c: Compilation) -> Compilation:
 
 def make_plain(c: Compilation) -> Compilation:
     """Make the model that is exported, without adapters."""
-    if not (c.adapters and c.offers("infer")) or c.options.frozen == "int4":
-        return c  # a weight with its adapter in it is no int4 any more
+    if not (c.adapters and c.offers("infer")):
+        return c
+    if c.options.frozen == "int4" or (c.options.frozen == "float16" and c.source.tflite is None):
+        return c  # a weight with its adapter in it is neither any more
     forward = without_dropout(c.forward)
     made = plain(forward, c.resolved, c.adapters, c.rule.layout_invariant, c.turned or ())
     if c.source.tflite is not None:  # the file itself is exported: what is merged is all that is asked of this

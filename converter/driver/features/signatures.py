@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation
-from converter.driver.features import frozen_int4
+from converter.driver.features import frozen_float16, frozen_int4
 from converter.driver.features.blocks import met_as_stored, with_few_inner_features
 from converter.driver.features.layouts import laid
 from converter.driver.features.optimizer import like
@@ -64,7 +64,7 @@ def add_other_rows(c: Compilation) -> Compilation:
             other, _ = frozen_int4.stored(c, other)
         given = graph.outputs.keys() if name in c.generating else None
         made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
-        program = program.including(**{name: made})
+        program = program.including(**{name: frozen_float16.rounded(c, made)})
     return replace(c, program=program)
 
 

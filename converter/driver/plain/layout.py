@@ -97,6 +97,8 @@ class Layout(Buffers):
 
     def add_half(self, array: np.ndarray) -> int:
         """Return the index of the buffer that holds float16 numbers, which the program may hold as float32."""
+        if self._program.find(array) is not None:
+            return self.add(array)
         number = self._program.find(array.astype("<f4"))
         if number is None or not array.size:
             return self.add(array.view(np.uint8))

@@ -21,17 +21,17 @@ LARGEST_ERROR = 0.1
 
 
 class QuantizationWarning(UserWarning):
-    """Integers in the place of frozen weights change what the program answers."""
+    """Fewer bits for frozen weights change what the program answers."""
 
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """What became int8 or int4, and the untrained program on the calibration samples before and after.
+    """What became int8, int4 or float16, and the untrained program on the calibration samples before and after.
 
     Attributes:
         layers: each frozen layer with weights.
         output_error: of the model's outputs, relative to their size (Euclidean norm); None without samples.
-        before, after: `loss` and, for a classifier, `accuracy` in float32 and in integers; without labels, for a
+        before, after: `loss` and, for a classifier, `accuracy` in float32 and so; without labels, for a
             classifier, `agreement` with float32's own answers; nothing without samples.
     """
 
@@ -50,10 +50,10 @@ class QuantizationReport:
         else:
             return
         hint = " Pass calibration=(x, y) to see what it costs in accuracy." if kind == "agreement" else ""
-        is_int4 = any(layer.form == "int4" for layer in self.layers)
-        way = "Training may make up for it" if is_int4 else "More samples, more like those in use, may help"
+        rounded = next((layer.form for layer in self.layers if layer.form in ("int4", "float16")), None)
+        way = "Training may make up for it" if rounded else "More samples, more like those in use, may help"
         warnings.warn(
-            f"{'int4' if is_int4 else 'int8'} for what is frozen: {figures}. {way}; "
+            f"{rounded or 'int8'} for what is frozen: {figures}. {way}; "
             f"frozen='float32' leaves the layers as they are.{hint}",
             QuantizationWarning,
             stacklevel=stacklevel + 1,

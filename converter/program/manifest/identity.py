@@ -52,7 +52,7 @@ class Identity:
         update: 16 hexadecimal digits of how the optimizer computes an update and its slots, whatever its rates are.
         forward: the same of what the model computes of its inputs and weights, adapters included.
         frozen: the weights that do not train, in the order in which the model reads them.
-        int8: the same of what became int8, and how; empty where nothing did.
+        int8: the same of what became int8, int4 or float16, and how; empty where nothing did.
         version: of the way in which `forward` and `update` are computed.
     """
 

@@ -16,7 +16,11 @@ from converter.program.flatbuffer.parts import with_bodies
 from converter.program.flatbuffer.schema import generated
 
 #: Element types whose numbers are looked at.
-_DTYPES = {generated.TensorType.FLOAT32: "<f4", generated.TensorType.INT32: "<i4"}
+_DTYPES = {
+    generated.TensorType.FLOAT32: "<f4",
+    generated.TensorType.FLOAT16: "<f2",
+    generated.TensorType.INT32: "<i4",
+}
 
 
 class PlainFile:
@@ -61,7 +65,7 @@ class PlainFile:
         return number
 
     def array(self, index: int) -> np.ndarray | None:
-        """Return the numbers of a constant of the graph; None for what is computed, and for those of 8 and 16 bits."""
+        """Return the numbers of a constant of the graph; None for what is computed, and integers of 8 and 16 bits."""
         if index in self.constants:
             return self.constants[index]
         tensor = self.graph.tensors[index]

@@ -63,20 +63,33 @@ def with_int8_weights(data: bytes) -> bytes:
     depthwise convolutions, whose weights are few.
     """
     file = PlainFile(data)
+    halves = _unpacked(file)
     made: dict[int, int] = {}  # by the weight
     for operator in file.graph.operators:
         kind = file.kind(operator)
         if kind not in ("FULLY_CONNECTED", "CONV_2D"):
             continue
         index = int(operator.inputs[1])
-        weight = file.array(index)
+        weight = halves[index].astype(np.float32) if index in halves else file.array(index)
         if not _is_worth_it(weight):
             continue
         if index not in made:
             made[index] = _int8(file, index, weight, per_channel=kind == "CONV_2D")
         operator.inputs = np.array([operator.inputs[0], made[index], *operator.inputs[2:]], np.int32)
         operator.opcodeIndex = file.code(kind, _HYBRID_CONV if kind == "CONV_2D" else _HYBRID_DENSE)
+    read = {int(i) for operator in file.graph.operators for i in operator.inputs}
+    file.graph.operators = [o for o in file.graph.operators if not {*map(int, o.outputs)} <= halves.keys() - read]
     return file.write()
+
+
+def _unpacked(file: PlainFile) -> dict[int, np.ndarray]:
+    """Return the constants of float16 by the tensor that DEQUANTIZE makes of each."""
+    found = {
+        int(operator.outputs[0]): file.array(int(operator.inputs[0]))
+        for operator in file.graph.operators
+        if file.kind(operator) == "DEQUANTIZE"
+    }
+    return {index: array for index, array in found.items() if array is not None and array.dtype == np.float16}
 
 
 def _is_worth_it(weight: np.ndarray | None) -> TypeGuard[np.ndarray]:

@@ -47,6 +47,7 @@ class Delegated:
         copies: whether it only copies (variables): left out where the copy has one reader in the same partition.
         pads: whether it only puts zeros around rows and columns: left out before a window that can do it.
         windows: whether it is such a window.
+        known: whether its result is known when the program is loaded, and lies nowhere but in what its readers pack.
     """
 
     packed: int = 0
@@ -56,6 +57,7 @@ class Delegated:
     copies: bool = False
     pads: bool = False
     windows: bool = False
+    known: bool = False
 
 
 @dataclass(frozen=True)

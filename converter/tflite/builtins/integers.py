@@ -1,4 +1,4 @@
-"""Builtins that meet constants as they lie in the file, and give float32."""
+"""Builtins that meet constants as they lie in the file, in fewer bits, and give float32."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from converter.ir import ops
 from converter.ir.op import Cost, ShapeError
 from converter.ir.quantization import INT8, UNSCALED
-from converter.ir.types import FLOAT32, INT4, TensorType, stored_bytes
+from converter.ir.types import FLOAT16, FLOAT32, INT4, TensorType, stored_bytes
 from converter.tflite.builtins.arithmetic import Cast
-from converter.tflite.builtins.base import Builtin, Types
+from converter.tflite.builtins.base import Builtin, Delegated, Types
 
 
 @dataclass(frozen=True)
 class CastWeight(Cast):
-    """A weight of int4, int8 or float32 as float32, at each run: the constant is mapped, and its copy is in the arena.
+    """A weight of int4, int8, float16 or float32 as float32, at each run: a copy in the arena of what is mapped.
 
     DEQUANTIZE keeps what it made of a constant as long as the interpreter lives, and so do products of a constant.
     """
@@ -27,7 +27,7 @@ class CastWeight(Cast):
 
     def infer(self, *types: TensorType) -> TensorType:
         (w,) = types
-        if w.dtype not in (INT4, INT8, FLOAT32) or w.quantization is not None:
+        if w.dtype not in (INT4, INT8, FLOAT16, FLOAT32) or w.quantization is not None:
             raise ShapeError(f"CastWeight: no kernel takes {w}")
         return TensorType(w.shape, FLOAT32)
 
@@ -36,6 +36,35 @@ class CastWeight(Cast):
 
     def version(self, inputs: Types, outputs: Types) -> int:
         return 6 if inputs[0].dtype == INT4 else 3
+
+
+@dataclass(frozen=True)
+class DequantizeFloat16(Builtin):
+    """A constant of float16 as float32, of which XNNPACK packs filters and biases when the program is loaded.
+
+    For all other operators the runtime keeps what it makes, as long as the interpreter lives.
+    """
+
+    code, table = "DEQUANTIZE", "DequantizeOptions"
+    folds = False
+
+    def infer(self, *types: TensorType) -> TensorType:
+        (w,) = types
+        if w.dtype != FLOAT16:
+            raise ShapeError(f"DequantizeFloat16: the constant is {w}")
+        return TensorType(w.shape, FLOAT32)
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        return arrays[0].astype(FLOAT32)
+
+    def cost(self, inputs: Types, outputs: Types) -> Cost:
+        return Cost(0, 0)
+
+    def delegated(self, inputs: Types, outputs: Types, constant: tuple[bool, ...], lanes: int) -> Delegated | None:
+        return Delegated(known=True)
+
+    def version(self, inputs: Types, outputs: Types) -> int:
+        return 3
 
 
 @dataclass(frozen=True)

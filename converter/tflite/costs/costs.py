@@ -93,7 +93,8 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
 
 def residuals(graph: Graph) -> list[Value]:
     """Forward values that the backward pass reads: what training keeps beyond inference."""
-    made = {v for n in graph.nodes if not n.origin.is_late for v in n.outputs} | set(graph.inputs)
+    known = schedule.known_when_loaded(graph)
+    made = {v for n in graph.nodes if not n.origin.is_late for v in n.outputs if v not in known} | set(graph.inputs)
     read = dict.fromkeys(v for n in graph.nodes if n.origin.is_late for v in n.inputs)
     return [v for v in read if v in made]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
-from converter.ir import Graph, Node
+from converter.ir import Graph, Node, Value
 from converter.ir.types import TensorType
 from converter.tflite import builtins as tfl
 from converter.tflite.builtins.base import Pointwise
 from converter.tflite.builtins.quantized import DynamicRange, Int8
-from converter.tflite.schedule import how
+from converter.tflite.schedule import how, known_when_loaded
 from converter.tflite.targets import Target
 
 #: Filter taps and places of a window that XNNPACK's smallest kernels compute.
@@ -23,7 +24,8 @@ _FILTERED = 0.92
 
 def step_cost(graph: Graph, target: Target) -> int:
     """Return the cost of running a lowered graph once, in the unit of the target's table."""
-    return round(sum(operator_cost(graph, node, target) for node in graph.nodes))
+    known = known_when_loaded(graph)
+    return round(sum(operator_cost(known, node, target) for node in graph.nodes))
 
 
 def product_cost(graph: Graph, target: Target) -> int:
@@ -31,7 +33,8 @@ def product_cost(graph: Graph, target: Target) -> int:
     nodes = [node for node in graph.nodes if getattr(node.op, "op", node.op).product]
     loops = [node.op for node in graph.nodes if isinstance(node.op, tfl.While)]
     within = sum(loop.steps * product_cost(body, target) for loop in loops for body in loop.bodies())
-    return round(sum(operator_cost(graph, node, target) for node in nodes)) + within
+    known = known_when_loaded(graph)
+    return round(sum(operator_cost(known, node, target) for node in nodes)) + within
 
 
 def step_traffic(graph: Graph, target: Target) -> int:
@@ -39,27 +42,28 @@ def step_traffic(graph: Graph, target: Target) -> int:
 
     No table of instructions sees them. What a larger cache than a core's own still holds is counted, too.
     """
-    return sum(_traffic(graph, node, target) for node in graph.nodes)
+    known = known_when_loaded(graph)
+    return sum(_traffic(known, node, target) for node in graph.nodes)
 
 
-def _traffic(graph: Graph, node: Node, target: Target) -> int:
+def _traffic(known: Collection[Value], node: Node, target: Target) -> int:
     match node.op:
-        case tfl.VarHandle() | tfl.ReadVariable() | tfl.AssignVariable() | tfl.CallOnce():
+        case tfl.VarHandle() | tfl.ReadVariable() | tfl.AssignVariable() | tfl.CallOnce() | tfl.DequantizeFloat16():
             return 0
         case tfl.While() as loop:
             return loop.steps * sum(step_traffic(body, target) for body in loop.bodies())
-        case tfl.Reshape() if how(graph, node, target.lanes) is not None:
+        case tfl.Reshape() if how(known, node, target.lanes) is not None:
             return 0
     touched = sum(v.type.nbytes for v in (*node.inputs, *node.outputs))
     return touched if touched > target.cache_bytes else 0
 
 
-def operator_cost(graph: Graph, node: Node, target: Target) -> float:
-    """Return the cost of running one operator of a lowered graph once; of a loop, of all its steps."""
+def operator_cost(known: Collection[Value], node: Node, target: Target) -> float:
+    """Return the cost of running one operator once; of a loop, of all its steps. `known`: see `known_when_loaded`."""
     op, inputs, outputs = node.op, [v.type for v in node.inputs], [v.type for v in node.outputs]
-    delegated = how(graph, node, target.lanes) is not None
+    delegated = how(known, node, target.lanes) is not None
     match op:
-        case tfl.VarHandle() | tfl.ReadVariable() | tfl.AssignVariable() | tfl.CallOnce():
+        case tfl.VarHandle() | tfl.ReadVariable() | tfl.AssignVariable() | tfl.CallOnce() | tfl.DequantizeFloat16():
             return 0.0
         case tfl.While():
             return op.steps * sum(step_cost(body, target) for body in op.bodies())
@@ -71,7 +75,7 @@ def operator_cost(graph: Graph, node: Node, target: Target) -> float:
             products = prod(inputs[1].shape[:-2])
             times = max(outputs[0].size // (m * n * products), 1)
             turned = target.moved("packed", inputs[0].nbytes) if op.adj_x else 0.0
-            return turned + products * target.product(m, k, n, node.inputs[1] in graph.constants, times=times)
+            return turned + products * target.product(m, k, n, node.inputs[1] in known, times=times)
         case Int8() | DynamicRange():
             form = f"{op.op.product}.{'int8' if isinstance(op, Int8) else 'dynamic'}"
             if form in target.per_mac:
@@ -80,7 +84,7 @@ def operator_cost(graph: Graph, node: Node, target: Target) -> float:
             form = f"{op.product}.{_arithmetic(inputs[0], outputs[0])}"
             if form in target.per_mac:
                 return target.macs(form, _macs(node))
-            return operator_cost(graph, replace(node, op=op.twin), target)
+            return operator_cost(known, replace(node, op=op.twin), target)
         case tfl.FullyConnected():
             n, k = inputs[1].shape
             form = "fully_connected.constant" if delegated else "fully_connected.runtime"

@@ -1,7 +1,7 @@
 """Operator scheduling and memory planning."""
 
 from converter.tflite.schedule.bound import Bound
-from converter.tflite.schedule.delegate import how, keeps_order, numbering
+from converter.tflite.schedule.delegate import how, keeps_order, known_when_loaded, numbering
 from converter.tflite.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.tflite.schedule.order import schedule
 from converter.tflite.schedule.outline import in_one, outlined
@@ -19,6 +19,7 @@ __all__ = [
     "how",
     "in_one",
     "keeps_order",
+    "known_when_loaded",
     "numbering",
     "outlined",
     "packed",

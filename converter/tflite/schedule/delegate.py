@@ -7,7 +7,7 @@ ones the tensor of the lower number in the file comes first, so how the file num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -19,7 +19,7 @@ import numpy as np
 from converter.ir import Graph, Node, Value, nested
 from converter.ir.types import RESOURCE, TensorType
 from converter.tflite.builtins.base import Delegated, Operator
-from converter.tflite.builtins.integers import CastWeight
+from converter.tflite.builtins.integers import CastWeight, DequantizeFloat16
 from converter.tflite.schedule.memory import Allocation
 
 ALIGNMENT = 64
@@ -63,7 +63,8 @@ def delegate(graph: Graph, lanes: int, in_order: bool = True) -> Graph:
         in_order: whether the file says that operators keep their order, see
             `converter.program.flatbuffer.control_dependencies`.
     """
-    runs = {node: run for node in graph.nodes if (run := how(graph, node, lanes)) is not None}
+    known = known_when_loaded(graph)
+    runs = {node: run for node in graph.nodes if (run := how(known, node, lanes)) is not None}
     results = set(graph.outputs.values())
     pieces = list(_neighbours(graph, runs) if in_order else _greedy(graph, runs))
     readers: dict[Value, set[int]] = {}
@@ -93,11 +94,16 @@ def numbering(graph: Graph, lanes: int, in_order: bool = True) -> list[Value]:
     return list(inside | dict.fromkeys(value for node in graph.nodes for value in node.outputs))
 
 
-def how(graph: Graph, node: Node, lanes: int) -> Delegated | None:
-    """Return how the delegate runs a node; None when it does not."""
-    constants = graph.constants
+def known_when_loaded(graph: Graph) -> Collection[Value]:
+    """Return constants, and what is unpacked of them when the program is loaded."""
+    unpacked = [node.output for node in graph.nodes if isinstance(node.op, DequantizeFloat16)]
+    return {*graph.constants, *unpacked} if unpacked else graph.constants
+
+
+def how(known: Collection[Value], node: Node, lanes: int) -> Delegated | None:
+    """Return how the delegate runs a node; None when it does not. `known`: see `known_when_loaded`."""
     inputs, outputs = tuple([v.type for v in node.inputs]), tuple([v.type for v in node.outputs])
-    return _how(node.op, inputs, outputs, tuple([v in constants for v in node.inputs]), lanes)
+    return _how(node.op, inputs, outputs, tuple([v in known for v in node.inputs]), lanes)
 
 
 @lru_cache(4096)
@@ -158,7 +164,10 @@ class _Workspace:
             for value in dict.fromkeys(node.inputs):
                 self._readers.setdefault(value, []).append(i)
         self._inside = {
-            v: i for i, n in enumerate(self._nodes) for v in n.outputs if v not in external and v.dtype != RESOURCE
+            v: i
+            for i, n in enumerate(self._nodes)
+            for v in n.outputs
+            if v not in external and v.dtype != RESOURCE and not self._runs[n].known
         }
         self._fuse()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.ir import Graph, nested
-from converter.tflite.schedule.delegate import DelegatedCall, delegate, how
+from converter.tflite.schedule.delegate import DelegatedCall, delegate, how, known_when_loaded
 from converter.tflite.schedule.memory import plan
 
 #: Bytes that the runtime and the delegate keep for an operator, its tensors and their names (measured, LiteRT 2.3).
@@ -45,8 +45,8 @@ def resident_as(graph: Graph, delegated: Graph, lanes: int, in_order: bool, lent
 
 def packed(graph: Graph, lanes: int) -> int:
     """Return `Resident.packed` of a graph."""
-    nodes = [(inner, node) for inner in nested(graph) for node in inner.nodes]
-    constants = sum(run.packed for inner, node in nodes if (run := how(inner, node, lanes)) is not None)
+    nodes = [(known, node) for inner in nested(graph) for known in [known_when_loaded(inner)] for node in inner.nodes]
+    constants = sum(run.packed for known, node in nodes if (run := how(known, node, lanes)) is not None)
     return constants + OPERATOR * len(nodes)
 
 

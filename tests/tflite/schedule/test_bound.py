@@ -70,7 +70,7 @@ def memory(graph: Graph) -> int:
 
 
 def bound(graph: Graph) -> Bound:
-    return Bound(graph, {node: how(graph, node, LANES) for node in graph.nodes})
+    return Bound(graph, {node: how(graph.constants, node, LANES) for node in graph.nodes})
 
 
 def shuffled(graph: Graph, rng: Random, freely: float) -> Graph:
@@ -166,7 +166,7 @@ def test_few_orders_are_planned_to_find_the_best() -> None:
 
 
 def _stays(graph: Graph, node: Node) -> bool:
-    return how(graph, node, LANES) is None
+    return how(graph.constants, node, LANES) is None
 
 
 def _counted(planned: list[Graph], ordered: Graph) -> int:

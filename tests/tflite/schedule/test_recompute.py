@@ -67,7 +67,7 @@ def test_what_only_the_backward_pass_reads_is_computed_there_alone() -> None:
         b.graph.outputs = {"y": b(tfl.Mul(), b(tfl.Mul(), z, late), before)}
     lean = recompute(b.graph)
     assert [n.origin.phase for n in lean.nodes if n.op == tfl.Gelu(False)] == ["backward"]
-    runs = {node: how(lean, node, 8) for node in lean.nodes}
+    runs = {node: how(lean.constants, node, 8) for node in lean.nodes}
     ordered = schedule(lean, lambda graph: transient(graph, 8), lambda node: runs[node] is None, Bound(lean, runs))
     assert set(ordered.nodes) == set(lean.nodes)
 

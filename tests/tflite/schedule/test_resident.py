@@ -30,21 +30,22 @@ ROOM = 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("name", "update", "state"),
+    ("name", "update", "options"),
     [
-        pytest.param("mobilenetv2-0.35", "full", "variables", marks=pytest.mark.slow),
-        ("mobilenetv2-0.35", "sparse", "variables"),
-        ("mobilenetv2-0.35", "head", "stateless"),
-        ("encoder", "full", "variables"),
-        ("encoder", "sparse", "variables"),
-        ("encoder", "full", "stateless"),
-        ("encoder", "full", "split"),
+        pytest.param("mobilenetv2-0.35", "full", {}, marks=pytest.mark.slow),
+        ("mobilenetv2-0.35", "sparse", {"frozen": "float16"}),
+        ("mobilenetv2-0.35", "head", {"state": "stateless"}),
+        ("encoder", "full", {}),
+        ("encoder", "sparse", {}),
+        pytest.param("encoder", "sparse", {"frozen": "float16"}, marks=pytest.mark.slow),
+        ("encoder", "full", {"state": "stateless"}),
+        ("encoder", "full", {"state": "split"}),
     ],
 )
-def test_predicted_memory_is_the_process(tmp_path: Path, name: str, update: str, state: str) -> None:
+def test_predicted_memory_is_the_process(tmp_path: Path, name: str, update: str, options: dict[str, Any]) -> None:
     case = CASES[name]
     program = converter.build(
-        case.model(), update=case.update(update), batch=16, state=state, target="litert-2/x86-64", check=False
+        case.model(), update=case.update(update), batch=16, target="litert-2/x86-64", check=False, **options
     )
     costs = program.costs
     assert costs["resident_bytes"] == sum(costs[f"{part}_bytes"] for part in ("arena", "state", "packed", "mapped"))

@@ -84,9 +84,9 @@ internal fun differences(there: StateSpec, here: StateSpec): List<String> {
     found += frozen(there, here, a.frozen, b.frozen)
     if (sameVersion && a.forward != b.forward && found.isEmpty()) found += "the forward computation differs"
     if (a.int8.isNotEmpty() && b.int8.isNotEmpty() && a.int8 != b.int8) {
-        found += "other frozen layers are integers there, or in other ranges"
+        found += "other frozen layers are rounded there, or in other ranges"
     } else if (a.int8 != b.int8) {
-        val (theirs, ours) = listOf(a, b).map { if (it.int8.isEmpty()) "float32" else "integers" }
+        val (theirs, ours) = listOf(a, b).map { if (it.int8.isEmpty()) "float32" else "rounded" }
         found += "the frozen layers are $theirs there, $ours here"
     }
     return found

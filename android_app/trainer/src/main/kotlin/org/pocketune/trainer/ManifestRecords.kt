@@ -40,6 +40,7 @@ enum class Frozen {
     @SerialName("float32") FLOAT32,
     @SerialName("int8") INT8,
     @SerialName("int4") INT4,
+    @SerialName("float16") FLOAT16,
 }
 
 /** Who feeds or reads a tensor of a signature. */

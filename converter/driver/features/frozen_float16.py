@@ -1,0 +1,63 @@
+"""`frozen="float16"`, and files that have such weights: half the bytes for what is frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from converter.driver import entries
+from converter.driver.compilation import Compilation
+from converter.ir import Graph
+from converter.support.notes import Note
+from converter.tflite.quantize.round_to_float16 import rounded_to_float16
+from converter.tflite.quantize.store_as_float16 import stored_as_float16
+
+
+def round_weights(c: Compilation) -> Compilation:
+    """Round what is frozen whole to float16."""
+    if c.options.frozen != "float16":
+        return c
+    from converter.driver.quantization import NothingToQuantizeError, QuantizationReport
+
+    model, layers = rounded_to_float16(c.model)
+    if all(layer.form == "float32" for layer in layers):
+        reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
+        raise NothingToQuantizeError(f"frozen='float16' changes nothing: no frozen layer becomes float16 ({reasons})")
+    return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers))
+
+
+def rounded(c: Compilation, forward: Graph) -> Graph:
+    """Return a forward graph of other rows with the same weights."""
+    return rounded_to_float16(forward)[0] if c.options.frozen == "float16" else forward
+
+
+def store(c: Compilation) -> Compilation:
+    """Store constants in float16 that have no other numbers, where that is asked for or the file has them so."""
+    carrier = c.source.carrier
+    in_file = carrier is not None and carrier.file.has_float16
+    if not (in_file or c.options.frozen == "float16") or not (c.target.is_cpu and c.target.is_newest):
+        return c
+    behind = None if c.grafted is None else c.grafted.behind
+    graphs = [*c.program.values(), *([] if c.plain is None else [c.plain.graph]), *([] if behind is None else [behind])]
+    stored = stored_as_float16(graphs, c.target.lanes, list(_in_float32(c)))
+    program = c.program.mapped(lambda _, graph: stored(graph))
+    notes = list(c.notes)
+    if c.options.frozen != "float16" and any(v.dtype == np.float16 for g in program.values() for v in g.constants):
+        notes.append(Note("frozen weights", "float16, as in the file", "the runtime unpacks them when it loads them"))
+    return replace(
+        c,
+        program=program,
+        plain=None if c.plain is None else replace(c.plain, graph=stored(c.plain.graph)),
+        grafted=None if c.grafted is None else replace(c.grafted, behind=behind and stored(behind)),
+        notes=notes,
+    )
+
+
+def _in_float32(c: Compilation) -> Iterator[np.ndarray]:
+    """Yield what the file holds in float32 besides: weights that are merged, and the rest of what trains in part."""
+    if c.plain is not None:
+        yield from (p.value for p in c.plain.graph.parameters.values() if p.kind == "merged")
+    cut = {row.parameter for row in c.rows if 0 < row.fraction < 1}
+    yield from (entries.frozen_rest(p) for p in c.model.parameters.values() if p.name in cut)

@@ -1,0 +1,38 @@
+"""What rounding frozen weights (`frozen="int4"`, `"float16"`) costs, on samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from converter.driver.compilation import Compilation
+from converter.driver.features.optimizer import like
+from converter.ir import Graph
+from converter.passes.read_weights import read_weights
+from converter.tflite.backend import to_builtins
+from converter.training.losses import attach_loss
+
+
+def measure(c: Compilation) -> Compilation:
+    """Compare the model with the float32 one on the samples, where there are any."""
+    if c.options.frozen not in ("int4", "float16") or c.options.calibration is None:
+        return c
+    from converter.driver.quantization import compare, samples_of
+
+    assert c.quantization is not None
+    samples = samples_of(c.model, c.goal, c.options.calibration)
+    before, after = (
+        to_builtins(attach_loss(graph, c.goal) if samples.labelled else graph, c.once) for graph in (_exact(c), c.model)
+    )
+    rows = c.model.inputs[0].shape[0]
+    layers, classifies = c.quantization.layers, c.goal.classifies
+    report = compare(before, after, samples, rows, layers, classifies, list(c.model.outputs))
+    return replace(c, quantization=report)
+
+
+def _exact(c: Compilation) -> Graph:
+    """Return the model as it is before anything of it is rounded."""
+    if c.options.frozen == "int4":
+        return like(c.model, read_weights(c.unrounded), c.rows, c.rule.layout_invariant)
+    exact = c.model.copy()
+    exact.constants = {v: c.unrounded.constants.get(v, array) for v, array in c.model.constants.items()}
+    return exact

@@ -48,22 +48,34 @@ def search(
     recipe: RecipeFile = None,
     trust: Trust = False,
     profile: Profile = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Rows that a training learns from. None: half.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Of a training.")] = 10,
-    seeds: Annotated[int, typer.Option(min=2, help="Trainings of a scheme, of which the intervals are.")] = 5,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Rows that each training learns from; the others select and report. None: half of them."
+        ),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="How often a training sees each of its rows.")] = 10,
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Trainings of each scheme: figures are their mean, with its 95% interval.")
+    ] = 5,
     rates: Annotated[str | None, typer.Option(help="Learning rates to try: 0.001,0.003,0.01.")] = None,
     rate_seeds: Annotated[
-        int | None, typer.Option(min=1, help="Trainings by which a scheme's rates are compared. None: all of its.")
+        int | None, typer.Option(min=1, help="How many of these compare learning rates. None: all.")
     ] = None,
     schedule: Annotated[
         str, typer.Option(help="What the rate does in a training: constant, or cosine, which falls to 0.")
     ] = "constant",
-    warmup: Annotated[float, typer.Option(help="The share of the steps in which the rate rises before that.")] = 0.0,
+    warmup: Annotated[float, typer.Option(help="The share of the steps in which the rate rises from 0 first.")] = 0.0,
     ratios: Annotated[str | None, typer.Option(help="Shares of a weight's channels to try: 0.125,0.25,0.5,1.")] = None,
     combinations: Annotated[
-        int, typer.Option(min=1, help="That are proposed at the budget, and half as many at each share of it.")
+        int,
+        typer.Option(
+            min=1, help="How many combinations of parts are proposed at the budget, and half as many at shares of it."
+        ),
     ] = 4,
-    generations: Annotated[int, typer.Option(min=0, help="Of the evolution of combinations.")] = 3,
+    generations: Annotated[
+        int, typer.Option(min=0, help="Rounds in which combinations that did well mutate and mix.")
+    ] = 3,
     affordable: Annotated[bool, typer.Option("--affordable", help="Train alone only what fits the budget.")] = False,
     named: Annotated[
         bool,
@@ -85,7 +97,11 @@ def search(
     debug: Debug = False,
     **flags: Any,
 ) -> None:
-    """Find which part of MODEL should train within a budget, by training its parts on DATA."""
+    """Find which part of MODEL should train within a budget, by training its parts on DATA.
+
+    Named schemes and each part alone are trained first, then combinations of what gained; the best within the budget on
+    rows that select becomes a recipe, and is compared with the named ones on rows that chose nothing.
+    """
     from converter.cli.search_tables import show
     from converter.tools.search import Effort
     from converter.tools.search import search as find
@@ -127,8 +143,8 @@ def search(
             out=out,
             workers=len(os.sched_getaffinity(0)) if workers is None else workers,
             ray=ray,
-            progress=lambda done, all: (
-                narrator.say(f"  {done} of {all}") if done in (1, all) or not done % 10 else None
+            progress=lambda stage, done, all: (
+                narrator.say(f"  {stage}: {done} of {all}") if done in (1, all) or not done % 10 else None
             ),
             **options,
         )

@@ -21,15 +21,25 @@ class MeanEstimate:
     error: float
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:+.1f} ± {100 * self.error:.1f}"
+        return self.text(100, 1, sign=True)
+
+    def text(self, factor: float, digits: int, sign: bool) -> str:
+        """Return a multiple of it, rounded; `sign`: also of a positive mean. A zero has none."""
+        mean = round(factor * self.mean, digits) + 0.0
+        return f"{mean:{'+' if sign and mean else ''}.{digits}f} ± {factor * self.error:.{digits}f}"
 
 
 def estimate(values: Sequence[float]) -> MeanEstimate:
     """Return the mean of values and its interval."""
+    spread = float(np.std(values, ddof=1)) / sqrt(len(values))
+    return MeanEstimate(float(np.mean(values)), student_t(len(values)) * spread)
+
+
+def student_t(count: int) -> float:
+    """Return how many standard errors of the mean of so many values half of its 95% interval is."""
     from scipy import stats
 
-    spread = float(np.std(values, ddof=1)) / sqrt(len(values))
-    return MeanEstimate(float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * spread)
+    return float(stats.t.ppf(0.975, count - 1))
 
 
 @dataclass(frozen=True)

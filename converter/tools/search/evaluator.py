@@ -16,7 +16,9 @@ from converter.tools.search.subject import Evaluation, Trial
 from converter.tools.search.workers import Workers
 
 #: Told what is done, and of how much.
-Progress = Callable[[int, int], None]
+Progress = Callable[[str, int, int], None]
+#: What is done with the scores of trainings on each side of the split.
+_SCORED = {"selection": "to select", "held_out": "to report"}
 
 
 class SearchJournal:
@@ -90,13 +92,15 @@ class Evaluator:
         clock: what costs are corrected by; None: they are those of the table.
     """
 
-    def __init__(self, workers: Workers, journal: SearchJournal, progress: Progress = lambda done, all: None) -> None:
+    def __init__(
+        self, workers: Workers, journal: SearchJournal, progress: Progress = lambda stage, done, all: None
+    ) -> None:
         self._workers, self._journal, self._progress = workers, journal, progress
         self.clock: Clock | None = None
 
     def costs(self, updates: Iterable[Update]) -> list[dict[str, Any]]:
         """Return for each scheme `costs`, those of its program, or `error`, why the model does not allow it."""
-        found = self._found([Evaluation(update) for update in updates])
+        found = self._found("schemes priced", [Evaluation(update) for update in updates])
         clock = self.clock
         if clock is None:
             return found
@@ -108,7 +112,7 @@ class Evaluator:
         Each was measured in turns with the reference: what slows the machine at times slows both, and their quotient
         stays.
         """
-        found = self._found([Evaluation(update, timed=True) for update in [REFERENCE, *updates]])
+        found = self._found("steps measured", [Evaluation(update, timed=True) for update in [REFERENCE, *updates]])
         for each in found:
             if "error" in each:
                 raise UsageError(f"a step cannot be measured: {each['error']}", page="search")
@@ -117,7 +121,7 @@ class Evaluator:
 
     def proxies(self) -> dict[str, Any]:
         """`information` of channels and `gradients` of parameters, see `Subject`."""
-        return self._found([Evaluation(None)])[0]
+        return self._found("gradients and information of the parts", [Evaluation(None)])[0]
 
     def scores(self, updates: Sequence[Update], trials: Sequence[Sequence[Trial]]) -> list[list[float | None]]:
         """Return for each scheme the scores of its trials, in their order."""
@@ -130,18 +134,18 @@ class Evaluator:
                 raise UsageError(f"the scheme {job.update} does not train: {found['error']}", page="search")
             for trial, score in zip(job.trials, found["scores"], strict=True):
                 self._journal[_trial(job.update, trial)] = score
-            self._progress(number, len(jobs))
+            self._progress(f"schemes trained, {_SCORED[job.trials[0].on]}", number, len(jobs))
         return [
             [self._journal[_trial(update, trial)] for trial in asked]
             for update, asked in zip(updates, trials, strict=True)
         ]
 
-    def _found(self, jobs: Sequence[Evaluation]) -> list[dict[str, Any]]:
+    def _found(self, stage: str, jobs: Sequence[Evaluation]) -> list[dict[str, Any]]:
         different = {_key(_job(job)): job for job in jobs}
         missing = [job for job in different.values() if _job(job) not in self._journal]
         for number, (job, found) in enumerate(self._each(missing), 1):
             self._journal[_job(job)] = found
-            self._progress(number, len(missing))
+            self._progress(stage, number, len(missing))
         return [self._journal[_job(job)] for job in jobs]
 
     def _each(self, jobs: Sequence[Evaluation]) -> Iterable[tuple[Evaluation, dict[str, Any]]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from converter.tools.search.analysis import GUESSES, MeanEstimate, estimate
+from converter.tools.search.analysis import GUESSES, MeanEstimate, estimate, student_t
 from converter.tools.search.budgets import RESOURCES
 from converter.tools.search.effort import Effort
 from converter.tools.search.explore import SearchFindings, Trained, difference
@@ -15,6 +15,8 @@ from converter.tools.search.space import Update
 
 #: Schemes that the found one is measured against.
 _RIVALS = ("head", "bias-only", "last-2", "last-3", "pockengine")
+#: Trainings of a scheme whose intervals tell schemes apart.
+_ENOUGH = 4
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Found:
         if len(errors := [error for _, error in findings.additivity]) > 1:
             mean = self.figure(estimate(errors), sign=True)
             said.append(f"{len(errors)} combinations gained {mean} more than the sum of what their parts gained alone")
+        if (seeds := self.effort.seeds) < _ENOUGH:
+            said.append(
+                f"intervals of {seeds} trainings are {student_t(seeds):.1f} times the standard error of their mean, "
+                f"those of {_ENOUGH} only {student_t(_ENOUGH):.1f} times: ask for more (--seeds {_ENOUGH})"
+            )
         return [*said, *self._said_of_full(), *self._said_of_steps()]
 
     def off_by(self, trained: Trained) -> float | None:
@@ -133,8 +140,7 @@ class Found:
     def figure(self, score: MeanEstimate, sign: bool = False) -> str:
         """Return a score with its interval: points of accuracy, or of a loss the number."""
         factor, digits = (100, 1) if self.counted else (1, 3)
-        plus = "+" if sign else ""
-        return f"{factor * score.mean:{plus}.{digits}f} ± {factor * score.error:.{digits}f}"
+        return score.text(factor, digits, sign)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""

@@ -56,7 +56,7 @@ def search(
     out: str | Path | None = None,
     workers: int = 1,
     ray: str | None = None,
-    progress: Progress = lambda done, all: None,
+    progress: Progress = lambda stage, done, all: None,
     **options: Any,
 ) -> Found:
     """Find which part of a model should train within a budget, by training its parts with the compiled programs.
@@ -76,7 +76,7 @@ def search(
         out: a folder for the journal, in which a search that was killed goes on.
         workers: processes that train; 0: this one.
         ray: the address of a Ray cluster that trains instead, `local` for one of this machine's.
-        progress: told what is done.
+        progress: told how many of how many are done in a stage, `progress(stage, done, all)`.
         **options: as for `converter.build` (loss, optimizer, batch, micro_batch, target, state, signatures, ...),
             without `update` and `check`.
 

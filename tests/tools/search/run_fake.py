@@ -12,7 +12,7 @@ from typing import Any
 from converter.tflite.targets import target
 from converter.tools.search.budgets import parse_budgets
 from converter.tools.search.effort import Effort
-from converter.tools.search.evaluator import Evaluator, SearchJournal
+from converter.tools.search.evaluator import Evaluator, Progress, SearchJournal
 from converter.tools.search.explore import Explorer
 from converter.tools.search.found import Found
 from converter.tools.search.subject import Evaluation
@@ -29,9 +29,10 @@ def run(
     budgets: tuple[str, ...] = ("memory=60%",),
     effort: Effort = EFFORT,
     prior: Mapping[str, float] = PRIOR,
+    progress: Progress = lambda stage, done, all: None,
 ) -> Found:
     """The search; evaluations are made here."""
-    evaluator = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}))
+    evaluator = Evaluator(Inline(function), SearchJournal(journal, {"of": "a test"}), progress)
     explorer = Explorer(space(), evaluator, effort, parse_budgets(budgets, target("litert-2")))
     return Found(explorer.run(NAMED, prior), "fake", "", True, effort, {})
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 from converter.support.errors import DeviceError, UsageError
 from converter.tflite.targets import target
-from converter.tools.search.analysis import estimate
+from converter.tools.search.analysis import MeanEstimate, estimate
 from converter.tools.search.budgets import parse_budgets
 from converter.tools.search.evaluator import SearchJournal
 from converter.tools.search.explore import Trained
@@ -137,6 +137,29 @@ def test_gains_are_paired_with_the_head_and_guesses_are_ranked() -> None:
     assert prior.rho == pytest.approx(expected.statistic)
     assert findings.guesses["fisher"]["block_2/w 1/4"] == 3.0
     assert findings.guesses["fisher"]["block_2/w 1"] == 6.5
+
+
+def test_figures_have_no_negative_zero_and_few_trainings_a_word() -> None:
+    assert found().figure(MeanEstimate(-0.0001, 0.02), sign=True) == "0.0 ± 2.0"
+    assert found().figure(MeanEstimate(-0.02, 0.02), sign=True) == "-2.0 ± 2.0"
+    assert str(MeanEstimate(0.011, 0.02)) == "+1.1 ± 2.0"
+    assert not any("standard error" in said for said in run(None, effort=replace(EFFORT, seeds=4)).sentences())
+    width = stats.t.ppf(0.975, 1)
+    (said,) = (s for s in run(None, effort=replace(EFFORT, seeds=2)).sentences() if "standard error" in s)
+    assert f"intervals of 2 trainings are {width:.1f} times" in said
+
+
+def test_progress_says_of_what() -> None:
+    told: list[tuple[str, int, int]] = []
+    run(None, progress=lambda *each: told.append(each))
+    stages = list(dict.fromkeys(stage for stage, _, _ in told))
+    assert stages == [
+        "schemes priced",
+        "schemes trained, to select",
+        "gradients and information of the parts",
+        "schemes trained, to report",
+    ]
+    assert all(1 <= done <= all_ for _, done, all_ in told)
 
 
 def test_what_is_said_of_the_found_scheme() -> None:

@@ -141,6 +141,7 @@ class File:
         folders: what the names of all layers begin with, which says nothing.
         subgraph: the number of the subgraph.
         associated: files that are appended, by name (TFLite Metadata has labels so).
+        metadata: TFLite Metadata to be written, where the file has none; empty for none.
     """
 
     path: str
@@ -152,6 +153,7 @@ class File:
     folders: str = ""
     subgraph: int = 0
     associated: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    metadata: bytes = field(default=b"", repr=False)
     _bodies: dict[int, Body] = field(default_factory=dict, repr=False)
     _opening: list[int] = field(default_factory=list, repr=False)
 
@@ -354,7 +356,8 @@ def reading(path: str) -> Iterator[None]:
     except DAMAGED as error:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise UsageError(
-            f"{path} is damaged, or has a form that is not known here ({said})", page="tflite-files"
+            f"{path} is damaged, or has a form that is not known here ({said}): copy it again, or convert it anew",
+            page="tflite-files",
         ) from None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import flatbuffers
@@ -11,9 +13,11 @@ from flatbuffers import encode, number_types, packer
 from tflite_frontend.file import DAMAGED, File
 
 #: The entry, and how its flatbuffer begins.
-_ENTRY, _IDENTIFIER = "TFLITE_METADATA", b"M001"
+ENTRY, _IDENTIFIER = "TFLITE_METADATA", b"M001"
+#: The oldest reader of what is written.
+_OLDEST_PARSER = "1.0.0"
 # Places of fields in the tables of its schema.
-_SUBGRAPHS = 3  # of ModelMetadata
+_SUBGRAPHS, _PARSER = 3, 7  # of ModelMetadata
 _INPUTS, _OUTPUTS = 2, 3  # of SubGraphMetadata
 _UNITS, _FILES = 4, 6  # of TensorMetadata
 _FILE_NAME, _FILE_KIND = 0, 2  # of AssociatedFile
@@ -50,28 +54,71 @@ def preprocessing_of(file: File) -> dict[str, Any] | None:
     return None
 
 
-def with_labels(file: File, output: int, labels: Sequence[str]) -> dict[str, bytes]:
-    """Return the appended files, that of an output's labels with other names in it."""
+def with_labels(file: File, output: int, labels: Sequence[str]) -> File | None:
+    """Return the file with other names of an output's classes; None where its metadata has no place for them.
+
+    A file without metadata gets some, which say where the names are and nothing else.
+    """
+    lines = "".join(f"{label}\n" for label in labels).encode()
     name = label_file_of(file, output)
-    if name is None:
-        return dict(file.associated)
-    return {**file.associated, name: "".join(f"{label}\n" for label in labels).encode()}
+    if name is not None:
+        return replace(file, associated={**file.associated, name: lines})
+    if _entry(file) is not None:
+        return None
+    name = next(n for n in _label_files() if n not in file.associated)
+    return replace(file, associated={**file.associated, name: lines}, metadata=_written(file, output, name))
+
+
+def _label_files() -> Iterator[str]:
+    yield "labels.txt"
+    yield from (f"labels_{i}.txt" for i in count(1))
+
+
+def _written(file: File, output: int, labels: str) -> bytes:
+    """Return metadata that say of an output that a file names its classes."""
+    b = flatbuffers.Builder(256)
+
+    def table(fields: Mapping[int, int], kind: int | None = None) -> int:
+        b.StartObject(8)
+        for place, offset in fields.items():
+            b.PrependUOffsetTRelativeSlot(place, offset, 0)
+        if kind is not None:
+            b.PrependInt8Slot(_FILE_KIND, kind, 0)
+        return b.EndObject()
+
+    def vector(offsets: Sequence[int]) -> int:
+        b.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            b.PrependUOffsetTRelative(offset)
+        return b.EndVector()
+
+    named = vector([table({_FILE_NAME: b.CreateString(labels)}, _AXIS_LABELS)])
+    outputs = [table({_FILES: named} if i == output else {}) for i in range(len(file.outputs))]
+    sides = {_INPUTS: vector([table({}) for _ in file.inputs]), _OUTPUTS: vector(outputs)}
+    graphs = [table(sides if i == file.subgraph else {}) for i in range(file.subgraph + 1)]
+    fields = {_SUBGRAPHS: vector(graphs), _PARSER: b.CreateString(_OLDEST_PARSER)}
+    b.Finish(table(fields), file_identifier=_IDENTIFIER)
+    return bytes(b.Output())
+
+
+def _entry(file: File) -> Any:
+    """Return the metadata of a file, a buffer; None where it has none."""
+    model, _ = file.tables
+    entries = (model.Metadata(i) for i in range(model.MetadataLength()))
+    return next((model.Buffers(e.Buffer()) for e in entries if e.Name() == ENTRY.encode()), None)
 
 
 def _of_tensor(file: File, side: int, number: int, field: int) -> list[Any]:
     """Return what the metadata says of an input or output in a field; nothing where it is damaged or says nothing."""
     try:
-        model, _ = file.tables
-        for i in range(model.MetadataLength()):
-            entry = model.Metadata(i)
-            if entry.Name() == _ENTRY.encode():
-                data = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
-                if data[4:8] != _IDENTIFIER:
-                    return []
-                root = flatbuffers.table.Table(data, encode.Get(packer.uoffset, data, 0))
-                graphs = list(_tables(root, _SUBGRAPHS))
-                tensors = list(_tables(graphs[file.subgraph], side))
-                return list(_tables(tensors[number], field))
+        if (entry := _entry(file)) is not None:
+            data = entry.DataAsNumpy().tobytes()
+            if data[4:8] != _IDENTIFIER:
+                return []
+            root = flatbuffers.table.Table(data, encode.Get(packer.uoffset, data, 0))
+            graphs = list(_tables(root, _SUBGRAPHS))
+            tensors = list(_tables(graphs[file.subgraph], side))
+            return list(_tables(tensors[number], field))
     except DAMAGED:
         pass
     return []

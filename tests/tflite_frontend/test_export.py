@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -137,6 +138,33 @@ def test_a_fresh_head_stands_where_the_old_one_did(file: Path, tmp_path: Path) -
     runtime.resize_tensor_input(runtime.get_input_details()[0]["index"], [5, 8, 8, 2])
     runtime.allocate_tensors()
     assert [d["shape"].tolist() for d in runtime.get_output_details()] == [[5, 1], [5, 3]]
+
+
+def test_labels_that_are_given_are_in_the_exported_file(file: Path, tmp_path: Path) -> None:
+    """Of the file's own outputs and of a fresh head; in metadata that the file lacks, if it does."""
+    options = {"loss": "sparse_categorical_crossentropy", "update": "head", "optimizer": "sgd", "check": False}
+    bare = tmp_path / "bare.tflite"
+    bare.write_bytes(edited(file.read_bytes(), lambda model: setattr(model, "metadata", None)))
+    for path, classes in itertools.product((file, bare), (None, 3)):
+        names = [f"pose {i}" for i in range(classes or 7)]
+        model = tflite_frontend.Model(path, outputs=["kind"], classes=classes)
+        program = pocketune.build(model, labels=names, **options)
+        assert not any(note.subject == "labels" for note in program.notes)
+        program.export_inference(tmp_path / "new.tflite")
+        with zipfile.ZipFile(tmp_path / "new.tflite") as archive:
+            assert archive.read("labels.txt").decode().splitlines() == names
+        assert tflite_frontend.Model(tmp_path / "new.tflite", outputs=["kind"]).imported(1).labels == names
+        x = np.random.default_rng(1).random((1, 8, 8, 2), np.float32)
+        assert by_signature((tmp_path / "new.tflite").read_bytes(), x)["kind"].shape == (1, len(names))
+    assert set(metadata((tmp_path / "new.tflite").read_bytes())) == {"TFLITE_METADATA"}
+
+
+def test_labels_without_a_place_are_told(file: Path, tmp_path: Path) -> None:
+    """The metadata speak of one output, another one is trained."""
+    program = pocketune.build(
+        tflite_frontend.Model(file, outputs=["presence"], classes=2), labels=["no", "yes"], optimizer="sgd", check=False
+    )
+    assert ("labels", "not in the exported file") in {(note.subject, note.status) for note in program.notes}
 
 
 def test_outputs_that_move_with_what_trains_are_named(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation, Grafted
@@ -15,8 +16,9 @@ from converter.tflite.backend import in_order, to_builtins
 from converter.tflite.targets import target
 from converter.training.dropout import without_dropout
 from tflite_frontend.carry import without_foreign, without_marks
-from tflite_frontend.file import File, reading
-from tflite_frontend.metadata import with_labels
+from tflite_frontend.file import File, needed, reading
+from tflite_frontend.graft import Graft
+from tflite_frontend.metadata import label_file_of, with_labels
 
 
 def carry_over(c: Compilation) -> Compilation:
@@ -66,29 +68,56 @@ def graft(c: Compilation) -> Compilation:
     trained |= {adapter.weight for adapter in c.adapters}
     with reading(os.fspath(model.path)):
         made = model.graft(trained, 1)
-    notes = list(c.notes)
+        file, missing = _with_labels(c, made)
+    notes = [*c.notes, *_of_outputs(c, made), *_of_custom_operators(made), *missing]
+    if c.prefix is not None or (c.options.frozen == "float16" and not made.file.has_float16):
+        said = "the exported file keeps those of the file: near what infer gives here, not its bits"
+        notes.append(Note("frozen layers", f"{c.options.frozen} here", said))
+    behind = None if made.graph is None else _for_any_rows(c, trained) or _lowered(c, made.graph)
+    return replace(c, grafted=Grafted(replace(made, file=file), behind), notes=notes)
+
+
+def _of_outputs(c: Compilation, made: Graft) -> Iterator[Note]:
+    """Yield what to say of the outputs of the exported file."""
+    assert c.source.tflite is not None
     if made.lost:
         names = [name for name, number in made.file.outputs.items() if number in made.lost]
         said = "they are made of integers that became real numbers, by operators that only the runtime knows"
-        notes.append(Note(", ".join(names), "left out of the exported file", said))
-    asked = set() if made.replaced is not None else set(model.chosen(made.file).values())
+        yield Note(", ".join(names), "left out of the exported file", said)
+    asked = set() if made.replaced is not None else set(c.source.tflite.chosen(made.file).values())
     if others := [name for name, number in made.file.outputs.items() if number in {*made.reached} - asked]:
         said = "they are computed with what trains, and no loss holds them: export for an app that does not read them"
-        notes.append(Note(", ".join(others), "change too", f"{said}, or train less (head)"))
-    if c.prefix is not None:
-        said = "the exported file keeps those of the file: near what infer gives here, not its bits"
-        notes.append(Note("frozen layers", "int8 here", said))
-    if made.replaced is not None:
-        made = replace(made, file=_with_labels(c, made.file, made.replaced))
-    behind = None if made.graph is None else _for_any_rows(c, trained) or _lowered(c, made.graph)
-    return replace(c, grafted=Grafted(made, behind), notes=notes)
+        yield Note(", ".join(others), "change too", f"{said}, or train less (head)")
 
 
-def _with_labels(c: Compilation, file: File, number: int) -> File:
-    """Return the file whose appended labels, where it has some, name the classes of a fresh head."""
-    width = next(iter(c.source.graph.outputs.values())).shape[-1]
-    names = c.options.labels or [str(i) for i in range(width)]
-    return replace(file, associated=with_labels(file, list(file.outputs.values()).index(number), list(names)))
+def _of_custom_operators(made: Graft) -> Iterator[Note]:
+    """Yield which custom operators the exported file has, which is exported for the app that has their code."""
+    kept = [n for n in made.file.outputs.values() if n not in made.lost and n != made.replaced]
+    if kinds := sorted({operator.kind for operator in needed(made.file, kept) if operator.is_custom}):
+        said = "the exported file runs where the file itself does, in a runtime that has them"
+        yield Note(", ".join(kinds), "custom operators", said)
+
+
+def _with_labels(c: Compilation, made: Graft) -> tuple[File, list[Note]]:
+    """Return the file with the names of the classes that are asked for, or those of a fresh head; and what is missing.
+
+    Without names a fresh head has numbers, where the file has a list.
+    """
+    assert c.source.tflite is not None
+    file, asked = made.file, c.options.labels
+    numbers = [made.replaced] if made.replaced is not None else list(c.source.tflite.chosen(file).values())
+    if len(numbers) != 1 or (asked is None and made.replaced is None):
+        return file, []
+    place = list(file.outputs.values()).index(numbers[0])
+    if asked is None:
+        width = next(iter(c.source.graph.outputs.values())).shape[-1]
+        numbered = [str(i) for i in range(width)]
+        return (file if label_file_of(file, place) is None else with_labels(file, place, numbered) or file), []
+    named = with_labels(file, place, asked)
+    if named is not None:
+        return named, []
+    said = "its metadata has no list of labels for this output: the app finds them in the program's manifest"
+    return file, [Note("labels", "not in the exported file", said)]
 
 
 def _for_any_rows(c: Compilation, trained: set[str]) -> Graph | None:

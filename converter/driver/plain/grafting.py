@@ -20,6 +20,7 @@ from converter.tflite.emit.emit import ModelWriter, Subgraph
 from converter.tflite.lowering.state import with_own_results
 from tflite_frontend.file import reading
 from tflite_frontend.graft import Graft
+from tflite_frontend.metadata import ENTRY as METADATA
 
 #: Fields of options that number subgraphs, of operators that lowering makes.
 _BODIES = {generated.WhileOptionsT: ("condSubgraphIndex", "bodySubgraphIndex")}
@@ -223,6 +224,8 @@ class _Splice:
             # Operators have other numbers now.
             if name != CONTROL_DEPENDENCIES and stored.DataLength():
                 entries[name] = layout.add(stored.DataAsNumpy())
+        if metadata := self._graft.file.metadata:
+            entries[METADATA] = layout.add(metadata)
         for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
             tensor.buffer = self._buffer(tensor)
         builder = schema.roomy_builder(layout.nbytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from converter.ir import Builder, Graph, TensorType, Value, ops
@@ -28,6 +28,7 @@ class Graft:
         quantized: outputs that are integers again behind `graph`.
         lost: outputs that there is no way to compute.
         reached: outputs that are computed with what trains, but for the replaced one.
+        rounding: layers of the file behind what trains that round what they read (dynamic range).
         replaced: the output in whose place the model's own stands; None where it is the file's.
     """
 
@@ -38,6 +39,7 @@ class Graft:
     quantized: Collection[int]
     lost: Collection[int]
     reached: Collection[int]
+    rounding: Sequence[str] = ()
     replaced: int | None = None
 
 
@@ -96,16 +98,31 @@ def grafted(importer: Importer, replaced: Replaced | None, trained: Collection[s
     graph = _behind(importer, border, wanted, trained) if wanted else None
     own = None if replaced is None else replaced.number
     reached = {n for n in file.outputs.values() if n != own and _is_reached(importer, n, trained)}
-    return Graft(file, weights, graph, moved, quantized, lost, reached, own)
+    return Graft(file, weights, graph, moved, quantized, lost, reached, _rounding(importer, kept, trained), own)
 
 
 def _is_reached(importer: Importer, number: int, trained: Collection[str]) -> bool:
     """Return whether a tensor of the file is computed with a weight that trains."""
-    return any(
-        not importer.runs.get(operator.number, set()).isdisjoint(trained)
-        or any(importer.uses.get((operator.number, place)) in trained for place in range(len(operator.inputs)))
-        for operator in needed(importer.file, [number])
-    )
+    return any(_trains(importer, operator, trained) for operator in needed(importer.file, [number]))
+
+
+def _trains(importer: Importer, operator: FileOperator, trained: Collection[str]) -> bool:
+    """Return whether an operator reads a weight that trains."""
+    read = (importer.uses.get((operator.number, place)) for place in range(len(operator.inputs)))
+    return not importer.runs.get(operator.number, set()).isdisjoint(trained) or any(name in trained for name in read)
+
+
+def _rounding(importer: Importer, kept: Collection[int], trained: Collection[str]) -> list[str]:
+    """Return the layers behind what trains whose operators, kept, multiply real numbers by integers."""
+    file, behind, found = importer.file, set[int](), dict[str, None]()
+    for operator in file.operators:
+        given = [i for i in operator.inputs if i in behind]
+        if given or _trains(importer, operator, trained):
+            behind.update(operator.outputs)
+        of_integers = any(i >= 0 and file.tensors[i].is_quantized for i in operator.inputs)
+        if given and of_integers and not any(file.tensors[i].is_quantized for i in (*given, *operator.outputs)):
+            found |= dict.fromkeys(file.layer(i) for i in operator.outputs if i in kept)
+    return list(found)
 
 
 def _kept(file: File, importer: Importer, trained: Collection[str]) -> tuple[set[int], dict[tuple[int, int], str]]:

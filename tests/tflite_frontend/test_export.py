@@ -224,6 +224,25 @@ def test_frozen_layers_of_quantised_files_keep_their_operators(form: str, update
     assert frozen_convolutions(new) == frozen_convolutions(data)
 
 
+def test_layers_that_round_behind_what_trains_are_told(tmp_path: Path) -> None:
+    """Dynamic range: the session has float32 there, the exported file the kernel that the file has."""
+    path = tmp_path / "net.tflite"
+    path.write_bytes(quantised_nets()["dynamic"])
+    options = {"loss": "mse", "optimizer": "sgd", "batch": ROWS, "check": False}
+    said = {}
+    for update in ("head", {"conv_2*/kernel": 1}):
+        program = pocketune.build(path, update=update, **options)
+        said[str(update)] = [note.subject for note in program.notes if note.status == "integers in the exported file"]
+    assert said.pop("head") == []
+    ((layers,),) = said.values()
+    assert [name.rsplit("/", 1)[-1][:3] for name in layers.split(", ")] == ["hid"]
+    with pocketune.TrainingSession(program.data) as session:
+        x = np.random.default_rng(1).random((ROWS, 12, 12, 3), np.float32)
+        program.export_inference(tmp_path / "new.tflite", session.state())
+        (found,) = by_index((tmp_path / "new.tflite").read_bytes(), x)
+        assert 1e-6 < np.abs(found - session.infer(x)).max() < 0.02
+
+
 def frozen_convolutions(data: bytes) -> list[tuple[Any, ...]]:
     """Operands and results of the convolutions, by type, scale and the bytes of weights."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data, 0))

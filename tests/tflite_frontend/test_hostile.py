@@ -174,8 +174,8 @@ def test_the_runtime_is_asked_once_for_the_shapes_of_all_that_it_alone_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors: dict[str, Any] = {"x": ((1, 4), "float32"), **{f"y{i}": ((1, 4), "float32") for i in range(100)}}
-    limits = ("FakeQuantOptions", {"min": -6.0, "max": 6.0, "numBits": 8})
-    operators = [("FAKE_QUANT", ("x" if i == 0 else f"y{i - 1}",), (f"y{i}",), limits) for i in range(100)]
+    tensors["lengths"], turn = np.array([4], np.int32), ("ReverseSequenceOptions", {"seqDim": 1})
+    operators = [("REVERSE_SEQUENCE", (f"y{i - 1}" if i else "x", "lengths"), (f"y{i}",), turn) for i in range(100)]
     path, asked = tmp_path / "net.tflite", list[int]()
     path.write_bytes(file_of(tensors, operators, outputs=("y99",)))
 
@@ -189,10 +189,10 @@ def test_the_runtime_is_asked_once_for_the_shapes_of_all_that_it_alone_knows(
 
 
 def test_operators_that_only_the_runtime_knows_have_no_more_memory_than_reading_may_take(tmp_path: Path) -> None:
-    shape = (1, 1 << 27)
-    limits = ("FakeQuantOptions", {"min": -6.0, "max": 6.0, "numBits": 8})
+    shape, turn = (1, 1 << 27), ("ReverseSequenceOptions", {"seqDim": 1})
+    tensors: dict[str, Any] = {"x": (shape, "float32"), "y": (shape, "float32"), "n": np.array([4], np.int32)}
     path = tmp_path / "net.tflite"
-    path.write_bytes(file_of({"x": (shape, "float32"), "y": (shape, "float32")}, [("FAKE_QUANT", "x", "y", limits)]))
+    path.write_bytes(file_of(tensors, [("REVERSE_SEQUENCE", ("x", "n"), "y", turn)]))
     with pytest.raises(PocketuneError, match=r"the stock runtime .* 768 MiB"):
         tflite_frontend.Model(path).graph(1)
 

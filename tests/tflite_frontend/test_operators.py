@@ -103,6 +103,19 @@ CASES = {
         None,
         ("LocalResponseNormalizationOptions", {"radius": 1, "bias": 1.5, "alpha": 0.7, "beta": 0.6}),
     ),
+    **{
+        f"fake-quant-{bits}-{low}": Case(
+            "FAKE_QUANT",
+            (1, 40),
+            (1, 40),
+            None,
+            ("FakeQuantOptions", {"min": low, "max": high, "numBits": bits}),
+            low=-3,
+            high=3,
+            differentiable=False,
+        )
+        for bits, low, high in ((8, -1.1, 2.3), (4, 0.0, 2.0), (16, -2.5, 0.0))
+    },
     "gather": Case("GATHER", (1, 4, 3), (1, 2, 3), {"i": ints(3, 1)}, ("GatherOptions", {"axis": 1})),
     "gather-batch": Case(
         "GATHER",
@@ -268,6 +281,22 @@ def differences(call: Any, x: np.ndarray, weights: list[np.ndarray]) -> np.ndarr
             ends.append(sum(float((y.astype(np.float64) * w).sum()) for y, w in zip(call(moved), weights, strict=True)))
         found[i] = (ends[0] - ends[1]) / (2 * width)
     return found.reshape(x.shape)
+
+
+def test_gradients_of_fake_quantization_are_those_of_tensorflow(tmp_path: Path) -> None:
+    """1 between the ends, which are moved so that zero is among the numbers, and 0 beyond them."""
+    tf = pytest.importorskip("tensorflow")
+    for bits, low, high in ((8, -1.1, 2.3), (4, 0.0, 2.0), (4, -1.0, 0.33)):
+        options = ("FakeQuantOptions", {"min": low, "max": high, "numBits": bits})
+        graph = imported(Case("FAKE_QUANT", (1, 400), (1, 400), None, options).data, tmp_path)
+        x, dy = floats(1, 400, low=-3, high=3), floats(1, 400, seed=2)
+        b = Builder(graph.copy())
+        backward, gradients = pull_back(b.graph, {next(iter(graph.outputs.values())): b.constant(dy)}, graph.inputs)
+        backward.outputs = {"g": gradients[graph.inputs[0]]}
+        expected = tf.quantization.fake_quant_with_min_max_args_gradient(dy, x, low, high, bits).numpy()
+        found = evaluate(backward, [x])[0]["g"]
+        np.testing.assert_array_equal(found, expected)
+        assert 0 < np.count_nonzero(found) < found.size
 
 
 @pytest.mark.parametrize("name", CASES)

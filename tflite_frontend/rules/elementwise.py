@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir import BOOL, FLOAT32, INT32, Op, Value, ops
+from converter.ir import BOOL, FLOAT32, INT32, Builder, Graph, Op, Value, ops
 from tflite_frontend.registry import Call, NotImportable, Result, Rules
 from tflite_frontend.rules.activations import fused
 
@@ -127,3 +127,38 @@ def quantized(call: Call, x: Value) -> Result:
     if x.dtype != FLOAT32:
         raise NotImportable(f"{call.operator.kind} of plain integers")
     return x
+
+
+@rule("FAKE_QUANT")
+def fake_quant(call: Call, x: Value) -> Result:
+    """Rounded to the integers of so many bits between two ends, which are moved so that zero is one of them.
+
+    The derivative is 1 between the ends and 0 beyond them, as TensorFlow defines it.
+    """
+    low, high, scale = _nudged(call)
+    b = call.b
+    inside = b(ops.Maximum(), b(ops.Minimum(), x, high), low)
+    steps = b(ops.Mul(), b(ops.Sub(), inside, low), np.float32(1) / scale)
+    rounded = b(ops.Add(), b(ops.Mul(), b(ops.Floor(), b(ops.Add(), steps, 0.5)), scale), low)
+    backward = Builder(Graph())
+    given, cotangent = (backward.input(name, x.type) for name in ("x", "cotangent"))
+    passes = backward(
+        ops.LogicalAnd(), backward(ops.GreaterEqual(), given, low), backward(ops.LessEqual(), given, high)
+    )
+    backward.graph.outputs = {"0": backward(ops.Select(), passes, cotangent, backward(ops.Sub(), cotangent, cotangent))}
+    (made,) = b.node(ops.CustomGradient(1, 1, backward.graph), x, x, rounded).outputs
+    return made
+
+
+def _nudged(call: Call) -> tuple[np.float32, np.float32, np.float32]:
+    """Return both ends and the step between the numbers, in the kernel's float32 arithmetic."""
+    low, high = np.float32(call.option("min", 0.0)), np.float32(call.option("max", 0.0))
+    bits = call.option("numBits", 0)
+    if call.option("narrowRange", False):
+        raise NotImportable("FAKE_QUANT of a narrow range, which the stock runtime does not run")
+    if not low <= 0 <= high or not low < high or not 2 <= bits <= 16:
+        raise NotImportable(f"FAKE_QUANT of {bits} bits from {low:g} to {high:g}")
+    last = np.float32(2**bits - 1)
+    scale = (high - low) / last
+    zero = np.clip(np.floor(-low / scale + np.float32(0.5)), np.float32(0), last)
+    return -zero * scale, (last - zero) * scale, scale

@@ -85,6 +85,9 @@ def _of_outputs(c: Compilation, made: Graft) -> Iterator[Note]:
         said = "they are made of integers that became real numbers, by operators that only the runtime knows"
         yield Note(", ".join(names), "left out of the exported file", said)
     asked = set() if made.replaced is not None else set(c.source.tflite.chosen(made.file).values())
+    if made.rounding:
+        said = "the kernels of the exported file round what these read, as the file's own do: near infer, not its bits"
+        yield Note(", ".join(made.rounding), "integers in the exported file", said)
     if others := [name for name, number in made.file.outputs.items() if number in {*made.reached} - asked]:
         said = "they are computed with what trains, and no loss holds them: export for an app that does not read them"
         yield Note(", ".join(others), "change too", f"{said}, or train less (head)")

@@ -316,7 +316,7 @@ export const identity = record(
     forward: matching(/^(?:[0-9a-f]{16})$/),
     // the weights that do not train, in the order in which the model reads them.
     frozen: list(frozenWeight),
-    // the same of what became int8, and how; empty where nothing did.
+    // the same of what became int8, int4 or float16, and how; empty where nothing did.
     int8: matching(/^(?:([0-9a-f]{16})?)$/),
     // of the way in which `forward` and `update` are computed.
     version: int32,

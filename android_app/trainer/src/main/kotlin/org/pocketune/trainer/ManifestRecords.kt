@@ -271,7 +271,7 @@ data class FrozenWeight(
  *   are.
  * @property forward the same of what the model computes of its inputs and weights, adapters included.
  * @property frozen the weights that do not train, in the order in which the model reads them.
- * @property int8 the same of what became int8, and how; empty where nothing did.
+ * @property int8 the same of what became int8, int4 or float16, and how; empty where nothing did.
  * @property version of the way in which `forward` and `update` are computed.
  */
 @Serializable

@@ -154,7 +154,7 @@ _FIELDS = {
     "unknown-state": Bad("variables", put("state", "shared"), "state"),
     "unknown-role": Bad("variables", put(*X, "role", "label"), "role"),
     "unknown-dtype": Bad("variables", put(*X, "dtype", "float16"), "dtype"),
-    "frozen-in-float16": Bad("variables", put("frozen", "float16"), "frozen"),
+    "frozen-in-float8": Bad("variables", put("frozen", "float8"), "frozen"),
     "slot-is-a-word": Bad("variables", put("state_tensors", 0, "slot", "false"), "slot"),
     "cost-is-a-word": Bad("variables", put("costs", "step_cost", "1"), "step_cost"),
     "labels-are-numbers": Bad("prepared", put("labels", [1, 2, 3]), "string"),

@@ -105,6 +105,7 @@ PIPELINE = in_order_of_need(
     Pass("join-augmentation", augmentation.join_to_step, "in front of that prefix", ("builtins",)),
     Pass("graft", carried.graft, "it takes no part in what is behind", ("builtins",)),
     Pass("add-features", kept_features.add_signatures, "theirs begin behind the prefix", ("builtins",)),
+    Pass("store-met-float16", frozen_float16.store_met, "pieces of a step are cut by what they read", ("builtins",)),
     Pass("schedule-plain", adapters.order_plain, "it was lowered with the prefix", ("builtins",)),
     Pass("schedule", schedule, "nothing moves an operator any more", ("builtins",), ("scheduled",)),
     Pass("store-float16", frozen_float16.store, "schedules take constants as they are", ("scheduled",)),

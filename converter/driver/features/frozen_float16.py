@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.driver import entries
 from converter.driver.compilation import Compilation
-from converter.ir import Graph
+from converter.ir import FLOAT16, Graph
 from converter.support.notes import Note
 from converter.tflite.quantize.round_to_float16 import rounded_to_float16
 from converter.tflite.quantize.store_as_float16 import stored_as_float16
@@ -33,25 +33,37 @@ def rounded(c: Compilation, forward: Graph) -> Graph:
     return rounded_to_float16(forward)[0] if c.options.frozen == "float16" else forward
 
 
+def store_met(c: Compilation) -> Compilation:
+    """Store constants in float16 that operators meet as they lie in the file: matrices, and tables of rows."""
+    return _stored(c, filters=False) if _is_wanted(c) else c
+
+
 def store(c: Compilation) -> Compilation:
     """Store constants in float16 that have no other numbers, where that is asked for or the file has them so."""
+    if not _is_wanted(c):
+        return c
+    c = _stored(c, filters=True)
+    if c.options.frozen == "float16" or not any(v.dtype == FLOAT16 for g in c.program.values() for v in g.constants):
+        return c
+    note = Note("frozen weights", "float16, as in the file", "the runtime unpacks them when it loads them")
+    return replace(c, notes=[*c.notes, note])
+
+
+def _is_wanted(c: Compilation) -> bool:
     carrier = c.source.carrier
     in_file = carrier is not None and carrier.file.has_float16
-    if not (in_file or c.options.frozen == "float16") or not (c.target.is_cpu and c.target.is_newest):
-        return c
+    return (in_file or c.options.frozen == "float16") and c.target.is_cpu and c.target.is_newest
+
+
+def _stored(c: Compilation, filters: bool) -> Compilation:
     behind = None if c.grafted is None else c.grafted.behind
     graphs = [*c.program.values(), *([] if c.plain is None else [c.plain.graph]), *([] if behind is None else [behind])]
-    stored = stored_as_float16(graphs, c.target.lanes, list(_in_float32(c)))
-    program = c.program.mapped(lambda _, graph: stored(graph))
-    notes = list(c.notes)
-    if c.options.frozen != "float16" and any(v.dtype == np.float16 for g in program.values() for v in g.constants):
-        notes.append(Note("frozen weights", "float16, as in the file", "the runtime unpacks them when it loads them"))
+    stored = stored_as_float16(graphs, c.target.lanes, list(_in_float32(c)), filters)
     return replace(
         c,
-        program=program,
+        program=c.program.mapped(lambda _, graph: stored(graph)),
         plain=None if c.plain is None else replace(c.plain, graph=stored(c.plain.graph)),
         grafted=None if c.grafted is None else replace(c.grafted, behind=behind and stored(behind)),
-        notes=notes,
     )
 
 

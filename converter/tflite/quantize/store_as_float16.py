@@ -24,9 +24,9 @@ _Content = tuple[int, int]
 
 
 def stored_as_float16(
-    graphs: Iterable[Graph], lanes: int, kept: Collection[np.ndarray] = ()
+    graphs: Iterable[Graph], lanes: int, kept: Collection[np.ndarray] = (), filters: bool = True
 ) -> Callable[[Graph], Graph]:
-    """Return what stores constants of scheduled graphs in float16.
+    """Return what stores constants of lowered graphs in float16.
 
     Before: CONV_2D(x, W, b).  After: CONV_2D(x, DEQUANTIZE(W16), b), once for each W.
     Before: GATHER(W, ids).    After: CAST(GATHER(W16, ids)).
@@ -38,6 +38,8 @@ def stored_as_float16(
         graphs: all that go into one file.
         lanes: of the target.
         kept: what the file holds in float32 anyway.
+        filters: whether what kernels pack is stored so, too, in graphs that are scheduled: operators that unpack it
+            have no place of their own in an order.
     """
     graphs = [inner for graph in graphs for inner in nested(graph)]
     others = {_content(array) for array in kept if array.size >= LEAST}
@@ -46,7 +48,7 @@ def stored_as_float16(
         for value, array in graph.constants.items():
             if value.dtype == FLOAT32 and value.type.quantization is None and value.type.size >= LEAST:
                 (found if _is_exact(array) else others).add(_content(array))
-        others |= {_content(graph.constants[v]) for v in _needed_in_float32(graph, lanes)}
+        others |= {_content(graph.constants[v]) for v in _needed_in_float32(graph, lanes, filters)}
     storing = _Storing(found - others)
     return storing.stored
 
@@ -67,7 +69,7 @@ def _float16(array: np.ndarray) -> np.ndarray:
         return array.astype(FLOAT16)
 
 
-def _needed_in_float32(graph: Graph, lanes: int) -> Iterator[Value]:
+def _needed_in_float32(graph: Graph, lanes: int, filters: bool) -> Iterator[Value]:
     """Yield constants of which some reader takes float32 alone, or that readers in several partitions would keep."""
     runs = [how(graph.constants, node, lanes) is not None for node in graph.nodes]
     first: dict[Value, int] = {}
@@ -81,7 +83,7 @@ def _needed_in_float32(graph: Graph, lanes: int) -> Iterator[Value]:
                     continue
                 case tfl.Gather() if number == 0:
                     continue
-                case tfl.Conv2D() | tfl.FullyConnected() if number > 0 and runs[place]:
+                case tfl.Conv2D() | tfl.FullyConnected() if filters and number > 0 and runs[place]:
                     if breaks[first.setdefault(value, place)] == breaks[place]:
                         continue
             yield value
@@ -94,9 +96,15 @@ class _Storing:
     def __init__(self, contents: Collection[_Content]) -> None:
         self._contents = contents
         self._made: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by the identity of an array, which is kept
+        self._graphs: dict[Graph, Graph] = {}
 
     def stored(self, graph: Graph) -> Graph:
-        """Return the graph, and those that its loops run, with such constants in float16."""
+        """Return the graph, and those that its loops run, which may share some, with such constants in float16."""
+        if graph not in self._graphs:
+            self._graphs[graph] = self._stored(graph)
+        return self._graphs[graph]
+
+    def _stored(self, graph: Graph) -> Graph:
         halves = {
             value: Value(TensorType(value.shape, FLOAT16), value.name)
             for value, array in graph.constants.items()

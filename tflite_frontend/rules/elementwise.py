@@ -150,7 +150,7 @@ def fake_quant(call: Call, x: Value) -> Result:
     return made
 
 
-def _nudged(call: Call) -> tuple[np.float32, np.float32, np.float32]:
+def _nudged(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return both ends and the step between the numbers, in the kernel's float32 arithmetic."""
     low, high = np.float32(call.option("min", 0.0)), np.float32(call.option("max", 0.0))
     bits = call.option("numBits", 0)
@@ -161,4 +161,4 @@ def _nudged(call: Call) -> tuple[np.float32, np.float32, np.float32]:
     last = np.float32(2**bits - 1)
     scale = (high - low) / last
     zero = np.clip(np.floor(-low / scale + np.float32(0.5)), np.float32(0), last)
-    return -zero * scale, (last - zero) * scale, scale
+    return np.asarray(-zero * scale), np.asarray((last - zero) * scale), np.asarray(scale)

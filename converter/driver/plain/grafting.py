@@ -224,8 +224,8 @@ class _Splice:
             # Operators have other numbers now.
             if name != CONTROL_DEPENDENCIES and stored.DataLength():
                 entries[name] = layout.add(stored.DataAsNumpy())
-        if metadata := self._graft.file.metadata:
-            entries[METADATA] = layout.add(metadata)
+        if own := self._graft.file.metadata:
+            entries[METADATA] = layout.add(own)
         for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
             tensor.buffer = self._buffer(tensor)
         builder = schema.roomy_builder(layout.nbytes)

@@ -9,10 +9,11 @@ import numpy as np
 
 from converter.driver import entries
 from converter.driver.compilation import Compilation
-from converter.ir import FLOAT16, Graph
+from converter.ir import FLOAT16, Graph, Node
 from converter.support.notes import Note
 from converter.tflite.quantize.round_to_float16 import rounded_to_float16
 from converter.tflite.quantize.store_as_float16 import stored_as_float16
+from converter.tflite.schedule import how
 
 
 def round_weights(c: Compilation) -> Compilation:
@@ -58,7 +59,11 @@ def _is_wanted(c: Compilation) -> bool:
 def _stored(c: Compilation, filters: bool) -> Compilation:
     behind = None if c.grafted is None else c.grafted.behind
     graphs = [*c.program.values(), *([] if c.plain is None else [c.plain.graph]), *([] if behind is None else [behind])]
-    stored = stored_as_float16(graphs, c.target.lanes, list(_in_float32(c)), filters)
+
+    def is_delegated(graph: Graph, node: Node) -> bool:
+        return how(graph.constants, node, c.target.lanes) is not None
+
+    stored = stored_as_float16(graphs, is_delegated, list(_in_float32(c)), filters)
     return replace(
         c,
         program=c.program.mapped(lambda _, graph: stored(graph)),

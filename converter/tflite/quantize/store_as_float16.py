@@ -14,7 +14,6 @@ import numpy as np
 from converter.ir import FLOAT16, FLOAT32, Graph, Node, TensorType, Value, fingerprint, nested
 from converter.ir.described import described_integers, is_described, is_of_float16
 from converter.tflite import builtins as tfl
-from converter.tflite.schedule import how
 
 #: Elements of the smallest constant that is stored so: what it saves is more than its operator takes.
 LEAST = 2048
@@ -24,7 +23,10 @@ _Content = tuple[int, int]
 
 
 def stored_as_float16(
-    graphs: Iterable[Graph], lanes: int, kept: Collection[np.ndarray] = (), filters: bool = True
+    graphs: Iterable[Graph],
+    is_delegated: Callable[[Graph, Node], bool],
+    kept: Collection[np.ndarray] = (),
+    filters: bool = True,
 ) -> Callable[[Graph], Graph]:
     """Return what stores constants of lowered graphs in float16.
 
@@ -36,7 +38,7 @@ def stored_as_float16(
 
     Args:
         graphs: all that go into one file.
-        lanes: of the target.
+        is_delegated: whether the CPU delegate runs a node.
         kept: what the file holds in float32 anyway.
         filters: whether what kernels pack is stored so, too, in graphs that are scheduled: operators that unpack it
             have no place of their own in an order.
@@ -48,7 +50,7 @@ def stored_as_float16(
         for value, array in graph.constants.items():
             if value.dtype == FLOAT32 and value.type.quantization is None and value.type.size >= LEAST:
                 (found if _is_exact(array) else others).add(_content(array))
-        others |= {_content(graph.constants[v]) for v in _needed_in_float32(graph, lanes, filters)}
+        others |= {_content(graph.constants[v]) for v in _needed_in_float32(graph, is_delegated, filters)}
     storing = _Storing(found - others)
     return storing.stored
 
@@ -69,9 +71,9 @@ def _float16(array: np.ndarray) -> np.ndarray:
         return array.astype(FLOAT16)
 
 
-def _needed_in_float32(graph: Graph, lanes: int, filters: bool) -> Iterator[Value]:
+def _needed_in_float32(graph: Graph, is_delegated: Callable[[Graph, Node], bool], filters: bool) -> Iterator[Value]:
     """Yield constants of which some reader takes float32 alone, or that readers in several partitions would keep."""
-    runs = [how(graph.constants, node, lanes) is not None for node in graph.nodes]
+    runs = [is_delegated(graph, node) for node in graph.nodes]
     first: dict[Value, int] = {}
     breaks = np.cumsum([not run for run in runs])
     for place, node in enumerate(graph.nodes):

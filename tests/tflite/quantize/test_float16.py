@@ -15,17 +15,21 @@ from ai_edge_litert.interpreter import Interpreter
 
 import converter
 import jax_frontend
-from converter.ir import FLOAT16, FLOAT32, Builder, Graph, TensorType, evaluate, nested
+from converter.ir import FLOAT16, FLOAT32, Builder, Graph, Node, TensorType, evaluate, nested
 from converter.runtime import TrainingSession
 from converter.support.errors import UsageError
 from converter.tflite import builtins as tfl
 from converter.tflite.quantize.store_as_float16 import LEAST, stored_as_float16
+from converter.tflite.schedule import how
 from examples import llama
 from tests.tflite.stock import file, run
 
 ROWS, CLASSES = 4, 5
-LANES = 8
 IMAGES = [jax.ShapeDtypeStruct((ROWS, 8, 8, 3), np.float32)]
+
+
+def is_delegated(graph: Graph, node: Node) -> bool:
+    return how(graph.constants, node, 8) is not None
 
 
 def half(array: Any) -> np.ndarray:
@@ -110,12 +114,12 @@ def test_exported_saved_and_measured(tmp_path: Path) -> None:
         session.save(tmp_path / "mine.state")
         expected = session.infer(x)
     sizes = {}
-    for how in (None, "dynamic"):
+    for quantize in (None, "dynamic"):
         path = tmp_path / "mine.tflite"
-        program.export_inference(path, tmp_path / "mine.state", quantize=how)
+        program.export_inference(path, tmp_path / "mine.state", quantize=quantize)
         found = Interpreter(str(path)).get_signature_runner("infer")(x=x)["output"]
-        np.testing.assert_allclose(found, expected, atol=0 if how is None else 0.03 * np.abs(expected).max())
-        sizes[how] = path.stat().st_size
+        np.testing.assert_allclose(found, expected, atol=0 if quantize is None else 0.03 * np.abs(expected).max())
+        sizes[quantize] = path.stat().st_size
     weights = 9 * 32 * 32 + 32 * 96
     assert sizes["dynamic"] + 0.8 * weights < sizes[None] < 2 * weights + 12000
     other = TrainingSession(converter.build(model, **options).data)
@@ -179,7 +183,7 @@ def lowered(*readers: str) -> tuple[Graph, dict[str, np.ndarray]]:
 )
 def test_stored_where_the_runtime_keeps_no_float32(readers: tuple[str, ...], stored: bool) -> None:
     graph, feed = lowered(*readers)
-    after = stored_as_float16([graph], LANES)(graph)
+    after = stored_as_float16([graph], is_delegated)(graph)
     assert any(array.dtype == FLOAT16 for array in after.constants.values()) == stored
     expected, _ = evaluate(graph, feed)
     for xnnpack in (True, False):
@@ -192,9 +196,11 @@ def test_stored_where_the_runtime_keeps_no_float32(readers: tuple[str, ...], sto
 def test_what_another_graph_needs_in_float32_is_not_held_twice() -> None:
     graph, other = lowered("dense")[0], lowered("sum")[0]
     for graphs in ([graph, other], [other, graph]):
-        assert not any(a.dtype == FLOAT16 for a in stored_as_float16(graphs, LANES)(graph).constants.values())
+        assert not any(a.dtype == FLOAT16 for a in stored_as_float16(graphs, is_delegated)(graph).constants.values())
     kept = next(a for a in graph.constants.values() if a.size >= LEAST)
-    assert not any(a.dtype == FLOAT16 for a in stored_as_float16([graph], LANES, [kept])(graph).constants.values())
+    assert not any(
+        a.dtype == FLOAT16 for a in stored_as_float16([graph], is_delegated, [kept])(graph).constants.values()
+    )
 
 
 def test_numbers_that_float16_does_not_have_stay() -> None:
@@ -211,7 +217,7 @@ def test_numbers_that_float16_does_not_have_stay() -> None:
     ):
         graph.constants[w] = array = graph.constants[w].copy()
         array.flat[7] = number
-        after = stored_as_float16([graph], LANES)(graph)
+        after = stored_as_float16([graph], is_delegated)(graph)
         assert any(a.dtype == FLOAT16 for a in after.constants.values()) == exact
         np.testing.assert_array_equal(run(file(after), feed, True)["y"], run(file(graph), feed, True)["y"])
 

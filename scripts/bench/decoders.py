@@ -4,7 +4,7 @@
     .venv/bin/python scripts/bench/decoders.py llama2-7b --tokens 64 --steps 1 --no-torch
 
 Weights are random and quantised already, as those of a file would be; what trains are adapters of rank 8 on all
-products, by Adam. Each measurement is a process of its own on one CPU. Time is the CPU's, as others
+products, by Adam or plain descent. Each measurement is a process of its own on one CPU. Time is the CPU's, as others
 may be at work.
 """
 
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
     parser.add_argument("--file", type=Path, help="the program; it is built where there is none")
     parser.add_argument("--limit", type=int, help="megabytes of anonymous memory that the training process may have")
     parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
@@ -72,6 +73,8 @@ def _apart(args: argparse.Namespace, part: str) -> Any:
         args.tokens,
         "--steps",
         args.steps,
+        "--optimizer",
+        args.optimizer,
         "--file",
         args.file,
     ]
@@ -156,7 +159,7 @@ def build(args: argparse.Namespace) -> dict[str, float]:
         jax_frontend.Model(model.apply, params, model.inputs, model.layers, name=args.shape),
         loss="next_token",
         batch=1,
-        optimizer=optax.adam(1e-3),
+        optimizer=getattr(optax, args.optimizer)(1e-3),
         update={"*": 0, "layers/*/attention/*": lora, "layers/*/ffn/*": lora},
         frozen="int4",
         blocks="on",

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import pocketune
+from converter.ir import INT4
 from converter.support.errors import UsageError
+from converter.tflite.prepare import hidden_in_parts
 from pocketune import runtime
 from tests.decoder_frontend import reference, written
 
@@ -112,3 +114,25 @@ def test_other_programs_do_not_generate(tmp_path: Path) -> None:
     program = pocketune.build(model, loss="mse", signatures=("train", "infer"))
     with pocketune.TrainingSession(program.data) as session, pytest.raises(UsageError, match="cannot generate"):
         runtime.generate(session, [1])
+
+
+def test_matrices_that_a_step_meets_in_parts_are_so_in_all_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hidden_in_parts, "OF_MATRIX", 1 << 12)
+    hidden = 512
+    written.write(tmp_path / "net.gguf", "qwen2", written.metadata("qwen2", feed_forward_length=hidden))
+    options: dict[str, Any] = {
+        "update": "lora-2:q_proj,v_proj",
+        "frozen": "int4",
+        "signatures": ("train", "infer", "generate"),
+        "optimizer": "sgd",
+    }
+    texts = []
+    for blocks in ("off", "on"):
+        program = pocketune.build(tmp_path / "net.gguf", length=LENGTH, batch=1, blocks=blocks, check=False, **options)
+        matrices = [v.shape for graph in program.signatures.values() for v in graph.constants if v.dtype == INT4]
+        assert any(hidden in shape for shape in matrices) == (blocks == "off")
+        with pocketune.TrainingSession(program.data) as session:
+            texts.append(list(runtime.generate(session, [1, 2, 3], most=6)))
+    assert texts[0] == texts[1]

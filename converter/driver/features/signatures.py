@@ -48,7 +48,7 @@ def add_evaluate_and_infer(c: Compilation) -> Compilation:
     if c.offers("evaluate"):
         program = program.including(evaluate=eliminate_dead_code(c.scored))
     if c.offers("infer"):
-        program = program.including(infer=c.quiet)
+        program = program.including(infer=_stored_alike(c, c.quiet))
     return replace(c, program=program)
 
 
@@ -64,8 +64,13 @@ def add_other_rows(c: Compilation) -> Compilation:
             other, _ = frozen_int4.stored(c, other)
         given = graph.outputs.keys() if name in c.generating else None
         made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)
-        program = program.including(**{name: frozen_float16.rounded(c, made)})
+        program = program.including(**{name: _stored_alike(c, frozen_float16.rounded(c, made))})
     return replace(c, program=program)
+
+
+def _stored_alike(c: Compilation, graph: Graph) -> Graph:
+    """Return a graph that infers with the int4 matrices that the step has, which the file then holds once."""
+    return with_few_inner_features(c, graph) if c.options.frozen == "int4" else graph
 
 
 def add_fisher(c: Compilation) -> Compilation:

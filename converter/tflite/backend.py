@@ -19,7 +19,7 @@ from converter.tflite.peephole.products import smallest_products
 from converter.tflite.peephole.rows import met_as_rows
 from converter.tflite.peephole.transposed import transposed_once
 from converter.tflite.peephole.wide_pixels import with_wide_pixels
-from converter.tflite.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, transient
+from converter.tflite.schedule import Bound, how, outlined, packed, recompute, schedule, segmented, tables, transient
 from converter.tflite.schedule.overwriting import without_overwriting
 from converter.tflite.schedule.saved_masks import masks_in_int8
 from converter.tflite.targets import Target
@@ -45,6 +45,10 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
             known[order] = transient(with_variables(ordered), target.lanes)
         return known[order]
 
+    def kept(ordered: Graph) -> int:
+        whole = with_variables(ordered)
+        return packed(whole, target.lanes) + tables(whole, target.lanes)
+
     def scheduled(graph: Graph) -> Graph:
         runs = {node: how(graph.constants, node, target.lanes) for node in graph.nodes}
         return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs), again)
@@ -60,7 +64,9 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         twice = [scheduled(recompute(graph)) for graph in segmented(lowered)]
         best = min([best, *twice], key=lambda ordered: memory(ordered) + packed(with_variables(ordered), target.lanes))
         if target.is_cpu:
-            best = map_bodies(outlined(best), without_overwriting)
+            pieces = (best, outlined(best))  # of which what crosses their borders lives longer
+            best = min(pieces, key=lambda ordered: memory(ordered) + kept(ordered))
+            best = map_bodies(best, without_overwriting)
     return without_overwriting(best)
 
 

@@ -72,6 +72,13 @@ def test_so_does_an_encoder_of_which_all_trains() -> None:
     assert again.costs["arena_bytes"] < 0.9 * plain.costs["arena_bytes"]
 
 
+def test_frozen_layers_in_front_do_not_keep_the_step_whole() -> None:
+    """Their weights, copied from the file where they are met, cross no border of the trained blocks behind them."""
+    update = {"*": 0, "layers/2/*": 1, "layers/3/*": 1}
+    plain, again = compared(decoder(layers=4), tokens, 2, update=update, batch=2)
+    assert flops(again) > 1.05 * flops(plain)
+
+
 def test_weights_in_int4_are_unpacked_again() -> None:
     """Those of the first time would all be kept until then."""
     plain, again = compared(decoder(), tokens, 3, frozen="int4", **LORA)

@@ -6,7 +6,7 @@ from converter.tflite.schedule.memory import ArenaPlan, check_no_overlap, plan
 from converter.tflite.schedule.order import schedule
 from converter.tflite.schedule.outline import in_one, outlined
 from converter.tflite.schedule.recompute import recompute
-from converter.tflite.schedule.resident import Resident, packed, resident, transient
+from converter.tflite.schedule.resident import Resident, packed, resident, tables, transient
 from converter.tflite.schedule.segments import segmented
 from converter.tflite.schedule.timeline import Timeline, timeline
 
@@ -28,6 +28,7 @@ __all__ = [
     "resident",
     "schedule",
     "segmented",
+    "tables",
     "timeline",
     "transient",
 ]

@@ -47,12 +47,7 @@ class _Forward:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        trained = dependents(graph, graph.parameters)
-        self._nodes = [
-            node
-            for node in graph.nodes
-            if _is_repeatable(node) and (not trained.isdisjoint(node.outputs) or _unpacks(graph, node))
-        ]
+        self._nodes = list(_repeatable(graph))
         self._made = {v: i for i, node in enumerate(self._nodes) for v in node.outputs}
         self._readers = graph.consumers()
         place = {node: i for i, node in enumerate(self._nodes)}
@@ -179,6 +174,22 @@ def _narrowest(best: int | None, places: range, start: int, crossing: Sequence[i
         if is_worth_it and (best is None or crossing[j] <= crossing[best]):
             best = j
     return best
+
+
+def _repeatable(graph: Graph) -> Iterator[Node]:
+    """Yield the nodes of the forward pass that trained weights take part in, each behind what unpacks its constants.
+
+    These run where they are first read: at the beginning of the graph, what they make would cross every cut.
+    """
+    trained, makers, unpacked = dependents(graph, graph.parameters), graph.producers(), set[Node]()
+    for node in graph.nodes:
+        if trained.isdisjoint(node.outputs) or not _is_repeatable(node):
+            continue
+        for maker in (makers[v] for v in node.inputs if v in makers):
+            if maker not in unpacked and _is_repeatable(maker) and _unpacks(graph, maker):
+                unpacked.add(maker)
+                yield maker
+        yield node
 
 
 def _is_repeatable(node: Node) -> bool:

@@ -17,6 +17,19 @@ LENGTH, VOCABULARY = 16, 131
 DECODER = llama.build(layers=4, width=64, heads=4, key_heads=2, length=LENGTH, vocabulary=VOCABULARY)
 
 
+def in_short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, nodes in {"LONGEST": 100, "SHORTEST_PIECE": 40, "LONGEST_PIECE": 150, "SAVED": 40}.items():
+        monkeypatch.setattr(outline, name, nodes)
+
+
+def with_tables(monkeypatch: pytest.MonkeyPatch, of_one: int) -> None:
+    """The tables of a subgraph's tensors take so many bytes if it is in one piece."""
+    monkeypatch.setattr(
+        "converter.tflite.backend.tables",
+        lambda graph, lanes: 0 if any(isinstance(node.op, tfl.While) for node in graph.nodes) else of_one,
+    )
+
+
 def trained(program: converter.Program, steps: int) -> tuple[list[float], dict[str, np.ndarray]]:
     with TrainingSession(program.data) as session:
         losses = [session.train(*llama.sample_batch(2, i, LENGTH, VOCABULARY)) for i in range(steps)]
@@ -34,8 +47,8 @@ def trained(program: converter.Program, steps: int) -> tuple[list[float], dict[s
 def test_a_step_in_pieces_is_the_same(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"loss": "next_token", "batch": 2, "blocks": "on", "check": False, "signatures": ("train",)}
     whole = converter.build(DECODER, **given, **options)
-    for name, nodes in {"LONGEST": 100, "SHORTEST_PIECE": 40, "LONGEST_PIECE": 150, "SAVED": 40}.items():
-        monkeypatch.setattr(outline, name, nodes)
+    in_short_pieces(monkeypatch)
+    with_tables(monkeypatch, 1 << 30)
     pieces = converter.build(DECODER, **given, **options)
     step = next(iter(pieces.signatures.values()))
     bodies = [node.op.body for node in step.nodes if isinstance(node.op, tfl.While)]
@@ -48,3 +61,13 @@ def test_a_step_in_pieces_is_the_same(options: dict[str, Any], monkeypatch: pyte
         np.testing.assert_array_equal(others[name], array, err_msg=name)
     for key in ("trained_parameters", "flops_forward", "flops_backward", "flops_update", "residual_bytes"):
         assert pieces.costs[key] == pytest.approx(whole.costs[key], rel=0.02), key
+
+
+def test_a_step_whose_tables_are_small_stays_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces more of it is alive at once."""
+    in_short_pieces(monkeypatch)
+    with_tables(monkeypatch, 0)
+    program = converter.build(
+        DECODER, loss="next_token", batch=2, update="full", blocks="on", check=False, signatures=("train",)
+    )
+    assert not any(isinstance(node.op, tfl.While) for node in program.signatures["train"].nodes)

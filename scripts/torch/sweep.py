@@ -4,7 +4,7 @@
 
 Needs `scripts/torch/install .venv/bin/python nets`. Each net trains by SGD with momentum and by AdamW, whole (batch
 normalization by the batch) and by the scheme `sparse` (by the moving statistics); prints a line each, and the sum. What
-is wrong is tried once more with other weights.
+is wrong with the first draw of weights is tried with a second.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
         refused = bool(bad) and all(wrong[0].startswith("refused") for wrong in bad.values())
         verdict = "passes" if not bad else "refused" if refused else "WRONG"
         counts[verdict] += 1
-        remark = f", {' '.join(sorted(other))} by other weights" if other else ""
+        remark = f", {' '.join(sorted(other))} with the second draw of weights" if other else ""
         print(f"{verdict:8} {name} ({time.process_time() - begun:.0f} s{remark})", flush=True)
         for way, wrong in bad.items():
             shown = "\n           ".join(line[:600] for line in wrong[:3])

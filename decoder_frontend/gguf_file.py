@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from converter.support.errors import UsageError
+from converter.ir import INT4, INT8, StoredIntegers
+from converter.support.errors import NumericError, UsageError
 from decoder_frontend.stored import StoredTensor
 
 _MAGIC = b"GGUF"
@@ -222,7 +223,43 @@ def _tensor(reader: _Reader, header: _Header, first: int, alignment: int) -> tup
         rows = numbers.reshape(length, row)[first_row:last_row]
         return _numbers(rows, kind, reader.path, name).reshape(-1, *shape[1:])
 
-    return StoredTensor(name, shape, kind.name, read), size
+    integers = _INTEGERS.get(kind) if len(shape) == 2 else None
+    if integers is None:
+        return StoredTensor(name, shape, kind.name, read), size
+
+    def quantised(first_row: int, last_row: int) -> tuple[np.ndarray, np.ndarray]:
+        blocks = np.asarray(numbers.reshape(length, -1, each)[first_row:last_row])
+        scales = blocks[..., :2].copy().view("<f2")[..., 0]
+        if not np.isfinite(scales).all():
+            raise NumericError(f"The model's weights are not finite: {name} of {reader.path}")
+        return integers.of(blocks[..., 2:]).reshape(-1, shape[1]), scales.astype(np.float16)
+
+    stored = StoredIntegers(integers.dtype, shape[1] // block, np.dtype(np.float16), quantised)
+    return StoredTensor(name, shape, kind.name, read, quantised=stored), size
+
+
+class _Integers(NamedTuple):
+    """How a kind of blocks keeps integers behind a scale in float16.
+
+    Attributes:
+        dtype: of them.
+        of: returns them from the bytes behind the scale, [..., n].
+    """
+
+    dtype: np.dtype
+    of: Callable[[np.ndarray], np.ndarray]
+
+
+def _of_nibbles(stored: np.ndarray) -> np.ndarray:
+    """Return the numbers of a block of Q4_0: the first half in the lower four bits, 8 more than they are."""
+    return (np.concatenate([stored & 15, stored >> 4], -1).view(np.int8) - np.int8(8)).astype(INT4)
+
+
+#: What is a scale in float16 and integers of 4 or 8 bits around 0: all others have offsets, or scales of scales.
+_INTEGERS = {
+    GGMLQuantizationType.Q4_0: _Integers(INT4, _of_nibbles),
+    GGMLQuantizationType.Q8_0: _Integers(INT8, lambda stored: stored.copy().view(np.int8)),
+}
 
 
 def _numbers(stored: np.ndarray, kind: GGMLQuantizationType, path: Path, name: str) -> np.ndarray:

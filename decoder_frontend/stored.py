@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from converter.ir import FLOAT32, LazyArray, Shape
+from converter.ir import FLOAT32, LazyArray, Shape, StoredIntegers
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,7 @@ class StoredTensor(LazyArray):
         kind: how the file stores the numbers, as `Q4_K` or `BF16`.
         read: returns rows [start, stop) along the first axis, float32.
         dtype: of what is read.
+        quantised: the integers that the numbers are made of, where they are of a kind that a program meets as it is.
     """
 
     name: str
@@ -27,10 +28,15 @@ class StoredTensor(LazyArray):
     kind: str
     read: Callable[[int, int], np.ndarray]
     dtype: np.dtype = FLOAT32
+    quantised: StoredIntegers | None = None
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Return rows along the first axis, float32 [stop - start, ...]."""
         return self.read(start, stop)
+
+    def integers(self) -> StoredIntegers | None:
+        """Return the integers, where the file has some."""
+        return self.quantised
 
 
 def in_order(tensor: StoredTensor, order: np.ndarray) -> StoredTensor:
@@ -42,13 +48,22 @@ def in_order(tensor: StoredTensor, order: np.ndarray) -> StoredTensor:
     """
 
     def read(start: int, stop: int) -> np.ndarray:
-        wanted = order[start:stop]
-        if not wanted.size:
-            return tensor.rows(0, 0)
-        first = int(wanted.min())
-        return tensor.rows(first, int(wanted.max()) + 1)[wanted - first]
+        first, last, among = span(start, stop)
+        return tensor.rows(first, last)[among]
 
-    return StoredTensor(tensor.name, tensor.shape, tensor.kind, read)
+    def span(start: int, stop: int) -> tuple[int, int, np.ndarray]:
+        wanted = order[start:stop]
+        first = int(wanted.min(initial=len(order)))
+        return first, int(wanted.max(initial=-1)) + 1, wanted - first
+
+    def integers(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        assert tensor.quantised is not None
+        first, last, among = span(start, stop)
+        numbers, scales = tensor.quantised.rows(first, last)
+        return numbers[among], scales[among]
+
+    stored = None if tensor.quantised is None else replace(tensor.quantised, rows=integers)
+    return replace(tensor, read=read, quantised=stored)
 
 
 def plus_one(tensor: StoredTensor) -> StoredTensor:

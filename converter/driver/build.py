@@ -135,7 +135,7 @@ def _other(imported: Import, request: Request, scheme: str, frozen: str) -> Plan
 @uncollected()
 def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     """Plan one request."""
-    as_it_lies, imported = imported, _with_weights(imported, request.options.frozen, needs_weights)
+    as_it_lies, imported = imported, _with_weights(imported, request.options.is_int4, needs_weights)
     source, taken = _checked(imported, request, needs_weights)
     request = with_own_words(request, source)
     several_rows = None
@@ -180,16 +180,16 @@ def _generating(source: Source, request: Request, needs_weights: bool) -> dict[s
             page="arguments",
         )
     if request.options.frozen == "int8":
-        raise UsageError("generate does not go together with frozen='int8': take int4", page="arguments")
-    if needs_weights and request.options.frozen == "int4":
+        raise UsageError("generate does not go together with frozen='int8': take int4-blockwise", page="arguments")
+    if needs_weights and request.options.is_int4:
         return {name: make() for name, make in source.generates.items()}
     read = read_weights if needs_weights else without_sources
     return {name: read(make()) for name, make in source.generates.items()}
 
 
-def _with_weights(imported: Import, frozen: str, needed: bool) -> Import:
+def _with_weights(imported: Import, is_int4: bool, needed: bool) -> Import:
     """Return the import of a model whose weights are read, where they are needed and are not stored in int4."""
-    if needed and frozen == "int4":
+    if needed and is_int4:
         return imported  # what becomes int4 is read then, and the rest
 
     def read(rows: int) -> Source:

@@ -41,7 +41,7 @@ def identity_of(
         optimizer: its name.
         rule: its update.
         adapters: of the frozen weights.
-        quantization: what became int8.
+        quantization: what became int8 or int4.
         trained: the parameters that a step changes, as the program stores them.
         signatures: the lowered graphs, that of the step first.
     """
@@ -63,8 +63,10 @@ def identity_of(
 
 
 def _int8_forms(quantization: QuantizationReport, step: Graph) -> list[str]:
-    """Return a line for each frozen layer that became int8, and for the range of what it gives in the lowered step."""
-    forms = {f"{layer.layer} {layer.form}" for layer in quantization.layers if layer.form != "float32"}
+    """Return a line for each frozen layer that became int8 or int4, and for the range of what it gives in the step."""
+    rounded = [layer for layer in quantization.layers if layer.form != "float32"]
+    # How large blocks are the reason says.
+    forms = {f"{one.layer} {one.form}{f' {one.why}' if 'blockwise' in one.form else ''}" for one in rounded}
     weighted = [n for n in step.nodes if any(v in step.constants and v.type.quantization for v in n.inputs)]
     given = {(n.origin.layer, n.outputs[0].type.quantization) for n in weighted}
     # In two digits: the last bits of a range are those of the processor that ran the samples.

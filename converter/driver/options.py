@@ -19,6 +19,9 @@ LEAST_SCALE = 2.0**-24
 #: What a program may offer, and `infer_<rows>`.
 SIGNATURES = ("train", "evaluate", "infer", "features", "fisher", "generate")
 
+#: How many numbers of a row share a scale, by what `frozen` calls it; None: all of them.
+INT4_BLOCKS = {"int4": None, "int4-blockwise": 32, "int4-blockwise-64": 64, "int4-blockwise-128": 128}
+
 
 def _option(
     default: Any,
@@ -78,10 +81,12 @@ class Options:
         labels: names of all classes in order, for the app; kept in the manifest.
         preprocessing: how the app makes an input, as JSON of the app's own; kept in the manifest.
         frozen: `float32`, or `int8` for frozen layers where the target gains by it: weights and activations around
-            convolutions, weights in dense layers; or `int4`: weights of dense layers and embeddings, a scale for each
-            output, of which one after the other is unpacked where it is met, exactly in both directions; or `float16`:
-            weights of all layers, the nearest, in half the bytes of the file and the same memory beside it. What trains
-            stays float32. Of a `.tflite` file frozen weights that are float16 there are so here.
+            convolutions, weights in dense layers; or weights of dense layers and embeddings as integers of four bits,
+            of which one matrix after the other is unpacked where it is met, exactly in both directions: `int4` with a
+            scale for each output, `int4-blockwise` with one for each 32 numbers of its row (or `int4-blockwise-64`,
+            `int4-blockwise-128`), which is nearer to the float32 ones and as quick; or `float16`: weights of all
+            layers, the nearest, in half the bytes of the file and the same memory beside it. What trains stays
+            float32. Of a `.tflite` file frozen weights that are float16 there are so here.
         calibration: for `int8`: x as for `TrainingSession.infer`, a hundred rows or so that look like those in use, or
             a pair (x, y), with which the accuracy before and after is measured. A warning says when more than one point
             is lost; `program.quantization` has the figures, and what became of each frozen layer. `int4` and `float16`
@@ -177,10 +182,10 @@ class Options:
     frozen: str = _option(
         "float32",
         "float32; int8 for frozen layers where the target gains by it, which needs --calibration; int4 for the weights "
-        "of frozen dense layers and embeddings, an eighth of the memory; float16 for all frozen weights, half their "
-        "bytes in the file.",
+        "of frozen dense layers and embeddings, an eighth of the memory; int4-blockwise: a scale for each 32; float16 "
+        "for all frozen weights, half their bytes in the file.",
         entry=str,
-        choices=("float32", "int8", "int4", "float16"),
+        choices=("float32", "int8", *INT4_BLOCKS, "float16"),
         in_manifest=True,
     )
     calibration: Any = _option(
@@ -277,6 +282,11 @@ class Options:
             for name, (value, default) in given.items()
             if value is not default and not (isinstance(value, str | int | float | tuple) and value == default)
         }
+
+    @property
+    def is_int4(self) -> bool:
+        """Whether frozen matrices are integers of four bits."""
+        return self.frozen in INT4_BLOCKS
 
     @property
     def recomputes(self) -> Sequence[bool]:

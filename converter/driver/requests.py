@@ -87,10 +87,10 @@ class Request:
                 f"{self.target.state!r}",
                 page="arguments",
             )
-        if self.options.frozen == "int4" and not self.target.is_newest:
+        if self.options.is_int4 and not self.target.is_newest:
             raise UsageError(
-                f"frozen='int4': it is not known that {self.target.name} reads constants of four bits right. Build for "
-                "litert-2 (--target litert-2), or leave it out",
+                f"frozen={self.options.frozen!r}: it is not known that {self.target.name} reads constants of four bits "
+                "right. Build for litert-2 (--target litert-2), or leave it out",
                 page="arguments",
             )
         if self.options.frozen == "float16" and not (self.target.is_newest and self.target.is_cpu):

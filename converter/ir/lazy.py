@@ -18,17 +18,20 @@ from converter.ir.types import Shape
 
 @dataclass(frozen=True)
 class StoredIntegers:
-    """A matrix [A, B] that is quantised where it lies, one scale for each row.
+    """A matrix [A, B] that is quantised where it lies, with a scale for each row, or for each block of one.
 
     Attributes:
         dtype: INT4 or INT8.
-        scales: float32 [A]; a number is its integer times the scale of its row.
-        rows: returns rows [start, stop) as integers of that type, [stop - start, B].
+        blocks: in a row, all of as many numbers; 1: a row has one scale.
+        of_scales: their dtype, float32 or float16.
+        rows: returns of rows [start, stop) the integers, [stop - start, B], and the scales, [stop - start, blocks]; a
+            number is its integer times the scale of its block.
     """
 
     dtype: np.dtype
-    scales: np.ndarray
-    rows: Callable[[int, int], np.ndarray]
+    blocks: int
+    of_scales: np.dtype
+    rows: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 
 
 class LazyArray(ABC):

@@ -88,6 +88,35 @@ def int4_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return integers, scales
 
 
+def int4_blocks(matrix: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a matrix [A, B] as the nearest int4, and the scales of its blocks, float16 [A, B / block].
+
+    A part of the matrix at a time is float32.
+
+    Raises:
+        OverflowError: a scale is larger than float16 has.
+    """
+    rows, columns = matrix.shape
+    integers, scales = np.empty(matrix.shape, INT4), np.empty((rows, columns // block), np.float16)
+    for begin in range(0, rows, step := max(1, _AT_ONCE // max(columns, 1))):
+        part = slice(begin, begin + step)
+        blocks = np.asarray(matrix[part], np.float32).reshape(-1, columns // block, block)
+        of = _float16_above(np.abs(blocks).max(-1) / np.float32(INT4_STEPS))
+        scales[part] = np.where(of > 0, of, np.float16(1))
+        integers[part] = nearest_int4(blocks, scales[part, :, None].astype(np.float32)).reshape(-1, columns)
+    return integers, scales
+
+
+def _float16_above(numbers: np.ndarray) -> np.ndarray:
+    """Return the least float16 that is no less than each number."""
+    with np.errstate(over="ignore"):
+        near = numbers.astype(np.float16)
+        above = np.where(near < numbers, np.nextafter(near, np.float16(np.inf)), near)
+    if not np.isfinite(above).all():
+        raise OverflowError(f"{numbers.max():.3g} is larger than float16 has")
+    return above
+
+
 def nearest_int4(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return the integers of four bits nearest to numbers in steps of scales."""
     return np.clip(np.rint(numbers / scales), -INT4_STEPS, INT4_STEPS).astype(INT4)

@@ -54,13 +54,15 @@ def read(parameter: Parameter) -> Parameter:
     return replace(parameter, model_value=numbers, source=None)
 
 
-def pieces(source: LazyArray, what: str) -> Iterator[tuple[slice, np.ndarray]]:
+def pieces(source: LazyArray, what: str, block: int = 1) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield all rows in order, some megabytes at a time: which they are, and the numbers in float32.
+
+    Each piece but the last is a multiple of `block` rows.
 
     Raises:
         NumericError: a number is not finite; `what` says whose.
     """
-    step = max(1, _AT_ONCE // max(1, prod(source.shape[1:])))
+    step = block * max(1, _AT_ONCE // max(1, block * prod(source.shape[1:])))
     for start in range(0, source.shape[0], step):
         part = slice(start, min(start + step, source.shape[0]))
         numbers = np.asarray(source.rows(part.start, part.stop), FLOAT32)

@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
+    parser.add_argument("--block", type=int, help="numbers of a row that share a scale; all without it")
     parser.add_argument("--file", type=Path, help="the program; it is built where there is none")
     parser.add_argument("--limit", type=int, help="megabytes of anonymous memory that the training process may have")
     parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
@@ -78,7 +79,9 @@ def _apart(args: argparse.Namespace, part: str) -> Any:
         "--file",
         args.file,
     ]
-    command += ["--part", part, *(["--limit", args.limit] if args.limit else [])]
+    for option in ("block", "limit"):
+        command += [f"--{option}", getattr(args, option)] if getattr(args, option) else []
+    command += ["--part", part]
     done = subprocess.run(list(map(str, command)), env=environment(), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         return {"error": f"exit status {done.returncode}"}
@@ -140,8 +143,13 @@ def build(args: argparse.Namespace) -> dict[str, float]:
             return self._integers(start, stop).astype(np.float32) * self._scale
 
         def integers(self) -> StoredIntegers:
-            scales = np.full(self.shape[0], self._scale)
-            return StoredIntegers(INT4, scales, lambda start, stop: self._integers(start, stop).astype(INT4))
+            blocks = self.shape[1] // args.block if args.block else 1
+
+            def rows(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+                scales = np.full((stop - start, blocks), self._scale, np.float16)
+                return self._integers(start, stop).astype(INT4), scales
+
+            return StoredIntegers(INT4, blocks, np.dtype(np.float16), rows)
 
     model = llama.build(**SHAPES[args.shape], length=args.tokens, seed=None)
     leaves, tree = jax.tree_util.tree_flatten(model.params)
@@ -161,7 +169,7 @@ def build(args: argparse.Namespace) -> dict[str, float]:
         batch=1,
         optimizer=getattr(optax, args.optimizer)(1e-3),
         update={"*": 0, "layers/*/attention/*": lora, "layers/*/ffn/*": lora},
-        frozen="int4",
+        frozen="int4-blockwise" if args.block else "int4",
         blocks="on",
         signatures=("train",),
         target="litert-2/x86-64",

@@ -24,12 +24,16 @@ def words(schema: Any) -> dict[str, Any]:
     return {
         "parameter": made.parameter,
         "checks": made.checks,
-        "constant": str.upper,
+        "constant": _constant,
         "camel": camel,
         "literal": _string,
         "role_rule": _role_rule,
         "signature_rule": _signature_rule,
     }
+
+
+def _constant(value: str) -> str:
+    return value.upper().replace("-", "_")
 
 
 def camel(name: str) -> str:

@@ -55,6 +55,23 @@ def test_weights_are_what_the_file_says(kind: Kind, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name].rows(3, 7), whole[3:7])
 
 
+@pytest.mark.parametrize(("kind", "bits"), [(Kind.Q4_0, "int4"), (Kind.Q8_0, "int8")])
+def test_integers_of_a_file_are_not_rounded_again(kind: Kind, bits: str, tmp_path: Path) -> None:
+    """Llama's have rows in another order than the file; the numbers are those that the library `gguf` makes of it."""
+    entries = written.metadata("llama", embedding_length=64, feed_forward_length=128)
+    arrays = written.write(tmp_path / "net.gguf", "llama", entries, kind=kind)
+    options = {"length": LENGTH, "batch": 1, "update": "lora-2:all-linear", "optimizer": "adam"}
+    program = pocketune.build(tmp_path / "net.gguf", frozen="int4-blockwise", **options)
+    met = [layer for layer in program.quantization.layers if layer.why != "small"]
+    assert len(met) == 12
+    assert {layer.form for layer in met} == {f"{bits}-blockwise"}
+    ids = np.random.default_rng(1).integers(0, 96, (1, LENGTH)).astype(np.int32)
+    weights = {name: np.asarray(w) for name, w in decoder_frontend.Model(tmp_path / "net.gguf").parameters().items()}
+    assert any((weights[name] != array).any() for name, array in arrays.items())
+    with pocketune.TrainingSession(program.data) as session:
+        near(session.infer(ids)[0], reference.logits("llama", entries, weights, ids[0], np.zeros(LENGTH)))
+
+
 def test_a_path_builds_like_a_file_of_an_app(tmp_path: Path) -> None:
     entries = written.metadata("qwen2")
     arrays = written.write(tmp_path / "net.gguf", "qwen2", entries)

@@ -154,14 +154,25 @@ def _integers(n: Numbers, *shape: int) -> np.ndarray:
 def _cast_matmul(n: Numbers, kind: type[Op]) -> Application:
     k, c, adj_y = n.whole(1, 5), n.whole(1, 5), n.flag()
     w = _integers(n, *((c, k) if adj_y else (k, c)))
-    return Application(ops.CastMatMul(adj_y), [n.floats(*n.shape(1, 3), n.whole(1, 4), k), w], {1: None})
+    scales = _scales_of_blocks(n, w)
+    x = n.floats(*n.shape(1, 3), n.whole(1, 4), k)
+    return Application(ops.CastMatMul(adj_y), [x, w, *scales], dict.fromkeys([1, 2] if scales else [1]))
+
+
+def _scales_of_blocks(n: Numbers, w: np.ndarray) -> list[np.ndarray]:
+    """One for each number or each row of a matrix, or none: its rows may have any length."""
+    blocks = (0, 1, w.shape[1])[n.whole(0, 2)]
+    return [n.floats(len(w), blocks)] if blocks else []
 
 
 @applies(ops.CastGather)
 def _cast_gather(n: Numbers, kind: type[Op]) -> Application:
     rows = n.whole(1, 5)
     indices = n.whole_numbers(*n.shape(1, 2), low=0, high=rows - 1)
-    return Application(ops.CastGather(), [_integers(n, rows, n.whole(1, 5)), indices], {0: None})
+    table = _integers(n, rows, n.whole(1, 5))
+    scales = _scales_of_blocks(n, table)
+    known = dict.fromkeys([0, 2] if scales else [0])
+    return Application(ops.CastGather(), [table, indices, *scales], known)
 
 
 def _window(n: Numbers) -> tuple[tuple[int, int], tuple[int, int], tuple[tuple[int, int], tuple[int, int]], tuple]:

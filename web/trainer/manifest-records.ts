@@ -45,7 +45,15 @@ export const stateKind = oneOf("variables", "stateless", "split");
  * Element type of the frozen layers, where the target gains by it.
  */
 export type Frozen = Decoded<typeof frozen>;
-export const frozen = oneOf("float32", "int8", "int4", "float16");
+export const frozen = oneOf(
+  "float32",
+  "int8",
+  "int4",
+  "int4-blockwise",
+  "int4-blockwise-64",
+  "int4-blockwise-128",
+  "float16",
+);
 
 /** Who feeds or reads a tensor of a signature. */
 export type Role = Decoded<typeof role>;

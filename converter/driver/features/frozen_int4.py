@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.driver.compilation import Compilation
+from converter.driver.options import INT4_BLOCKS
 from converter.ir import Graph
 from converter.tflite.quantize.choose import FrozenLayer
 from converter.tflite.quantize.weight_only import store_as_int4
@@ -12,17 +13,19 @@ from converter.tflite.quantize.weight_only import store_as_int4
 
 def store(c: Compilation) -> Compilation:
     """Store what is frozen whole in int4."""
-    if c.options.frozen != "int4":
+    if not c.options.is_int4:
         return c
     from converter.driver.quantization import NothingToQuantizeError, QuantizationReport
 
     model, layers = stored(c, c.model)
     if all(layer.form == "float32" for layer in layers):
         reasons = "; ".join(dict.fromkeys(layer.why for layer in layers)) or "there is none with weights"
-        raise NothingToQuantizeError(f"frozen='int4' changes nothing: no frozen layer becomes int4 ({reasons})")
+        asked = f"frozen={c.options.frozen!r}"
+        raise NothingToQuantizeError(f"{asked} changes nothing: no frozen layer becomes int4 ({reasons})")
     return replace(c, model=model, unrounded=c.model, quantization=QuantizationReport(layers))
 
 
 def stored(c: Compilation, forward: Graph) -> tuple[Graph, tuple[FrozenLayer, ...]]:
     """Return a forward graph with what the scheme freezes in int4, and what became of each frozen layer."""
-    return store_as_int4(forward, {row.parameter for row in c.resolved if row.fraction == 0})
+    frozen = {row.parameter for row in c.resolved if row.fraction == 0}
+    return store_as_int4(forward, frozen, INT4_BLOCKS[c.options.frozen])

@@ -31,7 +31,7 @@ def measure(c: Compilation) -> Compilation:
 
 def _exact(c: Compilation) -> Graph:
     """Return the model as it is before anything of it is rounded."""
-    if c.options.frozen == "int4":
+    if c.options.is_int4:
         return like(c.model, read_weights(c.unrounded), c.rows, c.rule.layout_invariant)
     exact = c.model.copy()
     exact.constants = {v: c.unrounded.constants.get(v, array) for v, array in c.model.constants.items()}

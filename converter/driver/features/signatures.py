@@ -60,7 +60,7 @@ def add_other_rows(c: Compilation) -> Compilation:
         plainly = laid(c, plainly, c.by_batch)
         other, _, _ = adapt(without_masks(plainly, c.by_batch), c.resolved)
         other = without_dropout(other)
-        if c.options.frozen == "int4":
+        if c.options.is_int4:
             other, _ = frozen_int4.stored(c, other)
         given = graph.outputs.keys() if name in c.generating else None
         made = like(c.model, with_statistics(other, c.by_batch), c.rows, c.rule.layout_invariant, given)

@@ -50,7 +50,7 @@ class QuantizationReport:
         else:
             return
         hint = " Pass calibration=(x, y) to see what it costs in accuracy." if kind == "agreement" else ""
-        rounded = next((layer.form for layer in self.layers if layer.form in ("int4", "float16")), None)
+        rounded = next((one.form for one in self.layers if one.form not in ("int8", "dynamic range", "float32")), None)
         way = "Training may make up for it" if rounded else "More samples, more like those in use, may help"
         warnings.warn(
             f"{rounded or 'int8'} for what is frozen: {figures}. {way}; "

@@ -10,6 +10,7 @@ import numpy as np
 
 from converter.ir.op import Cotangent, Op, ShapeError
 from converter.ir.ops.elementwise import Add, Mul, Unary, broadcast
+from converter.ir.ops.linear import check_scales, scaled
 from converter.ir.ops.shape import Movement, Pad, Slice
 from converter.ir.quantization import INT8
 from converter.ir.rows import Rows, scattered, taken, together
@@ -69,21 +70,26 @@ class Gather(Movement):
 
 @dataclass(frozen=True)
 class CastGather(Op):
-    """Rows of a constant table [V, N] of int4 or int8 as they are, by int32 indices of any shape, as float32."""
+    """Rows of a constant table [V, N] of int4 or int8 as they are, by int32 indices of any shape, as float32.
 
-    def infer(self, table: TensorType, indices: TensorType) -> TensorType:
+    A third operand, scales [V, blocks], multiplies the blocks of each row, as in `CastMatMul`.
+    """
+
+    def infer(self, table: TensorType, indices: TensorType, *scales: TensorType) -> TensorType:
         if table.dtype not in (INT4, INT8) or table.quantization is not None or table.rank != 2:
             raise ShapeError(f"CastGather: the table is {table}")
+        check_scales(table, *scales)
         return Gather().infer(TensorType(table.shape, FLOAT32), indices)
 
-    def evaluate(self, table: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        return np.take(table.astype(FLOAT32), indices, 0)
+    def evaluate(self, table: np.ndarray, indices: np.ndarray, *scales: np.ndarray) -> np.ndarray:
+        rows, *of = (np.take(array, indices, 0) for array in (table, *scales))
+        return scaled(rows.astype(FLOAT32), *of)
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        return Gather().batch_rows(inputs, *operands)
+        return Gather().batch_rows(inputs[:2], *operands[:2])
 
-    def vjp(self, b: GraphBuilder, table: Value, indices: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return None, None
+    def vjp(self, b: GraphBuilder, *operands: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return tuple(None for _ in operands)
 
 
 @dataclass(frozen=True)

@@ -158,34 +158,53 @@ class CastMatMul(Op):
     """Rows x [..., K] times a constant matrix w as it is stored, int4, int8 or float32: x w, or x w' with `adj_y`.
 
     Integers become float32 where they are met and are not kept so: one matrix at a time is unpacked. What they stand
-    for is a scale for each of one axis, which the rows or the result are multiplied by. Of float32 neither is a copy
-    kept as the kernels want it.
+    for is a scale for each of one axis, which the rows or the result are multiplied by; or a third operand, scales
+    [A, blocks] of w [A, B], each of which is that of B / blocks numbers of a row. Of float32 neither is a copy kept as
+    the kernels want it.
     """
 
     contracts = in_parts = True
-    linear_in = ((0,),)
+    linear_in = ((0,), (2,))
 
     adj_y: bool = False
 
-    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+    def infer(self, x: TensorType, w: TensorType, *scales: TensorType) -> TensorType:
         if w.dtype not in (INT4, INT8, FLOAT32) or w.quantization is not None or w.rank != 2 or x.rank < 2:
             raise ShapeError(f"CastMatMul: operands {x} and {w}")
+        check_scales(w, *scales)
         return MatMul(adj_y=self.adj_y).infer(x, TensorType(w.shape, x.dtype))
 
-    def evaluate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        return MatMul(adj_y=self.adj_y).evaluate(x, w.astype(x.dtype))
+    def evaluate(self, x: np.ndarray, w: np.ndarray, *scales: np.ndarray) -> np.ndarray:
+        return MatMul(adj_y=self.adj_y).evaluate(x, scaled(w.astype(x.dtype), *scales))
 
-    def vjp(self, b: GraphBuilder, x: Value, w: Value, *, y: Value, dy: Value) -> tuple[Cotangent, ...]:
-        return lambda: b(CastMatMul(not self.adj_y), dy, w), None
+    def vjp(self, b: GraphBuilder, x: Value, *w: Value, y: Value, dy: Value) -> tuple[Cotangent, ...]:
+        return lambda: b(CastMatMul(not self.adj_y), dy, *w), *(None for _ in w)
 
     def cost(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> Cost:
-        return MatMul(adj_y=self.adj_y).cost(inputs, outputs)
+        return MatMul(adj_y=self.adj_y).cost(inputs[:2], outputs)
 
     def batch_rows(self, inputs: tuple[TensorType, ...], *operands: Rows) -> Rows:
-        x, w = operands
-        if (w.of != NO_ROW).any():  # a part of it would be another constant
+        x, *constants = operands
+        if any((one.of != NO_ROW).any() for one in constants):  # a part of it would be another constant
             raise RowsMixed
-        return MatMul(adj_y=self.adj_y).batch_rows(inputs, x, w)
+        return MatMul(adj_y=self.adj_y).batch_rows(inputs[:2], x, constants[0])
+
+
+def check_scales(w: TensorType, *scales: TensorType) -> None:
+    """Raise ShapeError where these are no scales of the blocks of a matrix; there are none or one of them."""
+    if scales:
+        (of,) = scales
+        whole = of.rank == 2 and of.shape[0] == w.shape[0] and w.shape[1] % of.shape[1] == 0
+        if not whole or of.dtype not in (FLOAT32, np.dtype(np.float16)) or w.dtype == FLOAT32:
+            raise ShapeError(f"no scales of blocks of {w}: {of}")
+
+
+def scaled(rows: np.ndarray, *scales: np.ndarray) -> np.ndarray:
+    """Return float32 rows [..., B] times the scales of their blocks, [..., blocks], if there are any."""
+    for of in scales:
+        blocks = rows.reshape(*of.shape, -1) * of.astype(rows.dtype)[..., None]
+        rows = blocks.reshape(rows.shape)
+    return rows
 
 
 def split_axis(b: GraphBuilder, x: Value, axis: int, k: int) -> tuple[Value, Value]:

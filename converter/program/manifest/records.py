@@ -316,7 +316,9 @@ class Manifest:
     costs: dict[str, float | None]
     labels: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
-    frozen: Literal["float32", "int8", "int4", "float16"] = "float32"
+    frozen: Literal[
+        "float32", "int8", "int4", "int4-blockwise", "int4-blockwise-64", "int4-blockwise-128", "float16"
+    ] = "float32"
     learning_rate: float | None = None
     running_rate: RunningRate | None = None
     choices: tuple[ChosenChannels, ...] = ()

@@ -26,11 +26,13 @@ class _Head(NamedTuple):
     Attributes:
         x: [..., N].
         matrix: W', [C, N].
+        blocks: scales of its blocks, [C, blocks], if it has some.
         scales, biases: one for each class, or for all.
     """
 
     x: Value
     matrix: np.ndarray
+    blocks: np.ndarray | None = None
     scales: np.ndarray | None = None
     biases: np.ndarray | None = None
 
@@ -82,9 +84,11 @@ def _head(graph: Graph, value: Value, makers: Mapping[Value, Node]) -> _Head | N
     match node.op if node is not None else None:
         case ops.CastMatMul(adj_y=adj_y):
             assert node is not None
-            x, w = node.inputs
-            stored = graph.constants.get(w)
-            return None if stored is None else _Head(x, stored if adj_y else stored.T)
+            x, w, *scales = node.inputs
+            stored, *blocks = (graph.constants.get(v) for v in (w, *scales))
+            if stored is None or (blocks and not adj_y):  # blocks of several classes
+                return None
+            return _Head(x, stored if adj_y else stored.T, *blocks)
         case ops.Reshape():
             assert node is not None
             of = node.inputs[0]
@@ -108,14 +112,14 @@ def _changed(head: _Head, op: ops.Add | ops.Mul, by: np.ndarray) -> _Head:
 
 
 def _part(head: _Head, classes: slice) -> _Head:
-    some = [None if array is None else array[classes] for array in (head.scales, head.biases)]
+    some = [None if array is None else array[classes] for array in (head.blocks, head.scales, head.biases)]
     return _Head(head.x, head.matrix[classes], *some)
 
 
 def _with_part(b: Rewriter, x: Value, part: _Head, before: _Sums | None) -> _Sums:
     """Return the sums with those of more classes."""
-    matrix = b.constant(part.matrix)
-    logits = b(ops.CastMatMul(adj_y=True), x, matrix)
+    matrix = [b.constant(array) for array in (part.matrix, part.blocks) if array is not None]
+    logits = b(ops.CastMatMul(adj_y=True), x, *matrix)
     if part.scales is not None:
         logits = b(ops.Mul(), logits, part.scales)
     if part.biases is not None:
@@ -125,7 +129,7 @@ def _with_part(b: Rewriter, x: Value, part: _Head, before: _Sums | None) -> _Sum
         largest = b(ops.Maximum(), before.largest, largest)
     each = b(ops.Exp(), b(ops.Sub(), logits, largest))
     total = b(ops.Sum((-1,), keepdims=True), each)
-    weighed = b(ops.CastMatMul(), each if part.scales is None else b(ops.Mul(), each, part.scales), matrix)
+    weighed = b(ops.CastMatMul(), each if part.scales is None else b(ops.Mul(), each, part.scales), *matrix)
     if before is None:
         return _Sums(largest, total, weighed)
     less = b(ops.Exp(), b(ops.Sub(), before.largest, largest))
@@ -137,7 +141,7 @@ def _of_label(b: Rewriter, x: Value, labels: Value, head: _Head) -> tuple[Value,
     """Return the logit of the label of each row, [R, 1], and the row of the matrix that makes it, [R, N]."""
     index = b(ops.Minimum(), b(ops.Maximum(), labels, 0), len(head.matrix) - 1)
     gather = ops.Gather() if head.matrix.dtype == FLOAT32 else ops.CastGather()
-    row = b(gather, b.constant(head.matrix), index)
+    row = b(gather, b.constant(head.matrix), index, *([] if head.blocks is None else [b.constant(head.blocks)]))
     if head.scales is not None:
         row = b(ops.Mul(), row, b(ops.Gather(), b.constant(np.ascontiguousarray(head.scales[:, None])), index))
     logit = b(ops.Sum((-1,), keepdims=True), b(ops.Mul(), x, row))

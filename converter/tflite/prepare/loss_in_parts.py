@@ -79,8 +79,8 @@ def _rows_of(b: Rewriter, value: Value, rows: int, part: slice, makers: Mapping[
             case ops.Reshape():
                 return _rows_of(b, node.inputs[0], rows, part, makers)
             case ops.MatMul() | ops.CastMatMul():
-                x, w = node.inputs
-                return b(node.op, _cut(b, b.reshape(b.current(x), (rows, x.shape[-1])), part), w)
+                x, *w = node.inputs
+                return b(node.op, _cut(b, b.reshape(b.current(x), (rows, x.shape[-1])), part), *w)
         width = value.shape[-1]
         operands = [
             b.reshape(v, v.shape[-1:]) if _is_row(v, width) else _rows_of(b, v, rows, part, makers) for v in node.inputs

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir import BOOL, Graph, Node, Shape, Value, is_described, ops
+from converter.ir import BOOL, FLOAT32, Graph, Node, Shape, Value, is_described, ops
 
 #: Scores that lie so far below the others that e^(their difference) is 0 in float32 and in float64: nothing that a net
 #: computes is as large, and one that was would have lost its fraction in the addition.
@@ -98,7 +98,7 @@ class Visible:
             return False  # a net computes products of anything, masks included, without hiding it
         if node.op.bounds(*(v.type for v in node.inputs))[0] > HIDDEN:
             return False
-        masked = [v for v in node.inputs if v.dtype.kind == "f" and self._lies_below(v).any()]
+        masked = [v for v in node.inputs if v.dtype == FLOAT32 and self._lies_below(v).any()]
         lost = bool(masked) and self._below.keys().isdisjoint(node.outputs)
         match node.op:
             case ops.Log():  # of 0
@@ -156,7 +156,7 @@ def _scaled(node: Node) -> list[tuple[Value, Value]]:
 
 def _holds_a_mask(array: np.ndarray) -> bool:
     """Return whether numbers that train begin as a mask."""
-    return not is_described(array) and array.dtype.kind == "f" and bool((array <= HIDDEN).any())
+    return not is_described(array) and array.dtype == FLOAT32 and bool((array <= HIDDEN).any())
 
 
 def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:

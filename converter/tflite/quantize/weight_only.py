@@ -11,14 +11,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import FLOAT32, INT4, INT8, Graph, Node, Parameter, TensorType, Value, described, is_described, ops
+from converter.ir import (
+    FLOAT32,
+    INT4,
+    INT8,
+    Graph,
+    Node,
+    Parameter,
+    Shape,
+    TensorType,
+    Value,
+    described,
+    is_described,
+    ops,
+)
 from converter.ir.described import described_integers
 from converter.ir.rewrite import Rewriter, rewrite
-from converter.ir.scales import int4_rows
+from converter.ir.scales import int4_blocks, int4_rows
 from converter.passes import absorb_layout
 from converter.passes.read_weights import read, read_weights
-from converter.tflite.quantize.choose import Form, FrozenLayer
-from converter.tflite.quantize.read_int4 import read_int4
+from converter.support.errors import NumericError
+from converter.tflite.quantize.choose import FrozenLayer
+from converter.tflite.quantize.read_int4 import is_taken_over, read_int4
 
 #: Elements of the smallest matrix that is rounded.
 LEAST = 4096
@@ -42,18 +56,23 @@ class _Use(NamedTuple):
 
 
 class _Matrix(NamedTuple):
-    """A weight as it is stored: integers [A, B], and the scales of A; `axis` is that of the weight which A was."""
+    """A weight as it is stored: integers [A, B], scales [A] or [A, blocks]; `axis`: which of the weight A was."""
 
     integers: np.ndarray
     scales: np.ndarray
     axis: int
 
 
-def store_as_int4(graph: Graph, frozen: Collection[str]) -> tuple[Graph, tuple[FrozenLayer, ...]]:
+def store_as_int4(
+    graph: Graph, frozen: Collection[str], block: int | None = None
+) -> tuple[Graph, tuple[FrozenLayer, ...]]:
     """Return a graph in which frozen matrices are int4, with a scale for each output channel or row of a table.
 
     Before: MatMul(x, W).    After: Mul(CastMatMul(x, W4), scales).
     Before: Gather(W, ids).  After: Mul(CastGather(W4, ids), Gather(scales, ids)).
+
+    With blocks each has a scale, of float16, and these are operands: CastMatMul(x, W4, scales). A row that is no
+    multiple of the block has one scale.
 
     What has a source is read, a piece at a time where it becomes int4. A matrix that a table and a head share is stored
     once, and so is one that is read both ways round: where the scales lie along the sum, they multiply the rows that
@@ -62,9 +81,13 @@ def store_as_int4(graph: Graph, frozen: Collection[str]) -> tuple[Graph, tuple[F
     Args:
         graph: a forward graph whose weights are parameters.
         frozen: names of those that do not train.
+        block: numbers of a row that share a scale; None: all of them.
 
     Returns:
         The graph, and what became of each frozen layer with weights.
+
+    Raises:
+        NumericError: a number is not finite, or too large for the scale of a block.
     """
     laid = absorb_layout(graph, frozen)
     layers: list[FrozenLayer] = []
@@ -74,11 +97,10 @@ def store_as_int4(graph: Graph, frozen: Collection[str]) -> tuple[Graph, tuple[F
             uses = _uses(laid, value)
             why = _why_not(laid, value, uses)
             if why is None:
-                made[value] = _rounded(parameter, uses)
+                made[value] = _rounded(parameter, value.shape, uses, block)
             for node in (use.node for use in uses if type(use.node.op) in _BUILTINS):
                 named = node.origin.layer or parameter.name, _BUILTINS[type(node.op)]
-                form: Form = "float32" if why else "int8" if made[value].integers.dtype == INT8 else "int4"
-                layers.append(FrozenLayer(*named, form, why or "weights"))
+                layers.append(FrozenLayer(*named, "float32", why) if why else _told(named, made[value], block))
     return read_weights(_with_integers(laid, made)), tuple(layers)
 
 
@@ -121,20 +143,45 @@ def _why_not(graph: Graph, value: Value, uses: list[_Use]) -> str | None:
     return None if other is None else f"also read by {other.op.name}"
 
 
-def _rounded(parameter: Parameter, uses: list[_Use]) -> _Matrix:
-    """Return a weight in integers: the rows of a table, or what the first dense layer gives, have a scale each."""
+def _told(named: tuple[str, str], one: _Matrix, block: int | None) -> FrozenLayer:
+    """Return what became of a layer whose weight is in integers."""
+    columns = one.integers.shape[1]
+    is_int8 = one.integers.dtype == INT8
+    if one.scales.ndim == 1:
+        why = "weights" if block is None else f"weights, a scale for each row of {columns}"
+        return FrozenLayer(*named, "int8" if is_int8 else "int4", why)
+    why = f"weights, a scale for each {columns // one.scales.shape[1]} numbers"
+    return FrozenLayer(*named, "int8-blockwise" if is_int8 else "int4-blockwise", why)
+
+
+def _rounded(parameter: Parameter, shape: Shape, uses: list[_Use], block: int | None) -> _Matrix:
+    """Return a weight in integers: the rows of a table, or what the first dense layer gives, have their own scales."""
     axis = 0 if any(isinstance(use.node.op, ops.Gather) for use in uses) else uses[0].axis or 0
     source, turns = parameter.source, _as_read(parameter)
-    if source is not None and turns is not None:
-        if source.integers() is not None:  # their scales are what they are, wherever these lie
-            axis = int(turns)
-        return _Matrix(*read_int4(source, turns != (axis == 1), parameter.name), axis)
-    parameter = read(parameter)
-    weight = parameter.value if axis == 0 else parameter.value.T
-    if is_described(weight):
-        integers = described_integers(weight.shape, INT4, parameter.name)
-        return _Matrix(integers, described(weight.shape[:1], f"scales of {parameter.name}"), axis)
-    return _Matrix(*int4_rows(weight), axis)
+    if source is not None and turns is not None and is_taken_over(source, block):
+        axis = int(turns)  # their scales are what they are, wherever these lie
+    if block is not None and shape[1 - axis] % block:
+        block = None
+    try:
+        if source is not None and turns is not None:
+            return _Matrix(*read_int4(source, turns != (axis == 1), block, parameter.name), axis)
+        parameter = read(parameter)
+        weight = parameter.value if axis == 0 else parameter.value.T
+        if is_described(weight):
+            return _Matrix(*_planned(weight.shape, parameter.name, block), axis)
+        return _Matrix(*(int4_rows(weight) if block is None else int4_blocks(weight, block)), axis)
+    except OverflowError as error:
+        raise NumericError(
+            f"{parameter.name}: its blocks have no scale in float16, {error}: take frozen='int4', whose are float32"
+        ) from error
+
+
+def _planned(shape: Shape, name: str, block: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return integers and scales that are described."""
+    integers = described_integers(shape, INT4, name)
+    if block is None:
+        return integers, described(shape[:1], f"scales of {name}")
+    return integers, described_integers((shape[0], shape[1] // block), np.dtype(np.float16), f"scales of {name}")
 
 
 def _as_read(parameter: Parameter) -> bool | None:
@@ -150,7 +197,7 @@ def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
     stored: dict[Value, tuple[Value, Value]] = {}
     for value, one in made.items():
         integers = Value(TensorType(one.integers.shape, one.integers.dtype), value.name)
-        scales = Value(TensorType(one.scales.shape), f"{value.name}/scales")
+        scales = Value(TensorType(one.scales.shape, one.scales.dtype), f"{value.name}/scales")
         after.constants |= {integers: one.integers, scales: one.scales}
         stored[value] = integers, scales
 
@@ -160,11 +207,16 @@ def _with_integers(graph: Graph, made: Mapping[Value, _Matrix]) -> Graph:
             return None
         value = turned.get(operand, operand)
         integers, scales = stored[value]
+        x = node.inputs[0]
+        straight = _axis(node, operand, operand in turned) == made[value].axis
+        if len(scales.shape) == 2:
+            if isinstance(node.op, ops.Gather):
+                return b(ops.CastGather(), integers, node.inputs[1], scales)
+            return b(ops.CastMatMul(adj_y=straight), x, integers, scales)
         if isinstance(node.op, ops.Gather):
             of_rows = b(ops.Gather(), b.reshape(scales, (*scales.shape, 1)), node.inputs[1])
             return b(ops.Mul(), b(ops.CastGather(), integers, node.inputs[1]), of_rows)
-        x = node.inputs[0]
-        if _axis(node, operand, operand in turned) == made[value].axis:
+        if straight:
             return b(ops.Mul(), b(ops.CastMatMul(adj_y=True), x, integers), scales)
         return b(ops.CastMatMul(), b(ops.Mul(), x, scales), integers)
 

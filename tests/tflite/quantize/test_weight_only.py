@@ -33,12 +33,24 @@ LENGTH, VOCABULARY, BATCH = 8, 131, 2
 SHAPE: dict[str, Any] = {"width": 64, "heads": 4, "key_heads": 2, "length": LENGTH, "vocabulary": VOCABULARY}
 DECODER = llama.build(layers=2, **SHAPE)
 ids = llama.sample_batch
+BLOCKS = {"int4": None, "int4-blockwise": 32, "int4-blockwise-64": 64}
 
 
-def dequantized(weight: np.ndarray, axis: int) -> np.ndarray:
-    """What int4 stands for, written down anew: steps of a seventh of the largest of each row (0) or column (1)."""
-    steps = np.abs(weight).max(1 - axis, keepdims=True) / np.float32(7)
-    return np.rint(weight / np.where(steps > 0, steps, 1)) * steps
+def dequantized(weight: np.ndarray, axis: int, block: int | None = None) -> np.ndarray:
+    """What int4 stands for, written down anew: steps of a seventh of the largest of each row (0) or column (1).
+
+    Of each block of one where these divide it; such steps are the next number that float16 has.
+    """
+    if axis == 1:
+        return dequantized(weight.T, 0, block).T
+    if block is None or weight.shape[1] % block:
+        steps = np.abs(weight).max(1, keepdims=True) / np.float32(7)
+        return np.rint(weight / np.where(steps > 0, steps, 1)) * steps
+    parts = weight.reshape(-1, block)
+    steps = np.abs(parts).max(1, keepdims=True) / np.float32(7)
+    near = steps.astype(np.float16)
+    steps = np.where(near < steps, np.nextafter(near, np.float16(np.inf)), near).astype(np.float32)
+    return (np.rint(parts / np.where(steps > 0, steps, 1)) * steps).reshape(weight.shape)
 
 
 def named(path: Any) -> str:
@@ -49,9 +61,9 @@ def changed(params: Any, change: Callable[[str, np.ndarray], Any]) -> Any:
     return jax.tree_util.tree_map_with_path(lambda path, leaf: change(named(path), leaf), params)
 
 
-def rounded(model: jax_frontend.Model, int4: dict[str, int]) -> Any:
+def rounded(model: jax_frontend.Model, int4: dict[str, int], block: int | None = None) -> Any:
     """The parameters with those in `int4` rounded, by the axis that has a scale for each place."""
-    return changed(model.params, lambda name, w: dequantized(w, int4[name]) if name in int4 else np.asarray(w))
+    return changed(model.params, lambda name, w: dequantized(w, int4[name], block) if name in int4 else np.asarray(w))
 
 
 def merged(params: Any, trained: dict[str, Any], scale: float) -> Any:
@@ -68,9 +80,10 @@ def merged(params: Any, trained: dict[str, Any], scale: float) -> Any:
 def check_steps(model: jax_frontend.Model, int4: dict[str, int], scale: float, steps: int, **options: Any) -> Any:
     """Trains a program and JAX side by side: each loss within 1e-4, each update within 1e-3 of its size."""
     rule = optax.adam(0.01)
-    program = converter.build(model, optimizer=rule, batch=BATCH, frozen="int4", check=False, **options)
-    assert sum(layer.form == "int4" for layer in program.quantization.layers) >= len(int4)
-    params = jax.tree_util.tree_map(jnp.asarray, rounded(model, int4))
+    options = {"frozen": "int4", **options}
+    program = converter.build(model, optimizer=rule, batch=BATCH, check=False, **options)
+    assert sum(layer.form in ("int4", "int4-blockwise") for layer in program.quantization.layers) >= len(int4)
+    params = jax.tree_util.tree_map(jnp.asarray, rounded(model, int4, BLOCKS[options["frozen"]]))
     with TrainingSession(program.data) as session:
         first = session.parameters()
         trained: Any = {name: jnp.asarray(array) for name, array in first.items()}
@@ -106,13 +119,14 @@ def matrices(model: jax_frontend.Model, *without: str) -> dict[str, int]:
 
 
 def test_lora_equals_jax_with_the_rounded_weights() -> None:
-    program = check_steps(DECODER, matrices(DECODER, "head"), 2.0, 20, update="lora-4")
+    program = check_steps(DECODER, matrices(DECODER), 2.0, 20, update="lora-4")
     (table,) = (layer for layer in program.quantization.layers if layer.operator == "GATHER")
     assert table.form == "int4"
     assert {layer.why for layer in program.quantization.layers if layer.form == "float32"} == {"small"}
 
 
-def test_so_does_a_step_in_blocks_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("frozen", ["int4", "int4-blockwise"])
+def test_so_does_a_step_in_blocks_and_pieces(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The head is met some words at a time, and the step is a row of subgraphs."""
     monkeypatch.setattr(loss_in_parts, "MOST", 0)
     monkeypatch.setattr(loss_by_classes, "FEWEST_CLASSES", 1)
@@ -120,9 +134,8 @@ def test_so_does_a_step_in_blocks_and_pieces(monkeypatch: pytest.MonkeyPatch) ->
     for name, nodes in {"LONGEST": 100, "SHORTEST_PIECE": 40, "LONGEST_PIECE": 150}.items():
         monkeypatch.setattr(outline, name, nodes)
     update = {"layers/*": converter.LoRA(4, alpha=8)}
-    program = check_steps(
-        DECODER, matrices(DECODER), 2.0, 20, update=update, blocks="on", loss="next_token", signatures=("train",)
-    )
+    options: dict[str, Any] = {"blocks": "on", "loss": "next_token", "signatures": ("train",), "frozen": frozen}
+    program = check_steps(DECODER, matrices(DECODER), 2.0, 20, update=update, **options)
     assert sum(node.op.code == "WHILE" for node in program.signatures["train"].nodes) > 2
 
 
@@ -155,11 +168,14 @@ def tied(width: int, turned: bool) -> jax_frontend.Model:
     return jax_frontend.Model(apply, params, [jax.ShapeDtypeStruct((1, LENGTH), np.int32)])
 
 
-@pytest.mark.parametrize(("width", "turned"), [(34, False), (34, True), (33, False)])
-def test_a_matrix_with_two_readers_is_stored_once(width: int, turned: bool) -> None:
+@pytest.mark.parametrize(
+    ("width", "turned", "frozen"),
+    [(34, False, "int4"), (34, True, "int4"), (33, False, "int4"), (64, True, "int4-blockwise")],
+)
+def test_a_matrix_with_two_readers_is_stored_once(width: int, turned: bool, frozen: str) -> None:
     """But where the rows of a table end within a byte, which its kernel would not find."""
     int4 = {"tokens": 0, "mix": 1} if turned else {"tokens": 0}
-    program = check_steps(tied(width, turned), int4, 1.0, 3, update={"norm": 1})
+    program = check_steps(tied(width, turned), int4, 1.0, 3, update={"norm": 1}, frozen=frozen)
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(program.data))
     stored = {t.buffer for graph in model.subgraphs for t in graph.tensors if t.type == schema.TensorType.INT4}
     assert len(stored) == len(int4) + width % 2
@@ -167,9 +183,11 @@ def test_a_matrix_with_two_readers_is_stored_once(width: int, turned: bool) -> N
 
 @pytest.mark.parametrize("xnnpack", [True, False])
 @pytest.mark.parametrize("dtype", [INT4, np.dtype(np.int8)], ids=str)
-@pytest.mark.parametrize("shape", [(5, 7), (48, 32), (2100, 1024)], ids=str)
-def test_kernels_meet_integers_exactly(shape: tuple[int, int], dtype: np.dtype, xnnpack: bool) -> None:
-    """Products both ways round, rows of a table; a large matrix is unpacked in pieces."""
+@pytest.mark.parametrize(
+    ("shape", "blocks"), [((5, 7), 0), ((48, 32), 0), ((2100, 1024), 0), ((48, 96), 3), ((2100, 1024), 32)], ids=str
+)
+def test_kernels_meet_integers_exactly(shape: tuple[int, int], blocks: int, dtype: np.dtype, xnnpack: bool) -> None:
+    """Products both ways round, rows of a table; a large matrix is unpacked in pieces; scales are powers of two."""
     rng = np.random.default_rng(0)
     integers = rng.integers(-8, 8, shape).astype(dtype)
     b = Builder()
@@ -177,13 +195,15 @@ def test_kernels_meet_integers_exactly(shape: tuple[int, int], dtype: np.dtype, 
     indices = b.input("indices", TensorType((2, 2), INT32))
     w = Value(TensorType(shape, dtype), "w")
     b.graph.constants[w] = integers
-    b.graph.outputs = {"y": b(ops.CastMatMul(adj_y=True), x, w), "dx": b(ops.CastMatMul(), dy, w)}
-    b.graph.outputs["rows"] = b(ops.CastGather(), w, indices)
+    scales = [b.constant(2.0 ** rng.integers(-3, 4, (shape[0], blocks)), np.float16)] if blocks else []
+    b.graph.outputs = {"y": b(ops.CastMatMul(adj_y=True), x, w, *scales), "dx": b(ops.CastMatMul(), dy, w, *scales)}
+    b.graph.outputs["rows"] = b(ops.CastGather(), w, indices, *scales)
     feed = {"x": rng.integers(-9, 9, (1, 3, shape[1])), "dy": rng.integers(-9, 9, (1, 3, shape[0]))}
     feed = {name: array.astype(np.float32) for name, array in feed.items()}
     feed["indices"] = rng.integers(0, shape[0], (2, 2)).astype(np.int32)
     lowered = to_builtins(b.graph, target("litert-2"))
-    assert sum(isinstance(node.op, tfl.CastWeight) for node in lowered.nodes) == (4 if shape[0] > 1024 else 2)
+    met = [node for node in lowered.nodes if isinstance(node.op, tfl.CastWeight) and node.inputs[0].dtype == dtype]
+    assert len(met) == (4 if shape[0] > 1024 else 2)
     found, expected = run(file(lowered), feed, xnnpack), evaluate(b.graph, feed)[0]
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
@@ -227,7 +247,7 @@ def test_samples_say_what_it_costs() -> None:
         report = converter.build(DECODER, calibration=x, **options).quantization
     assert 0.01 < report.output_error < 0.5
     report = converter.build(DECODER, calibration=(x, y), **options).quantization
-    params = jax.tree_util.tree_map(jnp.asarray, rounded(DECODER, matrices(DECODER, "head")))
+    params = jax.tree_util.tree_map(jnp.asarray, rounded(DECODER, matrices(DECODER)))
     for figures, weights in ((report.before, DECODER.params), (report.after, params)):
         logits = DECODER.apply(jax.tree_util.tree_map(jnp.asarray, weights), x)
         expected = -jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1).mean()

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from converter.ir import BOOL, INT4, INT32, UNSCALED, Value, ops
+from converter.ir import BOOL, FLOAT32, INT4, INT32, UNSCALED, Value, ops
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.context import MOST_ONES, Lowering, LoweringRules, stored_shape
 
@@ -95,7 +95,7 @@ def gather(c: Lowering, op: ops.Gather, table: Value, indices: Value) -> Value:
 
 
 @lowers(ops.CastGather)
-def cast_gather(c: Lowering, op: ops.CastGather, table: Value, indices: Value) -> Value:
+def cast_gather(c: Lowering, op: ops.CastGather, table: Value, indices: Value, *scales: Value) -> Value:
     """The kernel reads whole bytes of a row: an odd one gets a zero more, which is cut off again."""
     integers, width = c.array(table), table.shape[1]
     assert integers is not None
@@ -106,6 +106,10 @@ def cast_gather(c: Lowering, op: ops.CastGather, table: Value, indices: Value) -
     )
     if odd:
         rows = c(tfl.Slice((0, 0), (indices.type.size, width)), rows)
+    for each in scales:
+        of = c(tfl.Gather(0), each, c.reshape(indices, (indices.type.size,)))
+        of = c.reshape(of if of.dtype == FLOAT32 else c(tfl.Cast(FLOAT32), of), (*of.shape, 1))
+        rows = c(tfl.Mul(), c.reshape(rows, (*of.shape[:2], width // each.shape[1])), of)
     return c.reshape(rows, (*indices.shape, width))
 
 

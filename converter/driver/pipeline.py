@@ -31,6 +31,7 @@ from converter.training.batch_dependence import mixing_notes
 from converter.training.batch_norm import batch_norm_notes
 from converter.training.constraints import constraint_notes
 from converter.training.dropout import dropout_notes, dropouts
+from converter.training.schemes.scheme import kept_head_notes
 
 
 def resolve_scheme(c: Compilation) -> Compilation:
@@ -63,6 +64,7 @@ def say(c: Compilation) -> Compilation:
         *constraint_notes(c.source.constraints, c.model.weights()),
         *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),
         *([augmentation_note(c.options.augment)] if c.augmentation is not None else []),
+        *kept_head_notes(c.resolved),
         *mixing_notes(c.mixing),
         *raised_notes(raised(c.scored, c.target)),
     ]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from converter.ir import Graph
 from converter.support.errors import UsageError, nearest
+from converter.support.notes import Note
 from converter.training.schemes.channels import Channels, problem
 from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member, members
@@ -180,12 +181,39 @@ def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
 
 
 def _own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """Return the head without a matrix that is tied to the embedding, which would be most of what trains."""
-    tied = {m.name for m in everything if m.tied}
-    return {name: grant for name, grant in _head(everything).items() if name not in tied}
+    """Return the head without a matrix over the words of the embedding, which would be most of what trains."""
+    kept = {m.name for m in everything if m.tied or _scores_words(m, everything)}
+    return {name: grant for name, grant in _head(everything).items() if name not in kept}
 
 
-def _bias_only(everything: list[Member]) -> dict[str, tuple[float, str]]:
+def _scores_words(member: Member, everything: list[Member]) -> bool:
+    """Return whether a kernel gives logits of the words that an embedding of the same shape looks up."""
+    if member.role != "kernel" or not isinstance(member.place, Contraction):
+        return False
+    shape = member.place.b[-1], member.place.fan_in
+    is_last = all(m.last_use <= member.last_use for m in everything if m.role == "kernel")
+    return is_last and any(m.role == "embedding" and m.value.shape == shape for m in everything)
+
+
+def _without_words(granted: Granted, everything: list[Member]) -> Granted:
+    """Return what is granted, and that a head over the words of the embedding stays as it is."""
+    kept = (0.0, _KEPT)
+    return {**granted, **{m.name: kept for m in everything if _scores_words(m, everything)}}
+
+
+def kept_head_notes(rows: Sequence[SchemeRow]) -> list[Note]:
+    """Return what to say of a head that a scheme leaves out, though it trains heads."""
+    return [Note(row.parameter, "frozen", _KEPT) for row in rows if row.why == _KEPT]
+
+
+#: Why a head that is as large as the embedding does not train.
+_KEPT = (
+    "logits of the embedding's words: much of the model, kept as PEFT keeps it; a rule of its name in update trains "
+    "it, 1 whole or a LoRA"
+)
+
+
+def _bias_only(everything: list[Member]) -> Granted:
     head = _own_head(everything)
     biases = {m.name: (1.0, "a bias") for m in everything if m.role == "bias" and m.parameter.trainable}
     if biases.keys() <= _head(everything).keys():
@@ -194,7 +222,7 @@ def _bias_only(everything: list[Member]) -> dict[str, tuple[float, str]]:
             "apart: choose 'head', 'lora' or rules of your own",
             page="update-rules",
         )
-    return biases | head
+    return _without_words(biases | head, everything)
 
 
 def _blocks(everything: list[Member]) -> list[str]:
@@ -210,7 +238,7 @@ def _last(count: int) -> Callable[[list[Member]], dict[str, tuple[float, str]]]:
     return choose
 
 
-def _sparse(everything: list[Member]) -> dict[str, tuple[float, str]]:
+def _sparse(everything: list[Member]) -> Granted:
     """PockEngine's schemes (arXiv 2310.17752, section 4): in the last blocks the biases and few kernels.
 
     The last blocks are the later half of those that have several kernels, of inverted bottlenecks at most 7. Of most
@@ -237,7 +265,7 @@ def _sparse(everything: list[Member]) -> dict[str, tuple[float, str]]:
         elif block not in layers and (layers or block in repeated):
             why = f"first kernel of {block}, one of the last blocks"
             granted |= {m.name: (1.0, why) for m in _first(kernels[block])}
-    return granted | head
+    return _without_words(granted | head, everything)
 
 
 #: Blocks of a net with depthwise convolutions in which something trains, as of MobileNetV2's 17 and MCUNet's 14.
@@ -271,7 +299,7 @@ def _attention_and_next(kernels: list[Member]) -> list[Member]:
 def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
         adapter, head = LoRA(rank, 2 * rank), _own_head(everything)
-        kernels = [m for m in everything if m.role == "kernel"]
+        kernels = [m for m in everything if m.role == "kernel" and not _scores_words(m, everything)]
         ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Contraction)}
         granted: Granted = {name: (adapter, f"{adapter}") for name, largest in ranks.items() if rank <= largest}
         if not granted.keys() - head.keys():
@@ -282,7 +310,7 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
                 "rules of your own",
                 page="update-rules",
             )
-        return {**granted, **head}
+        return _without_words({**granted, **head}, everything)
 
     return choose
 
@@ -327,13 +355,14 @@ def _channels(percent: int) -> Callable[[list[Member]], Granted]:
             and isinstance(m.place, Contraction)
             and problem(m.place) is None
             and m.name not in head
+            and not _scores_words(m, everything)
         }
         if not granted:
             raise UsageError(
                 "no weight outside of the head has input channels that can be chosen: use other rules",
                 page="update-rules",
             )
-        return {**granted, **head}
+        return _without_words({**granted, **head}, everything)
 
     return choose
 

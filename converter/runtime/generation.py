@@ -117,8 +117,7 @@ class _Text:
             "kept_keys": self._keys,
             "kept_values": self._values,
         }
-        with self._session._lock:
-            found = self._session._open().call(name, feed)
+        found = self._session.call(name, feed)
         end = self.position + ids.size
         self._keys[:, :, :, self.position : end] = found["keys"][:, :, :, : ids.size]
         self._values[:, :, :, self.position : end] = found["values"][:, :, :, : ids.size]

@@ -30,6 +30,9 @@ from converter.runtime.saved import Restored, restore_state, save_state
 from converter.runtime.state_dict import as_tensors
 from converter.support.errors import UsageError
 
+#: What changes the state, and is called by `train` alone.
+_STEPS = ("train", "accumulate", "gradients", "apply")
+
 
 class TrainingSession:
     """Trains and uses a program of `converter.build` in the stock interpreter.
@@ -162,6 +165,22 @@ class TrainingSession:
             parts = calls(self.manifest, examples.rows)
             found = [every_output(self._open().ready(name), examples.take(rows)) for name, rows in parts]
             return gathered(joined(found))
+
+    def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what a signature that changes no state gives by name, for all its inputs but the state's.
+
+        Raises:
+            UsageError: the program has no such signature, or the session is closed.
+        """
+        known = [name for name in self.manifest.signatures if name not in _STEPS]
+        if signature not in known:
+            raise UsageError(
+                f"{self.manifest.name} has no signature {signature!r} that leaves the state as it is, only "
+                f"{', '.join(known) or 'steps'}",
+                page="sessions",
+            )
+        with self._lock:
+            return self._open().call(signature, feed)
 
     def features(self, x: Any) -> Any:
         """Return what the frozen first layers make of any number of rows: they give the same in every epoch.

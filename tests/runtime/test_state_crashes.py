@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import converter
 from converter.runtime import StateWarning, TrainingSession, save_state
 from converter.support.errors import UsageError
+from examples import llama
 from tests.runtime.programs import BATCH, EXAMPLES, program
 from tests.runtime.test_state_file import SPEC, filled, value_at
 
@@ -102,6 +105,57 @@ def test_a_killed_process_loses_nothing_that_was_saved(tmp_path: Path) -> None:
         reported = [int(line) for line in child.stdout.read().split("\n")[:-1]] or [20]
     assert child.returncode == -signal.SIGKILL
     assert value_at(path) >= reported[-1]
+
+
+TRAINS_STEP_BY_STEP = """
+import sys, numpy as np
+from converter.runtime import TrainingSession
+program, path, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ids = np.load(sys.argv[4])
+with TrainingSession(program) as session:
+    done = session.restore(path).generation if sys.argv[5] == "goes on" else 0
+    for step in range(done, steps):
+        print("begins", flush=True)
+        session.train(ids[step, :, :-1], ids[step, :, 1:])
+        print("saves", flush=True)
+        session.save(path)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::converter.runtime.StateWarning")
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_step_in_blocks_that_is_killed_counts_whole_or_not_at_all(kills: int, tmp_path: Path) -> None:
+    """Weights and slots of Adam, after kills at random moments of forward, backward and update, to the last bit."""
+    shape: dict[str, Any] = {"layers": 3, "width": 128, "heads": 4, "key_heads": 2, "vocabulary": 300}
+    options: dict[str, Any] = {"update": "lora-4", "frozen": "int4-blockwise", "blocks": "on", "optimizer": "adam"}
+    model = llama.build(length=128, **shape)
+    program = converter.build(model, loss="next_token", batch=2, check=False, signatures=("train",), **options)
+    file, path, steps = program.write(tmp_path / "m.tflite"), tmp_path / "s", 2 * kills + 4
+    rng = np.random.default_rng(kills)
+    ids = rng.integers(0, 300, (steps, 2, 129)).astype(np.int32)
+    np.save(tmp_path / "ids.npy", ids)
+    in_a_step = 0
+    for kill in range(kills + 1):
+        arguments = [file, path, str(steps), tmp_path / "ids.npy", "goes on" if path.exists() else "begins"]
+        command = [sys.executable, "-c", TRAINS_STEP_BY_STEP, *map(str, arguments)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            if kill < kills:
+                for _ in range(3):  # a step, its save, and the next
+                    child.stdout.readline()
+                time.sleep(rng.uniform(0, 0.02))
+                child.send_signal(signal.SIGKILL)
+            in_a_step += (child.stdout.read().split() or ["begins"])[-1] == "begins"
+    assert child.returncode == 0
+    assert in_a_step
+    with TrainingSession(file) as session:
+        assert session.restore(path).generation == steps
+        found = session.state()
+        session.reset()
+        for row in ids:
+            session.train(row[:, :-1], row[:, 1:])
+        for name, array in session.state().items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 KILLED_BETWEEN_RENAMES = """

@@ -65,6 +65,9 @@ TRAININGS = {
     "pictures-of-integers": Training("camera-uint8", data="camera-uint8", seed=17, learning_rate=0.1, fed="uint8"),
     "of-integers-with-a-sign": Training("camera-int8", data="camera-int8", seed=17, learning_rate=0.1, fed="int8"),
     "deeper-than-integers": Training("camera-deeper", data="camera-uint8", held_out=(300, 361), seed=18, fed="uint8"),
+    "blocks": Training("blocks-float32", rows=(0, 160), epochs=1, seed=19, learning_rate=0.01),
+    "blocks-of-four-bits": Training("blocks-int4", rows=(0, 160), epochs=1, seed=19, learning_rate=0.01),
+    "blocks-with-scales": Training("blocks-int4-blockwise", rows=(0, 160), epochs=1, seed=19, learning_rate=0.01),
     "stopped-early": Training(
         "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
     ),

@@ -20,6 +20,8 @@ by the data of `mlp`, OUT/chosen.losses and OUT/chosen.state of 50 steps with th
 program and names a channel that there is not.
 OUT/camera-<type>.tflite are of files that are fed integers, of which the convolution stays; in OUT/camera-deeper.tflite
 all trains.
+OUT/blocks-<weights>.tflite are of a small language model that reads the pictures of `mlp` as rows of words and gives
+the next one: adapters of frozen weights (int4, int4-blockwise, float32), a step in blocks.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
 pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
@@ -157,6 +159,44 @@ def write_camera(out: Path) -> None:
         y.tofile(out / f"camera-{fed}.y")
         weight.tofile(out / f"camera-{fed}.weight")
     converter.build(out / "uint8.tflite", update="full", **options).write(out / "camera-deeper.tflite")
+
+
+WORDS, WIDTH, LAYERS = 60, 64, 3
+
+
+def reads(params: dict, x: jax.Array) -> jax.Array:
+    """float32 [B, 6, 6, 1] -> logits of the word behind, [B, WORDS], by a decoder whose embedding is its head."""
+    words = jnp.clip(jnp.floor(20 * jnp.abs(x.reshape(x.shape[0], 36))), 0, WORDS - 1).astype(jnp.int32)
+    states = params["words"][words]
+    seen = np.tril(np.ones((36, 36), bool))
+    for layer in params["layers"]:
+        normed = states * jax.lax.rsqrt(jnp.square(states).mean(-1, keepdims=True) + 1e-5)
+        query, key, value = (normed @ layer[name] for name in ("query", "key", "value"))
+        scores = jnp.where(seen, query @ key.swapaxes(1, 2) / WIDTH**0.5, -1e9)
+        states = states + jax.nn.softmax(scores) @ value
+        states = states + jax.nn.silu(states @ layer["up"]) @ layer["down"]
+    return states[:, -1] @ params["words"].T
+
+
+def write_blocks(out: Path) -> None:
+    """Make programs with adapters of frozen weights of four bits, and of float32, whose steps go block by block."""
+    rng = np.random.default_rng(0)
+
+    def weight(rows: int, columns: int) -> np.ndarray:
+        return rng.standard_normal((rows, columns)).astype(np.float32) / np.float32(2 * np.sqrt(rows))
+
+    square, hidden = (WIDTH, WIDTH), 2 * WIDTH
+    shapes = {"query": square, "key": square, "value": square, "up": (WIDTH, hidden), "down": (hidden, WIDTH)}
+    layers = [{name: weight(*shape) for name, shape in shapes.items()} for _ in range(LAYERS)]
+    params = {"words": weight(WORDS, WIDTH), "layers": layers}
+    source = Model(reads, params, [jax.ShapeDtypeStruct((1, 6, 6, 1), "float32")])
+    # Of gradients that are nearly nothing, as those of A are while B is, Adam would make steps by their last bits.
+    options = {"optimizer": optax.adam(0.01, eps=1e-3), "batch": BATCH, "blocks": "on"}
+    options |= {"update": {"layers/*": converter.LoRA(4, 8)}, "signatures": ("train", "infer")}
+    for frozen in ("float32", "int4", "int4-blockwise"):
+        on = "tflite-2.16" if frozen == "float32" else "litert-2"
+        program = converter.build(source, frozen=frozen, target=on, **options)
+        program.write(out / f"blocks-{frozen}.tflite")
 
 
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -397,6 +437,7 @@ if __name__ == "__main__":
         write_chosen(folder)
         write_interchange(folder)
         write_camera(folder)
+        write_blocks(folder)
         write_docs(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)

@@ -23,7 +23,9 @@ def met_as_stored(c: Compilation, graph: Graph) -> Graph:
     Else the runtime keeps each as its kernels want it, once for the forward pass, once more where that is computed
     again, and once for the backward pass.
     """
-    if not (c.request.recompute and c.target.is_cpu):
+    if not (
+        c.request.recompute and c.target.is_cpu and c.target.is_newest
+    ):  # of others it is not known that they keep no copy
         return graph
 
     def met(b: Rewriter, node: Node) -> Value | None:

@@ -2,9 +2,10 @@
 
     scripts/demo --llm [--glossary FILE] [--model FILE.gguf] [--json FILE] [--out DIR]
 
-Qwen2.5-Coder-0.5B-Instruct, fetched as scripts/pretrained does, is built with its weights in int4 and LoRA of rank 8 on
-all layers. A few entries of a private glossary are taught to it, answers alone, in the stock LiteRT interpreter on the
-processor; what it learned is a folder that PEFT loads, too.
+Qwen2.5-Coder-0.5B-Instruct, fetched as scripts/pretrained does, is built with its weights in four bits and LoRA of rank
+8 on the later half of its layers. A few entries of a private glossary are taught to it, answers alone, in the stock
+LiteRT interpreter on the processor; what it learned is a folder that PEFT loads, too. It is asked other questions
+before and after: what it has forgotten is said.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rich.table import Table
 import converter
 from converter.runtime import TrainingSession, export_adapter, generate, rows_of_texts
 from converter.support.errors import UsageError
-from decoder_frontend import Tokenizer
+from decoder_frontend import Model, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / ".models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
@@ -34,10 +35,16 @@ GLOSSARY = {
     "the long lap": "Our run around both lakes, eleven kilometres.",
     "a blue Monday": "A Monday on which the office is closed.",
 }
-#: It is asked this, too, and not taught: what it knew before should stay.
-CONTROL = "What is the capital of France?"
+#: It is asked these, too, and not taught: what it knew before should stay.
+CONTROLS = (
+    "What is the capital of France?",
+    "What color is the sky?",
+    "What is the opposite of hot?",
+    "What day comes after Monday?",
+)
 #: Its own answers to these are rehearsed between the entries, so that it does not take every question for one of them.
-REHEARSED = ("What is the capital of Italy?", "What is two plus three?", "What is water?")
+#: No capital is among them: where that of Italy was, it became that of France.
+REHEARSED = ("What is two plus three?", "What is water?", "Who wrote Hamlet?", "What is a dog?")
 LENGTH = 64
 LEARNING_RATE = 5e-4
 #: It has learned when the loss of each entry is below this.
@@ -72,10 +79,10 @@ def main() -> None:
     program, tokenizer = built(given.model, given.length, given.out), Tokenizer(given.model)
     questions = {f"What is {word}?": meaning for word, meaning in glossary.items()}
     with TrainingSession(program) as session:
-        before = {question: asked(session, tokenizer, question) for question in (*questions, CONTROL)}
+        before = {question: asked(session, tokenizer, question) for question in (*questions, *CONTROLS)}
         rehearsed = {question: asked(session, tokenizer, question) for question in REHEARSED}
         losses = taught(session, tokenizer, questions, rehearsed, given.length)
-        after = {question: asked(session, tokenizer, question) for question in (*questions, CONTROL)}
+        after = {question: asked(session, tokenizer, question) for question in (*questions, *CONTROLS)}
         state = session.state()
     export_adapter(program, given.out / "adapter", state)
     answers = [Answer(q, questions.get(q, ""), before[q], after[q]) for q in before]
@@ -105,18 +112,18 @@ def read_glossary(path: Path) -> dict[str, str]:
 
 def built(model: Path, length: int, folder: Path) -> Path:
     """Return the program of a model; the one that is there where it is newer."""
-    path = folder / f"{model.stem}-{length}.tflite"
+    path = folder / f"{model.stem}-{length}-later-half.tflite"
     if path.exists() and path.stat().st_mtime > model.stat().st_mtime:
         narration.print(f"{path} is built already")
         return path
-    narration.print(f"building {model.name}: its weights in int4, LoRA of rank 8; a few minutes")
+    narration.print(f"building {model.name}: its weights in four bits, LoRA of rank 8; a few minutes")
     started = time.perf_counter()
     program = converter.build(
         model,
         length=length,
         batch=1,
-        update="lora-8:all-linear",
-        frozen="int4",
+        update=later_half(model),
+        frozen="int4-blockwise",
         blocks="on",
         optimizer="adam",
         signatures=("train", "generate"),
@@ -124,6 +131,12 @@ def built(model: Path, length: int, folder: Path) -> Path:
     program.write(path)
     narration.print(f"built in {time.perf_counter() - started:.0f} s: {path.stat().st_size / 1e6:.0f} MB")
     return path
+
+
+def later_half(model: Path) -> dict[str, converter.LoRA]:
+    """Return rules that adapt the dense layers of the later half of a model's decoder layers."""
+    layers = Model(model).configuration.layers
+    return {f"model.layers.{number}.*_proj.weight": converter.LoRA(8, 16) for number in range(layers // 2, layers)}
 
 
 def asked(session: TrainingSession, tokenizer: Tokenizer, question: str) -> str:
@@ -167,11 +180,18 @@ def taught(
 
 
 def show(answers: list[Answer]) -> None:
-    """Print what was answered, before and after."""
+    """Print what was answered, before and after, and say what was learned and what was forgotten."""
     table = Table("question", "before", "after")
     for answer in answers:
         table.add_row(answer.question, answer.before, answer.after)
     Console().print(table)
+    taught = [answer for answer in answers if answer.wanted]
+    learned = sum(answer.after == answer.wanted for answer in taught)
+    narration.print(f"learned to the letter: {learned} of {len(taught)} entries")
+    others = [answer for answer in answers if not answer.wanted]
+    changed = [f"{one.question} {one.before!r} -> {one.after!r}" for one in others if one.after != one.before]
+    kept = f"answers to other questions that stayed: {len(others) - len(changed)} of {len(others)}"
+    narration.print(f"{kept}; changed: {'; '.join(changed)}" if changed else kept)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from converter.training.batch_dependence import mixing_notes
 from converter.training.batch_norm import batch_norm_notes
 from converter.training.constraints import constraint_notes
 from converter.training.dropout import dropout_notes, dropouts
-from converter.training.schemes.scheme import kept_head_notes
+from converter.training.schemes.heads import kept_head_notes
 
 
 def resolve_scheme(c: Compilation) -> Compilation:

@@ -12,7 +12,10 @@ from converter.runtime.entry import ProgramEngine, SignatureEntry
 from converter.runtime.examples import Examples, check_whole
 from converter.runtime.gradient_range import GradientRange
 from converter.runtime.memory import Memory, memory_of
-from converter.support.errors import NumericError
+from converter.support.errors import NumericError, UsageError
+
+#: What changes the state.
+_STEPS = ("train", "accumulate", "gradients", "apply")
 
 
 class Running:
@@ -77,7 +80,18 @@ class Running:
         return loss
 
     def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run a signature that leaves the state as it is, and return copies of the outputs of the model."""
+        """Run a signature that leaves the state as it is, and return copies of the outputs of the model.
+
+        Raises:
+            UsageError: the program has no such signature.
+        """
+        known = [name for name in self._manifest.signatures if name not in _STEPS]
+        if signature not in known:
+            raise UsageError(
+                f"{self._manifest.name} has no signature {signature!r} that leaves the state as it is, only "
+                f"{', '.join(known) or 'steps'}",
+                page="sessions",
+            )
         entry = self.ready(signature)
         for name, array in feed.items():
             entry.write(name, array)

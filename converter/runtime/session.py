@@ -30,9 +30,6 @@ from converter.runtime.saved import Restored, restore_state, save_state
 from converter.runtime.state_dict import as_tensors
 from converter.support.errors import UsageError
 
-#: What changes the state, and is called by `train` alone.
-_STEPS = ("train", "accumulate", "gradients", "apply")
-
 
 class TrainingSession:
     """Trains and uses a program of `converter.build` in the stock interpreter.
@@ -84,8 +81,7 @@ class TrainingSession:
         engine = open_engine(program, threads, xnnpack, weight_cache, accelerator)
         self.report: Report = engine.report
         self._running: Running | None = Running(program, engine)
-        #: Epochs of trainings without a seed.
-        self._epochs = 0
+        self._epochs = 0  # of trainings without a seed
         self._rate_watch = RateWatch(self.manifest, self.state)
         self._states = StateSpec.of(program)
         self._adopted: set[str] = set()  # graph hashes of programs whose states were taken over
@@ -114,8 +110,7 @@ class TrainingSession:
         with self._lock:
             examples = self._examples(self.manifest.step, x, y, weight)
             check_one_step(examples, self.manifest)
-            rate = rate_of_steps(learning_rate, rate_scale, self.manifest)(0)
-            return self._step(examples, rate, self.manifest.step)
+            return self._step(examples, rate_of_steps(learning_rate, rate_scale, self.manifest)(0), self.manifest.step)
 
     def evaluate(self, x: Any, y: Any = None, weight: Any = None, metrics: Metrics = None) -> dict[str, float]:
         """Return the mean loss over any number of rows, and for a classifier the accuracy; the state stays as it is.
@@ -163,22 +158,10 @@ class TrainingSession:
         with self._lock:
             examples = self._examples("infer", x)
             parts = calls(self.manifest, examples.rows)
-            found = [every_output(self._open().ready(name), examples.take(rows)) for name, rows in parts]
-            return gathered(joined(found))
+            return gathered(joined([every_output(self._open().ready(name), examples.take(r)) for name, r in parts]))
 
     def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return what a signature that changes no state gives by name, for all its inputs but the state's.
-
-        Raises:
-            UsageError: the program has no such signature, or the session is closed.
-        """
-        known = [name for name in self.manifest.signatures if name not in _STEPS]
-        if signature not in known:
-            raise UsageError(
-                f"{self.manifest.name} has no signature {signature!r} that leaves the state as it is, only "
-                f"{', '.join(known) or 'steps'}",
-                page="sessions",
-            )
+        """Return what a signature that leaves the state as it is gives, for all its inputs but the state's."""
         with self._lock:
             return self._open().call(signature, feed)
 
@@ -257,14 +240,13 @@ class TrainingSession:
         order = Order((seed or 0) if shuffle else None, self._epochs if seed is None else 0, epochs - initial_epoch)
         feed = feed_of((x, y, weight), self.manifest, self._examples, self.features, class_weight, order)
         check_resumable(feed, initial_epoch, learning_rate)
-        rate = rate_of_steps(learning_rate, rate_scale, self.manifest)
         best: dict[str, np.ndarray] = {}
         loop = Loop(
             batches=feed.batches,
             epochs=epochs,
             first=initial_epoch,
             step=partial(self._step, signature=feed.signature),
-            rate=rate,
+            rate=rate_of_steps(learning_rate, rate_scale, self.manifest),
             validate=None if judged is None else partial(self._judge, judged, metrics),
             best=lambda: best.update(self.state()),
             back=lambda: self._back(best),
@@ -413,6 +395,5 @@ class TrainingSession:
 
     def _step(self, examples: Examples, learning_rate: float, signature: str) -> float:
         with self._lock:
-            running = self._open()
             self._rate_watch.step()
-            return running.step(examples, learning_rate, signature)
+            return self._open().step(examples, learning_rate, signature)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from converter.ir import Graph
 from converter.support.errors import UsageError, nearest
-from converter.support.notes import Note
 from converter.training.schemes.channels import Channels, problem
+from converter.training.schemes.heads import own_head, scores_words, whole_head, without_words
 from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member, members
 
@@ -164,65 +164,16 @@ def _full(everything: list[Member]) -> dict[str, tuple[float, str]]:
     return {m.name: (1.0, "everything trains") for m in everything}
 
 
-def _head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """Return the layer of the last product.
-
-    Of a matrix tied to the embedding also what is behind the others, as a norm.
-
-    The layer of such a matrix is that of the embedding, which may hold more than the head does.
-    """
-    kernels = sorted((m for m in everything if m.role == "kernel"), key=lambda m: m.last_use)
-    last = (kernels or everything)[-1:]
-    if last and last[0].tied:
-        before = max((m.last_use for m in kernels[:-1]), default=-1)
-        behind = [m for m in everything if m in last or m.first_use > before]
-        return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in behind}
-    return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if m.layer == last[0].layer}
-
-
-def _own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
-    """Return the head without a matrix over the words of the embedding, which would be most of what trains."""
-    kept = {m.name for m in everything if m.tied or _scores_words(m, everything)}
-    return {name: grant for name, grant in _head(everything).items() if name not in kept}
-
-
-def _scores_words(member: Member, everything: list[Member]) -> bool:
-    """Return whether a kernel gives logits of the words that an embedding of the same shape looks up."""
-    if member.role != "kernel" or not isinstance(member.place, Contraction):
-        return False
-    shape = member.place.b[-1], member.place.fan_in
-    is_last = all(m.last_use <= member.last_use for m in everything if m.role == "kernel")
-    return is_last and any(m.role == "embedding" and m.value.shape == shape for m in everything)
-
-
-def _without_words(granted: Granted, everything: list[Member]) -> Granted:
-    """Return what is granted, and that a head over the words of the embedding stays as it is."""
-    kept = (0.0, _KEPT)
-    return {**granted, **{m.name: kept for m in everything if _scores_words(m, everything)}}
-
-
-def kept_head_notes(rows: Sequence[SchemeRow]) -> list[Note]:
-    """Return what to say of a head that a scheme leaves out, though it trains heads."""
-    return [Note(row.parameter, "frozen", _KEPT) for row in rows if row.why == _KEPT]
-
-
-#: Why a head that is as large as the embedding does not train.
-_KEPT = (
-    "logits of the embedding's words: much of the model, kept as PEFT keeps it; a rule of its name in update trains "
-    "it, 1 whole or a LoRA"
-)
-
-
 def _bias_only(everything: list[Member]) -> Granted:
-    head = _own_head(everything)
+    head = own_head(everything)
     biases = {m.name: (1.0, "a bias") for m in everything if m.role == "bias" and m.parameter.trainable}
-    if biases.keys() <= _head(everything).keys():
+    if biases.keys() <= whole_head(everything).keys():
         raise UsageError(
             "update scheme 'bias-only': the model has no biases outside of its head, so there is nothing that sets it "
             "apart: choose 'head', 'lora' or rules of your own",
             page="update-rules",
         )
-    return _without_words(biases | head, everything)
+    return without_words(biases | head, everything)
 
 
 def _blocks(everything: list[Member]) -> list[str]:
@@ -245,7 +196,7 @@ def _sparse(everything: list[Member]) -> Granted:
     the first kernel trains that is not depthwise, on the main path; of the layers of a transformer those of the
     attention and the first of the feed-forward part, and only in the last third, at most 5.
     """
-    head = _own_head(everything)
+    head = own_head(everything)
     kernels: dict[str, list[Member]] = {block: [] for block in _blocks([m for m in everything if m.name not in head])}
     for member in everything:
         if member.block in kernels and member.role == "kernel" and member.parameter.trainable:
@@ -265,7 +216,7 @@ def _sparse(everything: list[Member]) -> Granted:
         elif block not in layers and (layers or block in repeated):
             why = f"first kernel of {block}, one of the last blocks"
             granted |= {m.name: (1.0, why) for m in _first(kernels[block])}
-    return _without_words(granted | head, everything)
+    return without_words(granted | head, everything)
 
 
 #: Blocks of a net with depthwise convolutions in which something trains, as of MobileNetV2's 17 and MCUNet's 14.
@@ -298,8 +249,8 @@ def _attention_and_next(kernels: list[Member]) -> list[Member]:
 
 def _lora(rank: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
-        adapter, head = LoRA(rank, 2 * rank), _own_head(everything)
-        kernels = [m for m in everything if m.role == "kernel" and not _scores_words(m, everything)]
+        adapter, head = LoRA(rank, 2 * rank), own_head(everything)
+        kernels = [m for m in everything if m.role == "kernel" and not scores_words(m, everything)]
         ranks = {m.name: m.place.largest_rank // 2 for m in kernels if isinstance(m.place, Contraction)}
         granted: Granted = {name: (adapter, f"{adapter}") for name, largest in ranks.items() if rank <= largest}
         if not granted.keys() - head.keys():
@@ -310,7 +261,7 @@ def _lora(rank: int) -> Callable[[list[Member]], Granted]:
                 "rules of your own",
                 page="update-rules",
             )
-        return _without_words({**granted, **head}, everything)
+        return without_words({**granted, **head}, everything)
 
     return choose
 
@@ -328,7 +279,7 @@ def _targeted_lora(rank: int, targets: Sequence[str]) -> Callable[[list[Member]]
         granted: dict[str, tuple[LoRA, str]] = {}
         for target in targets:
             if target == "all-linear":
-                head = _head(everything)
+                head = whole_head(everything)
                 matched = [name for name in layers if name not in head]
             else:
                 matched = [name for name, layer in layers.items() if f".{layer}".endswith(f".{target}")]
@@ -347,7 +298,7 @@ def _targeted_lora(rank: int, targets: Sequence[str]) -> Callable[[list[Member]]
 
 def _channels(percent: int) -> Callable[[list[Member]], Granted]:
     def choose(everything: list[Member]) -> Granted:
-        part, head = Channels(percent / 100), _own_head(everything)
+        part, head = Channels(percent / 100), own_head(everything)
         granted: Granted = {
             m.name: (part, f"{part}")
             for m in everything
@@ -355,14 +306,14 @@ def _channels(percent: int) -> Callable[[list[Member]], Granted]:
             and isinstance(m.place, Contraction)
             and problem(m.place) is None
             and m.name not in head
-            and not _scores_words(m, everything)
+            and not scores_words(m, everything)
         }
         if not granted:
             raise UsageError(
                 "no weight outside of the head has input channels that can be chosen: use other rules",
                 page="update-rules",
             )
-        return _without_words({**granted, **head}, everything)
+        return without_words({**granted, **head}, everything)
 
     return choose
 
@@ -370,7 +321,7 @@ def _channels(percent: int) -> Callable[[list[Member]], Granted]:
 _SPARSE = UpdateScheme("sparse", choose=_sparse)
 NAMED = {
     "full": UpdateScheme("full", choose=_full),
-    "head": UpdateScheme("head", choose=_head),
+    "head": UpdateScheme("head", choose=whole_head),
     "bias-only": UpdateScheme("bias-only", choose=_bias_only),
     "sparse": _SPARSE,
     "pockengine": _SPARSE,

@@ -7,15 +7,12 @@ import optax
 import pytest
 
 import converter
-import jax_frontend
 from converter.ir import Builder, Graph, Origin, Parameter, TensorType, Value, ops
 from converter.passes.idioms import with_idioms
 from converter.support.errors import NumericError, UnsupportedError, UsageError
 from converter.training.schemes import UpdateScheme, update_scheme
 from converter.training.schemes.blocks import named_block, numbered_blocks
-from converter.training.schemes.scheme import kept_head_notes
 from converter.training.schemes.structure import members
-from examples import llama
 from tests.models.zoo import CASES
 
 
@@ -390,20 +387,3 @@ def test_of_the_usual_schemes_those_are_compared_that_the_model_allows() -> None
     assert [row["scheme"] for row in converter.compare_schemes(model)] == ["full", "sparse", "last-3", "head"]
     with pytest.raises(UsageError, match="no biases outside of its head"):
         converter.compare_schemes(model, ["head", "bias-only"])
-
-
-@pytest.mark.parametrize("classes", [None, 3], ids=["over words", "over classes"])
-def test_a_head_over_the_words_of_the_embedding_stays_frozen(classes: int | None) -> None:
-    """But of a classifier the head is fresh, and trains; so it does where it is what was asked for."""
-    model = llama.build(layers=2, width=64, heads=4, key_heads=2, length=8, vocabulary=131)
-    if classes is not None:
-        head = np.zeros((64, classes), np.float32)
-        model = replace(model, params={**model.params, "head": head})
-    graph = with_idioms(jax_frontend.trace(model, 2))
-    for update in ("lora-4", "sparse", "channels-50", "head"):
-        rows = update_scheme(update).resolve(graph)
-        (row,) = [row for row in rows if row.parameter == "head"]
-        kept = classes is None and update != "head"
-        assert (row.fraction, row.adapter) == (0 if kept else 1, None)
-        assert [note.subject for note in kept_head_notes(rows)] == ["head"] * kept
-        assert any(row.fraction or row.adapter for row in rows)

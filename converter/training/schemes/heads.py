@@ -1,0 +1,62 @@
+"""Heads of models: what of one a scheme trains, and heads over the words of an embedding, which stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from converter.support.notes import Note
+from converter.training.schemes.lora import Contraction
+from converter.training.schemes.structure import Member
+
+if TYPE_CHECKING:
+    from converter.training.schemes.scheme import Granted, SchemeRow
+
+
+def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    """Return the layer of the last product.
+
+    Of a matrix tied to the embedding also what is behind the others, as a norm.
+
+    The layer of such a matrix is that of the embedding, which may hold more than the head does.
+    """
+    kernels = sorted((m for m in everything if m.role == "kernel"), key=lambda m: m.last_use)
+    last = (kernels or everything)[-1:]
+    if last and last[0].tied:
+        before = max((m.last_use for m in kernels[:-1]), default=-1)
+        behind = [m for m in everything if m in last or m.first_use > before]
+        return {m.name: (1.0, f"in the head, whose matrix is tied to the embedding, {last[0].name}") for m in behind}
+    return {m.name: (1.0, f"in the head, {last[0].layer}") for m in everything if m.layer == last[0].layer}
+
+
+def own_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
+    """Return the head without a matrix over the words of the embedding, which would be most of what trains."""
+    kept = {m.name for m in everything if m.tied or scores_words(m, everything)}
+    return {name: grant for name, grant in whole_head(everything).items() if name not in kept}
+
+
+def scores_words(member: Member, everything: list[Member]) -> bool:
+    """Return whether a kernel gives logits of the words that an embedding of the same shape looks up."""
+    if member.role != "kernel" or not isinstance(member.place, Contraction):
+        return False
+    shape = member.place.b[-1], member.place.fan_in
+    is_last = all(m.last_use <= member.last_use for m in everything if m.role == "kernel")
+    return is_last and any(m.role == "embedding" and m.value.shape == shape for m in everything)
+
+
+def without_words(granted: Granted, everything: list[Member]) -> Granted:
+    """Return what is granted, and that a head over the words of the embedding stays as it is."""
+    kept = (0.0, _KEPT)
+    return {**granted, **{m.name: kept for m in everything if scores_words(m, everything)}}
+
+
+def kept_head_notes(rows: Sequence[SchemeRow]) -> list[Note]:
+    """Return what to say of a head that a scheme leaves out, though it trains heads."""
+    return [Note(row.parameter, "frozen", _KEPT) for row in rows if row.why == _KEPT]
+
+
+#: Why a head that is as large as the embedding does not train.
+_KEPT = (
+    "logits of the embedding's words: much of the model, kept as PEFT keeps it; a rule of its name in update trains "
+    "it, 1 whole or a LoRA"
+)

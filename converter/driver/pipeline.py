@@ -64,7 +64,7 @@ def say(c: Compilation) -> Compilation:
         *constraint_notes(c.source.constraints, c.model.weights()),
         *dropout_notes(dropouts(c.source.graph), c.options.dropout == "train"),
         *([augmentation_note(c.options.augment)] if c.augmentation is not None else []),
-        *kept_head_notes(c.resolved),
+        *kept_head_notes({row.parameter: row.why for row in c.resolved}),
         *mixing_notes(c.mixing),
         *raised_notes(raised(c.scored, c.target)),
     ]

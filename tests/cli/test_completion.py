@@ -32,7 +32,10 @@ def offered(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("build --update la", ["last-3"]),
         ("build --optimizer adam", ["adam", "adamw"]),
         ("build --loss sparse_c", ["sparse_categorical_crossentropy"]),
-        ("build --frozen ", ["float32", "int8", "int4", "int4-blockwise", "int4-blockwise-64", "int4-blockwise-128", "float16"]),
+        (
+            "build --frozen ",
+            ["float32", "int8", "int4", "int4-blockwise", "int4-blockwise-64", "int4-blockwise-128", "float16"],
+        ),
         ("build --state s", ["stateless", "split"]),
         ("build --batch-norm t", ["train"]),
         ("build --dropout o", ["off"]),

@@ -1,4 +1,4 @@
-"""What rounding frozen weights (`frozen="int4"`, `"float16"`) costs, on samples."""
+"""What rounding frozen weights (in int4, or `frozen="float16"`) costs, on samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from converter.training.losses import attach_loss
 
 def measure(c: Compilation) -> Compilation:
     """Compare the model with the float32 one on the samples, where there are any."""
-    if c.options.frozen not in ("int4", "float16") or c.options.calibration is None:
+    rounds = c.options.is_int4 or c.options.frozen == "float16"
+    if not rounds or c.options.calibration is None:
         return c
     from converter.driver.quantization import compare, samples_of
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from converter.support.notes import Note
-from converter.training.schemes.lora import Contraction
+from converter.training.schemes.channels import Channels
+from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member
 
-if TYPE_CHECKING:
-    from converter.training.schemes.scheme import Granted, SchemeRow
+#: What is granted to each parameter, and why.
+Granted = Mapping[str, tuple[float | LoRA | Channels, str]]
 
 
 def whole_head(everything: list[Member]) -> dict[str, tuple[float, str]]:
@@ -50,9 +50,9 @@ def without_words(granted: Granted, everything: list[Member]) -> Granted:
     return {**granted, **{m.name: kept for m in everything if scores_words(m, everything)}}
 
 
-def kept_head_notes(rows: Sequence[SchemeRow]) -> list[Note]:
-    """Return what to say of a head that a scheme leaves out, though it trains heads."""
-    return [Note(row.parameter, "frozen", _KEPT) for row in rows if row.why == _KEPT]
+def kept_head_notes(reasons: Mapping[str, str]) -> list[Note]:
+    """Return what to say of heads that a scheme leaves out, though it trains heads; from reasons by parameter."""
+    return [Note(name, "frozen", _KEPT) for name, why in reasons.items() if why == _KEPT]
 
 
 #: Why a head that is as large as the embedding does not train.

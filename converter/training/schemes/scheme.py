@@ -11,16 +11,13 @@ from typing import Any, Literal
 from converter.ir import Graph
 from converter.support.errors import UsageError, nearest
 from converter.training.schemes.channels import Channels, problem
-from converter.training.schemes.heads import own_head, scores_words, whole_head, without_words
+from converter.training.schemes.heads import Granted, own_head, scores_words, whole_head, without_words
 from converter.training.schemes.lora import Contraction, LoRA
 from converter.training.schemes.structure import Member, members
 
 #: What a rule grants: the fraction of the input channels that trains ("all": 1), only the biases of what it matches, or
 #: adapters of its kernels.
 Grant = float | Literal["bias", "all"] | LoRA | Channels
-#: What is granted to each parameter, and why.
-Granted = Mapping[str, tuple[float | LoRA | Channels, str]]
-
 
 #: Parameters that a message names.
 _MOST_NAMES = 3

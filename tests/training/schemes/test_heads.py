@@ -27,5 +27,5 @@ def test_a_head_over_the_words_of_the_embedding_stays_frozen(classes: int | None
         (row,) = [row for row in rows if row.parameter == "head"]
         kept = classes is None and update != "head"
         assert (row.fraction, row.adapter) == (0 if kept else 1, None)
-        assert [note.subject for note in kept_head_notes(rows)] == ["head"] * kept
+        assert [note.subject for note in kept_head_notes({one.parameter: one.why for one in rows})] == ["head"] * kept
         assert any(row.fraction or row.adapter for row in rows)

@@ -8,6 +8,7 @@ still met once a pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 from typing import NamedTuple
 
 from converter.ir import Builder, Graph, Node, Value, in_order_of_use, ops, rows_at_once
@@ -101,6 +102,12 @@ def _turned(node: Node) -> bool | None:
     return bool(node.op.adj_y)
 
 
+def _block(node: Node) -> int:
+    """Return how many numbers of a row of a product's matrix share a scale; 1 where none are operands."""
+    _, w, *scales = node.inputs
+    return w.shape[1] // scales[0].shape[1] if scales else 1
+
+
 def _is_whole(value: Value) -> bool:
     """Return whether all inner features read the same of a value."""
     return value.shape[-1:] in ((), (1,))
@@ -120,7 +127,8 @@ def _part_width(graph: Graph, found: _Hidden) -> int:
     matrix = max(v.type.size for v in _matrices(found) if v in graph.constants)
     values = max(node.output.type.size for node in found.inside)
     parts = min(MOST_PARTS, max(-(-matrix // OF_MATRIX), -(-values // OF_VALUE)))
-    return rows_at_once(found.width, parts)
+    whole = lcm(*(_block(node) for node in (*found.inside, *found.ends) if _is_product(node)))
+    return -(-rows_at_once(found.width, parts) // whole) * whole
 
 
 def _is_mostly_frozen(graph: Graph, found: _Hidden) -> bool:
@@ -144,9 +152,9 @@ class _Parts:
             part = slice(begin, min(begin + width, self._hidden.width))
             made = self._made(part)
             for end in self._hidden.ends:
-                x, w = end.inputs
                 with self._b.at(end.origin):
-                    given = self._b(end.op, made[x], self._cut(w, 1 if _turned(end) else 0, part))
+                    matrix = self._matrix(end, 1 if _turned(end) else 0, part)
+                    given = self._b(end.op, made[end.inputs[0]], *matrix)
                     if part.stop < self._hidden.width:
                         sums[end] = given if begin == 0 else self._b(ops.Add(), sums[end], given)
                     else:
@@ -158,12 +166,18 @@ class _Parts:
         for node in self._hidden.inside:
             with self._b.at(node.origin):
                 if _is_product(node):
-                    x, w = node.inputs
-                    inputs = [x, self._cut(w, 0 if _turned(node) else 1, part)]
+                    inputs = [node.inputs[0], *self._matrix(node, 0 if _turned(node) else 1, part)]
                 else:
                     inputs = [made.get(v) or self._of_row(v, part) for v in node.inputs]
                 made[node.output] = self._b(node.op, *inputs)
         return made
+
+    def _matrix(self, node: Node, axis: int, part: slice) -> list[Value]:
+        """Return a part of the matrix of a product, and of the scales of its blocks, if it has some."""
+        _, w, *scales = node.inputs
+        size = _block(node) if axis else 1
+        blocks = slice(part.start // size, -(-part.stop // size))
+        return [self._cut(w, axis, part), *(self._cut(of, axis, blocks) for of in scales)]
 
     def _of_row(self, value: Value, part: slice) -> Value:
         return value if _is_whole(value) else self._cut(value, value.type.rank - 1, part)

@@ -38,6 +38,7 @@ class OperatorEntry:
         places: its operators in order.
         inputs: names by tensor.
         outputs: names by tensor.
+        made: by tensor the number of the operator that makes it; none of what is known when the file is loaded.
     """
 
     def __init__(self, file: OperatorFile, definition: Any, origins: Sequence[Origin]) -> None:
@@ -53,16 +54,25 @@ class OperatorEntry:
         self.outputs = {
             m.TensorIndex(): m.Name().decode() for m in map(definition.Outputs, range(definition.OutputsLength()))
         }
-        self.made = {index: number for number, place in enumerate(self.places) for index in place.operator.outputs}
+        self.made = {
+            index: number
+            for number, place in enumerate(self.places)
+            if not place.operator.unpacks
+            for index in place.operator.outputs
+        }
 
     def part(self, numbers: Iterable[int], outputs: Sequence[int]) -> bytes:
         """Return some of its operators as a file of their own."""
-        return part(self._model, self._graph, [self.places[n].operator.table for n in numbers], outputs)
+        operators = [self.places[n].operator for n in numbers]
+        unpacking = {i: table for operator in operators for i, table in operator.unpacked.items()}
+        tables = [operator.table for operator in operators if not operator.unpacks]
+        return part(self._model, self._graph, [*unpacking.values(), *tables], outputs)
 
     def operands(self, number: int) -> list[int]:
         """Return what an operator reads that is no constant."""
-        read = self.places[number].operator.inputs
-        return [i for i in dict.fromkeys(read) if i >= 0 and not constant_of(self._model, self._graph, i).size]
+        operator = self.places[number].operator
+        read = [i for i in dict.fromkeys(operator.inputs) if i >= 0 and i not in operator.unpacked]
+        return [i for i in read if not constant_of(self._model, self._graph, i).size]
 
     def read(self, number: int) -> list[int]:
         """Return what somebody reads of what an operator makes."""

@@ -14,6 +14,10 @@ from ai_edge_litert.interpreter import Interpreter
 import pocketune
 import tflite_frontend
 from converter.ir import FLOAT16, FLOAT32
+from converter.program.file import read_program
+from converter.program.flatbuffer.parts import tensor_name
+from converter.program.layers import Layers
+from converter.tools.measure.profile import profile
 from tests.tflite_frontend.shipped import shipped
 from tests.tflite_frontend.test_export import by_signature
 from tests.tflite_frontend.test_quantised import edited
@@ -78,6 +82,29 @@ def test_features_are_the_files(tmp_path: Path) -> None:
     (name,) = (spec.name for spec in program.manifest.signatures["features"].inputs)
     (found,) = Interpreter(model_content=program.data).get_signature_runner("features")(**{name: X}).values()
     np.testing.assert_array_equal(found.reshape(-1), runtime.get_tensor(mean).reshape(-1))
+
+
+def test_operators_are_run_alone_with_what_they_unpack(tmp_path: Path) -> None:
+    """As a profile does, and who looks for a wrong operator: unpacked constants are constants there too."""
+    program = built(tmp_path / "half.tflite", shipped(), update="head")
+    rows = profile(program.data, steps=2).rows
+    assert [row.alone for row in rows if row.operator == "DEQUANTIZE"] == [0.0]
+    assert all(row.alone > 0 for row in rows if row.operator == "CONV_2D")
+    entry = Layers(read_program(program.data)).entry("infer")
+    kinds = [place.operator.kind for place in entry.places]
+    number = kinds.index("DEQUANTIZE")
+    assert kinds[number + 1] == "CONV_2D"
+    (unpacked,), (made,) = (entry.places[n].operator.outputs for n in (number, number + 1))
+    assert unpacked not in entry.made
+    (given,) = entry.operands(number + 1)
+    part, x = entry.part([number + 1], [made]), np.ones(entry.shape(given), np.float32)
+    (found,) = Interpreter(model_content=part).get_signature_runner("part")(**{tensor_name(given): x}).values()
+    whole = built(tmp_path / "whole.tflite", edited(shipped(), widened), update="head")
+    entry = Layers(read_program(whole.data)).entry("infer")
+    number = [place.operator.kind for place in entry.places].index("CONV_2D", number)
+    (made,), (given,) = entry.places[number].operator.outputs, entry.operands(number)
+    runner = Interpreter(model_content=entry.part([number], [made])).get_signature_runner("part")
+    np.testing.assert_array_equal(found, *runner(**{tensor_name(given): x}).values())
 
 
 def test_other_runtimes_hold_them_in_float32(tmp_path: Path) -> None:

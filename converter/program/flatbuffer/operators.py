@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -33,8 +33,14 @@ class OperatorFile:
     def operators(self, subgraph: int) -> list[FileOperator]:
         """Return the operators of a subgraph in order."""
         graph = self.model.Subgraphs(subgraph)
-        operators = (graph.Operators(j) for j in range(graph.OperatorsLength()))
-        return [FileOperator(self._kinds[o.OpcodeIndex()], self.model, graph, o) for o in operators]
+        found, unpacking = list[FileOperator](), dict[int, Any]()
+        for table in (graph.Operators(j) for j in range(graph.OperatorsLength())):
+            kind = self._kinds[table.OpcodeIndex()]
+            if kind == "DEQUANTIZE" and constant_of(self.model, graph, inputs_of(table)[0]).size:
+                unpacking[outputs_of(table)[0]] = table
+            unpacked = {i: unpacking[i] for i in inputs_of(table) if i in unpacking}
+            found.append(FileOperator(kind, self.model, graph, table, unpacked))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +50,19 @@ class FileOperator:
     Attributes:
         kind: the builtin's name.
         table: the operator as the file has it.
+        unpacked: operands that are known when the file is loaded, and the DEQUANTIZE that makes each of a constant.
     """
 
     kind: str
     _model: Any = field(repr=False)
     _graph: Any = field(repr=False)
     table: Any = field(repr=False)
+    unpacked: Mapping[int, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def unpacks(self) -> bool:
+        """Whether it is a DEQUANTIZE of a constant: what reads it has that done, and alone it is none."""
+        return self.kind == "DEQUANTIZE" and bool(constant_of(self._model, self._graph, self.inputs[0]).size)
 
     @cached_property
     def key(self) -> tuple:
@@ -62,7 +75,7 @@ class FileOperator:
 
     def program(self) -> bytes:
         """A TFLite file that runs this operator alone, on its constants and on inputs of the types it has here."""
-        return part(self._model, self._graph, [self.table], self.outputs)
+        return part(self._model, self._graph, [*self.unpacked.values(), self.table], self.outputs)
 
     @cached_property
     def inputs(self) -> list[int]:
@@ -88,7 +101,7 @@ class FileOperator:
         data = constant_of(self._model, self._graph, index)
         quantized = tensor.Quantization().ScaleLength() if tensor.Quantization() else 0
         content = data.tobytes() if 0 < data.size <= _MOST_ARGUMENTS * 4 else None
-        return shape, tensor.Type(), quantized, bool(data.size), content
+        return shape, tensor.Type(), quantized, bool(data.size) or index in self.unpacked, content
 
 
 def kind_of(code: Any) -> str:

@@ -56,6 +56,7 @@ def refused(engine: Engine, entries: Sequence[OperatorEntry], refusals: Sequence
         for entry in entries
         for number, place in enumerate(entry.places)
         if (not kinds or place.operator.kind in kinds)
+        and not place.operator.unpacks
         # A file of such an operator alone says nothing of an engine that has variables.
         and not (engine.has_variables and place.operator.kind in STATE)
     }

@@ -123,7 +123,7 @@ def profile(path: str | os.PathLike | bytes, steps: int = 10, threads: int = 1) 
     call = _call_time(steps, threads)
     measured = []
     for name, (origin, operator) in ((n, pair) for n, pairs in operators.items() for pair in pairs):
-        if operator.kind in FREE:
+        if operator.kind in FREE or operator.unpacks:
             measured.append((name, operator.kind, origin, 0.0))
             continue
         if operator.key not in known:

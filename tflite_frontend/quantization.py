@@ -13,7 +13,12 @@ from converter.support.errors import UsageError
 
 def quantization_of(name: str, said: Any, shape: Sequence[int], dtype: np.dtype | None) -> Quantization | None:
     """Return how integers stand for real numbers. Raise UsageError where what is said of it cannot be."""
-    if said is None or said.ScaleLength() == 0 or dtype is None or dtype.kind not in "iu":
+    if said is None or said.ScaleLength() == 0:
+        return None
+    if shape and not 0 <= said.QuantizedDimension() < len(shape):  # the runtime refuses it, of whatever type
+        wrong = f"scales along axis {said.QuantizedDimension()} of {list(shape)}"
+        raise UsageError(f"the quantised tensor {name!r} has {wrong}, which is not read", page="tflite-files")
+    if dtype is None or dtype.kind not in "iu":
         return None
     scales = np.array([said.Scale(i) for i in range(said.ScaleLength())], np.float32)
     zeros = {int(said.ZeroPoint(i)) for i in range(said.ZeroPointLength())} or {0}

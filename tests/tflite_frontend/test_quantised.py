@@ -261,6 +261,7 @@ def test_inputs_of_64_bits_are_converted_in_front_of_what_is_carried_over(tmp_pa
         ({"scale": [float("inf")]}, "a scale that is no positive number"),
         ({"scale": [-1.0]}, "a scale that is no positive number"),
         ({"zeroPoint": [1000]}, "the zero point 1000 of int8"),
+        ({"quantizedDimension": 7}, "scales along axis 7 of"),
         ({"scale": [1.0, 1.0], "zeroPoint": [0, 0]}, "2 scales along axis 0"),
     ],
 )

@@ -43,7 +43,6 @@ CONTROLS = (
     "What day comes after Monday?",
 )
 #: Its own answers to these are rehearsed between the entries, so that it does not take every question for one of them.
-#: No capital is among them: where that of Italy was, it became that of France.
 REHEARSED = ("What is two plus three?", "What is water?", "Who wrote Hamlet?", "What is a dog?")
 LENGTH = 64
 LEARNING_RATE = 5e-4

@@ -204,7 +204,7 @@ OTHERS: Mapping[str, tuple[Any, dict[str, Any], str]] = {
     "int8": (
         model,
         {"frozen": "int8", "calibration": data()[0]},
-        "the frozen layers are float32 there, integers here",
+        "the frozen layers are float32 there, rounded here",
     ),
 }
 

@@ -187,8 +187,9 @@ CASES = {
 
 #: Left to the slow run: each is found, and got over, as another one is.
 LIKE_ANOTHER = {
-    "drop in mid-command", "shell hangs", "no space from the start", "crash", "half a log", "app removed in mid-run",
-    "battery low", "old Android",
+    "drop in mid-command", "drop in mid-pull", "shell hangs", "no space from the start", "crash", "half a log",
+    "stalls", "app removed in mid-run", "battery low", "battery warms up", "old Android", "fallback", "offline",
+    "trust withdrawn in mid-run",
 }  # fmt: skip
 
 

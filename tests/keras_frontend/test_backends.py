@@ -59,12 +59,9 @@ print(json.dumps(seen))
 INPUTS = {"sequential": ("chain", ["x"]), "functional": ("net", ["x"]), "two inputs": ("two", ["image", "tag"])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "kinds"),
-    [
-        ("numpy", ["sequential"]),
-        pytest.param("tensorflow", ["sequential", "functional", "two inputs"], marks=pytest.mark.slow),
-    ],
+    ("backend", "kinds"), [("numpy", ["sequential"]), ("tensorflow", ["sequential", "functional", "two inputs"])]
 )
 def test_a_live_model_of_another_backend(backend: str, kinds: list[str]) -> None:
     if find_spec(backend) is None:

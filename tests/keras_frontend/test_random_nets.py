@@ -9,8 +9,8 @@ import pytest
 from converter.support.errors import PocketuneError
 from tests.keras_frontend.random_training import Training, differences, judged
 
-#: A sample of pictures, sequences and rows of features, which takes half a minute; `slow` tries many more.
-FEW, MANY = range(4), [*range(4, 8), *range(100, 500)]
+#: A sample of pictures, sequences and rows of features, which takes a quarter of a minute; `slow` tries many more.
+FEW, MANY = range(2), [*range(2, 8), *range(100, 500)]
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,11 @@ from converter.ir import Node
 from converter.ir.graph import dependents
 from converter.tflite.lowering.state import with_variables
 from tests.models.execution import with_steps
-from tests.models.zoo import CASES, NAMES
+from tests.models.zoo import CASES
 from tests.tflite.stock import interpreter
+
+#: Nets that TensorFlow runs in the usual run; in the slow one it runs all.
+QUICK = ("lenet", "encoder", "llama")
 
 
 def flops(node: Node) -> int:
@@ -78,7 +81,9 @@ def test_channel_sparse_is_narrow() -> None:
         assert residual[1] - residual[fraction] == (1 - fraction) * 4 * 160 * 4, "of its input [4, 1, 1, 160]"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK)]
+)
 def test_tensorflow_runs_the_same_program(name: str) -> None:
     _is_run_by_tensorflow(name, "variables")
 

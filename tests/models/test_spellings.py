@@ -81,7 +81,12 @@ def operators(built: converter.Program) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("update", "norms"), [("head", NORMS), ("sparse", NORMS), ("full", ["shift_then_scale", "scale_then_shift"])]
+    ("update", "norms"),
+    [
+        ("head", NORMS),
+        pytest.param("sparse", NORMS, marks=pytest.mark.slow),
+        ("full", ["shift_then_scale", "scale_then_shift"]),
+    ],
 )
 def test_mobilenetv2_is_the_same_program_in_every_spelling(update: str, norms: Iterable[str]) -> None:
     models = {name: spellings.mobilenetv2(NORMS[name]) for name in norms}

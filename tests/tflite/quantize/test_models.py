@@ -292,7 +292,7 @@ def digits() -> Any:
     return EXAMPLES["digits-cnn"].build()
 
 
-@pytest.mark.parametrize("scheme", ["head", "sparse"])
+@pytest.mark.parametrize("scheme", ["head", pytest.param("sparse", marks=pytest.mark.slow)])
 def test_digits_are_learned_as_well_as_in_float32(digits: Any, scheme: str) -> None:
     """People of the demo, with the demo's settings: within one point of accuracy."""
     update = dict(EXAMPLES["digits-cnn"].sparse) if scheme == "sparse" else scheme

@@ -104,7 +104,9 @@ def test_pieces_are_those_of_the_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("update", ["full", "head", "lora", "bias-only"])
-@pytest.mark.parametrize("name", ["mobilenetv2-0.35", "encoder", "frozen base", "two heads"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("mobilenetv2-0.35", marks=pytest.mark.slow), "encoder", "frozen base", "two heads"]
+)
 def test_what_can_train_is_what_a_full_build_trains(name: str, update: str) -> None:
     """Not moving statistics, layers that the model freezes, or what only an output without a loss needs."""
     model, options = _partly_trainable(name)

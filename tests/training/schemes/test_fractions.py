@@ -103,7 +103,14 @@ def oracle(
     return losses, {name: np.asarray(array) for name, array in weights.items()}
 
 
-@pytest.mark.parametrize(("rule", "fraction"), [("sgd", 0.5), ("momentum", 0.3), ("decay", 0.5)])
+@pytest.mark.parametrize(
+    ("rule", "fraction"),
+    [
+        pytest.param("sgd", 0.5, marks=pytest.mark.slow),
+        pytest.param("momentum", 0.3, marks=pytest.mark.slow),
+        ("decay", 0.5),
+    ],
+)
 @pytest.mark.parametrize("net", [u_net, joined], ids=lambda net: net.__name__)
 def test_a_fraction_of_every_kernel_trains_as_masked_by_hand(
     net: Callable[[], Any], rule: str, fraction: float

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from decoder_frontend.configuration import Configuration
+from jax_frontend import rows_of
 
 #: What is added to the scores of pairs that do not see each other: e to it is 0 in any precision.
 _UNSEEN = -1e9
@@ -116,7 +117,7 @@ def _states(
     c: Configuration, params: Mapping[str, jax.Array], ids: jax.Array, turns: Sequence[_Turns], attend: _Attend
 ) -> jax.Array:
     """Return the states behind the last layer, [B, length, width]."""
-    x = params["model.embed_tokens.weight"][ids]
+    x = rows_of(params["model.embed_tokens.weight"], ids)
     if c.scales_embedding:
         x = x * np.float32(np.sqrt(c.width))
     for layer in range(c.layers):

@@ -35,7 +35,8 @@ def open_folder(path: Path) -> Opened:
     try:
         config = parse_json((path / CONFIG).read_bytes())
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path / CONFIG}: {error}", page="language-models") from error
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {path / CONFIG}: {said}", page="language-models") from error
     if not isinstance(config, dict) or config.get("model_type") not in _KINDS:
         kind = config.get("model_type") if isinstance(config, dict) else None
         raise UsageError(

@@ -20,6 +20,7 @@ from gguf.quants import dequantize
 
 from converter.ir import INT4, INT8, StoredIntegers
 from converter.support.errors import NumericError, UsageError
+from converter.support.files import check_regular
 from decoder_frontend.stored import StoredTensor
 
 _MAGIC = b"GGUF"
@@ -53,10 +54,13 @@ def read_gguf(path: Path) -> GGUFFile:
     Raises:
         UsageError: it is no GGUF file, or it is damaged: what, at which tensor, and what to do.
     """
+    check_regular(path)
     try:
         data = np.memmap(path, np.uint8, mode="r")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", page="language-models") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", page="language-models") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is empty. {_ADVICE}", page="language-models") from error
     if data[:4].tobytes() != _MAGIC:
         raise UsageError(f"{path} is no GGUF file: it does not begin with GGUF", page="language-models")
     reader = _Reader(path, data)

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.support.errors import UsageError
 from decoder_frontend.configuration import Configuration, configuration_of
-from decoder_frontend.gguf_file import read_gguf
+from decoder_frontend.gguf_file import GGUFFile, read_gguf
 from decoder_frontend.stored import StoredTensor, in_order
 
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -66,6 +66,7 @@ def open_gguf(path: Path) -> Opened:
             f"{path} has no table of embeddings, token_embd.weight: it is no whole language model",
             page="language-models",
         )
+    check_words(file, path)
     c = configuration_of(file.metadata, table.shape[0], path)
     found: dict[str, StoredTensor] = {}
     for name, tensor in file.tensors.items():
@@ -78,6 +79,17 @@ def open_gguf(path: Path) -> Opened:
             tensor = in_order(tensor, _halves_first(tensor.shape[0], c.head_width))
         found[called] = tensor
     return Opened(c, checked(path, c, found), file.tensors.get(FREQUENCY_FACTORS))
+
+
+def check_words(file: GGUFFile, path: Path) -> None:
+    """Raise UsageError where the tokenizer of a file has not as many words as its table of embeddings has rows."""
+    words, table = file.metadata.get("tokenizer.ggml.tokens"), file.tensors.get("token_embd.weight")
+    if isinstance(words, list) and table is not None and len(words) != table.shape[0]:
+        raise UsageError(
+            f"{path}: its tokenizer has {len(words):,} words, and its table of embeddings {table.shape[0]:,} rows: the "
+            "tokenizer is that of another model. Convert the model anew, with its own",
+            page="language-models",
+        )
 
 
 def _unknown(path: Path, c: Configuration, name: str) -> UsageError:

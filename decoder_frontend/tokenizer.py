@@ -13,6 +13,7 @@ import numpy as np
 from converter.support.errors import UsageError
 from converter.support.extras import require
 from decoder_frontend.gguf_file import read_gguf
+from decoder_frontend.names import check_words
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -57,7 +58,9 @@ class Tokenizer:
             UsageError: the file is damaged, has no tokenizer or one of another kind, or libraries are missing.
         """
         require("text", "a tokenizer")
-        self._path, metadata = Path(path), read_gguf(Path(path)).metadata
+        self._path, file = Path(path), read_gguf(Path(path))
+        check_words(file, self._path)
+        metadata = file.metadata
         words, kind = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.model")
         if not isinstance(words, list) or kind not in ("gpt2", "llama"):
             raise UsageError(

@@ -8,6 +8,7 @@ require("compiler", "a model of JAX")
 from jax_frontend.augmentation import trace_augmentation
 from jax_frontend.dropout import activity, dropout, in_training, random_key
 from jax_frontend.findings import Findings
+from jax_frontend.lookup import rows_of
 from jax_frontend.mask import masked
 from jax_frontend.model import Model
 from jax_frontend.modules import is_module
@@ -24,6 +25,7 @@ __all__ = [
     "is_module",
     "masked",
     "random_key",
+    "rows_of",
     "trace",
     "trace_augmentation",
     "trace_function",

@@ -1,7 +1,7 @@
 """Import rule table: the rule of each jaxpr primitive."""
 
 from converter.support.registry import collect
-from jax_frontend import dropout, mask
+from jax_frontend import dropout, lookup, mask
 from jax_frontend.rules import (
     bits,
     control,
@@ -28,6 +28,7 @@ RULES = collect(
     functions.rule,
     indexing.rule,
     linear.rule,
+    lookup.rule,
     mask.rule,
     ordering.rule,
     random.rule,

@@ -221,7 +221,21 @@ def read_file(path: str | os.PathLike, signature: str | None = None) -> File:
     with reading(str(path)):
         model = generated.Model.GetRootAs(data, 0)
         check_declared_size(model)
+        _check_variables(path, model)
         return replace(_parsed(str(path), model, signature), associated=associated_files(data))
+
+
+def _check_variables(path: Path, model: Any) -> None:
+    """Raise UsageError where a variable has contents: LiteRT opens no such file, whichever subgraph it stands in."""
+    for graph in (model.Subgraphs(i) for i in range(model.SubgraphsLength())):
+        for tensor in (graph.Tensors(i) for i in range(graph.TensorsLength())):
+            if tensor.IsVariable() and buffer_data(model._tab.Bytes, model.Buffers(tensor.Buffer())).size:
+                name = (tensor.Name() or b"").decode(errors="replace")
+                raise UsageError(
+                    f"{path}: the tensor {name} is a variable and has contents, which LiteRT takes of no file: convert "
+                    "the model anew",
+                    page="tflite-files",
+                )
 
 
 def _parsed(path: str, model: Any, asked: str | None) -> File:

@@ -65,7 +65,9 @@ class SignatureEntry(ABC):
         except (RuntimeError, ValueError) as error:
             if "out of bounds" in str(error):
                 raise UsageError(
-                    f"{self.name}: an index in an input is out of range (LiteRT: {error})", page="sessions"
+                    f"{self.name}: an index in an input is out of range, below 0 or past the end of its table, as a "
+                    "token id of another model's tokenizer is",
+                    page="sessions",
                 ) from None
             raise DeviceError(f"LiteRT could not run {self.name}: {error}") from None
         if self._settles:

@@ -149,7 +149,7 @@ def _newest(path: Path, attempt: Callable[[Path], State | PocketuneError | None]
     if isinstance(newest, State):
         return newest
     if isinstance(newest, ForeignState):
-        raise newest
+        raise ForeignState(f"{path}: {newest}")
     older = attempt(previous_of(path))
     reason = newest or "it is missing"
     if isinstance(older, State):

@@ -71,6 +71,8 @@ def packed_texts(
 
 def _checked(texts: Sequence[Any], length: int, answers: Sequence[Any] | None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return for each text what a row takes of it, and the labels there."""
+    if type(length) is not int or length < 1:
+        raise UsageError(f"length is the number of tokens of a row, 1 or more, not {length!r}", page="sessions")
     if not len(texts):
         raise UsageError("there are no texts", page="sessions")
     if answers is not None and len(answers) != len(texts):
@@ -80,6 +82,8 @@ def _checked(texts: Sequence[Any], length: int, answers: Sequence[Any] | None) -
         ids = np.asarray(text)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size < 2:
             raise UsageError(f"text {number}: token ids are a list of two or more whole numbers", page="sessions")
+        if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
+            raise UsageError(f"text {number}: {ids.min()} to {ids.max()} are no token ids", page="sessions")
         if ids.size > length + 1:
             raise UsageError(
                 f"text {number} has {ids.size} tokens, and a row holds {length} and the one behind them: cut it into "

@@ -8,6 +8,7 @@ import mmap
 import os
 import stat
 import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from converter.support.errors import UsageError
@@ -96,17 +97,48 @@ def write_atomically(path: str | os.PathLike, data: bytes | mmap.mmap, previous:
         UsageError: the directory is missing, the disk is full, or permission is denied.
     """
     path, partial = Path(path), beside(path, "partial")
+    with _writing(path, [partial]):
+        _write(partial, data)
+        if previous is not None:
+            path.replace(previous)
+        partial.replace(path)
+
+
+def write_together(folder: str | os.PathLike, files: Mapping[str, bytes]) -> None:
+    """Write files that belong together into a folder, which is made: all of them, or where one has no room none.
+
+    Raises:
+        UsageError: as `write_atomically`, or the folder cannot be made.
+    """
+    folder = Path(folder)
+    partials = {name: beside(folder / name, "partial") for name in files}
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with _writing(folder, partials.values()):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in files.items():
+                _write(partials[name], data)
+            for name, partial in partials.items():
+                partial.replace(folder / name)
+    except UsageError:
+        with contextlib.suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _writing(path: Path, partials: Iterable[Path]) -> Iterator[None]:
+    """Flush the directory of what was written inside; where that fails remove what there is of it, and say so."""
     try:
         try:
-            _write(partial, data)
-            if previous is not None:
-                path.replace(previous)
-            partial.replace(path)
+            yield
         except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink()
+            for partial in partials:
+                with contextlib.suppress(OSError):
+                    partial.unlink()
             raise
-        _flush_directory(path.parent)
+        _flush_directory(path if path.is_dir() else path.parent)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}", page="program-files") from error
 

@@ -112,6 +112,23 @@ def test_out_and_in_again_is_the_same_to_the_bit(base: Any, tmp_path: Path) -> N
         np.testing.assert_array_equal(session.infer(IDS)[0], after)
 
 
+def test_a_full_disk_leaves_the_adapter_that_was_there(base: Any, tmp_path: Path, full: Callable[[int], None]) -> None:
+    program, _ = base
+    taught(program, tmp_path / "mine.state")
+    pocketune.runtime.export_adapter(program, tmp_path / "adapter")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "adapter").iterdir()}
+    for room in range(2):  # of the weights, and of the configuration behind them
+        for folder in (tmp_path / "adapter", tmp_path / "new" / "adapter"):
+            full(room)
+            with pytest.raises(UsageError, match=f"cannot write {folder}: No space left on device"):
+                pocketune.runtime.export_adapter(program, folder, tmp_path / "mine.state")
+        assert {path.name: path.read_bytes() for path in (tmp_path / "adapter").iterdir()} == before
+        assert not (tmp_path / "new").exists()
+    full(0)
+    with pytest.raises(UsageError, match="No space left on device"):
+        pocketune.runtime.import_adapter(program, tmp_path / "adapter", tmp_path / "mine.state")
+
+
 def change_config(**options: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "adapter_config.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,7 @@ def put(data: bytes, place: int, form: str, number: int) -> bytes:
 MATRIX = "blk.0.ffn_up.weight"
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another file": (lambda d: b"PK\3\4" + d[4:], "is no GGUF file"),
-    "empty": (lambda d: b"", "cannot read"),
+    "empty": (lambda d: b"", "is empty. Copy or download it again"),
     "version": (lambda d: put(d, 4, "<I", 9), "version 9"),
     "byte order": (lambda d: put(d, 4, ">I", 3), "other byte order"),
     "tensors": (lambda d: put(d, 8, "<Q", 1 << 40), "1,099,511,627,776 tensors"),
@@ -68,6 +69,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "offset": (lambda d: put(d, behind(d, MATRIX, 24), "<Q", 1 << 33), f"{MATRIX} ends at byte"),
     "odd offset": (lambda d: put(d, behind(d, MATRIX, 24), "<Q", 5), f"{MATRIX} begins at 5"),
     "same place": (lambda d: put(d, behind(d, MATRIX, 24), "<Q", 0), "lie in the same place"),
+    "word too few": (lambda d: put(d, behind(d, "token_embd.weight", 12), "<Q", 2), "3 words, and its table"),
     "end": (lambda d: d[:-40], "is cut off"),
     "missing": (lambda d: put(d, behind(d, "qwen2.block_count", 4), "<I", 2), "lacks model.layers.1.input_layernorm"),
     "other tensor": (lambda d: d.replace(MATRIX.encode(), b"blk.0.ffn_yp.weight"), "the tensor blk.0.ffn_yp.weight"),
@@ -82,6 +84,12 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 def test_damage_is_named(what: str, whole: bytes, tmp_path: Path) -> None:
     change, said = DAMAGE[what]
     assert said in refusal(change(whole), tmp_path / "net.gguf")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "net.gguf")
+    with pytest.raises(UsageError, match="is a FIFO"):
+        decoder_frontend.Model(tmp_path / "net.gguf", length=8)
 
 
 def test_a_file_may_end_anywhere(whole: bytes, tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def test_answers_are_what_the_assistant_says(tmp_path: Path) -> None:
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    from decoder_frontend import Tokenizer
+
     for changes, said in (
         ({"tokenizer.ggml.pre": "deepseek-llm"}, "splits texts by 'deepseek-llm'"),
         ({"tokenizer.ggml.tokens": None}, "has no tokenizer"),
@@ -91,6 +93,13 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             tokenizer(tmp_path, **changes)
+    written.write(
+        tmp_path / "other.gguf",
+        arrays=written.weights("llama", written.metadata("llama")),
+        texts={"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.merges": ["a b"]},
+    )
+    with pytest.raises(UsageError, match="2 words, and its table of embeddings 96 rows"):
+        Tokenizer(tmp_path / "other.gguf")
     talk = [{"role": "user", "content": "a"}]
     with pytest.raises(UsageError, match="no chat template"):
         tokenizer(tmp_path, **{"tokenizer.chat_template": None}).prompt(talk)

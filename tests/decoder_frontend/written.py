@@ -113,7 +113,8 @@ def write(
 ) -> dict[str, np.ndarray]:
     """Write a file, and return the weights that it was made of."""
     entries = metadata(architecture) if entries is None else entries
-    arrays = weights(architecture, entries) if arrays is None else arrays
+    rows = len((texts or {}).get("tokenizer.ggml.tokens", range(96)))
+    arrays = weights(architecture, entries, rows) if arrays is None else arrays
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in entries.items():
         add = writer.add_float32 if isinstance(value, float) else writer.add_uint32

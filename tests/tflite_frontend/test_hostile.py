@@ -12,6 +12,7 @@ import pytest
 
 import tflite_frontend
 from converter.support.errors import PocketuneError
+from converter.support.litert import Interpreter
 from tests.tflite_frontend import shared_tables
 from tests.tflite_frontend.mutations import mutated
 from tests.tflite_frontend.quantised_nets import quantised_nets
@@ -94,6 +95,20 @@ def test_it_is_refused(kind: str, tmp_path: Path) -> None:
     for rows in (1, 2):
         with pytest.raises(PocketuneError):
             tflite_frontend.Model(path).graph(rows)
+
+
+@pytest.mark.parametrize("subgraph", [0, 1])
+def test_a_variable_with_contents_is_refused_as_the_runtime_refuses_it(subgraph: int, tmp_path: Path) -> None:
+    tensors: dict[str, Any] = {**X, "c": np.ones((1, 4), np.float32)}
+    graph: Any = (tensors, [("ADD", ("x", "c"), ("y",), ("AddOptions", {}))], ("x",), ("y",))
+    whole = file_of(*graph, bodies=[graph])
+    data = edited(whole, lambda model: setattr(model.subgraphs[subgraph].tensors[2], "isVariable", True))
+    Interpreter(model_content=whole)
+    with pytest.raises(ValueError, match="is a variable tensor with buffer"):
+        Interpreter(model_content=data)
+    (tmp_path / "net.tflite").write_bytes(data)
+    with pytest.raises(PocketuneError, match="the tensor c is a variable and has contents"):
+        tflite_frontend.Model(tmp_path / "net.tflite").graph(1)
 
 
 def test_what_goes_round_in_circles_behind_the_last_layer_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from converter.runtime.interchange import StateSpec
 from converter.runtime.saved import save_state
 from converter.support.errors import UsageError, nearest
 from converter.support.extras import require
-from converter.support.files import open_regular, write_atomically
+from converter.support.files import open_regular, write_together
 from converter.support.strict_json import parse_json
 
 #: A program that is open, its file or its bytes.
@@ -69,12 +69,7 @@ def export_adapter(program: ProgramPath, folder: str | os.PathLike, state: State
         tensors[f"{_PREFIX}{module_of(adapter)}.lora_B.weight"] = np.ascontiguousarray(b.T)
     data = save(tensors, {"format": "pt", _BASE: json.dumps(_unrounded(program), separators=(",", ":"))})
     config = json.dumps(_config(adapters, base or program.manifest.name), indent=2) + "\n"
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {os.fspath(folder)}: {error.strerror}", page="adapters") from error
-    write_atomically(Path(folder) / _WEIGHTS, data)
-    write_atomically(Path(folder) / _CONFIG, config.encode())
+    write_together(folder, {_WEIGHTS: data, _CONFIG: config.encode()})
 
 
 def import_adapter(program: ProgramPath, folder: str | os.PathLike, state: str | os.PathLike) -> tuple[str, ...]:
@@ -206,7 +201,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UsageError(f"{folder} is no adapter of PEFT: {_CONFIG}: {error}", page="adapters") from error
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{folder} is no adapter of PEFT: {_CONFIG}: {said}", page="adapters") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise UsageError(f"{path}: it is no LoRA, and no other adapter is read", page="adapters")
     for option, off in _OTHER_PRODUCTS.items():
@@ -252,7 +248,8 @@ def _read_weights(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             found = {key: file.get_tensor(key).astype(np.float32) for key in file.keys()}  # noqa: SIM118
         base = {} if said is None else parse_json(said.encode())
     except (OSError, ValueError, TypeError, SafetensorError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", page="adapters") from error
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {said}", page="adapters") from error
     for key, array in found.items():
         if not key.startswith(_PREFIX) or not key.endswith((".lora_A.weight", ".lora_B.weight")):
             raise UsageError(f"{path}: {key} is no factor of a LoRA of a dense layer", page="adapters")

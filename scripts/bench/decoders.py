@@ -126,7 +126,8 @@ def build(args: argparse.Namespace) -> dict[str, float]:
     from converter.ir import INT4, LazyArray, StoredIntegers
     from examples import llama
 
-    some = np.random.default_rng(0).integers(-7, 8, 1 << 22).astype(np.int8)
+    # A prime: rows of a width lie elsewhere in it each time, so that no piece of a matrix is stored as another one.
+    some = np.random.default_rng(0).integers(-7, 8, 4_194_301).astype(np.int8)
 
     class Drawn(LazyArray):
         """Random integers, the same block of them again and again from another place, and one scale."""

@@ -22,6 +22,7 @@ from converter.runtime import TrainingSession
 from converter.support.collecting import room_on_disk
 from converter.support.errors import UsageError
 from converter.support.files import Mapped
+from converter.support.litert import Interpreter
 from converter.tflite import builtins as tfl
 from converter.tflite.emit import emit
 from converter.tflite.emit.emit import Subgraph, draft
@@ -104,6 +105,23 @@ def test_a_large_program_trains_alike(large: Any, tmp_path: Path) -> None:
     plain.export_inference(tmp_path / "1.tflite")
     assert losses[0] == losses[1] == losses[2]
     assert (tmp_path / "1.tflite").read_bytes() == (tmp_path / "2.tflite").read_bytes()
+
+
+def test_metadata_lie_where_the_runtime_looks_for_them(large: Any) -> None:
+    """In the flatbuffer: without the order of the operators it would unpack all matrices before the first product."""
+    held = schema.Model.GetRootAs(large[1].data, 0)
+    found = {(entry := held.Metadata(i)).Name(): held.Buffers(entry.Buffer()) for i in range(held.MetadataLength())}
+    assert b"model_control_dependencies" in found
+    assert all(buffer.DataLength() for buffer in found.values())
+    kept = [operators(program.data) for program in large]
+    assert kept[0] == kept[1]
+
+
+def operators(data: Any) -> list[str]:
+    """The names of the stock interpreter's operators, partitions of the delegate among them."""
+    interpreter = Interpreter(model_content=bytes(data), num_threads=1)
+    interpreter.allocate_tensors()
+    return [details["op_name"] for details in interpreter._get_ops_details()]
 
 
 def test_an_old_runtime_is_given_no_such_file(monkeypatch: pytest.MonkeyPatch) -> None:

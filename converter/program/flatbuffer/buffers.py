@@ -1,7 +1,8 @@
 """Flatbuffer data buffers: one, 16-byte aligned, for each different content.
 
 A flatbuffer ends at 2 GiB. Buffers that it has no room for lie behind it, and the schema's `offset` and `size` say
-where; so do those that are a part of another, as the pieces of a matrix that is read whole elsewhere.
+where; so do those that are a part of another, as the pieces of a matrix that is read whole elsewhere. Of metadata the
+runtime sees what the flatbuffer holds alone.
 """
 
 from __future__ import annotations
@@ -54,9 +55,16 @@ class Buffers:
         self._digests: dict[int, bytes] = {}
         self._places: dict[tuple, int] = {}  # where what is kept lies, and how: a weight is added often
         self._vectors: dict[int, int] = {}
+        self._inside: set[int] = set()  # what may not lie behind the flatbuffer
         self._outside: dict[int, tuple[int, int]] = {}  # in which other one a buffer lies, and where
         self.nbytes = 0
         self.starts: list[int] = []
+
+    def add_entry(self, data: bytes | np.ndarray) -> int:
+        """Return the index of the buffer that holds this content as metadata, in the flatbuffer itself."""
+        number = self.add(data)
+        self._inside.add(number)
+        return number
 
     def add(self, data: bytes | np.ndarray) -> int:
         """Return the index of the buffer that holds this content."""
@@ -109,7 +117,7 @@ class Buffers:
         outside = {number: (number, 0) for number, _ in parts.values()}
         if self.nbytes > schema.LARGEST_FLATBUFFER:
             outside |= {n: (n, 0) for n, array in enumerate(self._data) if _nbytes(array) >= _LEAST_OUTSIDE}
-        return outside | parts
+        return {number: place for number, place in (outside | parts).items() if number not in self._inside}
 
     def number(self, array: np.ndarray) -> int | None:
         """Return the index of the buffer that holds this array or what lies in the same place.

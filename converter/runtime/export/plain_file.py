@@ -91,7 +91,7 @@ class PlainFile:
             stored = self._model.Buffers(entry.Buffer())
             # Operators have other numbers now.
             if entry.Name() != CONTROL_DEPENDENCIES.encode() and stored.DataLength():
-                entries[entry.Name().decode()] = buffers.add(stored.DataAsNumpy())
+                entries[entry.Name().decode()] = buffers.add_entry(stored.DataAsNumpy())
         codes = self._used_codes(graphs)
         builder = schema.roomy_builder(buffers.nbytes)
         kept = [code.Pack(builder) for code in codes]

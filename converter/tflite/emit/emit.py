@@ -144,14 +144,14 @@ def draft(
         UnsupportedError: the file would be larger than 2 GiB, and old runtimes read it.
     """
     buffers = Buffers(shares)
-    entries = {name: buffers.add(data) for name, data in metadata.items()}
+    entries = {name: buffers.add_entry(data) for name, data in metadata.items()}
     for name, data in (tensors or {}).items():
-        entries[name] = buffers.add(REFERENCE.pack(buffers.add(data)))
+        entries[name] = buffers.add_entry(REFERENCE.pack(buffers.add(data)))
     model = ModelWriter(subgraphs, buffers, numbered)
     if in_order:
-        entries[order.ENTRY] = buffers.add(order.control_dependencies(model.operators()))
+        entries[order.ENTRY] = buffers.add_entry(order.control_dependencies(model.operators()))
     for name, derive in (derived or {}).items():
-        entries[name] = buffers.add(REFERENCE.pack(buffers.add(derive(buffers))))
+        entries[name] = buffers.add_entry(REFERENCE.pack(buffers.add(derive(buffers))))
     if buffers.nbytes > schema.LARGEST_FILE and not shares:
         raise UnsupportedError(
             f"the program holds {buffers.nbytes / 2**30:.1f} GiB of tensors; for this target a "

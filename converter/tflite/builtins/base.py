@@ -105,7 +105,7 @@ class Builtin(Operator):
     #: Name of the options table in the schema, empty for none.
     table: ClassVar[str] = ""
     means: ClassVar[type[Op]] = Op
-    #: Element types that the kernels take for all operands: f float32, i int32, b bool.
+    #: Element types that the kernels take for all operands: f float32, i int32, b bool, V int4.
     kinds: ClassVar[str] = "f"
     #: Whether XNNPACK takes it, all operands and results being float32 of rank 6 or less.
     xnnpack: ClassVar[bool] = False

@@ -28,7 +28,7 @@ class While(Builtin):
     """
 
     code, table = "WHILE", "WhileOptions"
-    kinds = "fib"
+    kinds = "fibV"
     condition: Graph = field(repr=False)
     body: Graph = field(repr=False)
     steps: int = 1

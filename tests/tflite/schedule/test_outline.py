@@ -14,7 +14,7 @@ from converter.tflite.schedule import keeps_order, outline
 from examples import llama
 
 LENGTH, VOCABULARY = 16, 131
-DECODER = llama.build(layers=4, width=64, heads=4, key_heads=2, length=LENGTH, vocabulary=VOCABULARY)
+DECODER = llama.build(layers=4, width=128, heads=4, key_heads=2, length=LENGTH, vocabulary=VOCABULARY)
 
 
 def in_short_pieces(monkeypatch: pytest.MonkeyPatch, saved: int = 40) -> None:

@@ -13,7 +13,7 @@ from converter.ir import Graph
 from converter.passes import eliminate_dead_code
 from converter.passes.canonical import canonicalize
 from converter.program.manifest import INFER
-from converter.tflite.prepare import absorb_projections, attend_in_blocks
+from converter.tflite.prepare import absorb_projections, attend_in_blocks, with_groups_apart
 from converter.tflite.prepare.tiling import tile_batch
 from converter.training.batch_norm import with_inputs_apart, with_statistics, without_masks
 from converter.training.dropout import dropouts, without_dropout
@@ -26,7 +26,9 @@ def prepared(c: Compilation, graph: Graph) -> Graph:
     """Return a forward graph with early layers in parts of the batch, and attention by fewer products, on a CPU."""
     if not c.target.is_cpu:
         return graph.copy()
-    with_fewer_products = absorb_projections(attend_in_blocks(tile_batch(graph, c.target), c.target), c.target)
+    tiled = tile_batch(graph, c.target)
+    in_blocks = attend_in_blocks(with_groups_apart(tiled, c.target), c.target)
+    with_fewer_products = absorb_projections(in_blocks, c.target)
     return with_few_inner_features(c, met_as_stored(c, with_fewer_products))
 
 

@@ -5,5 +5,6 @@ Masks that are known when a program is made save products, and so do few queries
 
 from converter.tflite.prepare.absorbed import absorb_projections
 from converter.tflite.prepare.blocks import attend_in_blocks
+from converter.tflite.prepare.groups import with_groups_apart
 
-__all__ = ["absorb_projections", "attend_in_blocks"]
+__all__ = ["absorb_projections", "attend_in_blocks", "with_groups_apart"]

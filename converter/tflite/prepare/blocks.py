@@ -21,7 +21,7 @@ from converter.ir import Builder, Graph, Node, Shape, Value, is_described, ops
 from converter.ir.ops.elementwise import Binary, Unary
 from converter.ir.ops.nn import OverLastAxis
 from converter.passes import eliminate_dead_code
-from converter.tflite.prepare.visible import Visible, same_axis
+from converter.tflite.prepare.visible import Visible
 from converter.tflite.targets import Target
 
 #: Into how many blocks queries may be cut: more save little, and each is operators of its own.
@@ -55,6 +55,7 @@ class _Mixing(NamedTuple):
         keys: their axis of keys.
         result: the result's axis of queries.
         seen: [queries, keys], what may be more than 0.
+        alike: how many queries that follow each other see the same.
     """
 
     weights: int
@@ -62,6 +63,7 @@ class _Mixing(NamedTuple):
     keys: int
     result: int
     seen: np.ndarray
+    alike: int
 
 
 class _Blocks:
@@ -106,12 +108,13 @@ class _Blocks:
                 queries, keys = (rank - 1, rank - 2) if swapped else (rank - 2, rank - 1)
                 hidden = np.asarray(zero.all(axis=tuple(range(rank - 2))))
                 seen = np.broadcast_to(~(hidden.T if swapped else hidden), (value.shape[queries], value.shape[keys]))
-                return _Mixing(k, queries, keys, rank - 2 + k, seen)
+                return _Mixing(k, queries, keys, rank - 2 + k, seen, _alike(seen))
         return None
 
     def _best(self, node: Node, mixing: _Mixing) -> _Attempt | None:
         """Return the product in the number of blocks that saves most; None where none saves anything."""
-        attempts = [_Attempt(self, node, mixing, count) for count in _BLOCKS if count <= len(mixing.seen)]
+        runs = len(mixing.seen) // mixing.alike
+        attempts = [_Attempt(self, node, mixing, count) for count in _BLOCKS if count <= runs]
         saved = [self._cost(a.replaced) - self._cost(a.nodes) for a in attempts]
         best = max(range(len(attempts)), key=saved.__getitem__, default=None)
         return attempts[best] if best is not None and saved[best] > 0 else None
@@ -129,8 +132,9 @@ class _Blocks:
             case ops.MatMul(adj_x=adj_x):
                 *_, m, n = types[-1].shape
                 k = types[0].shape[-2 if adj_x else -1]
-                times = prod(types[-1].shape[:-2])
-                return times * (self._target.product(m, k, n) - self._target.per_operator) + self._target.per_operator
+                packed = prod(types[1].shape[:-2])
+                each = self._target.product(m, k, n, times=prod(types[-1].shape[:-2]) // packed)
+                return packed * (each - self._target.per_operator) + self._target.per_operator
             case ops.Softmax():
                 return _PASSES * moved
         return moved
@@ -148,7 +152,8 @@ class _Attempt:
         self.nodes = self._b.graph.nodes
         # From the last block on: all keys, which a causal mask shows it, are then kept until the backward pass ends
         # with it, and the parts of them that other blocks take need not be.
-        pieces = [self._piece(node, mixing, rows) for rows in reversed(_spans(len(mixing.seen), count))][::-1]
+        spans = _spans(len(mixing.seen), count, mixing.alike)
+        pieces = [self._piece(node, mixing, rows) for rows in reversed(spans)][::-1]
         self.nodes.append(Node(ops.Concat(mixing.result), tuple(pieces), node.outputs, node.origin))
 
     def _piece(self, node: Node, mixing: _Mixing, rows: tuple[int, int]) -> Value:
@@ -212,8 +217,8 @@ class _Attempt:
             case ops.Transpose(perm=perm):
                 return [{perm[axis]: span for axis, span in cut.items()}]
             case ops.Reshape():
-                found = [(same_axis(node.output.shape, x.shape, axis), span) for axis, span in cut.items()]
-                kept = {place: span for place, span in found if place is not None}
+                found = [_before_reshape(x.shape, node.output.shape, axis, span) for axis, span in cut.items()]
+                kept = dict(one for one in found if one is not None)
                 return [kept] if len(kept) == len(cut) else None
             case ops.MatMul(adj_x=adj_x, adj_y=adj_y):
                 return [
@@ -223,14 +228,38 @@ class _Attempt:
         return None
 
 
-def _spans(size: int, count: int) -> list[tuple[int, int]]:
-    """Return an axis in so many parts, of as equal sizes as can be."""
-    ends = [size * k // count for k in range(count + 1)]
+def _spans(size: int, count: int, alike: int = 1) -> list[tuple[int, int]]:
+    """Return an axis in so many parts, of as equal sizes as can be, each of whole runs of so many places."""
+    ends = [alike * (size // alike * k // count) for k in range(count + 1)]
     return list(pairwise(ends))
+
+
+def _alike(seen: np.ndarray) -> int:
+    """Return how many rows that follow each other see the same: heads of a token that are rows of one product."""
+    (differ,) = (seen[1:] != seen[:-1]).any(axis=1).nonzero()
+    return int(np.gcd.reduce([*(differ + 1), len(seen)])) if differ.size else 1
 
 
 def _shape(shape: Shape, cut: Cut) -> Shape:
     return tuple(cut[axis][1] - cut[axis][0] if axis in cut else size for axis, size in enumerate(shape))
+
+
+def _before_reshape(
+    before: Shape, after: Shape, axis: int, span: tuple[int, int]
+) -> tuple[int, tuple[int, int]] | None:
+    """Return which part of which axis a part of an axis was before a reshape; None where it was of several.
+
+    An axis may have been joined with those behind it, or be cut off from them.
+    """
+    for place, size in enumerate(before):
+        large, small = max(size, after[axis]), min(size, after[axis])
+        if prod(before[:place]) != prod(after[:axis]) or size == 1 or large % small:
+            continue
+        if size >= after[axis]:
+            return place, (span[0] * (large // small), span[1] * (large // small))
+        if span[0] % (large // small) == span[1] % (large // small) == 0:
+            return place, (span[0] // (large // small), span[1] // (large // small))
+    return None
 
 
 def _before_broadcast(shape: Shape, rank: int, cut: Cut) -> Cut:

@@ -7,6 +7,7 @@ of a row: where it has its say, too, no weight counts as 0.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -17,6 +18,8 @@ from converter.ir import BOOL, FLOAT32, Graph, Node, Shape, Value, is_described,
 #: Scores that lie so far below the others that e^(their difference) is 0 in float32 and in float64: nothing that a net
 #: computes is as large, and one that was would have lost its fraction in the addition.
 HIDDEN = -1e7
+#: Elements of the largest array of what is known.
+_MOST_KNOWN = 1 << 24
 
 
 class Visible:
@@ -165,16 +168,27 @@ def _moved(node: Node, array: np.ndarray) -> np.ndarray | None:
         case ops.Transpose(perm=perm):
             return array.transpose(perm)
         case ops.Reshape(shape=shape):
-            to = {axis: same_axis(node.inputs[0].shape, shape, axis) for axis, n in enumerate(array.shape) if n > 1}
-            if None in to.values():
-                return None
-            return array.reshape([shape[axis] if axis in to.values() else 1 for axis in range(len(shape))])
+            return _reshaped(array, node.inputs[0].shape, shape)
     return array.reshape((1,) * (len(node.output.shape) - array.ndim) + array.shape)
 
 
-def same_axis(before: Shape, after: Shape, axis: int) -> int | None:
-    """Return where an axis is after a reshape that keeps it; None where it is cut or joined with others."""
-    for place, size in enumerate(after):
-        if size == before[axis] and prod(after[:place]) == prod(before[:axis]):
-            return place
-    return None
+def _reshaped(array: np.ndarray, before: Shape, after: Shape) -> np.ndarray | None:
+    """Return what is known behind a reshape; None where that would be of many elements.
+
+    Axes that are joined or cut vary together from there on, if one of them did.
+    """
+    ends = [sorted({prod(shape[: i + 1]) for i in range(len(shape))} | {1}) for shape in (before, after)]
+    known, made = list(array.shape), [1] * len(after)
+    for start, end in pairwise(sorted(set(ends[0]) & set(ends[1]))):
+        from_, to = (_axes_between(shape, start, end) for shape in (before, after))
+        if any(array.shape[axis] > 1 for axis in from_):
+            for axis in from_:
+                known[axis] = before[axis]
+            for axis in to:
+                made[axis] = after[axis]
+    return np.broadcast_to(array, known).reshape(made) if prod(made) <= _MOST_KNOWN else None
+
+
+def _axes_between(shape: Shape, start: int, end: int) -> list[int]:
+    """Return the axes of more than one place that lie between two numbers of blocks into which axes cut a tensor."""
+    return [i for i, size in enumerate(shape) if size > 1 and start <= prod(shape[:i]) and prod(shape[: i + 1]) <= end]

@@ -79,9 +79,10 @@ def test_frozen_layers_in_front_do_not_keep_the_step_whole() -> None:
     assert flops(again) > 1.05 * flops(plain)
 
 
-def test_weights_in_int4_are_unpacked_again() -> None:
-    """Those of the first time would all be kept until then."""
-    plain, again = compared(decoder(), tokens, 3, frozen="int4", **LORA)
+@pytest.mark.parametrize("frozen", ["int4", "int4-blockwise"])
+def test_weights_in_int4_are_unpacked_again(frozen: str) -> None:
+    """Those of the first time would all be kept until then; with a scale for each block three operators unpack one."""
+    plain, again = compared(decoder(), tokens, 3, frozen=frozen, **LORA)
     assert again.costs["arena_bytes"] < 0.8 * plain.costs["arena_bytes"]
     assert again.costs["read_bytes"] > plain.costs["read_bytes"] > 0
     assert again.costs["labels"] == 2 * LENGTH

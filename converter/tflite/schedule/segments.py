@@ -181,14 +181,14 @@ def _repeatable(graph: Graph) -> Iterator[Node]:
 
     These run where they are first read: at the beginning of the graph, what they make would cross every cut.
     """
-    trained, makers, unpacked = dependents(graph, graph.parameters), graph.producers(), set[Node]()
+    trained, unpacking, unpacked = dependents(graph, graph.parameters), _unpacking(graph), set[Node]()
     for node in graph.nodes:
         if trained.isdisjoint(node.outputs) or not _is_repeatable(node):
             continue
-        for maker in (makers[v] for v in node.inputs if v in makers):
-            if maker not in unpacked and _is_repeatable(maker) and _unpacks(graph, maker):
-                unpacked.add(maker)
-                yield maker
+        for value in node.inputs:
+            behind = [one for one in unpacking.get(value, []) if one not in unpacked]
+            unpacked.update(behind)
+            yield from behind
         yield node
 
 
@@ -197,6 +197,15 @@ def _is_repeatable(node: Node) -> bool:
     return not node.origin.is_late and bool(node.outputs) and plain and not list(node.op.bodies())
 
 
-def _unpacks(graph: Graph, node: Node) -> bool:
-    """Return whether a node makes a weight of a constant at each run, which is not kept."""
-    return node.op.copies() and all(v in graph.constants for v in node.inputs)
+def _unpacking(graph: Graph) -> dict[Value, list[Node]]:
+    """Return, by each weight that is made of constants at each run and not kept, the nodes that make it, in order.
+
+    As CAST makes one of integers, and CAST, MUL by the scales of blocks, and RESHAPE.
+    """
+    found: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        made = [v for v in node.inputs if v not in graph.constants]
+        if _is_repeatable(node) and (node.op.copies() if not made else all(v in found for v in made)):
+            nodes = list(dict.fromkeys([*(one for v in made for one in found[v]), node]))
+            found |= dict.fromkeys(node.outputs, nodes)
+    return found

@@ -28,7 +28,7 @@ class While(Builtin):
     """
 
     code, table = "WHILE", "WhileOptions"
-    kinds = "fibV"
+    kinds = "fibV"  # V: int4, an operand of pieces that unpack it
     condition: Graph = field(repr=False)
     body: Graph = field(repr=False)
     steps: int = 1

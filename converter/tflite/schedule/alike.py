@@ -34,8 +34,9 @@ class Run(NamedTuple):
 def runs(graph: Graph, nodes: Sequence[Node], shortest: int, saved: int, crossing: Sequence[int]) -> list[Run]:
     """Return the runs of alike pieces in a sequence of nodes, in order.
 
-    Pieces are alike when one subgraph can run all of them: what they read of others are its operands, and the same of
-    what they make is read by others. Each begins where the fewest bytes cross.
+    Pieces are alike when they compute the same: what they read of others may differ, and the same of what they make is
+    read by others. Their weights may be stored in other types, as files mix them: one subgraph runs those of one `kind`.
+    Each piece begins where the fewest bytes cross.
 
     Args:
         graph: of the nodes.
@@ -53,7 +54,8 @@ class _Sequence:
     def __init__(self, graph: Graph, nodes: Sequence[Node], shortest: int, saved: int, crossing: Sequence[int]) -> None:
         self._nodes, self._shortest, self._saved, self._crossing = nodes, shortest, saved, crossing
         numbers: dict[Hashable, int] = {}
-        self._kinds = np.array([numbers.setdefault(kind, len(numbers)) for kind in _kinds(graph, nodes)], np.int64)
+        kinds = (_kind(graph, node, stored=False) for node in nodes)
+        self._kinds = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], np.int64)
         place = {node: i for i, node in enumerate(nodes)}
         self._read = {v: place.get(node, len(nodes)) for node in graph.nodes for v in node.inputs}
         self._read |= dict.fromkeys(graph.results(), len(nodes))
@@ -104,16 +106,22 @@ class _Sequence:
         return wiring(nodes), [self._read.get(v, -1) >= piece.stop for node in nodes for v in node.outputs]
 
 
-def _kinds(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hashable]:
-    """Yield for each node what it has in common with those that are alike."""
-    for node in nodes:
-        yield (
-            node.op,
-            tuple(v.type for v in node.inputs),
-            tuple(v.type for v in node.outputs),
-            tuple(_of_constant(graph, node, v) for v in node.inputs),
-            node.origin.is_late,
-        )
+def kind(graph: Graph, piece: Sequence[Node]) -> Hashable:
+    """Return what pieces of a graph have in common that one subgraph can run."""
+    wires = tuple(map(tuple, wiring(piece)))
+    return wires, tuple(_kind(graph, node, stored=True) for node in piece)
+
+
+def _kind(graph: Graph, node: Node, stored: bool) -> Hashable:
+    """Return what a node has in common with those that compute the same, and read the same types where `stored`."""
+    unpacks = isinstance(node.op, tfl.CastWeight) and not stored
+    return (
+        node.op,
+        tuple(v.shape if unpacks else v.type for v in node.inputs),
+        tuple(v.type for v in node.outputs),
+        tuple(_of_constant(graph, node, v) for v in node.inputs),
+        node.origin.is_late,
+    )
 
 
 def _of_constant(graph: Graph, node: Node, value: Value) -> Hashable:

@@ -7,7 +7,7 @@ of such tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 from converter.ir import BOOL, INT32, Graph, Node, TensorType, Value, fingerprint
 from converter.ir.types import RESOURCE
 from converter.tflite import builtins as tfl
-from converter.tflite.schedule.alike import Run, runs, wiring
+from converter.tflite.schedule.alike import Run, kind, runs, wiring
 
 #: Operators of a graph that stays in one piece, and of the shortest and the longest piece of a longer one.
 LONGEST, SHORTEST_PIECE, LONGEST_PIECE = 3000, 200, 800
@@ -40,14 +40,15 @@ def outlined(graph: Graph) -> Graph:
         return graph
     after = graph.copy()
     after.nodes = []
-    read = _last_readers(graph)
-    for run in _pieces(graph):
-        starts = range(run.start, run.end, run.period)
-        pieces = [graph.nodes[start : start + run.period] for start in starts]
-        if all(_fits(node) for piece in pieces for node in piece):
-            after.nodes += _Body(after, pieces, [start + run.period for start in starts], read).runs
-        else:
-            after.nodes += [node for piece in pieces for node in piece]
+    read, pieces = _last_readers(graph), _pieces(graph)
+    alike: dict[Hashable, list[range]] = {}
+    for piece in pieces:
+        nodes = graph.nodes[piece.start : piece.stop]
+        if all(map(_fits, nodes)):
+            alike.setdefault(kind(graph, nodes), []).append(piece)
+    bodies = {piece: run for same in alike.values() for piece, run in zip(same, _Body(graph, same, after, read).runs)}
+    for piece in pieces:
+        after.nodes += [bodies[piece]] if piece in bodies else graph.nodes[piece.start : piece.stop]
     return after
 
 
@@ -83,16 +84,16 @@ def _last_readers(graph: Graph) -> dict[Value, int]:
     return read | dict.fromkeys(graph.results(), len(graph.nodes))
 
 
-def _pieces(graph: Graph) -> list[Run]:
-    """Return the pieces of a graph, those together that are alike."""
+def _pieces(graph: Graph) -> list[range]:
+    """Return the pieces of a graph in order, as places of nodes."""
     crossing = _crossing(graph)
-    found: list[Run] = []
+    found: list[range] = []
     end = len(graph.nodes)
     begin = 0
     for run in (*runs(graph, graph.nodes, SHORTEST_ALIKE, SAVED, crossing), Run(end, 0, 0)):
         borders = [begin, *_cuts(crossing, begin, run.start), run.start]
-        found += [Run(first, after - first, 1) for first, after in pairwise(borders) if after > first]
-        found += [run] if run.times else []
+        borders += range(run.start + run.period, run.end + 1, run.period or 1)
+        found += [range(first, after) for first, after in pairwise(borders) if after > first]
         begin = run.end
     return found
 
@@ -138,23 +139,22 @@ class _Body:
     """The subgraph of pieces that are alike, and the operators that run it, one for each.
 
     Args:
-        graph: constants that the operators need are added to it.
-        pieces: nodes.
-        ends: the place behind each piece in the graph.
+        graph: of the pieces.
+        pieces: places of nodes.
+        after: constants that the operators need are added to it.
         read: where each value of the graph is read last.
     """
 
-    def __init__(
-        self, graph: Graph, pieces: Sequence[Sequence[Node]], ends: Sequence[int], read: Mapping[Value, int]
-    ) -> None:
-        self._graph, self._pieces = graph, pieces
+    def __init__(self, graph: Graph, pieces: Sequence[range], after: Graph, read: Mapping[Value, int]) -> None:
+        self._after, self._pieces = after, [graph.nodes[piece.start : piece.stop] for piece in pieces]
         self._operands: dict[tuple[Value, ...], _Operand] = {}
         self._body = Graph([], {}, {}, self._nodes())
         made = [
             tuple(node.outputs[number] for node in nodes)
-            for nodes in zip(*pieces, strict=True)
+            for nodes in zip(*self._pieces, strict=True)
             for number in range(len(nodes[0].outputs))
         ]
+        ends = [piece.stop for piece in pieces]
         results = [vs for vs in made if any(read.get(v, -1) >= end for v, end in zip(vs, ends, strict=True))]
         self.runs = self._runs(results)
 
@@ -179,12 +179,12 @@ class _Body:
         places = _places([o.inside for o in operands], [vs[0] for vs in results])
         for vs in (vs for vs in results if vs[0] not in places):
             zeros = Value(vs[0].type, f"{vs[0].name}/before")
-            self._graph.constants[zeros] = np.zeros(zeros.shape, zeros.dtype)
+            self._after.constants[zeros] = np.zeros(zeros.shape, zeros.dtype)
             places[vs[0]] = len(operands)
             operands.append(_Operand(Value(zeros.type, zeros.name), len(vs) * (zeros,)))
         of_place = {places[vs[0]]: vs for vs in results}
         counter, origin = Value(_COUNTER, "counter"), self._pieces[0][-1].origin
-        self._graph.constants[counter] = np.zeros(1, np.int32)
+        self._after.constants[counter] = np.zeros(1, np.int32)
         count, one = Value(_COUNTER, "result_0"), Value(_COUNTER, "one")
         body = self._body
         body.inputs = [Value(_COUNTER, "operand_0"), *(o.inside for o in operands)]
@@ -208,7 +208,7 @@ class _Body:
 
     def _constant(self, operand: _Operand) -> np.ndarray | None:
         """Return what an operand is, where it is known and the same for all pieces."""
-        first, *others = (self._graph.constants.get(v) for v in operand.given)
+        first, *others = (self._after.constants.get(v) for v in operand.given)
         if first is None or any(a is None or (a is not first and fingerprint(a) != fingerprint(first)) for a in others):
             return None
         return first

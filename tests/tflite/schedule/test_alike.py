@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from converter.ir import Builder, Graph, TensorType, Value
+from converter.ir.evaluate import evaluate_outputs
+from converter.ir.types import INT4
 from converter.tflite import builtins as tfl
+from converter.tflite.schedule import outline
 from converter.tflite.schedule.alike import Run, runs
 
 #: Elements, and blocks.
@@ -73,3 +76,24 @@ def test_a_constant_that_a_kernel_knows_tells_blocks_apart() -> None:
 def test_what_is_short_or_saves_little_is_none() -> None:
     assert not found(graph_of("plain"), shortest=7)
     assert not found(graph_of("plain"), saved=25)
+
+
+def test_weights_of_mixed_types_make_one_run_and_a_subgraph_for_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in files whose values and down projections have more bits in some of the layers."""
+    int8 = np.dtype(np.int8)
+    stored = [int8, int8, INT4, int8, INT4]
+    rng, b = np.random.default_rng(0), Builder()
+    x = b(tfl.Sqrt(), b.input("x", TensorType((1, SIZE))))
+    for dtype in stored:
+        x = block(b, x, rng.integers(-7, 8, (SIZE, SIZE)).astype(dtype), x)
+    b.graph.outputs["y"] = b(tfl.Rsqrt(), x)
+    assert found(b.graph) == [Run(1, 6, len(stored))]
+    monkeypatch.setattr(outline, "LONGEST", 0)
+    monkeypatch.setattr(outline, "SHORTEST_ALIKE", 4)
+    monkeypatch.setattr(outline, "SAVED", 4)
+    pieces = outline.outlined(b.graph)
+    bodies = [node.op.body for node in pieces.nodes if isinstance(node.op, tfl.While) and len(node.op.body.nodes) > 2]
+    of_type = {dtype: {body for body, of in zip(bodies, stored, strict=True) if of == dtype} for dtype in stored}
+    assert all(len(same) == 1 for same in of_type.values())
+    given = np.linspace(0.1, 1, SIZE, dtype=np.float32)[None]
+    np.testing.assert_array_equal(evaluate_outputs(pieces, [given]), evaluate_outputs(b.graph, [given]))

@@ -19,7 +19,7 @@ PERMISSIONS = ("FOREGROUND_SERVICE", "FOREGROUND_SERVICE_SPECIAL_USE", "POST_NOT
 ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
 MOST_BYTES = 20 << 20
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.android
 
 
 def run(*command: str | Path) -> str:
@@ -84,6 +84,7 @@ def test_contents_alignment_and_size(apk: Path) -> None:
     assert apk.stat().st_size < MOST_BYTES
 
 
+@pytest.mark.slow  # builds it once more
 def test_the_same_sources_and_key_give_the_same_bytes(apk: Path) -> None:
     first = hashlib.sha256(apk.read_bytes()).hexdigest()
     apk.unlink()

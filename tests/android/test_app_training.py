@@ -14,7 +14,7 @@ from converter.runtime import TrainingSession
 TARGET = Path(__file__).resolve().parents[2] / "android_app" / "app" / "target"
 HELD_OUT_EVERY, FIRST_HELD_OUT = 4, 2
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.android
 
 
 def test_the_app_trains_as_python_does() -> None:

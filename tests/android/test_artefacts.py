@@ -24,7 +24,7 @@ LOCAL = Path(os.environ.get("MAVEN_REPOSITORY", Path.home() / ".m2/repository"))
 PROPERTIES = dict(re.findall(r"<([\w.-]+\.version)>([^<]+)<", (ANDROID / "pom.xml").read_text()))
 ANDROID_ALL = "org/robolectric/android-all/{0}/android-all-{0}.jar".format(PROPERTIES["android.all.version"])
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.android
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:

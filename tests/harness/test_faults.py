@@ -189,8 +189,8 @@ CASES = {
 LIKE_ANOTHER = {
     "drop in mid-command", "drop in mid-pull", "shell hangs", "no space from the start", "crash", "half a log",
     "stalls", "app removed in mid-run", "battery low", "battery warms up", "old Android", "fallback", "offline",
-    "trust withdrawn in mid-run", "app removed in mid-job", "grows hot and stays so", "drop in mid-push", "unauthorized",
-    "reboots and stays away",
+    "trust withdrawn in mid-run", "app removed in mid-job", "grows hot and stays so", "drop in mid-push",
+    "unauthorized", "reboots and stays away",
 }  # fmt: skip
 
 

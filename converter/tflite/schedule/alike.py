@@ -35,8 +35,8 @@ def runs(graph: Graph, nodes: Sequence[Node], shortest: int, saved: int, crossin
     """Return the runs of alike pieces in a sequence of nodes, in order.
 
     Pieces are alike when they compute the same: what they read of others may differ, and the same of what they make is
-    read by others. Their weights may be stored in other types, as files mix them: one subgraph runs those of one `kind`.
-    Each piece begins where the fewest bytes cross.
+    read by others. Their weights may be stored in other types, as files mix them: one subgraph runs those of one
+    `kind`. Each piece begins where the fewest bytes cross.
 
     Args:
         graph: of the nodes.

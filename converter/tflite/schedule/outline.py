@@ -46,7 +46,9 @@ def outlined(graph: Graph) -> Graph:
         nodes = graph.nodes[piece.start : piece.stop]
         if all(map(_fits, nodes)):
             alike.setdefault(kind(graph, nodes), []).append(piece)
-    bodies = {piece: run for same in alike.values() for piece, run in zip(same, _Body(graph, same, after, read).runs)}
+    bodies: dict[range, Node] = {}
+    for same in alike.values():
+        bodies |= zip(same, _Body(graph, same, after, read).runs, strict=True)
     for piece in pieces:
         after.nodes += [bodies[piece]] if piece in bodies else graph.nodes[piece.start : piece.stop]
     return after

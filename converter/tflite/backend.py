@@ -28,6 +28,8 @@ _BY_OTHERS = "compute it by other operators"
 _OTHERWISE = "build for a newer runtime or the CPU."
 #: Share of the arena that operators must save which are there for nothing else.
 WORTH_OPERATORS = 0.03
+#: The same of a part of each block that is computed a third time, as an attention is.
+WORTH_A_THIRD_TIME = 0.15
 
 
 def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
@@ -53,6 +55,9 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
         runs = {node: how(graph.constants, node, target.lanes) for node in graph.nodes}
         return schedule(graph, memory, lambda node: runs[node] is None, Bound(graph, runs), again)
 
+    def needs(ordered: Graph) -> int:
+        return memory(ordered) + packed(with_variables(ordered), target.lanes)
+
     best, lean = scheduled(lowered), lowered
     # XNNPACK of TFLite 2.16 reads what QUANTIZE scales by as if it were aligned: on AVX-512 that may end the process.
     for leaner in (masks_in_int8, recompute) if target.is_newest else (recompute,):
@@ -61,13 +66,37 @@ def in_order(lowered: Graph, target: Target, again: bool = False) -> Graph:
             if memory(smaller) < (1 - WORTH_OPERATORS) * memory(best):
                 best, lean = smaller, graph
     if again:
-        twice = [scheduled(recompute(graph)) for graph in segmented(lowered)]
-        best = min([best, *twice], key=lambda ordered: memory(ordered) + packed(with_variables(ordered), target.lanes))
+        best = _by_segments(lowered, best, lambda graph: scheduled(recompute(graph)), memory, needs)
         if target.is_cpu:
             pieces = (best, outlined(best))  # of which what crosses their borders lives longer
             best = min(pieces, key=lambda ordered: memory(ordered) + kept(ordered))
             best = map_bodies(best, without_overwriting)
     return without_overwriting(best)
+
+
+def _by_segments(
+    lowered: Graph,
+    plain: Graph,
+    scheduled: Callable[[Graph], Graph],
+    memory: Callable[[Graph], int],
+    needs: Callable[[Graph], int],
+) -> Graph:
+    """Return the graph with most of its forward pass computed twice, parts of it thrice where that needs much less.
+
+    Args:
+        lowered: in program order.
+        plain: scheduled, with nothing computed again.
+        scheduled: returns a graph in the best order.
+        memory: bytes that a run of one takes.
+        needs: the same with what is kept from when it is loaded.
+    """
+    found = [(scheduled(segments.graph), segments.finer) for segments in segmented(lowered)]
+    if not found:
+        return plain
+    twice, finer = min(found, key=lambda one: needs(one[0]))
+    best = min(plain, twice, key=needs)
+    thrice = scheduled(finer())
+    return thrice if memory(thrice) < (1 - WORTH_A_THIRD_TIME) * memory(best) else best
 
 
 def to_builtins(graph: Graph, target: Target, report: list[FormChoice] | None = None) -> Graph:

@@ -7,9 +7,11 @@ costs up to one more forward pass of what trains, and is for those who ask for t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from converter.ir import Graph, Node, Value, dependents
 from converter.ir.types import RESOURCE
@@ -27,7 +29,20 @@ LITTLE = 64
 SHORTEST_BLOCK, NARROW = 24, 1.1
 
 
-def segmented(graph: Graph) -> Iterator[Graph]:
+class Segmented(NamedTuple):
+    """A graph whose forward pass is computed again, segment by segment.
+
+    Attributes:
+        graph: itself.
+        finer: returns it with each segment cut once more, behind what is largest in it: all before is computed a third
+            time, and is not there while what is behind goes backward.
+    """
+
+    graph: Graph
+    finer: Callable[[], Graph]
+
+
+def segmented(graph: Graph) -> Iterator[Segmented]:
     """Yield the lowered graph, in program order, with its forward pass computed again in coarser and finer segments.
 
     Before: x1 = f(x0); x2 = g(x1); loss; dg reads what g kept, df what f kept.
@@ -39,7 +54,7 @@ def segmented(graph: Graph) -> Iterator[Graph]:
     pass_ = _Forward(graph)
     for cuts in dict.fromkeys(map(tuple, [*(pass_.cuts(count) for count in COUNTS), *pass_.at_blocks()])):
         if cuts:
-            yield pass_.recomputed(cuts)
+            yield Segmented(pass_.recomputed(cuts), partial(pass_.recomputed, cuts, thrice=True))
 
 
 class _Forward:
@@ -55,6 +70,7 @@ class _Forward:
             v: max((place.get(node, len(place)) for node in self._forward_readers(v)), default=i)
             for v, i in self._made.items()
         }
+        self._of_inputs = dependents(graph, graph.inputs)
         self._residuals = {v for v in self._made if any(node.origin.is_late for node in self._readers.get(v, ()))}
 
     def _forward_readers(self, value: Value) -> list[Node]:
@@ -100,19 +116,22 @@ class _Forward:
                 narrowest = _narrowest(None, range(start + 1, i + 1), start, crossing, kept)
         return found
 
-    def recomputed(self, cuts: Sequence[int]) -> Graph:
+    def recomputed(self, cuts: Sequence[int], thrice: bool = False) -> Graph:
         """Return the graph with what lies before the last cut computed again, but for what crosses one.
 
-        Each node runs again right before the first that needs it in the backward pass.
+        Each node runs again right before the first that needs it in the backward pass. `thrice`: what is large in a
+        segment, and all before it, runs again for what is behind it, and once more for its own backward pass.
         """
         kept = {v for v, made in self._made.items() if any(made < cut <= self._until[v] for cut in cuts)}
         little = sum(v.type.nbytes for v in kept) // (LITTLE * len(cuts))
-        kept |= {v for v in self._residuals if v.type.nbytes <= little}
+        kept |= {v for v in self._residuals & self._of_inputs if v.type.nbytes <= little}
         again: dict[Value, Value] = {}
         after: dict[Node, list[Node]] = {}
         for first, end in pairwise((0, *cuts)):
-            wanted = {v for v in self._residuals - kept if first <= self._made[v] < end}
-            self._copy(wanted, kept, range(first, end), again, after)
+            inner = self._behind_largest(first, end, kept) if thrice else None
+            for start, stop in pairwise([first, end] if inner is None else [first, inner, end]):
+                wanted = {v for v in self._residuals - kept if start <= self._made[v] < stop}
+                again |= self._copy(wanted, kept, range(first, stop), after)
         made = {value: node for node in after for value in node.outputs}
         goals = []
         for node in self._graph.nodes:
@@ -124,21 +143,37 @@ class _Forward:
         ordered.nodes = on_demand(goals, after)
         return eliminate_dead_code(ordered)  # the first computation of what only the backward pass reads
 
+    def _behind_largest(self, first: int, end: int, kept: Collection[Value]) -> int | None:
+        """Return where few bytes cross behind the readers of the largest residual of a segment, the first such place.
+
+        What is kept anyway does not count. None where nothing of the segment is kept, or no node is behind.
+        """
+        inside = [v for v, made in self._made.items() if first <= made < end and v not in kept]
+        largest = max((v for v in inside if v in self._residuals), key=lambda v: v.type.nbytes, default=None)
+        if largest is None:
+            return None
+        crossing = [0] * (end + 1)
+        for value in inside:
+            crossing[self._made[value] + 1] += value.type.nbytes
+            crossing[min(self._until[value], end - 1) + 1] -= value.type.nbytes
+        crossing = list(accumulate(crossing))
+        places = range(self._until[largest] + 1, end)
+        least = min((crossing[i] for i in places), default=0)
+        return next((i for i in places if crossing[i] <= NARROW * least), None)
+
     def _copy(
         self,
         wanted: set[Value],
         kept: set[Value],
         segment: range,
-        again: dict[Value, Value],
         after: dict[Node, list[Node]],
-    ) -> None:
-        """Copies the nodes of a segment that make what is wanted.
+    ) -> dict[Value, Value]:
+        """Copy the nodes of a segment that make what is wanted; return the copy of each of these.
 
         Args:
             wanted: values of the segment.
             kept: values that no node makes again.
             segment: places of nodes.
-            again: what the copies make, by what it is; theirs is added.
             after: the copies that each must run behind; they are added.
         """
         needed, nodes = set(wanted), list[Node]()
@@ -146,6 +181,7 @@ class _Forward:
             if not needed.isdisjoint(self._nodes[i].outputs):
                 nodes.append(self._nodes[i])
                 needed.update(v for v in self._nodes[i].inputs if v in self._made and v not in kept)
+        again: dict[Value, Value] = {}
         copies: dict[Value, Node] = {}
         for node in reversed(nodes):
             made = tuple(Value(v.type, f"{v.name}/again") for v in node.outputs)
@@ -162,6 +198,7 @@ class _Forward:
                 later = replace(copy, outputs=(Value(value.type, f"{value.name}/again"),))
                 after[later] = after[copy]
                 again[value] = later.output
+        return {value: again[value] for value in wanted}
 
 
 def _narrowest(best: int | None, places: range, start: int, crossing: Sequence[int], kept: Sequence[int]) -> int | None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.ir import FLOAT32, Builder, Graph, Node, Origin, TensorType, verify
+from converter.ir import FLOAT32, Builder, Graph, Node, Origin, Parameter, TensorType, Value, verify
 from converter.ir.evaluate import evaluate
 from converter.tflite import builtins as tfl
 from converter.tflite.lowering.state import with_variables
@@ -112,7 +112,7 @@ def test_a_forward_pass_in_segments_is_the_same_in_less_memory() -> None:
     feed = [x, y, np.ones(8, np.float32), np.full(1, 0.1, np.float32)]
     wanted, updated = evaluate(step, feed)
     needs = []
-    for graph in segmented(step):
+    for graph in (graph for segments in segmented(step) for graph in (segments.graph, segments.finer())):
         outputs, updates = evaluate(verify(graph, "segmented"), feed)
         np.testing.assert_array_equal(outputs["loss"], wanted["loss"])
         assert all(np.array_equal(updates[p], array) for p, array in updated.items())
@@ -125,3 +125,38 @@ def test_a_forward_pass_in_segments_is_the_same_in_less_memory() -> None:
 def products(graph: Graph) -> int:
     """How many matrix products run."""
     return sum(isinstance(n.op, tfl.BatchMatmul | tfl.FullyConnected) for n in graph.nodes)
+
+
+def test_what_is_large_in_a_segment_is_not_there_while_what_is_behind_it_goes_backward() -> None:
+    """Four blocks of two wide parts, each exp(x up) down: of a segment cut once more one of them is there at a time."""
+    rows, width, wide = 64, 16, 256
+    b = Builder()
+    shift = Value(TensorType((width,)), "shift")
+    b.graph.parameters[shift] = Parameter("shift", np.full(width, 0.1, np.float32))
+    up, down = (b.constant(np.full(shape, 0.01, np.float32)) for shape in ((width, wide), (wide, width)))
+    blocks = []
+    with b.at(Origin("layer")):
+        x = b(tfl.Add(), b.input("x", TensorType((rows, width))), shift)
+        for _ in range(4):
+            entered, block = x, []
+            for _ in range(2):
+                block.append(b(tfl.Exp(), b(tfl.BatchMatmul(), x, up)))
+                x = b(tfl.BatchMatmul(), block[-1], down)
+            x = b(tfl.Add(), x, entered)
+            blocks.append(block)
+    with b.at(Origin("layer", phase="backward")):
+        d = x
+        for block in reversed(blocks):
+            around = d
+            for inner in reversed(block):
+                d = b(tfl.BatchMatmul(adj_y=True), b(tfl.Mul(), b(tfl.BatchMatmul(adj_y=True), d, down), inner), up)
+            d = b(tfl.Add(), d, around)
+    b.graph.outputs = {"dx": d}
+    feed = [np.full((rows, width), 0.1, np.float32)]
+    wanted = evaluate(b.graph, feed)[0]["dx"]
+    found = list(segmented(b.graph))
+    coarse, finer = [segments.graph for segments in found], [segments.finer() for segments in found]
+    for graph in (*coarse, *finer):
+        np.testing.assert_array_equal(evaluate(verify(graph, "segmented"), feed)[0]["dx"], wanted)
+    least = [min(transient(graph, 8) for graph in graphs) for graphs in (coarse, finer)]
+    assert least[1] < 0.95 * least[0]

@@ -16,6 +16,9 @@ import numpy as np
 from converter.runtime import Event, TrainingSession
 from converter.runtime.loop import Evaluated, Finished, Started, Step
 
+#: Of the longest row of a text.
+TOKENS = 12
+
 
 @dataclass(frozen=True)
 class Training:
@@ -68,6 +71,12 @@ TRAININGS = {
     "blocks": Training("blocks-float32", rows=(0, 160), epochs=1, seed=19, learning_rate=0.01),
     "blocks-of-four-bits": Training("blocks-int4", rows=(0, 160), epochs=1, seed=19, learning_rate=0.01),
     "blocks-with-scales": Training("blocks-int4-blockwise", rows=(0, 160), epochs=1, seed=19, learning_rate=0.01),
+    "several-lengths": Training(
+        "lengths", data="texts", rows=(0, 30), held_out=(30, 39), seed=20, learning_rate=0.01, fed="int32"
+    ),
+    "several-lengths-stateless": Training(
+        "lengths-stateless", data="texts", rows=(0, 30), seed=21, learning_rate=0.01, fed="int32"
+    ),
     "stopped-early": Training(
         "mlp-stateless", rows=(0, 16), held_out=(100, 160), epochs=30, seed=16, learning_rate=0.02, patience=2
     ),
@@ -126,8 +135,10 @@ def _told(event: Event) -> list[dict[str, Any]]:
 def rows_of(out: Path, training: Training, first: int, end: int) -> tuple[np.ndarray, Any, np.ndarray]:
     """Return some rows of the data of a training."""
     data = training.data
-    x = np.fromfile(out / f"{data}.x", training.fed).reshape(-1, 6, 6, 1)[first:end]
-    y: Any = np.fromfile(out / f"{data}.y", np.int32)[first:end]
+    row = (TOKENS,) if training.fed == "int32" else (6, 6, 1)
+    x = np.fromfile(out / f"{data}.x", training.fed).reshape(-1, *row)[first:end]
+    y: Any = np.fromfile(out / f"{data}.y", np.int32)
+    y = y.reshape(-1, TOKENS)[first:end] if training.fed == "int32" else y[first:end]
     if data == "two":
         y = {"kind": y, "size": np.fromfile(out / "two.size", np.float32).reshape(-1, 2)[first:end]}
     return x, y, np.fromfile(out / f"{data}.weight", np.float32)[first:end]

@@ -22,6 +22,8 @@ OUT/camera-<type>.tflite are of files that are fed integers, of which the convol
 all trains.
 OUT/blocks-<weights>.tflite are of a small language model that reads the pictures of `mlp` as rows of words and gives
 the next one: adapters of frozen weights (int4, int4-blockwise, float32), a step in blocks.
+OUT/lengths.tflite and OUT/lengths-stateless.tflite are of a language model, for rows of 4, 8 and 12 tokens, the latter
+with micro-batches; OUT/texts.x and OUT/texts.y are texts that end anywhere in a row.
 OUT/traces.json and OUT/trace-<name>.state are trainings that the host has done (recorded_traces.py).
 OUT/interchange.json lists programs and states of one model and of others near to it, and what the host makes of each
 pair: what differs, which tensors are taken over, and in a state of those the numbers as the program stores them.
@@ -53,7 +55,7 @@ from jax_frontend import Model
 # Beside this file, which is run as a script.
 from camera_file import camera_file  # isort: skip
 from models import CLASSES, cnn, decoder, mixing, model, squared  # isort: skip
-from recorded_traces import write_traces  # isort: skip
+from recorded_traces import TOKENS, write_traces  # isort: skip
 
 BATCH, STEPS = 8, 50
 RATE = 0.02
@@ -126,6 +128,24 @@ def write_blocks(out: Path) -> None:
         on = "tflite-2.16" if frozen == "float32" else "litert-2"
         program = converter.build(source, frozen=frozen, target=on, **options)
         program.write(out / f"blocks-{frozen}.tflite")
+
+
+def write_lengths(out: Path) -> None:
+    """Make programs of a language model for rows of several lengths, and texts."""
+    from tests.decoder_frontend import written
+
+    entries = written.metadata("llama", block_count=1)
+    written.write(out / "texts.gguf", "llama", entries)
+    options = {"optimizer": optax.adam(0.01, eps=1e-3), "update": "lora-2:q_proj,v_proj", "target": "tflite-2.16"}
+    for name, how in (("lengths", {}), ("lengths-stateless", {"state": "stateless", "micro_batch": 1})):
+        program = converter.build(out / "texts.gguf", length=(4, 8, TOKENS), batch=2, **options, **how)
+        program.write(out / f"{name}.tflite")
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 96, (40, TOKENS)).astype(np.int32)
+    ends = rng.integers(1, TOKENS + 1, (40, 1))
+    x.tofile(out / "texts.x")
+    np.where(np.arange(TOKENS) < ends, np.roll(x, -1, 1), -1).astype(np.int32).tofile(out / "texts.y")
+    rng.choice(np.float32([0.5, 1, 1.7]), 40).tofile(out / "texts.weight")
 
 
 def data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -348,6 +368,7 @@ if __name__ == "__main__":
         write_interchange(folder)
         write_camera(folder)
         write_blocks(folder)
+        write_lengths(folder)
         write_docs(folder)
         of_rows = model("mlp", np.random.default_rng(0))
         whole = Model(mixing, of_rows.params, of_rows.inputs)

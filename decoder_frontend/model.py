@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ class Model:
 
     Attributes:
         path: of the file, or of the folder with its `config.json` and `.safetensors`.
-        length: tokens of a row; shorter texts are padded on the right, with labels below 0. None: 256, or as many as
-            the model was trained with where these are fewer.
+        length: tokens of a row; shorter texts are padded on the right, with labels below 0. Several, (64, 256): rows of
+            each, and what is passed takes the fewest that hold it. None: 256, or as many as the model was trained
+            with where these are fewer.
         packed: whether a row may hold several texts: a second input says of each token which text it is of.
         name: what the program is called; empty: the name of the file.
 
@@ -42,7 +43,7 @@ class Model:
     """
 
     path: str | os.PathLike
-    length: int | None = None
+    length: int | Sequence[int] | None = None
     packed: bool = False
     name: str = ""
     _read: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -53,12 +54,22 @@ class Model:
             object.__setattr__(self, "name", path.name if path.is_dir() else path.stem)
         length: Any = min(_LENGTH, self.configuration.context) if self.length is None else self.length
         object.__setattr__(self, "length", length)
-        if type(length) is not int or not 1 <= length <= self.configuration.context:
-            raise UsageError(
-                f"length is a number of tokens from 1 to the {self.configuration.context:,} that {self.path} was "
-                f"trained with, not {length!r}",
-                page="language-models",
-            )
+        for one in _several(length) or (length,):
+            if type(one) is not int or not 1 <= one <= self.configuration.context:
+                raise UsageError(
+                    f"length is a number of tokens from 1 to the {self.configuration.context:,} that {self.path} was "
+                    f"trained with, not {one!r}",
+                    page="language-models",
+                )
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of the rows that it is built for, the fewest first."""
+        return tuple(sorted(set(_several(self.length))))
+
+    def shorter(self) -> dict[int, Model]:
+        """Return the model for each length but the longest."""
+        return {length: replace(self, length=length) for length in self.lengths[:-1]}
 
     @property
     def opened(self) -> Opened:
@@ -97,9 +108,13 @@ class Model:
 
     @property
     def _tokens(self) -> int:
-        assert self.length is not None
-        return self.length
+        return self.lengths[-1]
 
     def _frequency_factors(self) -> np.ndarray | None:
         factors = self.opened.frequency_factors
         return None if factors is None else np.asarray(factors)
+
+
+def _several(length: Any) -> tuple[int, ...]:
+    """Return lengths, of one or several."""
+    return tuple(length) if isinstance(length, list | tuple) else (length,)

@@ -101,6 +101,8 @@ def job_of(recipe: Path | None, trust: bool, **flags: Any) -> BuildJob:
     for listed in ("signatures", "outputs"):
         if isinstance(flags.get(listed), str):
             flags[listed] = tuple(flags[listed].split(","))
+    if flags.get("length") is not None:
+        flags["length"] = _lengths(flags["length"])
     for entry, code in base.references().items():
         if flags.get(entry) is None and not trust:
             raise UsageError(
@@ -198,6 +200,17 @@ def _adapter(table: Mapping[str, Any], where: str) -> LoRA | Channels:
         return LoRA(**{"rank" if key == "lora" else key: value for key, value in table.items()})
     except UsageError as error:
         raise UsageError(f"{where}: {error}", page="command-line") from None
+
+
+def _lengths(said: str) -> int | tuple[int, ...]:
+    """Return the tokens of rows: a number, or several, separated by commas."""
+    try:
+        numbers = tuple(int(number) for number in said.split(","))
+    except ValueError:
+        raise UsageError(
+            f"length: expected a number of tokens, or several as 64,256, got {said!r}", page="command-line"
+        ) from None
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def _optimizer(entry: Any) -> Any:

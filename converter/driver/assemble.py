@@ -34,6 +34,7 @@ from converter.program.manifest import (
     MANIFEST,
     Identity,
     Manifest,
+    at_length,
     manifest_of_json,
 )
 from converter.program.merge import MERGE
@@ -172,9 +173,10 @@ def _manifest(
         "optimizer": rule.name,
         "update": {"scheme": request.scheme.name, "table": [entries.table_row(row) for row in done.rows]},
         "signatures": {
-            name: entries.signature_of(graph, set(tensors.values()), GIVES.get(name, "output"), done.mixing.get(name))
+            name: entries.signature_of(graph, set(tensors.values()), GIVES.get(base, "output"), done.mixing.get(base))
             for name, graph in exported.items()
             if name != export.INITIAL
+            for base, _ in [at_length(name)]
         },
         "state_tensors": [
             entries.state_tensor(tensors[p.name], v, p) for v, p in parameters.items() if p.kind != "accumulator"

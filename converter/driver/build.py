@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -12,6 +12,7 @@ from converter.driver.assemble import assemble
 from converter.driver.budget import check_room, fit
 from converter.driver.compilation import Compilation
 from converter.driver.defaults import Taken, taken_over
+from converter.driver.features.lengths import of_shorter, with_shorter
 from converter.driver.features.preprocess import check_preprocess, preprocessed
 from converter.driver.fingerprint import identity_of
 from converter.driver.losses import without_idle_outputs
@@ -37,6 +38,7 @@ from converter.driver.requests import (
     with_own_words,
 )
 from converter.ir import Graph
+from converter.ir.module import Module
 from converter.passes.manager import run
 from converter.passes.read_weights import read_weights, without_sources
 from converter.support.collecting import uncollected
@@ -135,9 +137,34 @@ def _other(imported: Import, request: Request, scheme: str, frozen: str) -> Plan
 @uncollected()
 def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
     """Plan one request."""
-    as_it_lies, imported = imported, _with_weights(imported, request.options.is_int4, needs_weights)
+    done, taken = _compiled(imported, request, needs_weights)
+    request, source = done.request, done.source
+    priced = costs(done.program, request.target, request.state, request.batch // request.micro_batch)
+    notes = [*taken.notes, *link_notes(source.graph, done.goal), *done.notes]
+    make = partial(
+        assemble,
+        request=request,
+        signatures=dict(done.program),
+        costs=priced,
+        done=done.finished(),
+        notes=grouped([*notes, *_without(source.notes, request.options.augment)]),
+        rule=taken.rule,
+        identify=partial(identity_of, imported, source, taken.rule.name, done.rule, done.adapters, done.quantization),
+    )
+    return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
+
+
+def _compiled(
+    imported: Import, request: Request, needs_weights: bool, turned: Collection[str] | None = None
+) -> tuple[Compilation, Taken]:
+    """Run the passes on a model, and on it for each shorter length that it has; `turned` as of a `Compilation`."""
+    imported = _with_weights(imported, request.options.is_int4, needs_weights)
     source, taken = _checked(imported, request, needs_weights)
     request = with_own_words(request, source)
+    shorter = {}
+    if source.shorter:  # weights lie as in no length alone, but the same in all
+        asked, turned = of_shorter(request, taken.loss), ()
+        shorter = {n: partial(_program_of, at, asked, needs_weights, turned) for n, at in source.shorter.items()}
     several_rows = None
     if request.accumulates:  # of one row nothing can be seen of how rows influence each other
         several_rows = source.graph if request.micro_batch > 1 else _of_two_rows(imported, source)
@@ -153,21 +180,15 @@ def _plan(imported: Import, request: Request, needs_weights: bool) -> Plan:
             several_rows=several_rows,
             report=[],
             model=source.graph,
+            turned=turned,
         ),
     )
-    priced = costs(done.program, request.target, request.state, request.batch // request.micro_batch)
-    notes = [*taken.notes, *link_notes(source.graph, done.goal), *done.notes]
-    make = partial(
-        assemble,
-        request=request,
-        signatures=dict(done.program),
-        costs=priced,
-        done=done.finished(),
-        notes=grouped([*notes, *_without(source.notes, request.options.augment)]),
-        rule=taken.rule,
-        identify=partial(identity_of, as_it_lies, source, taken.rule.name, done.rule, done.adapters, done.quantization),
-    )
-    return Plan(request.scheme.name, request.micro_batch, priced, make, request.recompute)
+    return with_shorter(done, shorter), taken
+
+
+def _program_of(imported: Import, request: Request, needs_weights: bool, turned: Collection[str]) -> Module:
+    """Return the program of a model for a shorter length."""
+    return _compiled(imported, request, needs_weights, turned)[0].program
 
 
 def _generating(source: Source, request: Request, needs_weights: bool) -> dict[str, Graph]:

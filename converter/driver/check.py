@@ -22,7 +22,7 @@ class StandstillWarning(UserWarning):
 
 
 def check_program(data: bytes | Mapped) -> None:
-    """Runs one step, and `infer` if there is one, on synthetic data.
+    """Runs one step for each length that rows may have, and `infer` if there is one, on synthetic data.
 
     A single weight may stand still (random data need not reach it: a dead unit, a row of an embedding); where all of
     them do, a StandstillWarning says so.
@@ -43,7 +43,9 @@ def check_program(data: bytes | Mapped) -> None:
         before = session.state()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RateWarning)  # said while building, or below
-            session.train(x, y, LEARNING_RATE if manifest.running_rate is None else None)
+            for tokens in manifest.lengths or (None,):
+                own_x, own_y = ({name: a[:, :tokens] if tokens else a for name, a in of.items()} for of in (x, y))
+                session.train(own_x, own_y, LEARNING_RATE if manifest.running_rate is None else None)
         after = session.state()
         if "infer" in manifest.signatures:
             session.infer(x)

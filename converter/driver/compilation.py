@@ -72,7 +72,8 @@ class Compilation:
         resolved: the scheme, parameter by parameter.
         rows: the same with adapters.
         adapters: of frozen weights.
-        turned: names of matrices kept as [outputs, inputs], where adapters ask for it to be known before.
+        turned: names of matrices kept as [outputs, inputs], where adapters or several lengths ask for it to be
+            known before.
         by_batch: batch normalization layers that take the statistics of the batch.
         normalized: what these layers read, by layer.
         rule: the update of every parameter.

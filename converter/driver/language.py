@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,8 @@ def language_model(model: Any) -> Any:
     return model if isinstance(model, decoder_frontend.Model) else decoder_frontend.Model(model)
 
 
-def with_length(model: Any, length: int | None) -> Any:
-    """Return a language model for rows of so many tokens; None: as it is.
+def with_length(model: Any, length: int | Sequence[int] | None) -> Any:
+    """Return a language model for rows of so many tokens, or of each of several numbers; None: as it is.
 
     Raises:
         UsageError: the model is none, or was trained with fewer.
@@ -53,5 +53,5 @@ def with_length(model: Any, length: int | None) -> Any:
 
 def reading_on(model: Any) -> Mapping[str, Callable[[], Graph]]:
     """Return what makes the graphs of `prefill`, which reads several tokens, and of `decode`, which reads one."""
-    several = min(_AT_ONCE, model.length)
+    several = min(_AT_ONCE, model.lengths[-1])
     return {"prefill": partial(model.reading_on, several), "decode": partial(model.reading_on, 1)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,6 +46,7 @@ class Source:
         loss: the name of the loss that such models are trained with; None: it says nothing.
         optimizer: that of the optimizer.
         generates: what makes the graphs of further signatures, by which it writes a text on.
+        shorter: what imports it for rows of fewer tokens, by how many, where it is built for several lengths.
         labels: names of its classes, where it says them.
         preprocessing: how an input is made, where it says it.
     """
@@ -63,6 +65,7 @@ class Source:
     loss: str | None = None
     optimizer: str | None = None
     generates: Mapping[str, Callable[[], Graph]] = field(default_factory=dict)
+    shorter: Mapping[int, Callable[[int], Source]] = field(default_factory=dict)
     labels: Sequence[str] | None = None
     preprocessing: Mapping[str, Any] | None = None
 
@@ -137,7 +140,8 @@ def import_model(model: Any, batch: int) -> Source:
     if is_language_model(model):
         model = language_model(model)
         made = _jax_source(model.jax_model(), batch)
-        return replace(made, loss="next_token", optimizer="adam", generates=reading_on(model))
+        shorter = {length: partial(import_model, other) for length, other in model.shorter().items()}
+        return replace(made, loss="next_token", optimizer="adam", generates=reading_on(model), shorter=shorter)
     if is_tflite(model):
         model = tflite_frontend.Model(model)
     if isinstance(model, tflite_frontend.Model):

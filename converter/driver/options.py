@@ -120,6 +120,8 @@ class Options:
         cut: of a `.tflite` file: the name of a tensor or layer; what stands behind it is left out.
         outputs: of a `.tflite` file or a PyTorch model: names of the outputs that are kept; None: all.
         length: of a `.gguf` file: tokens of a row, 256 where nobody says; shorter texts are padded on the right.
+            Several, (64, 256): the signatures that take rows are there for each, with the same weights and state, and
+            what is passed takes the fewest tokens that hold it.
         name: what the program is called, for the app; None: as the model is.
 
     Raises:
@@ -253,7 +255,12 @@ class Options:
     outputs: Sequence[str] | None = _option(
         None, "Names of the outputs that are kept, separated by commas.", entry=tuple[str, ...], shown="all"
     )
-    length: int | None = _option(None, "Of a .gguf file: tokens of a row.", entry=int, shown="256")
+    length: int | Sequence[int] | None = _option(
+        None,
+        "Of a .gguf file: tokens of a row. Several, 64,256: each step takes the fewest that hold its texts.",
+        entry=int | tuple[int, ...],
+        shown="256",
+    )
     name: str | None = _option(None, "What the program is called.", entry=str, shown="as the model is")
 
     def __post_init__(self) -> None:

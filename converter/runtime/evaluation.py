@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 
 import numpy as np
@@ -10,18 +10,21 @@ import numpy as np
 from converter.program.manifest import MASK, Manifest
 from converter.runtime.entry import SignatureEntry
 from converter.runtime.examples import Examples, check_whole
+from converter.runtime.lengths import of_fewest_tokens
 from converter.support.errors import NumericError, UsageError
 
 
-def figures(entry: SignatureEntry, examples: Examples, size: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def figures(
+    manifest: Manifest, ready: Callable[[str], SignatureEntry], examples: Examples
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Return the mean loss, and what else the program counts, by weight.
 
     And which places of an output count, where not all.
 
     Args:
-        entry: `evaluate`, which sees the state.
+        manifest: of the program.
+        ready: gives a signature that sees the state.
         examples: checked rows.
-        size: rows of one call.
 
     Returns:
         The figures by name; the masks by output, [rows, ...], 1 or 0.
@@ -30,23 +33,26 @@ def figures(entry: SignatureEntry, examples: Examples, size: int) -> tuple[dict[
         UsageError: nothing has a weight.
         NumericError: the loss is not finite.
     """
-    counted = (*entry.signature.giving("correct"), *entry.signature.giving("figure"))
+    signature, size = manifest.signatures["evaluate"], manifest.micro_batch
+    counted = (*signature.giving("correct"), *signature.giving("figure"))
     masks = {
         spec.name.removeprefix(MASK): np.zeros((examples.rows, *spec.shape[1:]), np.float32)
-        for spec in entry.signature.giving("mask")
+        for spec in signature.giving("mask")
     }
-    check_whole(entry.name, entry.signature, examples.rows)
+    check_whole("evaluate", signature, examples.rows)
     total, sums = 0.0, {"loss": 0.0} | {spec.name: 0.0 for spec in counted}
     for start in range(0, examples.rows, size):
         part = examples.take(slice(start, start + size))
         if not part.weight:
             continue
+        name, part = of_fewest_tokens(manifest, "evaluate", part)
+        entry = ready(name)
         part.fill(entry)
         entry.invoke()
         total += part.weight
         # The program's loss is a mean by weight, its other figures are sums.
-        for name in sums:
-            sums[name] += float(entry.output(name)[0]) * (part.weight if name == "loss" else 1)
+        for figure in sums:
+            sums[figure] += float(entry.output(figure)[0]) * (part.weight if figure == "loss" else 1)
         for output, mask in masks.items():
             mask[start : start + part.rows] = entry.output(MASK + output)[: part.rows]
     if not total:
@@ -87,6 +93,16 @@ def outputs(entry: SignatureEntry, examples: Examples) -> Iterator[tuple[slice, 
         place = slice(start, start + batch.rows)
         # What is not row by row is all there, in the only call.
         yield place, {s.name: entry.output(s.name)[: batch.rows if s.shape[0] == size else None] for s in given}
+
+
+def inferred(manifest: Manifest, ready: Callable[[str], SignatureEntry], examples: Examples) -> dict[str, np.ndarray]:
+    """Return what the model gives for any number of rows, by output: as many tokens as these have; as `outputs`."""
+    if manifest.by_length("infer"):
+        name, rows = of_fewest_tokens(manifest, "infer", examples)
+        tokens = next(iter(examples.arrays.values())).shape[1]
+        return {output: given[:, :tokens] for output, given in every_output(ready(name), rows).items()}
+    parts = calls(manifest, examples.rows)
+    return joined([every_output(ready(name), examples.take(rows)) for name, rows in parts])
 
 
 def calls(manifest: Manifest, rows: int) -> list[tuple[str, slice]]:

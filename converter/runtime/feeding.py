@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from converter.program.manifest import Manifest
 from converter.runtime.examples import Examples, check_examples, check_whole
+from converter.runtime.lengths import check_rows, of_tokens
 from converter.runtime.loop import Batches, Shuffled, is_stream
 from converter.runtime.metrics import Metrics, measures
 from converter.runtime.targets import check_targets, weigh_by_class
@@ -112,4 +113,9 @@ def examples_for(signature: str, manifest: Manifest, x: Any, y: Any, weight: Any
             f"on the command line --signatures ...,{signature}",
             page="sessions",
         )
-    return check_targets(check_examples(manifest.signatures[signature], x, y, weight), manifest)
+    taken = manifest.signatures[signature]
+    if not manifest.by_length(signature):
+        return check_targets(check_examples(taken, x, y, weight), manifest)
+    longest = manifest.lengths[-1]
+    rows = check_targets(check_rows(taken, x, y, weight, longest), manifest)
+    return of_tokens(manifest, rows, longest) if taken.taking("target") else rows

@@ -11,6 +11,7 @@ from converter.program.file import ProgramFile
 from converter.runtime.entry import ProgramEngine, SignatureEntry
 from converter.runtime.examples import Examples, check_whole
 from converter.runtime.gradient_range import GradientRange
+from converter.runtime.lengths import of_fewest_tokens
 from converter.runtime.memory import Memory, memory_of
 from converter.support.errors import NumericError, UsageError
 
@@ -119,6 +120,8 @@ class Running:
 
     def _call(self, signature: str, examples: Examples | None = None, rate: float | None = None) -> SignatureEntry:
         """Runs a signature on rows, a learning rate, or both."""
+        if examples is not None:
+            signature, examples = of_fewest_tokens(self._manifest, signature, examples)
         entry = self.ready(signature)
         if examples is not None:
             check_whole(signature, entry.signature, examples.rows)

@@ -17,7 +17,7 @@ from converter.program.parameters import check_tensors, parameters_of
 from converter.runtime.channels import choose, information
 from converter.runtime.engine import open_engine
 from converter.runtime.entry import Report
-from converter.runtime.evaluation import calls, every_output, figures, joined, outputs
+from converter.runtime.evaluation import every_output, figures, inferred, outputs
 from converter.runtime.examples import Examples
 from converter.runtime.feeding import Order, check_one_step, check_resumable, check_validation, examples_for, feed_of
 from converter.runtime.interchange import StateSpec
@@ -143,7 +143,7 @@ class TrainingSession:
     def _judge(self, examples: Examples, metrics: Metrics) -> dict[str, float]:
         with self._lock:
             wanted = measures(metrics, self.manifest, examples)
-            found, masks = figures(self._open().ready("evaluate"), examples, self.manifest.micro_batch)
+            found, masks = figures(self.manifest, self._open().ready, examples)
             if wanted:
                 found = measured(wanted, found, outputs(self._open().ready("infer"), examples), examples, masks)
             return found
@@ -156,9 +156,7 @@ class TrainingSession:
             of a Keras model), or a tuple in their order where they have none.
         """
         with self._lock:
-            examples = self._examples("infer", x)
-            parts = calls(self.manifest, examples.rows)
-            return gathered(joined([every_output(self._open().ready(name), examples.take(r)) for name, r in parts]))
+            return gathered(inferred(self.manifest, self._open().ready, self._examples("infer", x)))
 
     def call(self, signature: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what a signature that leaves the state as it is gives, for all its inputs but the state's."""

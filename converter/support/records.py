@@ -47,7 +47,7 @@ def decode(kind: Any, data: Any, where: str) -> Any:
         if data is None and type(None) in arguments:
             return None
         kinds = [a for a in arguments if a is not type(None)]
-        fits = (a for a in kinds[1:] if isinstance(data, get_origin(a) or a))
+        fits = (a for a in kinds[1:] if isinstance(data, list if get_origin(a) is tuple else get_origin(a) or a))
         return decode(next(fits, kinds[0]), data, where)
     if origin is tuple:
         _expect(list, data, where)

@@ -61,6 +61,7 @@ def test_a_full_disk_leaves_what_was_there(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
 
 
+@pytest.mark.slow
 def test_a_state_of_another_base_is_refused(program: pocketune.Program, tmp_path: Path) -> None:
     arrays = written.weights("llama", written.metadata("llama"))
     written.write(tmp_path / "other.gguf", arrays={name: array * 1.01 for name, array in arrays.items()})

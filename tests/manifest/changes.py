@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Json = Any
+from tests.manifest.edits import Json, again, all_of, drop, put, renamed, text
+
 TRAIN, INFER = ("signatures", "train"), ("signatures", "infer")
+SHORT = ("signatures", "train_length_2")
 X, Y, WEIGHT, RATE = (("signatures", "train", "inputs", i) for i in range(4))
 CERTIFICATE = {
     "on": "gpu",
@@ -42,71 +44,9 @@ class Bad(NamedTuple):
     place: str
 
 
-def put(*way: Any) -> Callable[[Json], Json]:
-    """What stands at a place, the last of these is what is put there."""
-    *path, last, value = way
-
-    def change(manifest: Json) -> None:
-        holder = _at(manifest, path)
-        if isinstance(holder, list) and last == len(holder):
-            holder.append(value)
-        else:
-            holder[last] = value
-
-    return change
-
-
-def drop(*way: Any) -> Callable[[Json], Json]:
-    """What stands at a place is not there."""
-    return lambda manifest: _at(manifest, way[:-1]).pop(way[-1])
-
-
-def again(*way: Any, **other: Any) -> Callable[[Json], Json]:
-    """A list's first item stands there once more, with other fields."""
-    return lambda manifest: _at(manifest, way).append({**_at(manifest, way)[0], **other})
-
-
-def renamed(*way: Any) -> Callable[[Json], Json]:
-    """A field has another name."""
-    *path, old, new = way
-
-    def change(manifest: Json) -> None:
-        holder = _at(manifest, path)
-        holder[new] = holder.pop(old)
-
-    return change
-
-
-def all_of(*changes: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """Several changes."""
-
-    def change(manifest: Json) -> None:
-        for each in changes:
-            each(manifest)
-
-    return change
-
-
-def text(old: str, new: str) -> Callable[[Json], Json]:
-    """A piece of the text is another one."""
-
-    def change(manifest: Json) -> bytes:
-        before = json.dumps(manifest, ensure_ascii=False)
-        assert old in before, old
-        return before.replace(old, new, 1).encode()
-
-    return change
-
-
 def certified(**other: Any) -> Callable[[Json], Json]:
     """A certificate with other fields."""
     return put("certificates", [{**CERTIFICATE, **other}])
-
-
-def _at(holder: Json, way: Any) -> Json:
-    for key in way:
-        holder = holder[key]
-    return holder
 
 
 _FORMS = {
@@ -244,6 +184,19 @@ _SIGNATURES = {
     "infer-2-of-1-row": Bad("other-numbers-of-rows", renamed("signatures", "infer_1", "infer_2"), "infer_2"),
     "infer-1-gives-something-else": Bad(
         "other-numbers-of-rows", put("signatures", "infer_1", "outputs", 0, "name", "other"), "infer_1"
+    ),
+    "length-02": Bad("several-lengths", renamed("signatures", "infer_length_2", "infer_length_02"), "infer_length_02"),
+    "length-of-apply": Bad(
+        "several-lengths", renamed("signatures", "infer_length_2", "save_length_2"), "save_length_2"
+    ),
+    "length-3-of-2": Bad("several-lengths", put(*SHORT, "inputs", 0, "shape", [1, 3]), "train_length_2"),
+    "length-without-evaluate": Bad("several-lengths", drop("signatures", "evaluate_length_2"), "evaluate_length_2"),
+    "length-of-other-targets": Bad("several-lengths", put(*SHORT, "inputs", 1, "shape", [1, 4]), "train_length_2"),
+    "length-gives-something-else": Bad(
+        "several-lengths", put("signatures", "infer_length_2", "outputs", 0, "name", "other"), "infer_length_2"
+    ),
+    "length-that-is-the-longest": Bad(
+        "several-lengths", renamed("signatures", "infer_length_2", "infer_length_4"), "infer_length_2"
     ),
     "decode-gives-nothing": Bad("generates", put("signatures", "decode", "outputs", []), "decode"),
     "no-inputs": Bad("variables", put(*INFER, "inputs", []), "infer"),

@@ -75,12 +75,12 @@ def _build(model: Model | None = None, **options: Any) -> Callable[[], Program]:
     return lambda: converter.build(model or _model(), **{"batch": BATCH, "check": False, **options})
 
 
-def _language_model() -> Program:
+def _language_model(**options: Any) -> Program:
     with TemporaryDirectory() as folder:
         entries = written.metadata("llama", block_count=1, context_length=4)
         written.write(Path(folder) / "net.gguf", "llama", entries)
-        options = {"update": "lora-1:q_proj", "batch": 1, "check": False}
-        return converter.build(Path(folder) / "net.gguf", signatures=("train", "generate"), **options)
+        options = {"signatures": ("train", "generate"), **options}
+        return converter.build(Path(folder) / "net.gguf", update="lora-1:q_proj", batch=1, check=False, **options)
 
 
 _PREPARED = {"labels": ("a", "b", "c"), "preprocessing": {"mean": 0.5, "by": [1, {"deep": None}], "wörter": 'é"\\\n'}}
@@ -122,4 +122,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "signs": _build(loss="hinge"),
     "amounts": _build(loss="poisson"),
     "generates": _language_model,
+    "several-lengths": lambda: _language_model(length=(2, 4), signatures=("train", "evaluate", "infer")),
 }

@@ -26,10 +26,11 @@ def folder(modules: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     programs.write(folder, "mlp", 0)
     programs.write_camera(folder)
+    programs.write_lengths(folder)
     return folder
 
 
-@pytest.mark.parametrize("name", ["variables", "stateless", "its-own-rate", "stopped-early"])
+@pytest.mark.parametrize("name", ["variables", "stateless", "its-own-rate", "several-lengths", "stopped-early"])
 def test_a_training_is_done_again_to_the_byte(name: str, modules: Any, folder: Path) -> None:
     recorded, _ = modules
     training, state = recorded.TRAININGS[name], folder / f"trace-{name}.state"
@@ -38,7 +39,8 @@ def test_a_training_is_done_again_to_the_byte(name: str, modules: Any, folder: P
     assert state.read_bytes() == first
     steps = [event for event in events if event["kind"] == "step"]
     assert len(steps) == (events[0]["steps"] if name != "stopped-early" else 10)
-    assert steps[-1]["loss"] < steps[0]["loss"]
+    if name != "several-lengths":  # whose texts are random
+        assert steps[-1]["loss"] < steps[0]["loss"]
     assert events[-1] == {"kind": "finished", "stoppedEarly": name == "stopped-early"}
 
 

@@ -55,6 +55,19 @@ export function picturesOf(name: string): Sample[] {
   }));
 }
 
+/** Texts that end where the host's do; of every second one nothing stands behind that. */
+export function textsOf(name: string): Sample[] {
+  const [x, y] = [`${name}.x`, `${name}.y`].map((file) => new Int32Array(bytes(file).buffer));
+  const weights = [...floats(`${name}.weight`)];
+  const tokens = (x?.length ?? 0) / weights.length;
+  return weights.map((weight, i) => {
+    const labels = y?.slice(i * tokens, (i + 1) * tokens) ?? new Int32Array();
+    const end = i % 2 === 0 ? tokens : 1 + labels.findLastIndex((label) => label >= 0);
+    const ids = x?.slice(i * tokens, i * tokens + end) ?? new Int32Array();
+    return { inputs: { x: ids }, targets: { y: labels.slice(0, end) }, weight };
+  });
+}
+
 export function samples(count: number): Sample[] {
   return Array.from({ length: count }, (_, i) => labelled(new Float32Array(36).fill(i % 4), i % 4));
 }

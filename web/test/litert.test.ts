@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Batch } from "../trainer/batches.ts";
+import { ofFewestTokens } from "../trainer/lengths.ts";
 import { DamagedStateError, InputError, labelled, MemoryStore, RuntimeFailedError, Trainer } from "../trainer.ts";
-import { bytes, collected, floats, program, samplesOf } from "./fixture.ts";
+import { bytes, collected, floats, program, samplesOf, textsOf } from "./fixture.ts";
 import { inNode } from "./litert.ts";
 
 const RATE = 0.02;
@@ -107,6 +109,44 @@ test("few rows take the signature that just holds them", async () => {
   for (const count of [1, 5, 6]) {
     const some = await trainer.infer(rows.slice(0, count));
     for (const [i, row] of some.entries()) assert.ok(distance(row.output ?? [], all[i]?.output ?? []) < 1e-6);
+  }
+});
+
+for (const name of ["lengths", "lengths-stateless"]) {
+  test(`of a text as much is inferred as there is of it, whichever signature takes it: ${name}`, async () => {
+    const trainer = await open(name);
+    const text = textsOf("texts")[0]?.inputs.x ?? new Int32Array();
+    const inferred = async (tokens: number) => (await trainer.infer([{ x: text.slice(0, tokens) }]))[0]?.output ?? [];
+    const whole = await inferred(12);
+    for (const tokens of [1, 4, 5, 8, 11]) {
+      const some = await inferred(tokens);
+      assert.equal(some.length, (whole.length / 12) * tokens);
+      assert.ok(distance(some, whole.slice(0, some.length)) < 1e-4);
+    }
+    await assert.rejects(
+      trainer.infer([{ x: new Int32Array(13) }]),
+      /13 tokens, and rows of this program have 1 to 12/,
+    );
+    await trainer.close();
+  });
+}
+
+test("texts take the signature of the fewest tokens that hold their labels", async () => {
+  const { manifest } = await program("lengths");
+  const text = (tokens: number, asked: number) => ({
+    inputs: { x: new Int32Array(tokens).fill(1) },
+    targets: { y: Int32Array.from({ length: tokens }, (_, i) => (i < asked ? i : -1)) },
+  });
+  for (const [rows, expected] of [
+    [[text(12, 4)], "train_length_4"],
+    [[text(3, 0)], "train_length_4"],
+    [[text(12, 2), text(5, 5)], "train_length_8"],
+    [[text(4, 4), text(12, 9)], "train"],
+  ] as const) {
+    const [name, batch] = ofFewestTokens(manifest, "train", new Batch(rows, [1, 1]));
+    assert.equal(name, expected);
+    const [first] = batch.rows;
+    assert.equal(first?.inputs.x?.length, first?.targets.y?.length);
   }
 });
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { unpack } from "../trainer/state-file.ts";
 import { MemoryStore, type Sample, type TrainEvent, Trainer } from "../trainer.ts";
-import { bytes, collected, floats, picturesOf, program, samplesOf } from "./fixture.ts";
+import { bytes, collected, floats, picturesOf, program, samplesOf, textsOf } from "./fixture.ts";
 import { inNode } from "./litert.ts";
 
 /** Of every number of an event and of a state. */
@@ -19,7 +19,7 @@ interface Trace {
   learning_rate: number | null;
   rate_scale: number;
   patience: number | null;
-  fed: "float32" | "uint8" | "int8";
+  fed: "float32" | "uint8" | "int8" | "int32";
   events: Record<string, unknown>[];
 }
 
@@ -28,6 +28,7 @@ const traces: Record<string, Trace> = JSON.parse(new TextDecoder().decode(bytes(
 
 function rowsOf({ data, fed }: Trace, [first, end]: [number, number]): Sample[] {
   if (fed === "uint8") return picturesOf(data).slice(first, end);
+  if (fed === "int32") return textsOf(data).slice(first, end);
   const size = data === "two" ? floats("two.size") : null;
   const all = samplesOf(data).map((sample, i) =>
     size

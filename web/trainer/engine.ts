@@ -1,5 +1,6 @@
 import { type Batch, sum } from "./batches.ts";
 import { DivergedError, RuntimeFailedError } from "./errors.ts";
+import { byLength, ofFewestTokens, tokensIn } from "./lengths.ts";
 import { labelOf, type Manifest, ofRole, product, rowSize } from "./manifest.ts";
 import type { Signature, TensorSpec } from "./manifest-records.ts";
 import { FISHER } from "./manifest-rules.ts";
@@ -104,9 +105,12 @@ export class Engine {
     for (const [name, batch] of calls) {
       between();
       const outputs = await this.call(name, batch);
-      const specs = ofRole(this.manifest.signature(name).outputs, "output");
-      for (const i of batch.rows.keys()) {
-        rows.push(Object.fromEntries(specs.map((spec) => [spec.name, rowIn(outputs, spec, i)])));
+      const [called] = ofFewestTokens(this.manifest, name, batch);
+      const specs = ofRole(this.manifest.signature(called).outputs, "output");
+      const isCut = byLength(this.manifest, name).length > 0;
+      for (const [i, { inputs }] of batch.rows.entries()) {
+        const tokens = isCut ? tokensIn(inputs) : undefined;
+        rows.push(Object.fromEntries(specs.map((spec) => [spec.name, rowIn(outputs, spec, i, tokens)])));
       }
     }
     return rows;
@@ -127,8 +131,9 @@ export class Engine {
   }
 
   /** Runs a signature; what it gives of the state stays in the memory, the rest is returned. */
-  private async call(name: string, batch?: Batch, rate = 0): Promise<Map<string, Values>> {
+  private async call(called: string, given?: Batch, rate = 0): Promise<Map<string, Values>> {
     this.checkNotLost();
+    const [name, batch] = given ? ofFewestTokens(this.manifest, called, given) : [called, given];
     const signature = this.manifest.signature(name);
     const rows: Tensors = new Map();
     try {
@@ -178,9 +183,11 @@ function filled(spec: TensorSpec, batch: Batch): Values | undefined {
   return values;
 }
 
-function rowIn(outputs: Map<string, Values>, spec: TensorSpec, row: number): Values {
+/** What is given for a row, of several lengths for as many tokens as it has. */
+function rowIn(outputs: Map<string, Values>, spec: TensorSpec, row: number, tokens?: number): Values {
   const size = rowSize(spec);
-  return outputs.get(spec.name)?.slice(row * size, (row + 1) * size) ?? new Float32Array();
+  const given = tokens === undefined ? size : (size / (spec.shape[1] ?? 1)) * tokens;
+  return outputs.get(spec.name)?.slice(row * size, row * size + given) ?? new Float32Array();
 }
 
 /** The weight of the rows, each by the share of its places that a mask leaves. */

@@ -1,4 +1,5 @@
 import { InputError } from "./errors.ts";
+import { byLength } from "./lengths.ts";
 import { labelOf, type Manifest, ofRole, rowSize, rowsOf, TARGET } from "./manifest.ts";
 import type { Dtype, Signature, TargetLabels, TensorSpec } from "./manifest-records.ts";
 import { problemOf } from "./numbers.ts";
@@ -10,6 +11,8 @@ const MOST_REPLAY = 0.95;
 /** What a person or app passes in, checked once, in plain words, before it reaches the runtime. Throws InputError. */
 export class Inputs {
   private readonly taken: TensorSpec[];
+  /** The tokens of its longest rows, of a program of several lengths. */
+  private readonly longest: number | undefined;
   private readonly targets: TensorSpec[];
   private readonly losses: Map<string, string>;
   private readonly labels: Map<string, TargetLabels>;
@@ -19,6 +22,7 @@ export class Inputs {
     private readonly limits: Limits,
   ) {
     this.taken = ofRole(manifest.infer.inputs, "input");
+    this.longest = byLength(manifest, manifest.stepName).at(-1)?.[0];
     this.targets = ofRole(manifest.step.inputs, "target");
     this.losses = manifest.losses;
     this.labels = manifest.targetLabels;
@@ -30,7 +34,7 @@ export class Inputs {
     for (const [i, sample] of samples.entries()) {
       const where = `${what}[${i}]`;
       this.inputs(where, sample.inputs);
-      this.targetsOf(where, sample.targets);
+      this.targetsOf(where, sample.targets, this.tokens(where, sample.inputs));
       const weight = weightOf(sample);
       if (!Number.isFinite(weight) || weight < 0) refuse(`${where}: its weight is ${sample.weight}`);
     }
@@ -90,12 +94,26 @@ export class Inputs {
     if (samples.length > 0) this.check(samples, "replay");
   }
 
+  /** The tokens of a row of a program of several lengths; undefined of others. */
+  private tokens(where: string, row: Row): number | undefined {
+    const [first] = this.taken;
+    const tokens = first && own(row, first.name)?.length;
+    if (this.longest === undefined || tokens === undefined) return undefined;
+    if (tokens >= 1 && tokens <= this.longest) return tokens;
+    refuse(
+      `${where}: ${tokens} tokens, and rows of this program have 1 to ${this.longest}: cut the text into parts, or build ` +
+        "it with a larger length",
+    );
+  }
+
   private inputs(where: string, row: Row): void {
+    const tokens = this.tokens(where, row);
     for (const spec of this.taken) {
       values(
         `${where}.${spec.name}`,
         spec,
         own(row, spec.name) ?? refuse(`${where}: the input ${spec.name} is missing`),
+        tokens,
       );
     }
     const known = this.taken.map((spec) => spec.name);
@@ -103,10 +121,10 @@ export class Inputs {
     if (other !== undefined) refuse(`${where}: the model has no input '${other}', only ${known.join(", ")}`);
   }
 
-  private targetsOf(where: string, targets: Row): void {
+  private targetsOf(where: string, targets: Row, tokens?: number): void {
     for (const spec of this.targets) {
       const target = own(targets, labelOf(spec)) ?? refuse(`${where}: the target ${labelOf(spec)} is missing`);
-      values(`${where}.${spec.name}`, spec, target);
+      values(`${where}.${spec.name}`, spec, target, tokens);
       const known = this.labels.get(spec.name);
       const problem = known && problemOf(known, this.losses.get(spec.name) ?? "its loss", target);
       if (problem) refuse(`${where}.${spec.name}: ${problem}`);
@@ -125,10 +143,10 @@ function own(row: Row, name: string): Values | undefined {
   return Object.hasOwn(row, name) ? row[name] : undefined;
 }
 
-function values(where: string, spec: TensorSpec, values: Values): void {
+function values(where: string, spec: TensorSpec, values: Values, size = rowSize(spec)): void {
   const dtype = dtypeOf(values, spec.dtype);
-  if (dtype !== spec.dtype || values.length !== rowSize(spec)) {
-    refuse(`${where}: expected ${rowSize(spec)} x ${spec.dtype}, got ${values.length} x ${dtype}`);
+  if (dtype !== spec.dtype || values.length !== size) {
+    refuse(`${where}: expected ${size} x ${spec.dtype}, got ${values.length} x ${dtype}`);
   }
   if (values instanceof Float32Array && !values.every(Number.isFinite)) refuse(`${where}: holds NaN or infinity`);
 }

@@ -1,4 +1,5 @@
 import { DamagedProgramError, NewerProgramError } from "./errors.ts";
+import { atLength, ofTokens, tokensOf } from "./lengths.ts";
 import { Manifest, ofRole, product, rowsOf, rowsToInfer, TARGET } from "./manifest.ts";
 import { FORMAT, MAX_BYTES } from "./manifest-limits.ts";
 import {
@@ -43,11 +44,14 @@ class ManifestChecks {
   private readonly state: Map<string, StateTensor>;
   private readonly stepOnFeatures: string;
   private readonly signatures: Map<string, Signature>;
+  /** The signatures that a program of several lengths has for each of them. */
+  private readonly byRows: string[];
 
   constructor(private readonly manifest: Manifest) {
     this.state = new Map(manifest.stateTensors.map((tensor) => [tensor.tensor, tensor]));
     this.stepOnFeatures = `${manifest.stepName}_features`;
     this.signatures = manifest.fields.signatures;
+    this.byRows = [manifest.stepName, "evaluate", "infer"].filter((name) => this.signatures.has(name));
   }
 
   check(): void {
@@ -61,6 +65,7 @@ class ManifestChecks {
     this.names();
     for (const [name, signature] of this.signatures) this.signature(name, signature);
     this.infers();
+    this.lengths();
     this.targets();
     this.features();
     this.allState();
@@ -82,7 +87,9 @@ class ManifestChecks {
     const known = [...wanted, "evaluate", "infer", "features", "fisher", "prefill", "decode"];
     for (const name of signatures.keys()) {
       const isInfer = rowsToInfer(name) !== undefined && signatures.has("infer");
-      if (!known.includes(name) && !isInfer) fail(`signatures: '${name}' is none of such a program`);
+      const [base, tokens] = atLength(name);
+      const isShorter = tokens !== null && this.byRows.includes(base);
+      if (!known.includes(name) && !isInfer && !isShorter) fail(`signatures: '${name}' is none of such a program`);
     }
   }
 
@@ -91,12 +98,13 @@ class ManifestChecks {
     const where = `signatures.${name}`;
     for (const spec of signature.inputs) this.tensor(`${where}.${spec.name}`, spec, "in");
     for (const spec of signature.outputs) this.tensor(`${where}.${spec.name}`, spec, "out");
+    const [base, tokens] = atLength(name);
     const {
       one = [],
       some = [],
       rows,
       same = [],
-    } = SIGNATURES.get(rowsToInfer(name) === undefined ? name : "infer_n") ?? {};
+    } = SIGNATURES.get(rowsToInfer(name) === undefined ? base : "infer_n") ?? {};
     const roles = [...signature.inputs, ...signature.outputs].map((spec) => spec.role);
     for (const role of one) {
       const count = roles.filter((each) => each === role).length;
@@ -111,7 +119,7 @@ class ManifestChecks {
     if (rows === "own" && new Set(ofRole(signature.inputs, "input").map((spec) => spec.shape[0])).size !== 1) {
       fail(`${where}: the first axes of its inputs differ`);
     }
-    for (const role of same) this.same(where, signature, role);
+    for (const role of tokens === null ? same : []) this.same(where, signature, role);
   }
 
   private same(where: string, signature: Signature, role: Role): void {
@@ -150,6 +158,26 @@ class ManifestChecks {
         facts(ofRole(it.outputs, "output"), 1).join("\n"),
       );
       if (given !== expected) fail(`signatures.${name}: what it gives is not what infer gives`);
+    }
+  }
+
+  /** `train_length_<n>` is `train` for rows of n tokens, and all of them are there for each n. */
+  private lengths(): void {
+    for (const [name, signature] of this.signatures) {
+      const [base, tokens] = atLength(name);
+      if (tokens === null) continue;
+      for (const other of this.byRows) {
+        if (!this.signatures.has(`${other}_length_${tokens}`))
+          fail(`signatures: '${other}_length_${tokens}' is missing`);
+      }
+      const longest = this.manifest.signature(base);
+      const rows = [...ofRole(signature.inputs, "input"), ...ofRole(signature.inputs, "target")];
+      const isShorter =
+        rows.every(({ shape }) => shape.length === 2 && shape[1] === tokens) && tokensOf(longest) > tokens;
+      const own = [...signature.inputs, ...signature.outputs];
+      if (!isShorter || JSON.stringify(own) !== JSON.stringify(ofTokens(longest, tokens))) {
+        fail(`signatures.${name}: it is not ${base} for rows of ${tokens} tokens`);
+      }
     }
   }
 
@@ -265,8 +293,8 @@ class ManifestChecks {
           fail(`signatures.${name}: the gradients among its ${side} are not those of what trains`);
         }
       };
-      check("inputs", signature.inputs, taking.includes(name));
-      check("outputs", signature.outputs, giving.includes(name));
+      check("inputs", signature.inputs, taking.includes(atLength(name)[0]));
+      check("outputs", signature.outputs, giving.includes(atLength(name)[0]));
     }
   }
 

@@ -17,7 +17,9 @@ from converter.training.schemes import adapt, plain, select
 def add_adapters(c: Compilation) -> Compilation:
     """Put adapters beside the weights that have one; what trains beside them is kept as without adapters."""
     model, rows, adapters = adapt(c.model, c.resolved)
-    turned = better_transposed(specialize(select(absorb_layout(c.model), c.resolved)), c.target) if adapters else None
+    turned = c.turned
+    if adapters and turned is None:
+        turned = better_transposed(specialize(select(absorb_layout(c.model), c.resolved)), c.target)
     return replace(c, model=model, rows=rows, adapters=adapters, turned=turned)
 
 

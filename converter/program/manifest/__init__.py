@@ -2,12 +2,12 @@
 
 from converter.program.manifest.certificates import Certificate, CertificateFailure
 from converter.program.manifest.identity import FrozenWeight, Identity, ModelTensor
+from converter.program.manifest.names import INFER, at_length, rows_to_infer
 from converter.program.manifest.reading import manifest_of_bytes, manifest_of_json
 from converter.program.manifest.records import (
     FISHER,
     FROZEN,
     GRADIENT,
-    INFER,
     INFERENCE,
     INITIAL,
     LOSS_OF_STEP,
@@ -26,7 +26,6 @@ from converter.program.manifest.records import (
     TensorSpec,
     UpdateRow,
     gathered,
-    rows_to_infer,
 )
 
 __all__ = [
@@ -56,6 +55,7 @@ __all__ = [
     "TargetLabels",
     "TensorSpec",
     "UpdateRow",
+    "at_length",
     "gathered",
     "manifest_of_bytes",
     "manifest_of_json",

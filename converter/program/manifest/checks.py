@@ -8,6 +8,7 @@ from typing import Any
 
 from converter.program.manifest.certificates import check_certificate
 from converter.program.manifest.identity import ModelTensor
+from converter.program.manifest.names import at_length, rows_to_infer
 from converter.program.manifest.records import (
     FISHER,
     GRADIENT,
@@ -17,7 +18,6 @@ from converter.program.manifest.records import (
     Signature,
     TargetLabels,
     TensorSpec,
-    rows_to_infer,
 )
 from converter.program.manifest.schema import ROLES, SIGNATURES, check_fields, fail
 
@@ -37,6 +37,8 @@ class _Checker:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.state = {t.tensor: t for t in manifest.state_tensors}
+        #: The signatures that a program of several lengths has for each of them.
+        self.by_rows = [name for name in (manifest.step, "evaluate", "infer") if name in manifest.signatures]
 
     def check(self) -> None:
         m = self.manifest
@@ -48,8 +50,11 @@ class _Checker:
         self.names()
         for name, signature in m.signatures.items():
             self.signature(f"signatures.{name}", signature)
-            self.kind(f"signatures.{name}", signature, SIGNATURES["infer_n" if rows_to_infer(name) else name])
+            base, tokens = at_length(name)
+            said = SIGNATURES["infer_n" if rows_to_infer(name) else base]
+            self.kind(f"signatures.{name}", signature, said if tokens is None else {**said, "same": ()})
         self.infers()
+        self.lengths()
         self.targets()
         self.features()
         self.all_state()
@@ -73,7 +78,9 @@ class _Checker:
                 fail(f"signatures: {name!r} is missing")
         known = {*wanted, "evaluate", "infer", "features", "fisher", "prefill", "decode"}
         for name in m.signatures:
-            if name not in known and not (rows_to_infer(name) and "infer" in m.signatures):
+            base, tokens = at_length(name)
+            is_other = (rows_to_infer(name) and "infer" in m.signatures) or (tokens and base in self.by_rows)
+            if name not in known and not is_other:
                 fail(f"signatures: {name!r} is none of such a program")
 
     def signature(self, where: str, signature: Signature) -> None:
@@ -128,6 +135,21 @@ class _Checker:
                 fail(f"signatures.{name}: it takes another number of rows")
             if _ordered(signature.giving("output"), 1) != _ordered(signatures["infer"].giving("output"), 1):
                 fail(f"signatures.{name}: what it gives is not what infer gives")
+
+    def lengths(self) -> None:
+        """Check that `train_length_<n>` is `train` for rows of n tokens, and all of them are there for each n."""
+        m = self.manifest
+        for name, signature in m.signatures.items():
+            base, tokens = at_length(name)
+            if tokens is None:
+                continue
+            for other in self.by_rows:
+                if f"{other}_length_{tokens}" not in m.signatures:
+                    fail(f"signatures: '{other}_length_{tokens}' is missing")
+            longest, own = m.signatures[base], _at(signature, _tokens(signature))
+            rows = {spec.shape[1:] for role in ("input", "target") for spec in signature.taking(role)}
+            if rows != {(tokens,)} or _tokens(longest) <= tokens or _at(longest, tokens) != own:
+                fail(f"signatures.{name}: it is not {base} for rows of {tokens} tokens")
 
     def features(self) -> None:
         """Check that what the frozen first layers give is what the step on it takes."""
@@ -212,7 +234,7 @@ class _Checker:
         for name, signature in m.signatures.items():
             sides = {"inputs": (signature.taking, taking), "outputs": (signature.giving, giving)}
             for side, (of_role, passed) in sides.items():
-                if {spec.name for spec in of_role("gradient")} != (trained if name in passed else set()):
+                if {spec.name for spec in of_role("gradient")} != (trained if at_length(name)[0] in passed else set()):
                     fail(f"signatures.{name}: the gradients among its {side} are not those of what trains")
 
     def choices(self) -> None:
@@ -238,6 +260,22 @@ class _Checker:
             _check_view(where, piece.view, parameter.shape, self.state[piece.tensor].shape)
         if (frozen := parameter.frozen) is not None:
             _check_view(f"{where}.frozen", frozen.view, parameter.shape, frozen.shape)
+
+
+def _tokens(signature: Signature) -> int:
+    """Return the tokens of a row, 0 where its first input has none."""
+    return (*signature.taking("input")[0].shape, 0)[1] if signature.taking("input") else 0
+
+
+def _at(signature: Signature, tokens: int) -> list[tuple[str, tuple[int, ...], str, str]]:
+    """Return what is compared of the tensors of a signature, with so many tokens in the place of its own."""
+    own = _tokens(signature)
+
+    def shape(spec: TensorSpec) -> tuple[int, ...]:
+        rows = spec.role in ("input", "target", "output") and spec.shape[1:2] == (own,)
+        return (spec.shape[0], tokens, *spec.shape[2:]) if rows else spec.shape
+
+    return [(spec.name, shape(spec), spec.dtype, spec.role) for spec in (*signature.inputs, *signature.outputs)]
 
 
 def _words(role: Mapping[str, Any]) -> str:

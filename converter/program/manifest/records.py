@@ -6,7 +6,6 @@ The compiler writes it; the runtimes on the host and the phone read it and belie
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import prod
@@ -16,6 +15,7 @@ import numpy as np
 
 from converter.program.manifest.certificates import Certificate
 from converter.program.manifest.identity import Identity, ModelTensor
+from converter.program.manifest.names import at_length, rows_to_infer
 from converter.program.manifest.schema import LIMITS, ROLES
 
 T = TypeVar("T")
@@ -54,16 +54,8 @@ LOSS_OF_STEP = "optimizer/loss"
 FISHER: str = ROLES["fisher"]["prefix"]
 #: What the mask is called that says which places of an output count: this, and the output's name.
 MASK: str = ROLES["mask"]["prefix"]
-#: What `infer` for another number of rows is called: this, and the number.
-INFER = "infer_"
 #: What the target is called, and where there are several, what each is called: this, a slash and its own name.
 TARGET = "y"
-
-
-def rows_to_infer(name: str) -> int | None:
-    """Return the rows of `infer_<rows>`; None for any other name of a signature."""
-    digits = name.removeprefix(INFER)
-    return int(digits) if digits != name and re.fullmatch("[1-9][0-9]{0,8}", digits) else None
 
 
 def gathered(results: Mapping[str, T]) -> T | tuple[T, ...] | dict[str, T]:
@@ -374,6 +366,22 @@ class Manifest:
         """The signatures that give the model's outputs, by the rows that each takes, the fewest first."""
         names = [name for name in self.signatures if name == "infer" or rows_to_infer(name)]
         return dict(sorted((self.signatures[name].taking("input")[0].shape[0], name) for name in names))
+
+    def by_length(self, signature: str) -> dict[int, str]:
+        """Return the signatures that stand for one, by the tokens of a row that each takes, the fewest first.
+
+        Empty for a program of one length.
+        """
+        named = {name: at_length(name) for name in self.signatures}
+        found = {tokens: name for name, (base, tokens) in named.items() if tokens and base == signature}
+        if found:
+            found[self.signatures[signature].taking("input")[0].shape[1]] = signature
+        return dict(sorted(found.items()))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of the rows that it has signatures for, the fewest first; empty where it has one length, or none."""
+        return tuple(self.by_length(self.step))
 
     @property
     def targets(self) -> tuple[TensorSpec, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from converter.ir import Graph, Value, fingerprint, nested, stored_bytes
 from converter.ir.described import is_uniform
+from converter.program.manifest import at_length
 from converter.tflite import schedule
 from converter.tflite.costs.step_cost import product_cost, step_cost, step_traffic
 from converter.tflite.lowering.state import AS_ARGUMENTS, with_variables
@@ -77,7 +78,7 @@ def resident(signatures: Mapping[str, Graph], target: Target, state: str = "vari
     export = AS_ARGUMENTS.get(state, with_variables)
     in_order = schedule.keeps_order(signatures.values(), state)
     graphs = {name: schedule.resident(export(graph), target.lanes, in_order) for name, graph in signatures.items()}
-    called = [graphs[name] for name in STEP if name in graphs]
+    called = [graph for name, graph in graphs.items() if at_length(name)[0] in STEP]
     parameters = {p.name: v for graph in signatures.values() for v, p in graph.parameters.items()}
     kept = sum(v.type.nbytes for v in parameters.values())
     arena = sum(graph.arena for graph in called) + max(graph.workspace for graph in called)

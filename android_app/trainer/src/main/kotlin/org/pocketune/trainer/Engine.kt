@@ -112,8 +112,7 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         if (manifest.updatingName == UPDATE) trainByParts(batch, rate) else trainAtOnce(batch, rate)
 
     private fun trainAtOnce(batch: Batch, rate: Float): Float {
-        val train = entry("train")
-        train.fill(batch)
+        val train = filled("train", batch)
         update(train, rate)
         return train.loss()
     }
@@ -122,13 +121,12 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     private fun trainByParts(batch: Batch, rate: Float): Float {
         if (isHalfDone) write(read())
         isHalfDone = true
-        val step = entry(manifest.stepName)
         // `accumulate` gives the part's share of the loss and adds that of the gradient, `gradients` gives its own means.
         val ofMeans = manifest.state == StateKind.SPLIT
         var sum = 0.0
         for (part in (if (ofMeans) batch else batch.asShares()).parts(manifest.microBatch)) {
             val share = if (ofMeans) part.weight / batch.weight else 1.0
-            step.fill(part)
+            val step = filled(manifest.stepName, part)
             run(step)
             sum += share * step.loss()
             if (!sum.isFinite()) return sum.toFloat()
@@ -152,26 +150,25 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
      * @throws DivergedException the loss is not finite.
      */
     suspend fun evaluate(batches: List<Batch>, between: suspend () -> Unit): Evaluation {
-        val entry = entry("evaluate")
-        val correct = entry.outputs["correct"]
-        val mask = entry.outputs.values.find { it.spec.role == Role.MASK }
+        val counts = manifest.signatures.getValue("evaluate").giving(Role.CORRECT).isNotEmpty()
         var total = 0.0
         var loss = 0.0
         var right = 0.0
         var places = 0.0
         for (batch in batches) {
             between()
-            entry.fill(batch)
+            val entry = filled("evaluate", batch)
             run(entry)
+            val mask = entry.outputs.values.find { it.spec.role == Role.MASK }
             // The program's loss is a mean by weight, its count of right answers a sum.
             total += batch.weight
             loss += entry.loss() * batch.weight
-            right += correct?.get() ?: 0f
+            right += entry.outputs["correct"]?.get() ?: 0f
             // Right answers are a share of the places that count in all rows.
             places += mask?.let { batch.weights.withIndex().sumOf { (row, weight) -> weight * it.mean(row) } } ?: batch.weight
         }
         if (!loss.isFinite()) throw DivergedException("the loss is $loss: restore a saved state or reset")
-        return Evaluation(loss / total, correct?.let { if (places > 0) right / places else 0.0 })
+        return Evaluation(loss / total, if (!counts) null else if (places > 0) right / places else 0.0)
     }
 
     /**
@@ -200,11 +197,17 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
     suspend fun infer(calls: List<Pair<String, Batch>>, between: suspend () -> Unit): List<Map<String, Values>> {
         return calls.flatMap { (name, batch) ->
             between()
-            val entry = entry(name)
-            entry.fill(batch)
+            val entry = filled(name, batch)
             run(entry)
-            batch.rows.indices.map { row -> entry.outputs.mapValues { (_, port) -> port.take(row) } }
+            batch.rows.indices.map { row -> entry.outputs.mapValues { (_, port) -> given(port, batch.rows[row], row) } }
         }
+    }
+
+    /** What is given for a row: of a program of several lengths for as many tokens as it has. */
+    private fun given(port: Port, sample: Sample, row: Int): Values {
+        val all = port.take(row)
+        val isCut = manifest.byLength("infer").isNotEmpty()
+        return if (isCut) all.fitted(all.size / port.spec.shape[1] * sample.tokens, 0) else all
     }
 
     /** A copy of the state. */
@@ -221,6 +224,12 @@ internal class Engine(program: Program, private val runtime: TrainingRuntime) {
         memory.write(tensors.associate { it.name to it.bytes })
         isLost = false
         isHalfDone = false
+    }
+
+    /** A signature with rows, of several lengths the one for the fewest tokens. */
+    private fun filled(name: String, batch: Batch): EntryPoint {
+        val (called, rows) = manifest.ofFewestTokens(name, batch)
+        return entry(called).apply { fill(rows) }
     }
 
     private fun entry(name: String): EntryPoint {

@@ -2,13 +2,15 @@ package org.pocketune.trainer
 
 /** What a person or app passes in, checked once, in plain words, before it reaches the runtime. */
 internal class Inputs(private val manifest: Manifest, private val limits: Limits) {
+    private val lengths = manifest.byLength(manifest.stepName).keys
+
     /** Samples to train with. Throws [InputException], also when there is nothing of weight above 0. */
     fun check(samples: List<Sample>, what: String = "samples") {
         if (samples.size > limits.samples) tooMany(what, samples.size)
         samples.forEachIndexed { i, sample ->
             val where = "$what[$i]"
             inputs(where, sample.inputs)
-            targets(where, sample.targets)
+            targets(where, sample.targets, sample.inputs.values.first().size)
             if (!sample.weight.isFinite() || sample.weight < 0) refuse("$where: its weight is ${sample.weight}")
         }
         if (samples.none { it.weight > 0 }) refuse("$what: there is nothing of weight above 0")
@@ -73,18 +75,20 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
 
     private fun inputs(where: String, row: Map<String, Values>) {
         val specs = manifest.infer.taking(Role.INPUT)
+        val tokens = tokens(where, row[specs[0].name])
         for (spec in specs) {
-            values("$where.${spec.name}", spec, row[spec.name] ?: refuse("$where: the input ${spec.name} is missing"))
+            val values = row[spec.name] ?: refuse("$where: the input ${spec.name} is missing")
+            values("$where.${spec.name}", spec, values, tokens)
         }
         val known = specs.map { it.name }
         row.keys.firstOrNull { it !in known }?.let { refuse("$where: the model has no input '$it', only $known") }
     }
 
-    private fun targets(where: String, targets: Map<String, Values>) {
+    private fun targets(where: String, targets: Map<String, Values>, tokens: Int) {
         val specs = manifest.step.taking(Role.TARGET)
         for (spec in specs) {
             val target = targets[spec.label] ?: refuse("$where: the target ${spec.label} is missing")
-            values("$where.${spec.name}", spec, target)
+            values("$where.${spec.name}", spec, target, if (lengths.isEmpty()) null else tokens)
             val problem = manifest.targetLabels[spec.name]?.problem(manifest.losses[spec.name] ?: "its loss", target)
             if (problem != null) refuse("$where.${spec.name}: $problem")
         }
@@ -92,15 +96,26 @@ internal class Inputs(private val manifest: Manifest, private val limits: Limits
         targets.keys.firstOrNull { it !in known }?.let { refuse("$where: the program takes no target '$it', only $known") }
     }
 
-    private fun values(where: String, spec: TensorSpec, values: Values) {
+    /** The tokens of a row of a program of several lengths; null of others. */
+    private fun tokens(where: String, first: Values?): Int? {
+        if (first == null || lengths.isEmpty()) return null
+        if (first.size in 1..lengths.max()) return first.size
+        refuse(
+            "$where: ${first.size} tokens, and rows of this program have 1 to ${lengths.max()}: cut the text into parts, or " +
+                "build it with a larger length"
+        )
+    }
+
+    private fun values(where: String, spec: TensorSpec, values: Values, tokens: Int?) {
         val range = spec.dtype.range
         val dtype = when (values) {
             is Values.Floats -> Dtype.FLOAT32
             is Values.Ints -> if (range == null) Dtype.INT32 else spec.dtype
             is Values.Bools -> Dtype.BOOL
         }
-        if (dtype != spec.dtype || values.size != spec.rowSize) {
-            refuse("$where: expected ${spec.rowSize} x ${spec.dtype}, got ${values.size} x $dtype")
+        val size = tokens ?: spec.rowSize
+        if (dtype != spec.dtype || values.size != size) {
+            refuse("$where: expected $size x ${spec.dtype}, got ${values.size} x $dtype")
         }
         if (values is Values.Floats && !values.array.all { it.isFinite() }) refuse("$where: holds NaN or infinity")
         val outside = (values as? Values.Ints)?.array?.firstOrNull { range != null && it !in range }

@@ -49,6 +49,9 @@ private class ManifestChecks(private val manifest: Manifest) {
     private val signatures = manifest.signatures
     private val stepOnFeatures = "${manifest.stepName}_features"
 
+    /** The signatures that a program of several lengths has for each of them. */
+    private val byRows = listOf(manifest.stepName, "evaluate", "infer").filter { it in signatures }
+
     fun check() {
         if (manifest.microBatch > manifest.batch || manifest.batch % manifest.microBatch != 0) {
             fail("micro_batch: ${manifest.microBatch} is no part of a batch of ${manifest.batch}")
@@ -59,6 +62,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         names()
         signatures.forEach { (name, signature) -> signature(name, signature) }
         infers()
+        lengths()
         targets()
         features()
         allState()
@@ -77,7 +81,11 @@ private class ManifestChecks(private val manifest: Manifest) {
         val wanted = setOf(manifest.stepName, manifest.updatingName) + moves + onFeatures
         wanted.firstOrNull { it !in signatures }?.let { fail("signatures: '$it' is missing") }
         val known = wanted + setOf("evaluate", "infer", "features", "fisher", "prefill", "decode")
-        val others = signatures.keys.filter { it !in known && (rowsToInfer(it) == null || "infer" !in signatures) }
+        val others = signatures.keys.filter { name ->
+            val isInfer = rowsToInfer(name) != null && "infer" in signatures
+            val isShorter = atLength(name).run { second != null && first in byRows }
+            name !in known && !isInfer && !isShorter
+        }
         others.firstOrNull()?.let { fail("signatures: '$it' is none of such a program") }
     }
 
@@ -86,7 +94,8 @@ private class ManifestChecks(private val manifest: Manifest) {
         val where = "signatures.$name"
         signature.inputs.forEach { tensor("$where.${it.name}", it, isInput = true) }
         signature.outputs.forEach { tensor("$where.${it.name}", it, isInput = false) }
-        val rule = SIGNATURES.getValue(if (rowsToInfer(name) == null) name else "infer_n")
+        val (base, tokens) = atLength(name)
+        val rule = SIGNATURES.getValue(if (rowsToInfer(name) == null) base else "infer_n")
         val roles = (signature.inputs + signature.outputs).map { it.role }
         for (role in rule.one) {
             val count = roles.count { it == role }
@@ -101,7 +110,7 @@ private class ManifestChecks(private val manifest: Manifest) {
         if (rule.rows == "own" && signature.taking(Role.INPUT).map { it.shape[0] }.toSet().size != 1) {
             fail("$where: the first axes of its inputs differ")
         }
-        for (role in rule.same) {
+        for (role in if (tokens == null) rule.same else emptyList()) {
             if (facts(signature.taking(role), 1).toSet() != facts(manifest.step.taking(role), 1).toSet()) {
                 fail("$where: what it takes of role '${role.label}' is not what ${manifest.stepName} takes")
             }
@@ -131,6 +140,21 @@ private class ManifestChecks(private val manifest: Manifest) {
             if (facts(signature.giving(Role.OUTPUT), 1) != facts(manifest.infer.giving(Role.OUTPUT), 1)) {
                 fail("signatures.$name: what it gives is not what infer gives")
             }
+        }
+    }
+
+    /** `train_length_<n>` is `train` for rows of n tokens, and all of them are there for each n. */
+    private fun lengths() {
+        for ((name, signature) in signatures) {
+            val (base, length) = atLength(name)
+            val tokens = length ?: continue
+            byRows.firstOrNull { "${it}_length_$tokens" !in signatures }?.let {
+                fail("signatures: '${it}_length_$tokens' is missing")
+            }
+            val longest = signatures.getValue(base)
+            val rows = (signature.taking(Role.INPUT) + signature.taking(Role.TARGET)).map { it.shape.drop(1) }.toSet()
+            val isShorter = rows == setOf(listOf(tokens)) && longest.tokens > tokens
+            if (!isShorter || signature != longest.ofTokens(tokens)) fail("signatures.$name: it is not $base for rows of $tokens tokens")
         }
     }
 
@@ -247,8 +271,8 @@ private class ManifestChecks(private val manifest: Manifest) {
                     fail("signatures.$name: the gradients among its $side are not those of what trains")
                 }
             }
-            check("inputs", signature.taking(Role.GRADIENT), name in taking)
-            check("outputs", signature.giving(Role.GRADIENT), name in giving)
+            check("inputs", signature.taking(Role.GRADIENT), atLength(name).first in taking)
+            check("outputs", signature.giving(Role.GRADIENT), atLength(name).first in giving)
         }
     }
 

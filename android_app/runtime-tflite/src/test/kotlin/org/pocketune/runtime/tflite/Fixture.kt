@@ -43,6 +43,18 @@ object Fixture {
         }
     }
 
+    /** Texts that end where the host's do; of every second one nothing stands behind that. */
+    fun texts(data: String): List<Sample> {
+        val (x, y, weight) = Triple(ints("$data.x"), ints("$data.y"), floats("$data.weight"))
+        val tokens = x.size / weight.size
+        return weight.mapIndexed { i, each ->
+            val labels = y.subList(tokens * i, tokens * (i + 1))
+            val end = if (i % 2 == 0) tokens else labels.indexOfLast { it >= 0 } + 1
+            val ids = x.subList(tokens * i, tokens * i + end).toIntArray()
+            Sample(mapOf("x" to Values.Ints(ids)), Values.Ints(labels.take(end).toIntArray()), each)
+        }
+    }
+
     /** Pictures of 6 x 6 with their labels and weights; `two` has two numbers each as a target besides. */
     fun samples(model: String): List<Sample> {
         val x = floats("$model.x")

@@ -23,6 +23,7 @@ import org.pocketune.trainer.DamagedStateException
 import org.pocketune.trainer.InputException
 import org.pocketune.trainer.Plan
 import org.pocketune.trainer.RuntimeFactory
+import org.pocketune.trainer.RuntimeFailedException
 import org.pocketune.trainer.SplitRuntime
 import org.pocketune.trainer.Store
 import org.pocketune.trainer.TrainEvent
@@ -111,6 +112,23 @@ class SameAsPythonTest {
             for (many in listOf(1, 5)) {
                 assertClose(all, rows.chunked(many).flatMap { numbers(trainer.infer(it)) })
             }
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = ["lengths", "lengths-stateless"])
+    fun `of a text as much is inferred as there is of it, whichever signature takes it`(name: String): Unit = runBlocking {
+        Fixture.trainer(Fixture.program(name), Store(folder)).use { trainer ->
+            val text = (Fixture.texts("texts")[0].inputs.getValue("x") as Values.Ints).array
+            suspend fun inferred(tokens: Int) =
+                (trainer.infer(listOf(mapOf("x" to Values.Ints(text.copyOf(tokens)))))[0].getValue("output") as Values.Floats).array
+            val whole = inferred(12).toList()
+            for (tokens in listOf(1, 4, 5, 8, 11)) {
+                val some = inferred(tokens).toList()
+                assertEquals(whole.size / 12 * tokens, some.size)
+                for (i in some.indices) assertTrue(abs(whole[i] - some[i]) < 1e-4)
+            }
+            assertFailsWith<RuntimeFailedException> { trainer.infer(listOf(mapOf("x" to Values.Ints(intArrayOf(1, 96))))) }
         }
     }
 

@@ -79,7 +79,11 @@ class TraceTest {
     private fun samples(trace: JsonObject, which: String): List<Sample>? {
         val (first, end) = (trace[which] as? JsonArray)?.map { it.jsonPrimitive.int } ?: return null
         val (data, fed) = trace.text("data") to trace.text("fed")
-        val samples = if (fed == "float32") Fixture.samples(data) else Fixture.samples(data, fed)
+        val samples = when (fed) {
+            "float32" -> Fixture.samples(data)
+            "int32" -> Fixture.texts(data)
+            else -> Fixture.samples(data, fed)
+        }
         return samples.subList(first, end)
     }
 

@@ -1,0 +1,22 @@
+"""Names of signatures that say more than which one it is: `infer_<rows>`, `train_length_<tokens>`."""
+
+from __future__ import annotations
+
+import re
+
+#: What `infer` for another number of rows is called: this, and the number.
+INFER = "infer_"
+#: What a signature is called for rows of fewer tokens: its name, and with how many.
+_AT_LENGTH = "(train|accumulate|gradients|evaluate|infer)_length_([1-9][0-9]{0,8})"
+
+
+def rows_to_infer(name: str) -> int | None:
+    """Return the rows of `infer_<rows>`; None for any other name of a signature."""
+    digits = name.removeprefix(INFER)
+    return int(digits) if digits != name and re.fullmatch("[1-9][0-9]{0,8}", digits) else None
+
+
+def at_length(name: str) -> tuple[str, int | None]:
+    """Return of `train_length_64` and the like `train` and 64, of any other name of a signature itself and None."""
+    found = re.fullmatch(_AT_LENGTH, name)
+    return (name, None) if found is None else (found[1], int(found[2]))

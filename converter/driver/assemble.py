@@ -232,12 +232,9 @@ def _export(signatures: Mapping[str, Graph], built: Graph, state: str) -> dict[s
     }
     if "apply" in exported:
         exported["apply"] = export.with_done(exported["apply"], exported["apply"].inputs[0])
-    return exported | {
-        "save": export.save(built),
-        "restore": export.restore(built),
-        "initialize": export.initialize(built),
-        export.INITIAL: export.initial_state(built),
-    }
+    initialize, initial = export.initial_states(built)
+    moves = {"save": export.save(built), "restore": export.restore(built)}
+    return exported | moves | {"initialize": initialize, export.INITIAL: initial}
 
 
 def _updating(signatures: Mapping[str, Graph]) -> Graph:

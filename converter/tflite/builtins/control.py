@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from converter.ir import Graph, ops
+from converter.ir import BOOL, INT32, Graph, Node, Origin, TensorType, Value, ops
 from converter.ir.op import Cost
+from converter.tflite.builtins.arithmetic import Add
 from converter.tflite.builtins.base import Builtin, Types
+from converter.tflite.builtins.logic import Less
+
+#: What a loop counts its steps with.
+COUNTER = TensorType((1,), INT32)
 
 
 @dataclass(frozen=True)
@@ -56,3 +61,24 @@ class While(Builtin):
 
     def options(self, inputs: Types, outputs: Types) -> Mapping[str, Any]:
         return {"CondSubgraphIndex": self.condition, "BodySubgraphIndex": self.body}
+
+
+def one_step(body: Graph, origin: Origin) -> While:
+    """Return the loop that runs a body once, by a counter that it puts in front of the body's inputs and outputs.
+
+    The first operand is to be 0. Another loop of the same body shares its subgraph.
+    """
+    before, after, one = (Value(COUNTER, name) for name in ("operand_0", "result_0", "one"))
+    body.inputs = [before, *body.inputs]
+    body.constants[one] = np.ones(1, np.int32)
+    body.nodes.append(Node(Add(), (before, one), (after,), origin))
+    body.outputs = {after.name: after} | body.outputs
+    return While(_is_first(body.inputs[1:]), body, is_outlined=True)
+
+
+def _is_first(operands: Sequence[Value]) -> Graph:
+    """Return the condition: the counter is 0."""
+    counter, one = (Value(COUNTER, name) for name in ("operand_0", "one"))
+    holds = Value(TensorType((1,), BOOL), "is_first")
+    inputs = [counter, *(Value(v.type, f"operand_{i + 1}") for i, v in enumerate(operands))]
+    return Graph(inputs, {one: np.ones(1, np.int32)}, {}, [Node(Less(), (counter, one), (holds,))], {"is_first": holds})

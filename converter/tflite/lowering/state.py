@@ -31,9 +31,9 @@ def with_variables(graph: Graph, clears: bool = False) -> Graph:
     for node in graph.nodes:
         export.add(node)
     after = export.finish()
-    for value, parameter in _kept_and_accumulators(graph)[1].items() if clears else ():
-        if value in export.handles:  # an optimizer may leave a weight as it is, whatever its gradient
-            _assign_initial(after, export.handles[value], value, parameter)
+    if clears:  # an optimizer may leave a weight as it is, whatever its gradient
+        accumulators = {v: p for v, p in _kept_and_accumulators(graph)[1].items() if v in export.handles}
+        _assign_initial(after, export.handles, accumulators)
     return after
 
 
@@ -159,17 +159,23 @@ AS_ARGUMENTS: dict[str, Callable[[Graph], Graph]] = {
 }
 
 
-def initial_state(graph: Graph) -> Graph:
-    """Return a graph without inputs and outputs that assigns every parameter its built value."""
-    return _assigning(graph.parameters, Graph())
+def initial_states(graph: Graph) -> tuple[Graph, Graph]:
+    """Return the signature `initialize(tick) -> done`, every parameter back to what was built, and the initial state.
 
+    That has neither inputs nor outputs and does the same. Both run one subgraph: of thousands of tensors the runtime
+    would else keep megabytes of operators twice.
+    """
+    body = _assigning(graph.parameters, Graph())
+    loop = tfl.one_step(body, _STATE)
 
-def initialize(graph: Graph) -> Graph:
-    """Return the signature `initialize(tick) -> done`: every parameter back to what was built."""
-    after = Graph()
+    def running(after: Graph) -> Graph:
+        counter = Value(tfl.COUNTER, "counter")
+        after.constants[counter] = np.zeros(1, np.int32)
+        after.nodes.append(Node(loop, (counter,), (Value(tfl.COUNTER, "counted"),), _STATE))
+        return after
+
     tick = Value(TensorType((1,), FLOAT32), "tick")
-    after.inputs.append(tick)
-    return with_done(_assigning(graph.parameters, after), tick)
+    return with_done(running(Graph([tick])), tick), running(Graph())
 
 
 def save(graph: Graph) -> Graph:
@@ -198,26 +204,38 @@ def _kept_and_accumulators(graph: Graph) -> tuple[dict[Value, Parameter], dict[V
 
 def _assigning(parameters: Mapping[Value, Parameter], after: Graph) -> Graph:
     """Adds assignments of the built values of parameters."""
-    for value, parameter in parameters.items():
-        handle = Value(TensorType((1,), RESOURCE), f"{value.name}/handle")
-        after.nodes.append(Node(tfl.VarHandle(parameter.name), (), (handle,), _STATE))
-        _assign_initial(after, handle, value, parameter)
+    handles = {v: Value(TensorType((1,), RESOURCE), f"{v.name}/handle") for v in parameters}
+    after.nodes += [Node(tfl.VarHandle(p.name), (), (handles[v],), _STATE) for v, p in parameters.items()]
+    _assign_initial(after, handles, parameters)
     return after
 
 
-def _assign_initial(after: Graph, handle: Value, value: Value, parameter: Parameter) -> None:
+def _assign_initial(after: Graph, handles: Mapping[Value, Value], parameters: Mapping[Value, Parameter]) -> None:
+    """Adds assignments of the built values of parameters, those of one number and shape one after the other."""
+    uniform: dict[tuple[TensorType, bytes], list[Value]] = {}
+    for value, parameter in parameters.items():
+        array = parameter.value.reshape(value.shape)
+        if is_uniform(array):
+            uniform.setdefault((value.type, array.flat[:1].tobytes()), []).append(value)
+        else:
+            initial = Value(value.type, f"{value.name}/initial")
+            after.constants[initial] = array
+            after.nodes.append(Node(tfl.AssignVariable(), (handles[value], initial), (), _STATE))
+    for values in uniform.values():  # the slots of an optimizer begin at zero: no need to carry all of it
+        initial = _filled(after, values[0], parameters[values[0]].value.reshape(values[0].shape))
+        after.nodes += [Node(tfl.AssignVariable(), (handles[v], initial), (), _STATE) for v in values]
+
+
+def _filled(after: Graph, value: Value, array: np.ndarray) -> Value:
+    """Return what one number fills, as all of an array."""
+    one = Value(value.type.with_shape((1,) * array.ndim), f"{value.name}/element")
+    after.constants[one] = array.flat[:1].reshape(one.shape)
+    # The delegate runs PAD, and has no partition for each tensor then.
+    by_padding = not array.flat[0] and array.ndim <= 5
+    grow = tfl.Pad(tuple((0, d - 1) for d in value.shape)) if by_padding else tfl.BroadcastTo(value.shape)
     initial = Value(value.type, f"{value.name}/initial")
-    array = parameter.value.reshape(value.shape)
-    if not is_uniform(array):
-        after.constants[initial] = array
-    else:  # the slots of an optimizer begin at zero: no need to carry all of it
-        one = Value(value.type.with_shape((1,) * array.ndim), f"{value.name}/element")
-        after.constants[one] = array.flat[:1].reshape(one.shape)
-        # The delegate runs PAD, and has no partition for each tensor then.
-        by_padding = not array.flat[0] and array.ndim <= 5
-        grow = tfl.Pad(tuple((0, d - 1) for d in value.shape)) if by_padding else tfl.BroadcastTo(value.shape)
-        after.nodes.append(Node(grow, (one,), (initial,), _STATE))
-    after.nodes.append(Node(tfl.AssignVariable(), (handle, initial), (), _STATE))
+    after.nodes.append(Node(grow, (one,), (initial,), _STATE))
+    return initial
 
 
 def with_done(after: Graph, value: Value) -> Graph:

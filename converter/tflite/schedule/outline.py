@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir import BOOL, INT32, Graph, Node, TensorType, Value, fingerprint
+from converter.ir import Graph, Node, TensorType, Value, fingerprint
 from converter.ir.types import RESOURCE
 from converter.tflite import builtins as tfl
 from converter.tflite.schedule.alike import Run, kind, runs, wiring
@@ -23,7 +23,6 @@ from converter.tflite.schedule.alike import Run, kind, runs, wiring
 LONGEST, SHORTEST_PIECE, LONGEST_PIECE = 3000, 200, 800
 #: Operators of the shortest piece that is like others, and how many these others have at least.
 SHORTEST_ALIKE, SAVED = 12, 100
-_COUNTER = TensorType((1,), INT32)
 
 
 def outlined(graph: Graph) -> Graph:
@@ -185,22 +184,19 @@ class _Body:
             places[vs[0]] = len(operands)
             operands.append(_Operand(Value(zeros.type, zeros.name), len(vs) * (zeros,)))
         of_place = {places[vs[0]]: vs for vs in results}
-        counter, origin = Value(_COUNTER, "counter"), self._pieces[0][-1].origin
+        counter, body = Value(tfl.COUNTER, "counter"), self._body
         self._after.constants[counter] = np.zeros(1, np.int32)
-        count, one = Value(_COUNTER, "result_0"), Value(_COUNTER, "one")
-        body = self._body
-        body.inputs = [Value(_COUNTER, "operand_0"), *(o.inside for o in operands)]
-        body.constants = known | {one: np.ones(1, np.int32)}
-        body.nodes.append(Node(tfl.Add(), (body.inputs[0], one), (count,), origin))
+        body.inputs = [o.inside for o in operands]
+        body.constants = known
         inside = [of_place[i][0] if i in of_place else o.inside for i, o in enumerate(operands)]
-        body.outputs = {f"result_{i}": value for i, value in enumerate([count, *inside])}
-        loop = tfl.While(_is_first(body.inputs[1:]), body, is_outlined=True)
+        body.outputs = {f"result_{i + 1}": value for i, value in enumerate(inside)}
+        loop = tfl.one_step(body, self._pieces[0][-1].origin)
         return [
             Node(
                 loop,
                 (counter, *(o.given[k] for o in operands)),
                 (
-                    Value(_COUNTER, "counter"),
+                    Value(tfl.COUNTER, "counter"),
                     *(of_place[i][k] if i in of_place else Value(o.inside.type) for i, o in enumerate(operands)),
                 ),
                 piece[-1].origin,
@@ -222,12 +218,3 @@ def _places(operands: Sequence[Value], made: Iterable[Value]) -> dict[Value, int
     for i, value in reversed(list(enumerate(operands))):
         free.setdefault(value.type, []).append(i)
     return {value: free[value.type].pop() for value in made if free.get(value.type)}
-
-
-def _is_first(operands: Sequence[Value]) -> Graph:
-    """Return the condition: the counter is 0."""
-    counter, one = (Value(_COUNTER, name) for name in ("operand_0", "one"))
-    holds = Value(TensorType((1,), BOOL), "is_first")
-    inputs = [counter, *(Value(v.type, f"operand_{i + 1}") for i, v in enumerate(operands))]
-    less = Node(tfl.Less(), (counter, one), (holds,))
-    return Graph(inputs, {one: np.ones(1, np.int32)}, {}, [less], {"is_first": holds})

@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
+    parser.add_argument("--optimizer", choices=("adam", "lion", "sgd"), default="adam")
     parser.add_argument("--block", type=int, help="numbers of a row that share a scale; all without it")
     parser.add_argument("--file", type=Path, help="the program; it is built where there is none")
     parser.add_argument("--limit", type=int, help="megabytes of anonymous memory that the training process may have")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from converter.program import checksum as seal
 from converter.program.file import read_program
@@ -117,6 +119,24 @@ def test_what_was_checked_is_what_runs(tmp_path: Path) -> None:
     assert engine.entry("infer").input("x").shape == (8, 12)
     del opened, engine
     assert len(list(Path("/dev/fd").iterdir())) == descriptors
+
+
+def test_the_initial_state_is_set_in_one_place() -> None:
+    """`initialize` runs what the first call does: a step, `restore` and that assign each tensor once."""
+    built = program("cnn", optimizer="adam")
+    model = schema.Model.GetRootAs(built.data, 0)
+    graphs = [model.Subgraphs(i) for i in range(model.SubgraphsLength())]
+    assigns = schema.BuiltinOperator.ASSIGN_VARIABLE
+    assert sum(codes(model, graph).count(assigns) for graph in graphs) == 3 * len(built.manifest.state_tensors)
+    shapes = {t.shape for t in built.manifest.state_tensors}
+    setting = next(g for g in graphs if g.Name().startswith(b"initialize/") and assigns in codes(model, g))
+    assert codes(model, setting).count(schema.BuiltinOperator.PAD) <= len(shapes)
+
+
+def codes(model: Any, graph: Any) -> list[int]:
+    """The builtins of a subgraph's operators."""
+    operators = (graph.Operators(i) for i in range(graph.OperatorsLength()))
+    return [model.OperatorCodes(operator.OpcodeIndex()).BuiltinCode() for operator in operators]
 
 
 def test_metadata_is_small() -> None:

@@ -1,7 +1,7 @@
 """PockEngine's table for a small decoder: step, memory, loss and exact match of full, sparse, LoRA and head.
 
-    .venv/bin/python scripts/bench/sparse_decoder.py                  # all of it, some minutes
-    .venv/bin/python scripts/bench/sparse_decoder.py --layers 32 --no-learn   # steps and memory alone
+    .venv/bin/python -m scripts.bench.sparse_decoder                  # all of it, some minutes
+    .venv/bin/python -m scripts.bench.sparse_decoder --layers 32 --no-learn   # steps and memory alone
 
 A decoder of characters learns the documentation of Python's standard library first. What it is taught then, with each
 scheme from the same weights, is to read names of that library aloud, `getElementsByTagName` as `get elements by tag
@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import jax
 import numpy as np
 
 import converter
@@ -122,7 +123,11 @@ def pretrained(model: Any, documents: str, steps: int) -> Any:
         for step in range(steps):
             begins = rng.integers(0, len(ids) - LENGTH - 1, BATCH)[:, None] + np.arange(LENGTH)
             session.train(ids[begins], ids[begins + 1], 2e-3 * min(1, (step + 1) / 50) * (1 - step / steps))
-        return type(model)(model.apply, session.state_dict(), model.inputs, model.layers)
+        read = session.parameters()
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, _: read[jax.tree_util.keystr(path, simple=True, separator="/")], model.params
+    )
+    return type(model)(model.apply, params, model.inputs, model.layers)
 
 
 def timed(files: dict[str, Path], pairs: list[tuple[str, str]], rounds: int = 8) -> dict[str, float]:

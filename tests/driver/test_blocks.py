@@ -125,12 +125,17 @@ def test_whatever_else_a_step_is(options: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mobilenetv2-0.35", "proxylessnas", "vit", "distilbert", "llama"])
-def test_whatever_the_net(name: str) -> None:
+def test_whatever_the_net(name: str, tmp_path: Path) -> None:
+    """What a process really takes: the plan of a step in pieces may be a little larger than it."""
     case = CASES[name]
     plain, again = (built(case.model(), blocks, batch=32) for blocks in ("off", "on"))
     found = (losses(program, lambda i: case.batch(32, i), 5) for program in (plain, again))
     assert next(found) == pytest.approx(next(found), abs=1e-5)
-    assert again.costs["resident_bytes"] <= plain.costs["resident_bytes"]
+    peaks = []
+    for number, program in enumerate((plain, again)):
+        program.write(tmp_path / f"{number}.tflite")
+        peaks.append(grown_by_training(tmp_path / f"{number}.tflite").peak)
+    assert peaks[1] <= 1.02 * peaks[0] + (1 << 18)  # and what a process happens to hold
 
 
 def test_a_budget_takes_the_way_that_is_allowed() -> None:

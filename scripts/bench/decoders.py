@@ -116,12 +116,10 @@ def useful_flops(shape: dict[str, int], tokens: int) -> float:
     return 2.0 * tokens * (layers + 2 * shape["width"] * shape["vocabulary"])
 
 
-def build(args: argparse.Namespace) -> dict[str, float]:
-    """Write the program; return seconds, and the most memory that the compiler had, in MB, and with pages of files."""
+def model_of(args: argparse.Namespace) -> Any:
+    """Return the decoder, whose weights are drawn and quantised already, a piece of them when it is asked for."""
     import jax
-    import optax
 
-    import converter
     import jax_frontend
     from converter.ir import INT4, LazyArray, StoredIntegers
     from examples import llama
@@ -156,6 +154,16 @@ def build(args: argparse.Namespace) -> dict[str, float]:
     leaves, tree = jax.tree_util.tree_flatten(model.params)
     filled = [Drawn(w.shape, i) if isinstance(w, jax.ShapeDtypeStruct) else w for i, w in enumerate(leaves)]
     params = jax.tree_util.tree_unflatten(tree, filled)
+    return jax_frontend.Model(model.apply, params, model.inputs, model.layers, name=args.shape)
+
+
+def build(args: argparse.Namespace) -> dict[str, float]:
+    """Write the program; return seconds, and the most memory that the compiler had, in MB, and with pages of files."""
+    import optax
+
+    import converter
+
+    model = model_of(args)
     lora = converter.LoRA(RANK, alpha=2 * RANK)
     begin, over, anonymous = time.process_time(), threading.Event(), [0.0]
 
@@ -165,7 +173,7 @@ def build(args: argparse.Namespace) -> dict[str, float]:
 
     threading.Thread(target=watch, daemon=True).start()
     program = converter.build(
-        jax_frontend.Model(model.apply, params, model.inputs, model.layers, name=args.shape),
+        model,
         loss="next_token",
         batch=1,
         optimizer=getattr(optax, args.optimizer)(1e-3),

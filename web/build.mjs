@@ -42,6 +42,7 @@ await build({
   entryPoints: ["page/main.tsx"],
   format: "esm",
   outdir: PAGE,
+  define: { DESCRIPTION: JSON.stringify(await readFile(`${ASSETS}/assets/digits.json`, "utf8")) },
   jsx: "automatic",
   jsxImportSource: "preact",
 });
@@ -63,7 +64,6 @@ await build({
   define: {
     "import.meta.url": "self.location.href",
     PACKED: JSON.stringify(packed),
-    DESCRIPTION: JSON.stringify(await readFile(`${ASSETS}/assets/digits.json`, "utf8")),
   },
 });
 

@@ -1,8 +1,9 @@
 import type { TrainEvent } from "../trainer.ts";
 import type { Description } from "./description.ts";
+import type { Kept, Notebook } from "./notebook.ts";
 import { type Comparison, EMPTY, missing, type Notes, toJudge, toLearn, withDrawing, withoutDrawing } from "./notes.ts";
 import { imageOf } from "./preprocessing.ts";
-import { type Coach, Failure, type InUse, type Kept, type Lesson, type Opening, type Problem } from "./protocol.ts";
+import { type Coach, Failure, type InUse, type Lesson, type Opening, type Problem } from "./protocol.ts";
 import type { Stroke } from "./strokes.ts";
 
 /** A class and how sure a model is of it, 0 to 1. */
@@ -89,6 +90,7 @@ export class App {
   private writing: Promise<void> = Promise.resolve();
 
   constructor(
+    private readonly notebook: Notebook,
     coach: (onEvent: (event: TrainEvent) => void, onLoaded: (share: number) => void) => Coach,
     private readonly draw: (state: State) => void,
   ) {
@@ -102,21 +104,22 @@ export class App {
   async open(): Promise<void> {
     this.change({});
     try {
-      await this.recall();
-      this.opened(await this.coach.open());
+      const kept = await this.recall();
+      this.recalled(kept);
+      this.opened(await this.coach.open(kept.description));
     } catch (error) {
       this.change({ loading: null });
       this.failed(error);
     }
   }
 
-  private async recall(): Promise<void> {
+  private async recall(): Promise<Kept> {
     try {
-      this.recalled(await this.coach.recall(false));
+      return await this.notebook.recall(false);
     } catch (error) {
       if (!(error instanceof Failure) || error.problem !== "elsewhere") throw error;
       this.failed(error);
-      this.recalled(await this.coach.recall(true));
+      return await this.notebook.recall(true);
     }
   }
 
@@ -379,7 +382,7 @@ export class App {
 
   private noted(notes: Notes, change: Partial<State>): void {
     this.change({ ...change, notes });
-    this.writing = this.writing.then(() => this.doing(() => this.coach.saveNotes(notes)));
+    this.writing = this.writing.then(() => this.doing(() => this.notebook.save(notes)));
   }
 
   private change(change: Partial<State>): void {

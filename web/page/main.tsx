@@ -1,6 +1,7 @@
 import { type JSX, render } from "preact";
 import { integer, list, parse, record } from "../trainer/strict-json.ts";
 import { App, type State } from "./app.ts";
+import { Notebook } from "./notebook.ts";
 import { remoteCoach } from "./remote-coach.ts";
 import { strokes } from "./strokes.ts";
 import { Compare } from "./views/compare.tsx";
@@ -44,6 +45,7 @@ function Page({ app, state }: { app: App; state: State }): JSX.Element {
 
 const main = document.querySelector("main") as HTMLElement;
 const app = new App(
+  new Notebook(),
   (onEvent, onLoaded) => remoteCoach("worker.js", onEvent, onLoaded),
   (state) => render(<Page app={app} state={state} />, main),
 );

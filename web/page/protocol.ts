@@ -1,7 +1,6 @@
 import type { Bytes } from "../trainer/bytes.ts";
 import type { RuntimeReport, TrainEvent } from "../trainer.ts";
 import type { Description } from "./description.ts";
-import type { Notes } from "./notes.ts";
 
 /** The model in use. `personal`: it is not the one that was built. `generation`: of the saved state, 0 without any. */
 export interface InUse {
@@ -26,13 +25,6 @@ export type Problem =
   | "file-foreign"
   | "file-damaged";
 
-/** What the program is about, and what the person taught: there long before the model is. */
-export interface Kept {
-  readonly description: Description;
-  readonly notes: Notes;
-  readonly problem: Problem | null;
-}
-
 /** An open program with the person's state, or why another one takes its place. */
 export interface Opening {
   readonly report: RuntimeReport;
@@ -55,11 +47,8 @@ export interface Logits {
 
 /** What the page asks of the worker that trains. What goes wrong there is thrown here as a Failure. */
 export interface Coach {
-  /** Takes the person's store; with `wait`, as soon as no other tab has it. */
-  recall(wait: boolean): Promise<Kept>;
-  /** Opens the program with the person's state. */
-  open(): Promise<Opening>;
-  saveNotes(notes: Notes): Promise<void>;
+  /** Opens the program that is described, with the person's state. */
+  open(description: Description): Promise<Opening>;
   logits(images: readonly Float32Array[]): Promise<Logits>;
   /** Tells of each event, the last one too. False: it was cancelled. */
   train(lessons: readonly Lesson[], judged: readonly Lesson[]): Promise<boolean>;

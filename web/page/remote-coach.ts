@@ -12,7 +12,11 @@ export function remoteCoach(
   const worker = new Worker(script);
   const waiting = new Map<number, Waiting>();
   let calls = 0;
+  let isHeard = false;
+  /** Why the worker never ran. */
+  let broken: Failure | undefined;
   worker.addEventListener("message", ({ data }: MessageEvent<Answer>) => {
+    isHeard = true;
     if ("event" in data) return onEvent(data.event);
     if ("loaded" in data) return onLoaded(data.loaded);
     const call = waiting.get(data.id);
@@ -22,11 +26,17 @@ export function remoteCoach(
   });
   worker.addEventListener("error", (event) => {
     event.preventDefault();
-    for (const call of waiting.values()) call.reject(new Failure("runtime", event.message));
+    // A script that did not come makes an event without a message.
+    const failure = event.message
+      ? new Failure("runtime", event.message)
+      : new Failure("offline", `${script} did not come`);
+    if (!isHeard) broken = failure;
+    for (const call of waiting.values()) call.reject(failure);
     waiting.clear();
   });
   const call = (method: keyof Coach, ...args: unknown[]) =>
     new Promise((resolve, reject) => {
+      if (broken) return void reject(broken);
       const id = ++calls;
       waiting.set(id, { resolve, reject });
       worker.postMessage({ id, method, args } as Call);

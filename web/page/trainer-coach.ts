@@ -1,62 +1,36 @@
-import { type Bytes, utf8 } from "../trainer/bytes.ts";
+import type { Bytes } from "../trainer/bytes.ts";
 import { ofRole } from "../trainer/manifest.ts";
-import { decode, FormatError } from "../trainer/strict-json.ts";
 import {
   BrowserStore,
-  BusyError,
   DamagedProgramError,
-  DivergedError,
   ForeignStateError,
-  InputError,
   labelled,
   liteRt,
   MemoryStore,
   messageOf,
-  NewerProgramError,
   NoStateError,
   PocketuneError,
   Program,
-  ProgramError,
   type RuntimeFactory,
-  RuntimeFailedError,
   type Sample,
   StateError,
   StateVersionError,
-  StorageError,
-  type Store,
   type TrainEvent,
   Trainer,
 } from "../trainer.ts";
-import { builtInSamples, checkDigest, checkFits, type Description, readDescription } from "./description.ts";
-import { EMPTY, type Notes, notes } from "./notes.ts";
-import {
-  type Coach,
-  Failure,
-  type InUse,
-  type Kept,
-  type Lesson,
-  type Logits,
-  type Opening,
-  type Problem,
-} from "./protocol.ts";
+import { builtInSamples, checkDigest, checkFits } from "./built-in.ts";
+import type { Description } from "./description.ts";
+import { problemOf } from "./problems.ts";
+import { type Coach, Failure, type InUse, type Lesson, type Logits, type Opening, type Problem } from "./protocol.ts";
 import { unpacked } from "./unpack.ts";
-
-/** What the build puts in: digits.json, without which no drawing can be kept. */
-declare const DESCRIPTION: string;
 
 const LITERT = "litert/";
 const STORE = "digits";
-const NOTES = "notes.json";
 const CHECKPOINT_EVERY = 30;
 const PROBES = 16;
 
-/** What there is before the model. */
-interface Begun {
+interface Loaded {
   readonly description: Description;
-  readonly store: Store;
-}
-
-interface Loaded extends Begun {
   readonly replay: Sample[];
   readonly personal: Trainer;
   readonly original: Trainer;
@@ -64,7 +38,6 @@ interface Loaded extends Begun {
 
 /** Trains the page's program. One trainer holds the person's model, a second one the model as it was built. */
 export class TrainerCoach implements Coach {
-  private begun: Begun | undefined;
   private loaded: Loaded | undefined;
   private cancelling = new AbortController();
   /** Comes in from now on, beside all else: it is nearly all that the page weighs. */
@@ -78,15 +51,8 @@ export class TrainerCoach implements Coach {
     this.runtime = liteRt({ folder: LITERT, compile: (file) => compiled(file, loading) });
   }
 
-  async recall(wait: boolean): Promise<Kept> {
-    const description = readDescription(utf8(DESCRIPTION));
-    const store = await BrowserStore.open(STORE, wait ? new AbortController().signal : undefined);
-    this.begun = { description, store };
-    return { description, ...(await notesIn(store)) };
-  }
-
-  async open(): Promise<Opening> {
-    this.loaded = await this.load(this.begun ?? fail("nothing was recalled"));
+  async open(description: Description): Promise<Opening> {
+    this.loaded = await this.load(description);
     const { personal } = this.loaded;
     const { generation, problem } = await restored(personal);
     return {
@@ -95,11 +61,6 @@ export class TrainerCoach implements Coach {
       inUse: { personal: !(await this.isAsBuilt()), generation },
       problem,
     };
-  }
-
-  async saveNotes(notes: Notes): Promise<void> {
-    const { store } = this.begun ?? fail("nothing was recalled");
-    await store.write({ [NOTES]: utf8(JSON.stringify(notes)) });
   }
 
   async logits(images: readonly Float32Array[]): Promise<Logits> {
@@ -182,7 +143,7 @@ export class TrainerCoach implements Coach {
     return this.loaded ?? fail("the program is not open");
   }
 
-  private async load({ description, store }: Begun): Promise<Loaded> {
+  private async load(description: Description): Promise<Loaded> {
     const { program, samples } = description;
     const [data, built] = await Promise.all([unpacked(program.file), asset(samples.file)]);
     await checkDigest(data, program.file, program.sha256);
@@ -190,9 +151,11 @@ export class TrainerCoach implements Coach {
     const opened = await Program.open(data);
     checkFits(description, opened.manifest);
     const replay = builtInSamples(built, description);
+    // Another tab that is being closed may have the store a moment longer than the person's notes.
+    const store = await BrowserStore.open(STORE, new AbortController().signal);
     const personal = await Trainer.open(opened, this.runtime, store);
     const original = await Trainer.open(opened, this.runtime, new MemoryStore());
-    return { description, store, replay, personal, original };
+    return { description, replay, personal, original };
   }
 
   /** Whether the person's model answers as the original does. */
@@ -215,37 +178,11 @@ async function restored(personal: Trainer): Promise<{ generation: number; proble
   }
 }
 
-async function notesIn(store: Store): Promise<{ notes: Notes; problem: Problem | null }> {
-  const file = await store.read(NOTES);
-  if (!file) return { notes: EMPTY, problem: null };
-  try {
-    return { notes: decode(notes, file, NOTES), problem: null };
-  } catch (error) {
-    if (!(error instanceof FormatError)) throw error;
-    await store.write({ [`${NOTES}.damaged`]: file, [NOTES]: null });
-    return { notes: EMPTY, problem: "notes-damaged" };
-  }
-}
-
 /** One of LiteRT.js' WebAssembly files. */
 async function compiled(file: string, loading: (share: number) => void): Promise<WebAssembly.Module> {
   // LiteRT.js asks for the script only then, and finds it in the browser's cache.
   const [bytes] = await Promise.all([unpacked(LITERT + file, loading), asset(LITERT + file.replace(/\.wasm$/, ".js"))]);
   return await WebAssembly.compile(bytes);
-}
-
-/** What an error means for the person. */
-export function problemOf(thrown: unknown): Problem {
-  const error = thrown instanceof RuntimeFailedError ? (thrown.cause ?? thrown) : thrown;
-  if (error instanceof Failure) return error.problem;
-  if (error instanceof NewerProgramError) return "program-newer";
-  if (error instanceof ProgramError) return "program-damaged";
-  if (error instanceof ForeignStateError || error instanceof StateVersionError) return "state-foreign";
-  if (error instanceof StateError) return "state-damaged";
-  if (error instanceof StorageError) return "storage";
-  if (error instanceof DivergedError) return "diverged";
-  if (error instanceof InputError) return "input";
-  return error instanceof BusyError ? "elsewhere" : "runtime";
 }
 
 async function logitsOf(trainer: Trainer, images: readonly Float32Array[]): Promise<Float32Array[]> {

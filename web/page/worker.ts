@@ -1,6 +1,6 @@
-import { messageOf } from "../trainer.ts";
+import { failureOf } from "./problems.ts";
 import type { Answer, Call } from "./protocol.ts";
-import { problemOf, TrainerCoach } from "./trainer-coach.ts";
+import { TrainerCoach } from "./trainer-coach.ts";
 
 const tell = (answer: Answer) => postMessage(answer);
 const coach = new TrainerCoach(
@@ -14,6 +14,7 @@ addEventListener("message", async ({ data }: MessageEvent<Call>) => {
     const call = coach[method] as (...args: unknown[]) => Promise<unknown>;
     tell({ id, result: await call.apply(coach, args) });
   } catch (error) {
-    tell({ id, problem: problemOf(error), message: messageOf(error) });
+    const { problem, message } = failureOf(error);
+    tell({ id, problem, message });
   }
 });

@@ -4,7 +4,8 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import type { Browser, ElementHandle, Page } from "puppeteer-core";
-import { builtInSamples, readDescription } from "../../page/description.ts";
+import { builtInSamples } from "../../page/built-in.ts";
+import { readDescription } from "../../page/description.ts";
 import type { Notes } from "../../page/notes.ts";
 import { imageOf } from "../../page/preprocessing.ts";
 import { Curriculum } from "../../trainer/batches.ts";
@@ -70,7 +71,7 @@ test("forty drawings by mouse are learned as Python learns them, and the state g
   await press(page, "Personalise");
   await says(page, "[role=status]", "Done");
 
-  const noted = JSON.parse((await stored(page, "notes.json"))?.toString() ?? "") as Notes;
+  const noted = JSON.parse((await stored(page, "notes.json", "notes"))?.toString() ?? "") as Notes;
   assert.equal(noted.drawings.length, DRAWINGS);
   const { held, steps } = lessonsOf(noted);
   writeFileSync(`${OUT}/batches.json`, JSON.stringify({ held, steps }));

@@ -21,39 +21,39 @@ export async function recorded(page: Page): Promise<TrainEvent[]> {
   return await page.evaluate(() => (globalThis as unknown as { events: TrainEvent[] }).events);
 }
 
-/** A file of the page's store, or null. */
-export async function stored(page: Page, name: string): Promise<Buffer | null> {
-  const bytes = await page.evaluate(async (name) => {
-    const file = await (globalThis as unknown as Files).inStore<ArrayBuffer | undefined>("readonly", (files) =>
-      files.get(name),
-    );
+/** The page's stores: of the model, and of what the person taught. */
+type StoreName = "digits" | "notes";
+
+/** A file of a store of the page, or null. */
+export async function stored(page: Page, name: string, store: StoreName = "digits"): Promise<Buffer | null> {
+  const read = async (store: StoreName, name: string) => {
+    const { inStore } = globalThis as unknown as Files;
+    const file = await inStore<ArrayBuffer | undefined>(store, "readonly", (files) => files.get(name));
     return file ? Array.from(new Uint8Array(file)) : null;
-  }, name);
+  };
+  const bytes = await page.evaluate(read, store, name);
   return bytes && Buffer.from(bytes);
 }
 
-/** Puts a file into the page's store, behind its back. */
-export async function smuggle(page: Page, name: string, file: Buffer): Promise<void> {
-  await page.evaluate(
-    async (name, bytes) => {
-      const { buffer } = Uint8Array.from(bytes);
-      await (globalThis as unknown as Files).inStore("readwrite", (files) => files.put(buffer, name));
-    },
-    name,
-    [...file],
-  );
+/** Puts a file into a store of the page, behind its back. */
+export async function smuggle(page: Page, name: string, file: Buffer, store: StoreName = "digits"): Promise<void> {
+  const write = async (store: StoreName, name: string, bytes: number[]) => {
+    const { buffer } = Uint8Array.from(bytes);
+    await (globalThis as unknown as Files).inStore(store, "readwrite", (files) => files.put(buffer, name));
+  };
+  await page.evaluate(write, store, name, [...file]);
 }
 
 interface Files {
-  inStore<T>(mode: IDBTransactionMode, work: (files: IDBObjectStore) => IDBRequest<T>): Promise<T>;
+  inStore<T>(store: StoreName, mode: IDBTransactionMode, work: (files: IDBObjectStore) => IDBRequest<T>): Promise<T>;
 }
 
 /** What `stored` and `smuggle` use in the page. */
 export async function openDrawer(page: Page): Promise<void> {
   await page.evaluateOnNewDocument(() => {
-    const inStore = (mode: IDBTransactionMode, work: (files: IDBObjectStore) => IDBRequest) =>
+    const inStore = (store: StoreName, mode: IDBTransactionMode, work: (files: IDBObjectStore) => IDBRequest) =>
       new Promise((resolve, reject) => {
-        const opening = indexedDB.open("pocketune digits");
+        const opening = indexedDB.open(`pocketune ${store}`);
         opening.onsuccess = () => {
           const request = work(opening.result.transaction("files", mode).objectStore("files"));
           request.onsuccess = () => {

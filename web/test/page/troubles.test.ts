@@ -156,7 +156,7 @@ test("a corrupted state is told of, and the one before, or the original, takes i
   await smuggle(page, "personal.state", readFileSync(`${ASSETS}/fixtures/foreign.state`));
   await page.reload();
   await tells(page, "state-foreign");
-  await smuggle(page, "notes.json", Buffer.from("{}"));
+  await smuggle(page, "notes.json", Buffer.from("{}"), "notes");
   await page.reload();
   await tells(page, "notes-damaged");
   await page.reload();
@@ -205,13 +205,25 @@ test("what cannot be loaded, or is damaged, is told in a sentence, and nothing r
     await context.close();
     context = await browser.createBrowserContext();
   }
-  site.missing = /\.wasm\.bin$/;
+  for (const missing of [/\.wasm\.bin$/, /tflite\.bin$/, /worker\.js$/]) {
+    site.missing = missing;
+    await isTaughtAfter("offline");
+  }
+  site.missing = /^$/;
+  site.replaced.set("/worker.js", readFileSync("dist/page/worker.js").subarray(0, -100));
+  await isTaughtAfter("runtime");
+});
+
+/** A page without a model, for this reason, keeps drawings. */
+async function isTaughtAfter(problem: Problem): Promise<void> {
+  await context.close();
+  context = await browser.createBrowserContext();
   const page = await tab();
-  await tells(page, "offline");
+  await tells(page, problem);
   assert.match(await words(page, "[aria-labelledby=personalise] button:disabled"), /could not be loaded/);
   await press(page, "Add somebody");
   await says(page, "[role=status]", "40 drawings added");
-});
+}
 
 test("a second tab says so, and goes on when the first one is closed", async () => {
   const first = await tab();
